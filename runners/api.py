@@ -1,0 +1,122 @@
+"""The Runner port: execute programs, measure them, report failures as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+
+from synth.lowering.program import Program
+from synth.topology.topology import Topology
+
+
+class FailureKind(StrEnum):
+    """Why a run gave no measurement."""
+
+    TIMEOUT = "timeout"  # the watchdog ended it: hung or far too slow
+    WRONG_RESULT = "wrong_result"  # some element differs from what the collective defines
+    CRASH = "crash"  # a rank or the runtime died
+    UNAVAILABLE = "unavailable"  # the runner's needs are not met here
+    REJECTED = "rejected"  # the runtime refused the program or fell back to another algorithm
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Programs to measure side by side on one network.
+
+    programs:    name -> program; all for the same collective and number of ranks. They are interleaved in
+                 random order within every repetition, so that drift hits them alike.
+    sizes_bytes: the whole vector M, as nccl-tests counts it. A size that the chunks of all programs do not
+                 divide is rounded up (see `runners.sizes`).
+    repeats:     measured repetitions of each (program, size), after `warmup` unmeasured ones.
+    timeout_s:   watchdog for the whole request.
+    dtype:       name of the element type: float32, float64, int32.
+    seed:        fixes the order of the programs and the data.
+    """
+
+    topology: Topology
+    programs: Mapping[str, Program]
+    sizes_bytes: tuple[int, ...]
+    repeats: int = 5
+    warmup: int = 1
+    timeout_s: float = 60.0
+    dtype: str = "float32"
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SizeMeasurement:
+    """Seconds of each repetition of one program at one size, and whether every element of every result was right."""
+
+    size_bytes: int
+    requested_bytes: int
+    times_s: tuple[float, ...]
+    correct: bool
+
+    @property
+    def median_s(self) -> float:
+        return float(np.median(self.times_s))
+
+    @property
+    def iqr_s(self) -> float:
+        """Q3 - Q1."""
+        first, third = np.percentile(self.times_s, [25, 75])
+        return float(third - first)
+
+    @property
+    def min_s(self) -> float:
+        return min(self.times_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a runner measured: program name -> one entry per size, in the order of the request."""
+
+    runner: str
+    results: Mapping[str, tuple[SizeMeasurement, ...]]
+    environment: Mapping[str, str | int | float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailure:
+    """Why there is no measurement. `message` is one line for a person; `rank` where one is to blame."""
+
+    kind: FailureKind
+    message: str
+    rank: int | None = None
+    environment: Mapping[str, str | int | float | None] = field(default_factory=dict)
+
+
+Outcome = Measurement | RunFailure
+
+
+class Runner(Protocol):
+    """Executes programs on some machine. Contract, checked by `tests/conformance/runner_kit.py`:
+
+    `submit` returns within `timeout_s` plus a small grace, whatever happens, and never raises for what a
+    program or a rank does: that becomes a RunFailure. A failed run leaves nothing behind, and the next
+    request works. A Measurement is returned only if every element of every result of every program was
+    right. Not thread-safe: one request at a time.
+    """
+
+    name: str
+
+    def submit(self, request: RunRequest) -> Outcome:
+        """Run `request` and return what was measured, or why not."""
+        ...
+
+    def close(self) -> None:
+        """Let go of processes and sockets. Safe to call twice."""
+        ...
+
+
+def bus_factor(collective: str, ranks: int) -> float:
+    """Return busbw / algbw as nccl-tests defines it."""
+    if collective == "allreduce":
+        return 2 * (ranks - 1) / ranks
+    if collective in ("allgather", "reduce_scatter", "alltoall"):
+        return (ranks - 1) / ranks
+    return 1.0

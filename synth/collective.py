@@ -1,0 +1,63 @@
+"""What a collective operation asks for: which shard starts where and must end where, reduced or not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from synth.errors import InvalidInput
+
+
+class CollectiveName(StrEnum):
+    """The collectives under the names that commands and files use."""
+
+    ALLGATHER = "allgather"
+    REDUCE_SCATTER = "reduce_scatter"
+    ALLREDUCE = "allreduce"
+    BROADCAST = "broadcast"
+    REDUCE = "reduce"
+    ALLTOALL = "alltoall"
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """A collective over ranks 0 to N - 1; `root` only for broadcast and reduce.
+
+    The vector of M bytes is cut into shards of M / N bytes (allgather, reduce_scatter, allreduce: shard s
+    belongs to rank s), each cut into equal chunks.
+
+    allgather: shard s starts at rank s and must end at every rank.
+    reduce_scatter: every rank holds a contribution to shard s; the sum must end at rank s.
+    allreduce: every rank holds a contribution to every shard; every sum must end at every rank.
+    """
+
+    name: CollectiveName
+    root: int | None = None
+
+    @property
+    def reduces(self) -> bool:
+        """Whether the operation adds contributions of several ranks."""
+        return self.name in (CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE, CollectiveName.REDUCE)
+
+    @property
+    def is_rooted(self) -> bool:
+        return self.name in (CollectiveName.BROADCAST, CollectiveName.REDUCE)
+
+    def __str__(self) -> str:
+        return self.name.value if self.root is None else f"{self.name.value}(root={self.root})"
+
+
+ALLGATHER = Collective(CollectiveName.ALLGATHER)
+REDUCE_SCATTER = Collective(CollectiveName.REDUCE_SCATTER)
+ALLREDUCE = Collective(CollectiveName.ALLREDUCE)
+
+
+def parse_collective(text: str, root: int = 0) -> Collective:
+    """Return the collective called `text`; `root` is used where the collective has one."""
+    try:
+        name = CollectiveName(text)
+    except ValueError:
+        known = ", ".join(name.value for name in CollectiveName)
+        raise InvalidInput("a collective must be one that is known", text, f"choose from {known}") from None
+    collective = Collective(name)
+    return Collective(name, root) if collective.is_rooted else collective

@@ -1,0 +1,43 @@
+"""Errors that tell a person the rule, the offending value and the way out."""
+
+from __future__ import annotations
+
+
+class ChoraleError(Exception):
+    """Base of every error that Chorale raises on purpose.
+
+    `rule` says what must hold, `value` what was found instead, `way_out` what to do about it.
+    The text is one line, so that a command can print it as it is.
+    """
+
+    exit_code = 2
+
+    def __init__(self, rule: str, value: object, way_out: str) -> None:
+        super().__init__(rule, value, way_out)
+        self.rule = rule
+        self.value = value
+        self.way_out = way_out
+
+    def __str__(self) -> str:
+        return f"{self.rule}; got {_one_line(self.value)}; {self.way_out}"
+
+
+class InvalidInput(ChoraleError):
+    """A spec, file, parameter or schedule breaks a rule (exit code 2)."""
+
+
+class CheckFailed(ChoraleError):
+    """The thing asked about turned out false, for example a schedule that does not verify (exit code 1)."""
+
+    exit_code = 1
+
+
+class Unavailable(ChoraleError):
+    """Something outside Chorale is missing or cannot be reached (exit code 3)."""
+
+    exit_code = 3
+
+
+def _one_line(value: object, limit: int = 200) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= limit else text[: limit - 3] + "..."

@@ -1,0 +1,41 @@
+"""The Executor port: map a function over picklable tasks, results in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+Shared = TypeVar("Shared")
+
+Progress = Callable[[int, int], None]
+"""Called with (tasks done, tasks in all) after each finished task, in the caller's process."""
+
+
+class Executor(Protocol):
+    """Runs independent tasks somewhere: here, in a pool of processes, on a cluster.
+
+    Contract, checked by `tests/conformance/executor_kit.py`:
+    results come in the order of `tasks`, whatever order they finish in; `function` is a module-level
+    function called as `function(shared, task)`; `shared` travels once per worker, not once per task, and
+    must not be written to; an exception raised by `function` reaches the caller with its type; a worker
+    that dies is replaced and its tasks are done again, so `function` must be pure; KeyboardInterrupt
+    cancels what has not started, and the executor stays usable or is closed, never hangs.
+    """
+
+    name: str
+
+    def map(
+        self,
+        function: Callable[[Any, Any], Result],
+        tasks: Sequence[Any],
+        shared: Any = None,
+        progress: Progress | None = None,
+    ) -> list[Result]:
+        """Return `[function(shared, task) for task in tasks]`."""
+        ...
+
+    def close(self) -> None:
+        """Let go of workers; the executor must not be used afterwards. Safe to call twice."""
+        ...

@@ -1,0 +1,74 @@
+"""Content ids: one SHA-256 over canonical JSON and canonical column bytes names every value."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from synth.errors import InvalidInput
+
+
+def canonical_json(value: Any) -> str:
+    """Return the one JSON text of `value`: sorted keys, no blanks, exact numbers as "p/q" strings.
+
+    Floats are refused: they have no place in a content id, because two machines may round them differently.
+    """
+    return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+
+
+def content_id(value: Any, columns: Iterable[np.ndarray] = ()) -> str:
+    """Return the SHA-256 hex digest of `value` as canonical JSON, followed by the bytes of `columns`.
+
+    Columns are hashed little-endian and C-contiguous with their dtype and shape, so equal arrays
+    give equal ids on any machine.
+    """
+    digest = hashlib.sha256(canonical_json(value).encode())
+    for column in columns:
+        little = np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<"), copy=False)
+        digest.update(f"\x00{little.dtype.str}{little.shape}\x00".encode())
+        digest.update(memoryview(little).cast("B") if little.size else b"")
+    return digest.hexdigest()
+
+
+def rational_text(value: Fraction | int) -> str:
+    """Return `value` in lowest terms: "3", "7/8"."""
+    return str(Fraction(value))
+
+
+def parse_rational(value: object, what: str) -> Fraction:
+    """Read an exact rational from an int, a decimal number or text such as "3", "0.25", "7/8".
+
+    A float is read through its shortest decimal text, so 0.1 means one tenth.
+    """
+    way_out = 'write a number such as 25 or 12.5, or a rational as text such as "25/3"'
+    rule = f"{what} must be a rational number"
+    if isinstance(value, bool) or not isinstance(value, (int, float, str, Fraction)):
+        raise InvalidInput(rule, repr(value), way_out)
+    text = str(value).strip()
+    if len(text) > 64:
+        raise InvalidInput(f"{what} must be at most 64 characters long", text, way_out)
+    if "e" in text.lower() and abs(int(text.lower().partition("e")[2] or 0)) > 30:
+        raise InvalidInput(f"{what} must have an exponent between -30 and 30", text, way_out)
+    try:
+        return Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise InvalidInput(rule, repr(value), way_out) from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Fraction):
+        return rational_text(value)
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, np.integer):
+        return int(value)
+    if value is None or isinstance(value, (str, int, bool)):
+        return value
+    raise TypeError(f"{type(value).__name__} has no canonical form: use int, str, bool, Fraction, list or dict")

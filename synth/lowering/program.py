@@ -1,0 +1,129 @@
+"""The Program: what each rank executes, block by block, instruction by instruction.
+
+One in-memory form serves every XML dialect. Buffers, instructions and the meaning of chunks are those of the
+MSCCL interpreters; dialects differ in names, limits and text (see `synth.lowering.target`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from synth.collective import Collective
+
+Protocol = Literal["Simple", "LL", "LL128"]
+Buffer = Literal["i", "o", "s"]
+"""Input, output, scratch."""
+
+
+class Op(StrEnum):
+    """Instructions; `net` is the message from the block's receive peer, all on `count` chunks."""
+
+    SEND = "s"  # send src
+    RECV = "r"  # dst = net
+    RECV_COPY_SEND = "rcs"  # dst = net; send net
+    RECV_REDUCE_SEND = "rrs"  # send net + src; nothing is stored
+    RECV_REDUCE_COPY = "rrc"  # dst = net + src
+    RECV_REDUCE_COPY_SEND = "rrcs"  # dst = net + src; send the same
+    COPY = "cpy"  # dst = src, local
+    REDUCE = "re"  # dst = dst + src, local
+
+    @property
+    def receives(self) -> bool:
+        return self in _RECEIVING
+
+    @property
+    def sends(self) -> bool:
+        return self in _SENDING
+
+    @property
+    def reads_src(self) -> bool:
+        """Whether the src place holds an operand (the src of `r` and `rcs` is ignored)."""
+        return self not in (Op.RECV, Op.RECV_COPY_SEND)
+
+    @property
+    def writes_dst(self) -> bool:
+        """Whether the dst place is written (the dst of `s` and `rrs` is ignored)."""
+        return self not in (Op.SEND, Op.RECV_REDUCE_SEND)
+
+
+_RECEIVING = frozenset({Op.RECV, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND})
+_SENDING = frozenset({Op.SEND, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY_SEND})
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """First chunk of an operand: `offset` counts chunks from the start of `buffer`."""
+
+    buffer: Buffer
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until block `block` of the same rank has finished its instruction number `step`."""
+
+    block: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction on `count` consecutive chunks, started after all `waits` are met.
+
+    Waits refer to instruction numbers within a block; a dialect that allows one wait per step writes the
+    others as `nop` steps and renumbers.
+    """
+
+    op: Op
+    src: Place
+    dst: Place
+    count: int
+    waits: tuple[Wait, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadBlock:
+    """A strictly sequential program with at most one peer to send to and one to receive from, on one channel."""
+
+    send_peer: int | None
+    recv_peer: int | None
+    channel: int
+    instructions: tuple[Instruction, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankProgram:
+    """What one rank executes; the block's index is its id. Chunk counts of the buffers that are addressed (0: unused)."""
+
+    input_chunks: int
+    output_chunks: int
+    scratch_chunks: int
+    blocks: tuple[ThreadBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A collective as instructions for every rank.
+
+    chunks:     N, the number of equal chunks of the whole vector (`nchunksperloop`). Chunk k of a buffer is its
+                elements [k * S, (k + 1) * S), S = elements of the vector / N. allgather: the input has
+                N / ranks chunks; reduce_scatter: the output has; all else N and N.
+    in_place:   whether input and output share memory: allgather `i[k]` is `o[rank * N / ranks + k]`;
+                reduce_scatter `o[k]` is `i[rank * N / ranks + k]`; else `i[k]` is `o[k]`.
+    channels:   number of channels. A connection is (sender, receiver, channel); its messages match in order.
+    origin:     content id of the schedule it was lowered from, "" for a program read from elsewhere.
+    """
+
+    name: str
+    target: str
+    collective: Collective
+    chunks: int
+    in_place: bool
+    protocol: Protocol
+    channels: int
+    ranks: tuple[RankProgram, ...]
+    min_bytes: int = 0
+    max_bytes: int = 0  # 0: no limit
+    origin: str = ""

@@ -1,0 +1,89 @@
+"""A schedule: who sends which part of which shard to whom, over which links, when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.collective import Collective
+from synth.identity import content_id
+from synth.schedule.routes import Routes
+from synth.schedule.transfers import ColumnBounds, Transfers
+from synth.topology.topology import Topology
+
+Kind = Literal["stepped", "pipelined"]
+Parameter = str | int | bool | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """A collective on a topology as columns of transfers.
+
+    kind:        "stepped": the transfers of a step start from what was there before the step;
+                 "pipelined": trees that stream, `steps` is their height
+    steps:       number of steps (or the height)
+    method, parameters: how it was made (provenance; not part of `id`)
+    certificate: JSON-able claim of the method about its own optimality, checked by separate code
+    id:          content id over topology, collective, kind, chunks, routes and all rows
+
+    Nothing here is checked: `synth.verify.verify` is the only way to a `VerifiedSchedule`.
+    """
+
+    topology: Topology
+    collective: Collective
+    kind: Kind
+    steps: int
+    chunks_per_shard: int
+    transfers: Transfers
+    routes: Routes
+    method: str
+    parameters: Mapping[str, Parameter]
+    certificate: Mapping[str, Any] = field(default_factory=dict)
+    trees_per_root: int | None = None
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", _schedule_id(self))
+
+    @property
+    def shard_count(self) -> int:
+        return shard_count(self.topology, self.collective)
+
+    @property
+    def bounds(self) -> ColumnBounds:
+        """The counts that fix the types of the columns."""
+        return ColumnBounds(self.steps, len(self.routes), self.shard_count, self.chunks_per_shard)
+
+    @property
+    def src(self) -> NDArray[np.int32]:
+        """Sending rank of each transfer. O(rows)."""
+        return self.routes.sources(self.topology.links)[self.transfers.route]
+
+    @property
+    def dst(self) -> NDArray[np.int32]:
+        """Receiving rank of each transfer. O(rows)."""
+        return self.routes.destinations(self.topology.links)[self.transfers.route]
+
+
+def shard_count(topology: Topology, collective: Collective) -> int:
+    """Return into how many shards the vector of `collective` is cut: one per rank, per pair for alltoall."""
+    ranks = topology.compute_count
+    return ranks * ranks if collective.name == "alltoall" else ranks
+
+
+def _schedule_id(schedule: Schedule) -> str:
+    facts = {
+        "format": "chorale-schedule/1",
+        "topology": schedule.topology.id,
+        "collective": schedule.collective.name.value,
+        "root": schedule.collective.root,
+        "kind": schedule.kind,
+        "steps": schedule.steps,
+        "chunks_per_shard": schedule.chunks_per_shard,
+    }
+    columns = (schedule.routes.offsets, schedule.routes.link_ids, *schedule.transfers.columns)
+    return content_id(facts, columns)

@@ -1,0 +1,89 @@
+"""The network: compute nodes, switch nodes and directed links with exact bandwidth and latency."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.identity import content_id
+from synth.topology.links import Links
+
+BandwidthUnit = Literal["link", "GB/s", "Gbit/s"]
+
+MAX_NODES = 2**20
+MAX_LINKS = 2**27
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Topology:
+    """A directed multigraph of compute nodes and switches.
+
+    Compute nodes come first, in rank order, then switches: for a compute node, index and rank are the same
+    number. `spec` is how it was asked for (provenance, not identity). `automorphisms` are known generators
+    of a group of symmetries: each an int32 permutation of the compute nodes that maps links onto links of
+    equal bandwidth and latency. `id` is the content id over nodes, links and unit; two specs of the same
+    network share it.
+    """
+
+    spec: str
+    node_ids: tuple[str, ...]
+    compute_count: int
+    links: Links
+    bandwidth_unit: BandwidthUnit = "link"
+    automorphisms: tuple[NDArray[np.int32], ...] = ()
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "id", _topology_id(self))
+
+    @property
+    def node_count(self) -> int:
+        return len(self.node_ids)
+
+    @property
+    def switch_count(self) -> int:
+        return self.node_count - self.compute_count
+
+    @property
+    def degree(self) -> int | None:
+        """Links into and out of every compute node (parallel links and self-loops count), None if they differ."""
+        incoming = np.bincount(self.links.dst, minlength=self.node_count)[: self.compute_count]
+        outgoing = np.bincount(self.links.src, minlength=self.node_count)[: self.compute_count]
+        first = int(incoming[0])
+        return first if bool(np.all(incoming == first) and np.all(outgoing == first)) else None
+
+    @property
+    def node_bandwidth(self) -> Fraction | None:
+        """B, the egress bandwidth of a node in links, for regular unit-capacity direct-connect networks; else None."""
+        if self.switch_count or self.bandwidth_unit != "link" or self.links.bandwidths != (Fraction(1),):
+            return None
+        return None if self.degree is None else Fraction(self.degree)
+
+    @property
+    def is_eulerian(self) -> bool:
+        """Whether every node has as much bandwidth in as out."""
+        integer, _ = self.links.integer_bandwidths()
+        balance = np.zeros(self.node_count, dtype=object)
+        np.add.at(balance, self.links.dst, integer.astype(object))
+        np.subtract.at(balance, self.links.src, integer.astype(object))
+        return not np.any(balance)
+
+    def node_kind(self, node: int) -> Literal["compute", "switch"]:
+        return "compute" if node < self.compute_count else "switch"
+
+
+def _topology_id(topology: Topology) -> str:
+    links = topology.links
+    facts = {
+        "format": "chorale-topology/1",
+        "bandwidth_unit": topology.bandwidth_unit,
+        "nodes": topology.node_ids,
+        "compute_count": topology.compute_count,
+        "bandwidths": links.bandwidths,
+        "latencies_s": links.latencies_s,
+    }
+    return content_id(facts, (links.src, links.dst, links.bandwidth_class, links.latency_class))

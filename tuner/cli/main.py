@@ -1,0 +1,67 @@
+"""The `chorale` command: wiring of the subcommands, exit codes and options that work everywhere."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import sys
+from typing import Annotated
+
+import typer
+
+from synth.errors import ChoraleError
+from tuner.cli.output import print_error, set_verbosity
+
+app = typer.Typer(
+    name="chorale",
+    help="Design, verify and tune collective communication for a given network.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+# Each module registers its commands on the app it is given.
+COMMAND_MODULES = ("topology", "synthesize", "verify", "lower", "run", "tune", "best", "doctor")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"chorale {importlib.metadata.version('chorale')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and results only.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Print more about what happens.")] = False,
+) -> None:
+    set_verbosity(quiet, verbose)
+
+
+for _name in COMMAND_MODULES:
+    importlib.import_module(f"tuner.cli.{_name}").register(app)
+
+GLOBAL_FLAGS = ("--version", "--quiet", "-q", "--verbose", "-v")
+
+
+def _globals_first(arguments: list[str]) -> list[str]:
+    """Move global flags to the front, so that `chorale synth … --quiet` works like `chorale --quiet synth …`."""
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    head, tail = arguments[:end], arguments[end:]
+    return [a for a in head if a in GLOBAL_FLAGS] + [a for a in head if a not in GLOBAL_FLAGS] + tail
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with the code of the contract: 0, 1, 2, 3 or 130."""
+    given = sys.argv[1:] if arguments is None else arguments
+    try:
+        app(args=_globals_first(given), prog_name="chorale")
+    except ChoraleError as error:
+        print_error(str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print_error("interrupted; what was finished is kept")
+        sys.exit(130)

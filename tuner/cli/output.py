@@ -1,0 +1,34 @@
+"""Where words go: people read stderr, scripts read one JSON document on stdout."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.logging import RichHandler
+
+people = Console(stderr=True)
+
+
+def emit_json(document: Mapping[str, Any]) -> None:
+    """Print exactly one JSON document on stdout."""
+    sys.stdout.write(json.dumps(document, indent=2, allow_nan=False) + "\n")
+    sys.stdout.flush()
+
+
+def set_verbosity(quiet: bool, verbose: bool) -> None:
+    """Choose what people see: `quiet` leaves errors and results only, `verbose` adds debug lines."""
+    people.quiet = quiet
+    level = logging.ERROR if quiet else logging.DEBUG if verbose else logging.INFO
+    handler = RichHandler(console=people, show_path=False, show_time=verbose, markup=False)
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], format="%(message)s", force=True)
+    logging.getLogger("chorale").setLevel(level)
+
+
+def print_error(message: str) -> None:
+    """Print one line on stderr, even when quiet."""
+    sys.stderr.write(f"chorale: {message}\n")

@@ -1,0 +1,56 @@
+"""Reading and writing files whole: a file is either the old one or the new one, never half of each."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from pathlib import Path
+
+from synth.errors import InvalidInput, Unavailable
+
+MAX_INPUT_BYTES = 2**30
+
+
+def read_file(path: str) -> bytes:
+    """Return the bytes of the file at `path`, at most 1 GiB."""
+    try:
+        size = os.stat(path).st_size
+        if size > MAX_INPUT_BYTES:
+            raise InvalidInput("an input file must be at most 1 GiB", f"{path} with {size} bytes", "use a smaller file")
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidInput("an input file must be readable", f"{path}: {error.strerror}", "check the path") from error
+
+
+def write_file(path: str | Path, content: bytes) -> None:
+    """Write `content` to `path` through a temporary file in the same folder; the folder must exist.
+
+    On any failure (full disk, no permission) the old file, if there was one, is untouched.
+    """
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise InvalidInput("the folder of an output file must exist", str(target.parent), "create it first")
+    try:
+        _replace(target, content)
+    except OSError as error:
+        way_out = "free some space or choose another place" if error.errno == errno.ENOSPC else "choose another place"
+        raise Unavailable("an output file must be writable", f"{target}: {error.strerror}", way_out) from error
+
+
+def _replace(target: Path, content: bytes) -> None:
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
