@@ -1,0 +1,98 @@
+"""Rings: the bidirectional ring, BiRing(d, m) and UniRing(d, m) with parallel links, and circulants."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from synth.topology.families.unit import both_ways, unit_topology
+from synth.topology.grammar import FamilyCall
+from synth.topology.registry import Family, Plan, fixed_numbers, require, whole_numbers
+from synth.topology.topology import Topology
+
+
+def plan_ring(call: FamilyCall) -> Plan:
+    """Bidirectional ring: links i to i + 1 and i - 1 modulo m.
+
+    m >= 3 nodes, 2 m links, degree 2, diameter floor(m / 2), reverse-symmetric. BFB is bandwidth-optimal on it.
+    """
+    (m,) = fixed_numbers(call, "ring:m", 1)
+    require(m >= 3, "ring:m must have m >= 3 nodes", call, "use complete:2 for a pair of nodes")
+    return Plan(str(call), m, 2 * m, lambda: _parallel_ring(str(call), m, forward=1, backward=1))
+
+
+def plan_biring(call: FamilyCall) -> Plan:
+    """BiRing(d, m): every node has d / 2 parallel links to each neighbour on the ring.
+
+    m >= 3 nodes, d m links, degree d (even), diameter floor(m / 2), reverse-symmetric. BFB is bandwidth-optimal.
+    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table of bases.
+    """
+    d, m = fixed_numbers(call, "biring:d,m", 2)
+    require(d >= 2 and d % 2 == 0, "biring:d,m must have an even degree d >= 2", call, "use biring:2,m or uniring:d,m")
+    require(m >= 3, "biring:d,m must have m >= 3 nodes", call, "use uniring:d,2 for a pair of nodes")
+    return Plan(str(call), m, d * m, lambda: _parallel_ring(str(call), m, forward=d // 2, backward=d // 2))
+
+
+def plan_uniring(call: FamilyCall) -> Plan:
+    """UniRing(d, m): every node has d parallel links to the next on the ring.
+
+    m >= 2 nodes, d m links, degree d, diameter m - 1, reverse-symmetric. BFB is bandwidth-optimal.
+    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table of bases.
+    """
+    d, m = fixed_numbers(call, "uniring:d,m", 2)
+    require(d >= 1, "uniring:d,m must have a degree d >= 1", call, "use uniring:1,m")
+    require(m >= 2, "uniring:d,m must have m >= 2 nodes", call, "use uniring:d,2 for a pair of nodes")
+    return Plan(str(call), m, d * m, lambda: _parallel_ring(str(call), m, forward=d, backward=0))
+
+
+def plan_circulant(call: FamilyCall) -> Plan:
+    """Circulant C(n, {a1, a2, …}): links i to i + a and i - a modulo n for every offset a.
+
+    n nodes, degree 2 per offset (1 for the offset n / 2), reverse-symmetric. BFB is bandwidth-optimal for two
+    offsets; C(n, {m, m + 1}) with m near sqrt(n / 2) has diameter about sqrt(n / 2). With three or more offsets
+    it is not always optimal, for example C(15, {1, 4, 5}).
+    """
+    n, *offsets = whole_numbers(call, "circulant:n,a1,a2,…")
+    way_out = "write circulant:n,a1,a2,… such as circulant:16,3,4"
+    require(n >= 2, "circulant must have n >= 2 nodes", call, way_out)
+    require(bool(offsets), "circulant must have at least one offset", call, way_out)
+    require(all(1 <= a < n for a in offsets), "every offset of a circulant must lie between 1 and n - 1", call, way_out)
+    classes = {min(a, n - a) for a in offsets}
+    require(len(classes) == len(offsets), "offsets of a circulant must differ, also up to sign", call, way_out)
+    common = math.gcd(n, *offsets)
+    require(
+        common == 1, "n and the offsets of a circulant must have no common factor", call, f"avoid the factor {common}"
+    )
+    degree = sum(1 if 2 * a == n else 2 for a in classes)
+    return Plan(str(call), n, n * degree, lambda: _circulant(str(call), n, sorted(classes)))
+
+
+def _parallel_ring(spec: str, m: int, forward: int, backward: int) -> Topology:
+    node = np.arange(m)
+    following = (node + 1) % m
+    arcs = [(node, following)] * forward + [(following, node)] * backward
+    return unit_topology(spec, m, arcs, [following])
+
+
+def _circulant(spec: str, n: int, offsets: list[int]) -> Topology:
+    node = np.arange(n)
+    arcs = []
+    for offset in offsets:
+        target = (node + offset) % n
+        arcs += [(node, target)] if 2 * offset == n else both_ways(node, target)
+    return unit_topology(spec, n, arcs, [(node + 1) % n])
+
+
+FAMILIES = (
+    Family("ring", "ring:m", "ring:8", "bidirectional ring of m >= 3 nodes", plan_ring),
+    Family("biring", "biring:d,m", "biring:4,6", "ring with d/2 parallel links each way, d even, m >= 3", plan_biring),
+    Family("uniring", "uniring:d,m", "uniring:1,4", "one-way ring with d parallel links, m >= 2", plan_uniring),
+    Family(
+        "circulant",
+        "circulant:n,a1,a2,…",
+        "circulant:16,3,4",
+        "n nodes, node i linked with i + a and i - a for every offset a",
+        plan_circulant,
+    ),
+)

@@ -1,0 +1,41 @@
+"""What families without switches share: nodes named by rank, links of capacity 1."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.topology.links import Links
+from synth.topology.topology import Topology
+
+NodeColumn = NDArray[np.int64]
+
+
+def unit_topology(
+    spec: str,
+    node_count: int,
+    arcs: Iterable[tuple[NodeColumn, NodeColumn]],
+    generators: Iterable[NodeColumn] = (),
+) -> Topology:
+    """Return the network on `node_count` compute nodes with one link for each entry of each (src, dst) of `arcs`.
+
+    `generators` are symmetries known to the family; together they act regularly: for every two nodes exactly
+    one member of the group takes one to the other.
+    """
+    columns = list(arcs)
+    src = np.concatenate([src for src, _ in columns])
+    dst = np.concatenate([dst for _, dst in columns])
+    return Topology(
+        spec=spec,
+        node_ids=tuple(map(str, range(node_count))),
+        compute_count=node_count,
+        links=Links.of_unit_capacity(src, dst),
+        automorphisms=tuple(generator.astype(np.int32) for generator in generators),
+    )
+
+
+def both_ways(src: NodeColumn, dst: NodeColumn) -> list[tuple[NodeColumn, NodeColumn]]:
+    """Return the arcs src to dst and dst to src."""
+    return [(src, dst), (dst, src)]

@@ -1,0 +1,173 @@
+"""The grammar of topology specs: text to tree.
+
+    spec     = family | function | file
+    family   = NAME [":" ARGUMENTS]                    torus:4x4x2    diamond
+    function = NAME "(" argument {";" argument} ")"    without(torus:4x4;node=3)
+    argument = spec | NAME "=" VALUE | NUMBER
+    file     = "file:" PATH                            the whole rest at the top, else up to ";" or ")"
+
+Parentheses inside a path must be balanced when the path is an argument of a function.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from synth.errors import InvalidInput
+
+MAX_SPEC_LENGTH = 2**16
+MAX_DEPTH = 16
+FILE_PREFIX = "file:"
+
+_TOKEN = re.compile(r"[();]|[^();]+")
+_NAME = re.compile(r"[a-z][a-z0-9-]*")
+_OPTION = re.compile(r"([a-z][a-z0-9-]*)=(.*)", re.DOTALL)
+_NUMBER = re.compile(r"[0-9]+")
+_WAY_OUT = "write family:arguments, function(spec;…) or file:PATH (see `chorale topology list`)"
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyCall:
+    """A family with the text of its arguments, such as torus:4x4."""
+
+    name: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.text}" if self.text else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class FileCall:
+    """A topology that is read from a file."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return FILE_PREFIX + self.path
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """An argument of a function that has a name, such as node=3."""
+
+    key: str
+    value: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """An argument of a function that is a plain number, such as the 3 of line(s;3)."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionCall:
+    """A function with its arguments in order, such as transpose(uniring:1,4)."""
+
+    name: str
+    arguments: tuple[FamilyCall | FileCall | FunctionCall | Option | Number, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}({';'.join(map(str, self.arguments))})"
+
+
+SpecTree = FamilyCall | FileCall | FunctionCall
+Argument = SpecTree | Option | Number
+
+
+def parse_spec(text: str) -> SpecTree:
+    """Return the tree of `text`; str() of it is the spec without needless blanks."""
+    if len(text) > MAX_SPEC_LENGTH:
+        rule = f"a topology spec must be at most {MAX_SPEC_LENGTH} characters long"
+        raise InvalidInput(rule, f"{len(text)} characters", "put the network into a file and use file:PATH")
+    stripped = text.strip()
+    if stripped.startswith(FILE_PREFIX):
+        return _file(stripped)
+    reader = _Reader(stripped)
+    tree = reader.argument(depth=0)
+    if not isinstance(tree, SpecTree):
+        raise InvalidInput("a topology spec must begin with a family or a function", text, _WAY_OUT)
+    if reader.peek() is not None:
+        raise InvalidInput("a topology spec must end where its parentheses close", text, _WAY_OUT)
+    return tree
+
+
+class _Reader:
+    """Recursive descent over the tokens "(", ")", ";" and the text between them."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.tokens = [token for token in _TOKEN.findall(text) if token.strip()]
+        self.position = 0
+
+    def peek(self) -> str | None:
+        return self.tokens[self.position] if self.position < len(self.tokens) else None
+
+    def take(self) -> str | None:
+        token = self.peek()
+        self.position += 1
+        return token
+
+    def argument(self, depth: int) -> Argument:
+        """Read one argument of a function, or the whole spec."""
+        if depth > MAX_DEPTH:
+            rule = f"functions in a topology spec must nest at most {MAX_DEPTH} deep"
+            raise InvalidInput(rule, self.text, "build the inner network first and save it to a file")
+        token = self.take()
+        if token is None or token in "();":
+            raise InvalidInput("a topology spec must have a family or function in every place", self.text, _WAY_OUT)
+        if token.lstrip().startswith(FILE_PREFIX):
+            return _file((token + self._rest_of_path()).strip())
+        if self.peek() == "(":
+            return FunctionCall(_name(token, self.text), self._arguments(depth))
+        return _leaf(token, self.text)
+
+    def _arguments(self, depth: int) -> tuple[Argument, ...]:
+        self.take()
+        arguments = [self.argument(depth + 1)]
+        while (token := self.take()) == ";":
+            arguments.append(self.argument(depth + 1))
+        if token != ")":
+            raise InvalidInput("parentheses in a topology spec must be balanced", self.text, 'add the missing ")"')
+        return tuple(arguments)
+
+    def _rest_of_path(self) -> str:
+        pieces: list[str] = []
+        open_count = 0
+        while (token := self.peek()) is not None and token != ";" and not (token == ")" and open_count == 0):
+            open_count += {"(": 1, ")": -1}.get(token, 0)
+            pieces.append(token)
+            self.take()
+        return "".join(pieces)
+
+
+def _leaf(token: str, spec: str) -> Argument:
+    token = token.strip()
+    if _NUMBER.fullmatch(token):
+        return Number(token)
+    if option := _OPTION.fullmatch(token):
+        return Option(option[1], "".join(option[2].split()))
+    name, _, arguments = token.partition(":")
+    return FamilyCall(_name(name, spec), "".join(arguments.split()))
+
+
+def _name(text: str, spec: str) -> str:
+    if not _NAME.fullmatch(text.strip()):
+        raise InvalidInput("a family or function must be named by small letters, digits and -", spec or '""', _WAY_OUT)
+    return text.strip()
+
+
+def _file(text: str) -> FileCall:
+    path = text.removeprefix(FILE_PREFIX)
+    if not path or "\0" in path:
+        raise InvalidInput("file: must be followed by the path of a file", text, "write file:PATH")
+    return FileCall(path)

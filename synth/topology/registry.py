@@ -1,0 +1,86 @@
+"""What a family or function of topologies must say about itself, and a plan that knows its size before it is built."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from synth.errors import InvalidInput
+from synth.topology.grammar import FamilyCall, FunctionCall, SpecTree
+from synth.topology.topology import MAX_LINKS, MAX_NODES, Topology
+
+_MAX_DIGITS = 18
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A topology that is not built yet. `nodes` (switches too) and `links` are exact, or upper bounds."""
+
+    spec: str
+    nodes: int
+    links: int
+    build: Callable[[], Topology]
+
+    def __post_init__(self) -> None:
+        require_size(self.spec, self.nodes, self.links)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """A family `name:arguments`; `syntax`, `example` and `summary` are what `chorale topology list` prints."""
+
+    name: str
+    syntax: str
+    example: str
+    summary: str
+    plan: Callable[[FamilyCall], Plan]
+
+
+PlanOf = Callable[[SpecTree], Plan]
+"""Plans the inner specs of a function."""
+
+
+@dataclass(frozen=True, slots=True)
+class Function:
+    """A function `name(arguments)` of other topologies; `plan` reads its arguments."""
+
+    name: str
+    syntax: str
+    example: str
+    summary: str
+    plan: Callable[[FunctionCall, PlanOf], Plan]
+
+
+def require_size(spec: str, nodes: int, links: int) -> None:
+    """Refuse a network that is too large, before anything of it is built."""
+    if nodes > MAX_NODES:
+        raise InvalidInput(f"a topology must have at most {MAX_NODES} nodes", spec, "choose a smaller network")
+    if links > MAX_LINKS:
+        raise InvalidInput(f"a topology must have at most {MAX_LINKS} links", spec, "choose a smaller network")
+
+
+def whole_numbers(call: FamilyCall, syntax: str, separator: str = ",") -> list[int]:
+    """Return the arguments of `call` as ints; `syntax` tells the user how they are written."""
+    pieces = call.text.split(separator)
+    way_out = f"write {syntax}"
+    if not all(re.fullmatch("[0-9]+", piece) for piece in pieces):
+        raise InvalidInput(f"the arguments of {call.name} must be whole numbers", str(call), way_out)
+    if max(map(len, pieces)) > _MAX_DIGITS:
+        raise InvalidInput(f"a number must have at most {_MAX_DIGITS} digits", str(call), way_out)
+    return [int(piece) for piece in pieces]
+
+
+def fixed_numbers(call: FamilyCall, syntax: str, count: int) -> list[int]:
+    """Return the arguments of `call`, which must be `count` whole numbers."""
+    numbers = whole_numbers(call, syntax)
+    if len(numbers) != count:
+        plural = "one whole number" if count == 1 else f"{count} whole numbers"
+        raise InvalidInput(f"{call.name} must have {plural}", str(call), f"write {syntax}")
+    return numbers
+
+
+def require(holds: bool, rule: str, call: FamilyCall | FunctionCall, way_out: str) -> None:
+    """Raise InvalidInput unless `holds`."""
+    if not holds:
+        raise InvalidInput(rule, str(call), way_out)

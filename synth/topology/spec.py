@@ -1,0 +1,50 @@
+"""From a spec to a checked topology: parse, plan (sizes are checked here), build, check."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from synth.errors import InvalidInput
+from synth.topology.catalog import FAMILIES, FUNCTIONS
+from synth.topology.distance import require_strongly_connected
+from synth.topology.grammar import FILE_PREFIX, FamilyCall, FileCall, FunctionCall, SpecTree, parse_spec
+from synth.topology.registry import Family, Function, Plan
+from synth.topology.topology import Topology
+
+ReadFile = Callable[[str], bytes]
+Entry = TypeVar("Entry", Family, Function)
+
+
+def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
+    """Return the topology that `spec` describes, strongly connected.
+
+    `read_file` returns the bytes of a path; without it, file: specs are refused. Too large a network is refused
+    before anything is built. Raises InvalidInput with the rule, the value and the way out.
+    """
+    topology = _plan(parse_spec(spec), read_file).build()
+    require_strongly_connected(topology)
+    return topology
+
+
+def _plan(tree: SpecTree, read_file: ReadFile | None) -> Plan:
+    if isinstance(tree, FamilyCall):
+        return _entry(tree.name, FAMILIES, "family").plan(tree)
+    if isinstance(tree, FunctionCall):
+        return _entry(tree.name, FUNCTIONS, "function").plan(tree, lambda inner: _plan(inner, read_file))
+    return _plan_file(tree, read_file)
+
+
+def _plan_file(call: FileCall, read_file: ReadFile | None) -> Plan:
+    raise InvalidInput("a topology file must be JSON or GraphML", str(call), "convert it")
+
+
+def _entry(name: str, entries: Mapping[str, Entry], kind: str) -> Entry:
+    if name in entries:
+        return entries[name]
+    way_out = "`chorale topology list` shows all"
+    close = difflib.get_close_matches(name, [*FAMILIES, *FUNCTIONS, FILE_PREFIX], n=3)
+    if close:
+        way_out = f"did you mean {' or '.join(close)}? {way_out}"
+    raise InvalidInput(f"a topology {kind} must be one that is known", name, way_out)
