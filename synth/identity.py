@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from typing import Any
@@ -11,6 +12,9 @@ from typing import Any
 import numpy as np
 
 from synth.errors import InvalidInput
+
+
+_RATIONAL = re.compile(r"[+-]?(?:[0-9]+/[0-9]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?)")
 
 
 def canonical_json(value: Any) -> str:
@@ -52,11 +56,14 @@ def parse_rational(value: object, what: str) -> Fraction:
     text = str(value).strip()
     if len(text) > 64:
         raise InvalidInput(f"{what} must be at most 64 characters long", text, way_out)
-    if "e" in text.lower() and abs(int(text.lower().partition("e")[2] or 0)) > 30:
+    match = _RATIONAL.fullmatch(text)
+    if match is None:
+        raise InvalidInput(rule, repr(value), way_out)
+    if abs(int(match["exponent"] or 0)) > 30:
         raise InvalidInput(f"{what} must have an exponent between -30 and 30", text, way_out)
     try:
         return Fraction(text)
-    except (ValueError, ZeroDivisionError):
+    except ZeroDivisionError:
         raise InvalidInput(rule, repr(value), way_out) from None
 
 
