@@ -1,0 +1,87 @@
+"""The tasks of breadth-first broadcast: one block of nodes each, pure, picklable, the same bytes anywhere.
+
+A task covers all steps of its block: one pass over a node's hop counts yields the problems of every step, so
+cutting by step as well would only repeat that pass.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.bfb.blocks import least_loads, place_chunks, whole_chunk_times
+from synth.bfb.network import Network, hops_of
+
+BLOCKS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Nodes `first` to `last - 1`."""
+
+    first: int
+    last: int
+
+
+def blocks_of(nodes: int) -> list[Block]:
+    """Cut the nodes into at most `BLOCKS` blocks; depends on nothing else, so results do not depend on workers."""
+    count = min(nodes, BLOCKS)
+    edges = [nodes * index // count for index in range(count + 1)]
+    return [Block(first, last) for first, last in zip(edges[:-1], edges[1:], strict=True)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepTimes:
+    """Time of each step as p / q (int64 columns), in shards, or chunks, per unit of capacity."""
+
+    top: NDArray[np.int64]
+    bottom: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loads:
+    """Largest time per step over some nodes, with the node that attains it and its critical in-links as bits."""
+
+    times: StepTimes
+    node: NDArray[np.int64]
+    links: NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WholeChunks:
+    """Shared input of the passes for whole chunks: chunks per shard and the time of each step."""
+
+    network: Network
+    chunks: int
+    times: StepTimes
+
+
+def block_loads(network: Network, block: Block) -> Loads:
+    """Return the least loads of a block."""
+    hops = hops_of(network)
+    arrays = (network.offsets.copy(), network.tails.copy(), network.capacities.copy())
+    top, bottom, node, links = least_loads(block.first, block.last, *arrays, hops, int(hops.max()), network.words)
+    return Loads(StepTimes(top, bottom), node, links)
+
+
+def block_chunk_times(shared: WholeChunks, block: Block) -> Loads:
+    """Return the least times of a block when shards are cut into whole chunks, at least the shared times."""
+    top, bottom, node, links = whole_chunk_times(block.first, block.last, *_arguments(shared))
+    return Loads(StepTimes(top, bottom), node, links)
+
+
+def block_transfers(shared: WholeChunks, block: Block) -> tuple[NDArray[np.unsignedinteger], ...]:
+    """Return the columns (step, link, shard, lo, hi) of everything that a block receives, as small unsigned integers."""
+    step, link, piece = place_chunks(block.first, block.last, *_arguments(shared))
+    columns = (step, link, piece[:, 0], piece[:, 1], piece[:, 2])
+    network = shared.network
+    largest = (len(shared.times.top), len(network.tails), network.nodes, shared.chunks, shared.chunks)
+    return tuple(column.astype(np.min_scalar_type(limit)) for column, limit in zip(columns, largest, strict=True))
+
+
+def _arguments(shared: WholeChunks) -> tuple[object, ...]:
+    network = shared.network
+    arrays = (network.offsets.copy(), network.tails.copy(), network.capacities.copy(), hops_of(network))
+    return (*arrays, shared.chunks, shared.times.top.copy(), shared.times.bottom.copy(), network.words)

@@ -1,0 +1,26 @@
+"""Compile every kernel into its on-disk cache: `python -m synth.kernels`."""
+
+from __future__ import annotations
+
+from synth.compiled import compilations
+from synth.executor.serial import SerialExecutor
+from synth.collective import ALLREDUCE
+from synth.methods import synthesize
+from synth.topology.links import Link, Links
+from synth.topology.topology import Topology
+from fractions import Fraction
+
+
+def warm() -> int:
+    """Run every kernel once on tiny networks; return how many had to be compiled because no copy was on disk."""
+    before = compilations()
+    for slow in (Fraction(1), Fraction(1, 2)):
+        links = Links.build(
+            [Link(node, (node + way) % 4, slow if node else Fraction(1)) for node in range(4) for way in (1, 3)]
+        )
+        synthesize("bfb", Topology("ring:4", ("0", "1", "2", "3"), 4, links), ALLREDUCE, None, SerialExecutor())
+    return compilations() - before
+
+
+if __name__ == "__main__":
+    warm()

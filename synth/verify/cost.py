@@ -1,0 +1,62 @@
+"""Exact cost of a schedule from its link loads."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.schedule.schedule import Schedule
+from synth.verify.verified import Cost, LoadSummary
+
+Loads = NDArray[np.int64]
+
+
+def link_loads(schedule: Schedule, route_loads: Loads) -> Loads:
+    """Return int64[steps, links], chunks per step and link, from chunks per step and route."""
+    routes = schedule.routes
+    if routes.is_direct:
+        return route_loads
+    loads = np.zeros((route_loads.shape[0], len(schedule.topology.links)), dtype=np.int64)
+    owner = np.repeat(np.arange(len(routes)), np.diff(routes.offsets))
+    for step in range(route_loads.shape[0]):
+        np.add.at(loads[step], routes.link_ids, route_loads[step][owner])
+    return loads
+
+
+def cost_of(schedule: Schedule, loads: Loads) -> Cost:
+    """Return the exact cost. Stepped: steps follow one another, each as long as its slowest link. Pipelined: all
+    links stream at once, as long as the slowest one."""
+    periods = loads.sum(axis=0, keepdims=True) if schedule.kind == "pipelined" else loads
+    chunk = Fraction(1, schedule.chunks_per_shard * schedule.topology.compute_count)
+    time_per_byte = sum((_slowest(schedule, period) for period in periods), Fraction(0)) * chunk
+    bandwidth = schedule.topology.node_bandwidth
+    factor = None if bandwidth is None else time_per_byte * bandwidth
+    return Cost(schedule.steps, time_per_byte, factor, _latency_s(schedule, loads))
+
+
+def summarize(schedule: Schedule, loads: Loads, duplicates: int) -> LoadSummary:
+    """Return the link loads over the whole schedule, as fractions of the vector M."""
+    chunk = Fraction(1, schedule.chunks_per_shard * schedule.topology.compute_count)
+    total = loads.sum(axis=0)
+    largest, smallest = int(total.max()) * chunk, int(total.min()) * chunk
+    return LoadSummary(largest, smallest, int(total.sum()) * chunk, int((total == 0).sum()), duplicates)
+
+
+def _slowest(schedule: Schedule, period: Loads) -> Fraction:
+    links = schedule.topology.links
+    largest = np.zeros(len(links.bandwidths), dtype=np.int64)
+    np.maximum.at(largest, links.bandwidth_class, period)
+    return max(int(chunks) / bandwidth for chunks, bandwidth in zip(largest, links.bandwidths, strict=True))
+
+
+def _latency_s(schedule: Schedule, loads: Loads) -> Fraction:
+    links = schedule.topology.links
+    if links.latencies_s == (Fraction(0),):
+        return Fraction(0)
+    total = Fraction(0)
+    for period in loads:
+        used = np.unique(links.latency_class[period > 0])
+        total += max((links.latencies_s[index] for index in used), default=Fraction(0))
+    return total

@@ -1,0 +1,123 @@
+"""Kernels that replay a schedule over all chunks at once, in any order of rows.
+
+Copying collectives keep for every (rank, chunk) the step after which it is there. Reducing ones keep the step
+in which a rank hands its partial sum on: if every rank but one hands on once, to a rank that hands on later,
+then every contribution reaches the last one exactly once, because times grow along the way.
+
+Times are stored as step + 1, so 0 means "from the start"; `NEVER` means not at all. A cell is
+`rank, (shard - window start) * chunks_per_shard + chunk`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.compiled import compiled
+
+NEVER = 65535
+Times = NDArray[np.uint16]
+Rows = NDArray[np.int32]
+"""int32[rows, 7]: step, src, dst, shard, lo, hi, reduce."""
+
+
+@compiled
+def record(rows: Rows, first: int, last: int, chunks: int, arrival: Times, handed_on: Times, fed: Times) -> tuple[int, int, int]:
+    """Note when chunks of shards `first` to `last - 1` arrive, are handed on and are fed.
+
+    arrival: earliest arrival of a finished chunk (copies); handed_on: when a rank sent its partial sum;
+    fed: when a rank last received a partial sum. Returns (deliveries of what was there already, partial sums
+    handed on twice, a row that did so or -1), in chunks.
+    """
+    duplicates = twice = 0
+    culprit = -1
+    for index in range(len(rows)):
+        shard = rows[index, 3]
+        if shard < first or shard >= last:
+            continue
+        time = np.uint16(rows[index, 0] + 1)
+        src, dst = rows[index, 1], rows[index, 2]
+        base = (shard - first) * chunks
+        for cell in range(base + rows[index, 4], base + rows[index, 5]):
+            if rows[index, 6]:
+                if handed_on[src, cell] != 0:
+                    twice += 1
+                    culprit = index
+                handed_on[src, cell] = time
+                fed[dst, cell] = max(fed[dst, cell], time)
+            else:
+                duplicates += arrival[dst, cell] != np.uint16(NEVER)
+                arrival[dst, cell] = min(arrival[dst, cell], time)
+    return duplicates, twice, culprit
+
+
+@compiled
+def settle_sums(handed_on: Times, fed: Times, arrival: Times, ends: NDArray[np.int32]) -> tuple[int, int, int]:
+    """Find where each sum ends and note in `arrival` when it is complete there.
+
+    `ends[cell]` is the rank that must hold the sum, or -1 for any one rank. Returns (wrong cells, a rank, a
+    cell): cells whose sum ends at no rank, at several, or at another rank than it must.
+    """
+    wrong = 0
+    rank_seen = cell_seen = -1
+    for cell in range(handed_on.shape[1]):
+        holders = 0
+        holder = -1
+        for rank in range(handed_on.shape[0]):
+            if handed_on[rank, cell] == 0:
+                holders += 1
+                holder = rank
+                if ends[cell] >= 0 and rank != ends[cell]:
+                    rank_seen, cell_seen = rank, cell
+        if holders == 1 and (ends[cell] < 0 or holder == ends[cell]):
+            arrival[holder, cell] = min(arrival[holder, cell], fed[holder, cell])
+        else:
+            wrong += 1
+            if rank_seen < 0:
+                rank_seen, cell_seen = holder, cell
+    return wrong, rank_seen, cell_seen
+
+
+@compiled
+def check(rows: Rows, first: int, last: int, chunks: int, arrival: Times, handed_on: Times) -> tuple[int, int, int, int]:
+    """Check that every row sends what is there, and feeds only ranks that hand on later.
+
+    Returns (chunks sent before they were there, such a row or -1, partial sums that came too late, such a row).
+    """
+    early = late = 0
+    early_row = late_row = -1
+    for index in range(len(rows)):
+        shard = rows[index, 3]
+        if shard < first or shard >= last:
+            continue
+        step, src, dst = rows[index, 0], rows[index, 1], rows[index, 2]
+        base = (shard - first) * chunks
+        for cell in range(base + rows[index, 4], base + rows[index, 5]):
+            if rows[index, 6]:
+                if handed_on[dst, cell] != 0 and handed_on[dst, cell] <= step + 1:
+                    late += 1
+                    late_row = index
+            elif arrival[src, cell] > step:
+                early += 1
+                early_row = index
+    return early, early_row, late, late_row
+
+
+@compiled
+def first_missing(arrival: Times, ends: NDArray[np.int32]) -> tuple[int, int, int]:
+    """Return (missing cells, a rank, a cell): what did not arrive where it must (`ends[cell]`, or everywhere if -1)."""
+    missing = 0
+    rank_seen = cell_seen = -1
+    for rank in range(arrival.shape[0]):
+        for cell in range(arrival.shape[1]):
+            if arrival[rank, cell] == np.uint16(NEVER) and (ends[cell] < 0 or ends[cell] == rank):
+                missing += 1
+                rank_seen, cell_seen = rank, cell
+    return missing, rank_seen, cell_seen
+
+
+@compiled
+def add_loads(rows: Rows, route: NDArray[np.int32], loads: NDArray[np.int64]) -> None:
+    """Add the chunks of every row to `loads[step, route]`."""
+    for index in range(len(rows)):
+        loads[rows[index, 0], route[index]] += rows[index, 5] - rows[index, 4]

@@ -1,0 +1,167 @@
+"""Verification: an independent replay of a schedule, chunk by chunk, before anything may use it.
+
+This code shares nothing with the synthesizers. It takes any Schedule, from any method or file, and finds
+whether every chunk is there before it is sent, everything is delivered, and nothing is reduced twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.errors import CheckFailed
+from synth.schedule.schedule import Schedule
+from synth.verify import general, replay
+from synth.verify.cost import cost_of, link_loads, summarize
+from synth.verify.structure import structural_violations
+from synth.verify.terms import Terms, terms_of
+from synth.verify.verified import VerifiedSchedule
+from synth.verify.violation import Violation
+
+ROWS_AT_ONCE = 2**20
+MEMORY_BYTES = 2**29
+"""Tables are cut into windows of shards of at most about this size."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Window:
+    """Replay tables for shards `first` to `last - 1`."""
+
+    first: int
+    last: int
+    arrival: replay.Times
+    handed_on: replay.Times
+    fed: replay.Times
+
+
+def verify(schedule: Schedule) -> VerifiedSchedule:
+    """Return the verified form of `schedule`, or raise CheckFailed naming the first fault.
+
+    Cost: O(chunk deliveries) time, at most about 0.5 GiB of tables at a time.
+    """
+    found, verified = inspect(schedule)
+    if verified is None:
+        value = f"{found[0].message} ({len(found)} violation(s))"
+        raise CheckFailed("a schedule must pass verification", value, "synthesize it again")
+    return verified
+
+
+def inspect(schedule: Schedule) -> tuple[list[Violation], VerifiedSchedule | None]:
+    """Return all kinds of fault found, and the verified schedule where there are none."""
+    found = structural_violations(schedule)
+    if found:
+        return found, None
+    found, duplicates = _replay(schedule)
+    if found and _may_be_general(schedule, found):
+        found = general.violations(schedule)
+    if found:
+        return found, None
+    loads = link_loads(schedule, _route_loads(schedule))
+    return [], VerifiedSchedule(schedule, cost_of(schedule, loads), summarize(schedule, loads, duplicates))
+
+
+def _may_be_general(schedule: Schedule, found: list[Violation]) -> bool:
+    """Sums that do not flow along trees (exchanges) may still be right; a slower replay of sets decides."""
+    rules = {violation.rule for violation in found}
+    return schedule.collective.reduces and "reduced-twice" in rules and general.fits(schedule)
+
+
+def _replay(schedule: Schedule) -> tuple[list[Violation], int]:
+    terms = terms_of(schedule)
+    found: list[Violation] = list(_kind_violations(schedule, terms))
+    duplicates = 0
+    if found:
+        return found, 0
+    for window in _windows(schedule):
+        window_found, window_duplicates = _replay_window(schedule, terms, window)
+        found += window_found
+        duplicates += window_duplicates
+        if len(found) >= 20:
+            break
+    return found, duplicates
+
+
+def _kind_violations(schedule: Schedule, terms: Terms) -> Iterator[Violation]:
+    reduces = schedule.transfers.reduce
+    if not terms.reduces and reduces.any():
+        yield Violation("unexpected-reduce", f"row {int(np.argmax(reduces))} reduces, but {schedule.collective} does not")
+    if not terms.copies and len(reduces) and not reduces.all():
+        yield Violation("unexpected-copy", f"row {int(np.argmin(reduces))} overwrites a partial sum of {schedule.collective}")
+
+
+def _windows(schedule: Schedule) -> Iterator[_Window]:
+    ranks, chunks = schedule.topology.compute_count, schedule.chunks_per_shard
+    tables = 3 if schedule.collective.reduces else 1
+    shards = max(1, MEMORY_BYTES // (2 * tables * ranks * chunks))
+    for first in range(0, schedule.shard_count, shards):
+        last = min(first + shards, schedule.shard_count)
+        shape = (ranks, (last - first) * chunks)
+        summed = shape if schedule.collective.reduces else (1, 1)
+        handed_on, fed = np.zeros(summed, dtype=np.uint16), np.zeros(summed, dtype=np.uint16)
+        yield _Window(first, last, np.full(shape, replay.NEVER, dtype=np.uint16), handed_on, fed)
+
+
+def _replay_window(schedule: Schedule, terms: Terms, window: _Window) -> tuple[list[Violation], int]:
+    chunks = schedule.chunks_per_shard
+    span = (window.first, window.last, chunks)
+    shards = slice(window.first, window.last)
+    found: list[Violation] = []
+    duplicates = 0
+    _place_starts(terms, window, chunks)
+    for start, rows in _row_blocks(schedule):
+        again, twice, culprit = replay.record(rows, *span, window.arrival, window.handed_on, window.fed)
+        duplicates += again
+        if twice:
+            found.append(Violation("reduced-twice", f"row {start + culprit} hands on a partial sum for the second time"))
+    if terms.reduces:
+        ends = np.repeat(terms.sum_ends[shards], chunks)
+        wrong, rank, cell = replay.settle_sums(window.handed_on, window.fed, window.arrival, ends)
+        if wrong:
+            found.append(Violation("sum-incomplete", _cell_text(window, chunks, rank, cell, "is not summed up in one place")))
+    for start, rows in _row_blocks(schedule):
+        early, early_row, late, late_row = replay.check(rows, *span, window.arrival, window.handed_on)
+        if early:
+            found.append(Violation("sent-before-received", f"row {start + early_row} sends a chunk before it is there"))
+        if late:
+            found.append(Violation("reduced-too-late", f"row {start + late_row} adds to a partial sum already handed on"))
+    missing, rank, cell = replay.first_missing(window.arrival, np.repeat(terms.ends[shards], chunks))
+    if missing and not found:
+        found.append(Violation("not-delivered", _cell_text(window, chunks, rank, cell, f"is missing ({missing} in all)")))
+    return found, duplicates
+
+
+def _place_starts(terms: Terms, window: _Window, chunks: int) -> None:
+    for shard in range(window.first, window.last):
+        if terms.starts[shard] >= 0:
+            base = (shard - window.first) * chunks
+            window.arrival[terms.starts[shard], base : base + chunks] = 0
+
+
+def _cell_text(window: _Window, chunks: int, rank: int, cell: int, what: str) -> str:
+    shard = window.first + cell // chunks
+    return f"chunk {cell % chunks} of shard {shard} {what}" + (f" at rank {rank}" if rank >= 0 else "")
+
+
+def _row_blocks(schedule: Schedule) -> Iterator[tuple[int, replay.Rows]]:
+    """Yield (index of the first row, int32 rows as the kernels want them)."""
+    transfers = schedule.transfers
+    links = schedule.topology.links
+    sources, destinations = schedule.routes.sources(links), schedule.routes.destinations(links)
+    for start in range(0, len(transfers), ROWS_AT_ONCE):
+        block = transfers.select(slice(start, start + ROWS_AT_ONCE))
+        columns = (block.step, sources[block.route], destinations[block.route], block.shard, block.lo, block.hi, block.reduce)
+        rows = np.empty((len(block), len(columns)), dtype=np.int32)
+        for index, column in enumerate(columns):
+            rows[:, index] = column
+        yield start, rows
+
+
+def _route_loads(schedule: Schedule) -> NDArray[np.int64]:
+    loads = np.zeros((max(1, schedule.steps), len(schedule.routes)), dtype=np.int64)
+    for start, rows in _row_blocks(schedule):
+        route = schedule.transfers.route[start : start + len(rows)].astype(np.int32)
+        replay.add_loads(rows, route, loads)
+    return loads
