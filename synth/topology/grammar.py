@@ -20,7 +20,7 @@ MAX_SPEC_LENGTH = 2**16
 MAX_DEPTH = 16
 FILE_PREFIX = "file:"
 
-_TOKEN = re.compile(r"[();]|[^();]+")
+_PIECE = re.compile(r"[();]|[^();]+")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _OPTION = re.compile(r"([a-z][a-z0-9-]*)=(.*)", re.DOTALL)
 _NUMBER = re.compile(r"[0-9]+")
@@ -102,61 +102,62 @@ def parse_spec(text: str) -> SpecTree:
 
 
 class _Reader:
-    """Recursive descent over the tokens "(", ")", ";" and the text between them."""
+    """Recursive descent over the pieces of a spec: "(", ")", ";" and the text between them."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = [token for token in _TOKEN.findall(text) if token.strip()]
+        self.pieces = [piece for piece in _PIECE.findall(text) if piece.strip()]
         self.position = 0
 
     def peek(self) -> str | None:
-        return self.tokens[self.position] if self.position < len(self.tokens) else None
+        return self.pieces[self.position] if self.position < len(self.pieces) else None
 
     def take(self) -> str | None:
-        token = self.peek()
+        piece = self.peek()
         self.position += 1
-        return token
+        return piece
 
     def argument(self, depth: int) -> Argument:
         """Read one argument of a function, or the whole spec."""
         if depth > MAX_DEPTH:
             rule = f"functions in a topology spec must nest at most {MAX_DEPTH} deep"
             raise InvalidInput(rule, self.text, "build the inner network first and save it to a file")
-        token = self.take()
-        if token is None or token in "();":
-            raise InvalidInput("a topology spec must have a family or function in every place", self.text, _WAY_OUT)
-        if token.lstrip().startswith(FILE_PREFIX):
-            return _file((token + self._rest_of_path()).strip())
+        piece = self.take()
+        if piece is None or piece in "();":
+            rule = "a topology spec must have a family or function in every place"
+            raise InvalidInput(rule, self.text or '""', _WAY_OUT)
+        if piece.lstrip().startswith(FILE_PREFIX):
+            return _file((piece + self._rest_of_path()).strip())
         if self.peek() == "(":
-            return FunctionCall(_name(token, self.text), self._arguments(depth))
-        return _leaf(token, self.text)
+            return FunctionCall(_name(piece, self.text), self._arguments(depth))
+        return _leaf(piece, self.text)
 
     def _arguments(self, depth: int) -> tuple[Argument, ...]:
         self.take()
         arguments = [self.argument(depth + 1)]
-        while (token := self.take()) == ";":
+        while (piece := self.take()) == ";":
             arguments.append(self.argument(depth + 1))
-        if token != ")":
+        if piece != ")":
             raise InvalidInput("parentheses in a topology spec must be balanced", self.text, 'add the missing ")"')
         return tuple(arguments)
 
     def _rest_of_path(self) -> str:
-        pieces: list[str] = []
+        path: list[str] = []
         open_count = 0
-        while (token := self.peek()) is not None and token != ";" and not (token == ")" and open_count == 0):
-            open_count += {"(": 1, ")": -1}.get(token, 0)
-            pieces.append(token)
+        while (piece := self.peek()) is not None and piece != ";" and not (piece == ")" and open_count == 0):
+            open_count += {"(": 1, ")": -1}.get(piece, 0)
+            path.append(piece)
             self.take()
-        return "".join(pieces)
+        return "".join(path)
 
 
-def _leaf(token: str, spec: str) -> Argument:
-    token = token.strip()
-    if _NUMBER.fullmatch(token):
-        return Number(token)
-    if option := _OPTION.fullmatch(token):
+def _leaf(piece: str, spec: str) -> Argument:
+    piece = piece.strip()
+    if _NUMBER.fullmatch(piece):
+        return Number(piece)
+    if option := _OPTION.fullmatch(piece):
         return Option(option[1], "".join(option[2].split()))
-    name, _, arguments = token.partition(":")
+    name, _, arguments = piece.partition(":")
     return FamilyCall(_name(name, spec), "".join(arguments.split()))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -62,7 +62,7 @@ class Links:
         latency_s = self.latencies_s[self.latency_class[link]]
         return Link(int(self.src[link]), int(self.dst[link]), bandwidth, latency_s)
 
-    def __iter__(self) -> Iterable[Link]:  # type: ignore[override]
+    def __iter__(self) -> Iterator[Link]:
         return (self[link] for link in range(len(self)))
 
     def incoming_offsets(self, node_count: int) -> NDArray[np.int64]:

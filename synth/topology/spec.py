@@ -8,7 +8,8 @@ from typing import TypeVar
 
 from synth.errors import InvalidInput
 from synth.topology.catalog import FAMILIES, FUNCTIONS
-from synth.topology.distance import require_strongly_connected
+from synth.topology.check import check_topology
+from synth.topology.exchange import from_bytes
 from synth.topology.grammar import FILE_PREFIX, FamilyCall, FileCall, FunctionCall, SpecTree, parse_spec
 from synth.topology.registry import Family, Function, Plan
 from synth.topology.topology import Topology
@@ -18,14 +19,12 @@ Entry = TypeVar("Entry", Family, Function)
 
 
 def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
-    """Return the topology that `spec` describes, strongly connected.
+    """Return the topology that `spec` describes, checked by `synth.topology.check`.
 
     `read_file` returns the bytes of a path; without it, file: specs are refused. Too large a network is refused
     before anything is built. Raises InvalidInput with the rule, the value and the way out.
     """
-    topology = _plan(parse_spec(spec), read_file).build()
-    require_strongly_connected(topology)
-    return topology
+    return check_topology(_plan(parse_spec(spec), read_file).build())
 
 
 def _plan(tree: SpecTree, read_file: ReadFile | None) -> Plan:
@@ -37,7 +36,10 @@ def _plan(tree: SpecTree, read_file: ReadFile | None) -> Plan:
 
 
 def _plan_file(call: FileCall, read_file: ReadFile | None) -> Plan:
-    raise InvalidInput("a topology file must be JSON or GraphML", str(call), "convert it")
+    if read_file is None:
+        raise InvalidInput("a file: spec must come with a reader of files", str(call), "give read_file")
+    topology = from_bytes(read_file(call.path), str(call))
+    return Plan(str(call), topology.node_count, len(topology.links), lambda: topology)
 
 
 def _entry(name: str, entries: Mapping[str, Entry], kind: str) -> Entry:

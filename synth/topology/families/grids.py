@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.topology.families.unit import both_ways, unit_topology
+from synth.topology.families.unit import Arcs, both_ways, unit_topology
 from synth.topology.grammar import FamilyCall
 from synth.topology.registry import Family, Plan, fixed_numbers, require, whole_numbers
 from synth.topology.topology import MAX_NODES, Topology
@@ -66,7 +66,7 @@ def _grid(sizes: list[int]) -> NDArray[np.int64]:
 
 def _torus(spec: str, sizes: list[int]) -> Topology:
     rank = _grid(sizes)
-    arcs = []
+    arcs: list[Arcs] = []
     generators = []
     for axis, size in enumerate(sizes):
         following = np.roll(rank, -1, axis).ravel()
@@ -77,7 +77,7 @@ def _torus(spec: str, sizes: list[int]) -> Topology:
 
 def _mesh(spec: str, sizes: list[int]) -> Topology:
     rank = _grid(sizes)
-    arcs = []
+    arcs: list[Arcs] = []
     for axis, size in enumerate(sizes):
         lower = np.take(rank, np.arange(size - 1), axis).ravel()
         upper = np.take(rank, np.arange(1, size), axis).ravel()

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from synth.topology.families.unit import both_ways, unit_topology
+from synth.topology.families.unit import Arcs, both_ways, unit_topology
 from synth.topology.grammar import FamilyCall
 from synth.topology.registry import Family, Plan, fixed_numbers, require, whole_numbers
 from synth.topology.topology import Topology
@@ -77,7 +77,7 @@ def _parallel_ring(spec: str, m: int, forward: int, backward: int) -> Topology:
 
 def _circulant(spec: str, n: int, offsets: list[int]) -> Topology:
     node = np.arange(n)
-    arcs = []
+    arcs: list[Arcs] = []
     for offset in offsets:
         target = (node + offset) % n
         arcs += [(node, target)] if 2 * offset == n else both_ways(node, target)

@@ -11,12 +11,14 @@ from synth.topology.links import Links
 from synth.topology.topology import Topology
 
 NodeColumn = NDArray[np.int64]
+Arcs = tuple[NodeColumn, NodeColumn]
+"""One link from each node of the first column to the node beside it in the second."""
 
 
 def unit_topology(
     spec: str,
     node_count: int,
-    arcs: Iterable[tuple[NodeColumn, NodeColumn]],
+    arcs: Iterable[Arcs],
     generators: Iterable[NodeColumn] = (),
 ) -> Topology:
     """Return the network on `node_count` compute nodes with one link for each entry of each (src, dst) of `arcs`.
@@ -36,6 +38,6 @@ def unit_topology(
     )
 
 
-def both_ways(src: NodeColumn, dst: NodeColumn) -> list[tuple[NodeColumn, NodeColumn]]:
+def both_ways(src: NodeColumn, dst: NodeColumn) -> list[Arcs]:
     """Return the arcs src to dst and dst to src."""
     return [(src, dst), (dst, src)]

@@ -1,0 +1,125 @@
+"""Is a topology vertex-transitive: does some symmetry take any compute node to any other?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import networkx as nx
+import numpy as np
+from networkx.algorithms.isomorphism import DiGraphMatcher
+from numpy.typing import NDArray
+
+from synth.topology.automorphism import is_automorphism, known_symmetries_are_transitive, orbits
+from synth.topology.distance import distances_from, distances_to
+from synth.topology.topology import Topology
+
+__all__ = ["is_automorphism", "is_vertex_transitive"]
+
+_PROFILE_WORK = 2**28
+_SEARCH_NODES = 64
+_SEARCH_LINKS = 1024
+_SEARCH_STEPS = 100_000
+
+
+def is_vertex_transitive(topology: Topology) -> bool | None:
+    """Whether every compute node can be taken to every other by a symmetry; None where that stays open.
+
+    Parallel links, bandwidths, latencies and switches count. True from the symmetries that the topology carries,
+    each checked; False when nodes differ in their links or distances; else an exact search on small networks
+    (up to 64 nodes and 1024 links, with a fixed limit on its steps). O(N L) in the middle case.
+    """
+    if known_symmetries_are_transitive(topology):
+        return True
+    if _ports_differ(topology):
+        return False
+    if topology.node_count * len(topology.links) <= _PROFILE_WORK and _distances_differ(topology):
+        return False
+    if topology.node_count > _SEARCH_NODES or len(topology.links) > _SEARCH_LINKS:
+        return None
+    try:
+        return _search(topology)
+    except _OutOfStepsError:
+        return None
+
+
+def _ports_differ(topology: Topology) -> bool:
+    """Whether two compute nodes differ in the number of links in or out of some bandwidth and latency."""
+    links = topology.links
+    classes = links.bandwidth_class.astype(np.int64) * len(links.latencies_s) + links.latency_class
+    for ends in (links.src, links.dst):
+        ports = np.bincount(ends, minlength=topology.node_count)[: topology.compute_count]
+        if np.any(ports != ports[0]):
+            return True
+        by_node = classes[np.lexsort((classes, ends))][: ports.sum()]
+        if _rows_differ(by_node.reshape(topology.compute_count, -1)):
+            return True
+    return False
+
+
+def _distances_differ(topology: Topology) -> bool:
+    """Whether two compute nodes have other numbers of nodes at some distance, in or out, by kind."""
+    compute = np.arange(topology.compute_count)
+    for block in np.array_split(compute, -(-len(compute) // 1024)):
+        first = np.concatenate([compute[:1], block])
+        for search in (distances_to, distances_from):
+            hops = np.asarray(search(topology, first))
+            for part in (hops[:, : topology.compute_count], hops[:, topology.compute_count :]):
+                if _rows_differ(np.sort(part, axis=1)):
+                    return True
+    return False
+
+
+def _rows_differ(rows: NDArray[Any]) -> bool:
+    return bool(np.any(rows != rows[0]))
+
+
+class _OutOfStepsError(Exception):
+    """The exact search has used up its steps."""
+
+
+class _Budget:
+    """Counts the comparisons of one search, which are its steps; no clock is needed to bound it."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def equal(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+        """Compare the labels of two nodes or edges."""
+        self.left -= 1
+        if self.left < 0:
+            raise _OutOfStepsError
+        return bool(first["label"] == second["label"])
+
+
+def _search(topology: Topology) -> bool:
+    """Look for symmetries from node 0 to every compute node that the ones found so far do not take it to."""
+    known = [generator for generator in topology.automorphisms if is_automorphism(topology, generator)]
+    budget = _Budget(_SEARCH_STEPS)
+    graphs = {node: _rooted(topology, node) for node in range(topology.compute_count)}
+    for node in range(1, topology.compute_count):
+        if orbits(topology.node_count, known)[node] == orbits(topology.node_count, known)[0]:
+            continue
+        matcher = DiGraphMatcher(graphs[0], graphs[node], node_match=budget.equal, edge_match=budget.equal)
+        mapping = next(matcher.isomorphisms_iter(), None)
+        if mapping is None:
+            return False
+        known.append(np.array([mapping[source] for source in range(topology.node_count)], dtype=np.int32))
+    return True
+
+
+def _rooted(topology: Topology, root: int) -> nx.DiGraph[int]:
+    """Return the network with parallel links merged into labels, and nodes labelled by kind and distances to `root`."""
+    links = topology.links
+    there = distances_from(topology, np.array([root]))[0]
+    back = distances_to(topology, np.array([root]))[0]
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    for node in range(topology.node_count):
+        graph.add_node(node, label=(topology.node_kind(node), int(there[node]), int(back[node])))
+    labels: dict[tuple[int, int], list[tuple[int, int]]] = {}
+    for link in range(len(links)):
+        ends = (int(links.src[link]), int(links.dst[link]))
+        labels.setdefault(ends, []).append((int(links.bandwidth_class[link]), int(links.latency_class[link])))
+    for (src, dst), label in labels.items():
+        graph.add_edge(src, dst, label=sorted(label))
+    return graph
