@@ -1,0 +1,102 @@
+"""The one place that connects to Ray: a cluster that exists, or a small one on this machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from types import TracebackType
+
+from synth.errors import Unavailable
+
+# Ray reads these when it is imported. No usage reports; workers use the environment of the driver instead of
+# building a new one; no warning about accelerators that nobody asked for; nothing of Ray's own on our stdout,
+# which belongs to results (Ray prints deaths of workers there; the pool reports them through logging).
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
+os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+
+import ray
+
+NAMESPACE = "chorale"
+LOCAL_OBJECT_STORE_BYTES = 512 * 2**20
+_ADDRESS_WAY_OUT = "check RAY_ADDRESS, or unset it to start a cluster on this machine"
+
+
+class RayCluster:
+    """A connection to Ray that shuts down what it started and nothing else.
+
+    `address` (or RAY_ADDRESS) names an existing cluster, which is only left at the end. Without it, a process
+    that already has a connection uses it, and otherwise a local cluster is started with `cpus` logical CPUs:
+    at least 2, so that one actor can measure while another prepares.
+
+    Ray's own token authentication stays as Ray sets it; see `_give_token_a_home`.
+    """
+
+    def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
+        self.started = False
+        self._joined = False
+        if ray.is_initialized():
+            return
+        target = address or os.environ.get("RAY_ADDRESS")
+        if target:
+            _join(target)
+            self._joined = True
+        else:
+            _start(max(2, cpus or os.cpu_count() or 1))
+            self.started = True
+
+    @property
+    def free_cpus(self) -> int:
+        """Whole logical CPUs that no actor holds right now."""
+        return int(ray.available_resources().get("CPU", 0))
+
+    def close(self) -> None:
+        """Stop the cluster if this object started it, leave it if this object joined it. Safe to call twice."""
+        if (self.started or self._joined) and ray.is_initialized():
+            ray.shutdown()
+        self.started = self._joined = False
+
+    def __enter__(self) -> RayCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _join(address: str) -> None:
+    try:
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+    except Exception as error:  # Ray raises many types here; each of them means that there is no such cluster
+        raise Unavailable("the Ray cluster must be reachable", f"{address}: {error}", _ADDRESS_WAY_OUT) from error
+
+
+def _start(cpus: int) -> None:
+    _give_token_a_home()
+    try:
+        ray.init(
+            address="local",
+            num_cpus=cpus,
+            namespace=NAMESPACE,
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            object_store_memory=LOCAL_OBJECT_STORE_BYTES,
+        )
+    except Exception as error:  # the same here: ports, memory, a read-only folder, …
+        ray.shutdown()
+        way_out = "see `chorale doctor`, or point RAY_ADDRESS at a running cluster"
+        raise Unavailable("a local Ray cluster must be able to start", error, way_out) from error
+
+
+def _give_token_a_home() -> None:
+    """Ray keeps the token of its clusters under the home folder; without a writable one, use a private folder."""
+    if "RAY_AUTH_TOKEN_PATH" in os.environ or "RAY_AUTH_TOKEN" in os.environ:
+        return
+    home = Path(os.path.expanduser("~"))
+    if not os.access(home, os.W_OK):
+        os.environ["RAY_AUTH_TOKEN_PATH"] = str(Path(tempfile.mkdtemp(prefix="chorale-ray-")) / "auth_token")

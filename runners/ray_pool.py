@@ -1,0 +1,217 @@
+"""A pool of Ray actors that survives the death of any of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from runners.ray_cluster import ray
+from synth.errors import Unavailable
+
+MOST_ATTEMPTS = 4
+START_TIMEOUT_S = 60.0
+POLL_S = 1.0
+
+_log = logging.getLogger("chorale.ray")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """A call of `method` on whichever actor is free. `limit_s` counts from when it is sent to the actor."""
+
+    key: Hashable
+    method: str
+    arguments: tuple[Any, ...]
+    limit_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Done:
+    """A finished job: its value, or the error that it ended with.
+
+    `error` is what the method raised, with its own type; TimeoutError when it ran into its limit; or
+    Unavailable when every attempt killed its actor.
+    """
+
+    key: Hashable
+    value: Any = None
+    error: BaseException | None = None
+
+
+@dataclass(slots=True)
+class _Flight:
+    job: Job
+    deadline_s: float
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """One actor: starting until `start` has come back, then working on the jobs in `flights`."""
+
+    actor: Any
+    start: Any
+    started_s: float
+    flights: dict[Any, _Flight] = field(default_factory=dict)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.start is None
+
+
+class RayPool:
+    """`size` actors of the class `kind`, one CPU each, that take jobs in the order of submission.
+
+    An actor that dies, alone or with its node, is replaced, and its jobs are done again, at most
+    `MOST_ATTEMPTS` times each; so methods must be pure or not mind a second call. Jobs go only to actors
+    that have started, so a cluster that shrank works on with the actors it has room for.
+    `kind` needs a method `ready()`. Not thread-safe.
+    """
+
+    def __init__(self, kind: type, arguments: tuple[Any, ...], size: int, jobs_per_actor: int = 1) -> None:
+        self._make: Callable[[], Any] = lambda: ray.remote(num_cpus=1, max_restarts=0)(kind).remote(*arguments)
+        self._jobs_per_actor = jobs_per_actor
+        self._waiting: deque[Job] = deque()
+        self._attempts: dict[Hashable, int] = {}
+        self._failed_starts = 0
+        self._slots = [self._new_slot() for _ in range(size)]
+
+    @property
+    def size(self) -> int:
+        return len(self._slots)
+
+    @property
+    def pending(self) -> int:
+        """Jobs submitted and not yet handed back."""
+        return len(self._waiting) + sum(len(slot.flights) for slot in self._slots)
+
+    def grow(self, size: int) -> None:
+        """Start actors until there are `size`."""
+        self._slots += [self._new_slot() for _ in range(size - len(self._slots))]
+
+    def submit(self, job: Job) -> None:
+        """Queue `job`; it starts as soon as an actor has room."""
+        self._waiting.append(job)
+        self._dispatch()
+
+    def references(self) -> list[Any]:
+        """Return what Ray can wait for on behalf of this pool."""
+        starts = [slot.start for slot in self._slots if not slot.is_ready]
+        return starts + [reference for slot in self._slots for reference in slot.flights]
+
+    def collect(self) -> list[Done]:
+        """Return the jobs that have finished by now; replace the actors that died or ran out of time.
+
+        Raises Unavailable if jobs wait and no actor could start within `START_TIMEOUT_S`.
+        """
+        references = self.references()
+        arrived, _ = ray.wait(references, num_returns=len(references), timeout=0) if references else ([], [])
+        finished: list[Done] = []
+        for slot in list(self._slots):
+            self._settle_start(slot, arrived)
+            for reference in [flight for flight in slot.flights if flight in arrived]:
+                finished += self._settle_flight(slot, reference)
+            finished += self._settle_deadlines(slot)
+        self._dispatch()
+        self._check_some_started()
+        return finished
+
+    def close(self) -> None:
+        """Kill the actors and drop all jobs. Safe to call twice."""
+        if ray.is_initialized():
+            for slot in self._slots:
+                ray.kill(slot.actor)
+        self._slots.clear()
+        self._waiting.clear()
+
+    def _new_slot(self) -> _Slot:
+        actor = self._make()
+        return _Slot(actor, actor.ready.remote(), time.monotonic())
+
+    def _dispatch(self) -> None:
+        for slot in self._slots:
+            while slot.is_ready and self._waiting and len(slot.flights) < self._jobs_per_actor:
+                job = self._waiting.popleft()
+                limit_s = float("inf") if job.limit_s is None else job.limit_s
+                reference = getattr(slot.actor, job.method).remote(*job.arguments)
+                slot.flights[reference] = _Flight(job, time.monotonic() + limit_s)
+
+    def _settle_start(self, slot: _Slot, arrived: list[Any]) -> None:
+        if slot.is_ready or slot.start not in arrived:
+            return
+        try:
+            ray.get(slot.start)
+        except ray.exceptions.RayError as error:
+            self._failed_starts += 1
+            if self._failed_starts >= MOST_ATTEMPTS:
+                way_out = "check that this package is installed on all nodes of the cluster"
+                raise Unavailable("a Ray actor must be able to start", error, way_out) from error
+            self._replace(slot)
+        else:
+            slot.start = None
+
+    def _settle_flight(self, slot: _Slot, reference: Any) -> list[Done]:
+        flight = slot.flights.get(reference)
+        if flight is None:  # the actor was replaced while this batch was settled
+            return []
+        try:
+            value = ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            del slot.flights[reference]
+            return [Done(flight.job.key, error=error.cause)]
+        except ray.exceptions.RayError as error:
+            return self._retry(slot, error)
+        del slot.flights[reference]
+        self._attempts.pop(flight.job.key, None)
+        return [Done(flight.job.key, value)]
+
+    def _settle_deadlines(self, slot: _Slot) -> list[Done]:
+        now_s = time.monotonic()
+        late = [reference for reference, flight in slot.flights.items() if now_s > flight.deadline_s]
+        if not late:
+            return []
+        jobs = [slot.flights.pop(reference).job for reference in late]
+        self._requeue([flight.job for flight in slot.flights.values()])
+        self._replace(slot)
+        return [Done(job.key, error=TimeoutError(f"no answer within {job.limit_s:.0f} s")) for job in jobs]
+
+    def _retry(self, slot: _Slot, error: Exception) -> list[Done]:
+        """Put what a dead actor was working on back in front; give up on jobs that were tried often enough."""
+        jobs = [flight.job for flight in slot.flights.values()]
+        for job in jobs:
+            self._attempts[job.key] = self._attempts.get(job.key, 0) + 1
+        _log.warning("a Ray worker died with %d task(s); a new one does them again", len(jobs))
+        _log.debug("%s", error)
+        again = [job for job in jobs if self._attempts[job.key] < MOST_ATTEMPTS]
+        self._requeue(again)
+        self._replace(slot)
+        rule = f"a worker must survive its task within {MOST_ATTEMPTS} attempts"
+        way_out = "look for a lack of memory on the nodes, or use fewer workers"
+        return [Done(job.key, error=Unavailable(rule, error, way_out)) for job in jobs if job not in again]
+
+    def _requeue(self, jobs: list[Job]) -> None:
+        self._waiting.extendleft(reversed(jobs))
+
+    def _replace(self, slot: _Slot) -> None:
+        ray.kill(slot.actor)
+        self._slots[self._slots.index(slot)] = self._new_slot()
+        slot.flights.clear()
+
+    def _check_some_started(self) -> None:
+        if not self._waiting or any(slot.is_ready for slot in self._slots):
+            return
+        if all(time.monotonic() - slot.started_s > START_TIMEOUT_S for slot in self._slots):
+            value = f"{len(self._slots)} actors without a CPU after {START_TIMEOUT_S:.0f} s"
+            raise Unavailable("a Ray actor needs a free CPU", value, "ask for fewer workers or free the cluster")
+
+
+def wait_for(pools: Iterable[RayPool], timeout_s: float = POLL_S) -> list[Done]:
+    """Return the jobs of `pools` that have finished, after waiting at most `timeout_s` for the first."""
+    pools = list(pools)
+    references = [reference for pool in pools for reference in pool.references()]
+    if references:
+        ray.wait(references, num_returns=1, timeout=timeout_s)
+    return [done for pool in pools for done in pool.collect()]
