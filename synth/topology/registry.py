@@ -27,13 +27,19 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
-    """A family `name:arguments`; `syntax`, `example` and `summary` are what `chorale topology list` prints."""
+class Entry:
+    """What `chorale topology list` prints about a form of spec."""
 
     name: str
     syntax: str
     example: str
     summary: str
+
+
+@dataclass(frozen=True, slots=True)
+class Family(Entry):
+    """A family `name:arguments`; `plan` reads the arguments."""
+
     plan: Callable[[FamilyCall], Plan]
 
 
@@ -42,13 +48,9 @@ PlanOf = Callable[[SpecTree], Plan]
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class Function(Entry):
     """A function `name(arguments)` of other topologies; `plan` reads its arguments."""
 
-    name: str
-    syntax: str
-    example: str
-    summary: str
     plan: Callable[[FunctionCall, PlanOf], Plan]
 
 

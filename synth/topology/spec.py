@@ -15,7 +15,7 @@ from synth.topology.registry import Family, Function, Plan
 from synth.topology.topology import Topology
 
 ReadFile = Callable[[str], bytes]
-Entry = TypeVar("Entry", Family, Function)
+Known = TypeVar("Known", Family, Function)
 
 
 def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
@@ -42,7 +42,7 @@ def _plan_file(call: FileCall, read_file: ReadFile | None) -> Plan:
     return Plan(str(call), topology.node_count, len(topology.links), lambda: topology)
 
 
-def _entry(name: str, entries: Mapping[str, Entry], kind: str) -> Entry:
+def _entry(name: str, entries: Mapping[str, Known], kind: str) -> Known:
     if name in entries:
         return entries[name]
     way_out = "`chorale topology list` shows all"

@@ -1,0 +1,50 @@
+"""What commands say about a topology, as the contract writes it in JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from synth.identity import rational_text
+from synth.topology.distance import diameter
+from synth.topology.symmetry import is_vertex_transitive
+from synth.topology.topology import Topology
+
+
+def describe_topology(topology: Topology) -> dict[str, Any]:
+    """Return the "topology" object: spec, counts, degree (null unless regular), diameter in links and content id."""
+    return {
+        "spec": topology.spec,
+        "nodes": topology.compute_count,
+        "switches": topology.switch_count,
+        "links": len(topology.links),
+        "degree": topology.degree,
+        "diameter": diameter(topology),
+        "id": topology.id,
+    }
+
+
+def show_topology(topology: Topology) -> dict[str, Any]:
+    """Return all that `chorale topology show --json` prints: the description, properties, every node and link."""
+    ids = topology.node_ids
+    return {
+        "topology": describe_topology(topology),
+        "vertex_transitive": is_vertex_transitive(topology),
+        "eulerian": topology.is_eulerian,
+        "nodes_list": [
+            {
+                "id": name,
+                "kind": topology.node_kind(node),
+                "rank": node if node < topology.compute_count else None,
+            }
+            for node, name in enumerate(ids)
+        ],
+        "links_list": [
+            {
+                "src": ids[link.src],
+                "dst": ids[link.dst],
+                "bandwidth": rational_text(link.bandwidth),
+                "latency_s": float(link.latency_s),
+            }
+            for link in topology.links
+        ],
+    }
