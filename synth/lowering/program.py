@@ -6,6 +6,7 @@ MSCCL interpreters; dialects differ in names, limits and text (see `synth.loweri
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -13,6 +14,8 @@ from typing import Literal
 from synth.collective import Collective
 
 Protocol = Literal["Simple", "LL", "LL128"]
+QUEUE_DEPTH: Mapping[Protocol, int] = {"Simple": 2, "LL": 8, "LL128": 8}
+"""How many messages a sender can be ahead of its receiver on one connection."""
 Buffer = Literal["i", "o", "s"]
 """Input, output, scratch."""
 
@@ -95,7 +98,7 @@ class ThreadBlock:
 
 @dataclass(frozen=True, slots=True)
 class RankProgram:
-    """What one rank executes; the block's index is its id. Chunk counts of the buffers that are addressed (0: unused)."""
+    """What one rank executes; a block's index is its id. Chunk counts are those of whole buffers, or 0 where unused."""
 
     input_chunks: int
     output_chunks: int

@@ -1,0 +1,39 @@
+"""Checks a program, wherever it came from, against its dialect and its collective."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from synth.lowering.check_execution import execution_violations
+from synth.lowering.check_structure import connections, structure_violations
+from synth.lowering.program import Program
+from synth.lowering.targets import target_named
+from synth.lowering.violation import Violation
+
+Connected = Callable[[int, int], bool]
+"""Whether data can travel from one rank to another, directly or through others."""
+
+_HARMLESS_TO_EXECUTE = frozenset({"limit", "route", "idle rank", "channels"})
+
+
+def check_program(program: Program, connected: Connected | None = None) -> list[Violation]:
+    """Return every rule that `program` breaks; an empty list means that it does what its collective says.
+
+    First the rules that show in the text (limits of the dialect, buffers, peers, connections, waits), then, if
+    it can be executed at all, what it does: races, deadlocks, chunks read before they are written, wrong sums,
+    wrong results, a changed input. `connected` says which ranks the network joins; without it all are.
+    """
+    found = structure_violations(program, target_named(program.target).limits)
+    if connected is not None:
+        found.extend(_unconnected(program, connected))
+    if all(violation.rule in _HARMLESS_TO_EXECUTE for violation in found):
+        found.extend(execution_violations(program))
+    return found
+
+
+def _unconnected(program: Program, connected: Connected) -> Iterator[Violation]:
+    ranks = range(len(program.ranks))
+    sent, _ = connections(program)
+    for sender, receiver in sorted({(sender, receiver) for sender, receiver, _ in sent}):
+        if sender in ranks and receiver in ranks and not connected(sender, receiver):
+            yield Violation.at("route", f"sends to rank {receiver}, to which the network has no path", sender)

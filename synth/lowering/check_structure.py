@@ -1,0 +1,137 @@
+"""Rules of a program that show without executing it: buffers, peers, operands, waits, connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from synth.collective import CollectiveName
+from synth.errors import InvalidInput
+from synth.lowering.limits import Limits, limit_violations
+from synth.lowering.memory import buffer_chunks
+from synth.lowering.program import Instruction, Place, Program, RankProgram, ThreadBlock
+from synth.lowering.violation import Violation
+
+_SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL)
+Connection = tuple[int, int, int]
+"""Sender, receiver, channel."""
+
+
+def structure_violations(program: Program, limits: Limits) -> list[Violation]:
+    """Return every broken rule, limits of the dialect included. O(instructions)."""
+    found = list(_whole_program(program))
+    for rank, rank_program in enumerate(program.ranks):
+        found.extend(_buffers(program, rank, rank_program))
+        found.extend(_connection_ends(rank, rank_program))
+        for index, block in enumerate(rank_program.blocks):
+            found.extend(_block(program, rank, index, block))
+    return [*found, *_unmatched(program), *limit_violations(program, limits)]
+
+
+def require_sound(program: Program, limits: Limits, target: str) -> None:
+    """Raise InvalidInput with the first broken rule of `program`, if there is one."""
+    for violation in structure_violations(program, limits):
+        rule = f"a program must fit {target} ({violation.rule})"
+        raise InvalidInput(rule, violation.message, "lower it with other parameters")
+
+
+def _whole_program(program: Program) -> Iterator[Violation]:
+    ranks = len(program.ranks)
+    if program.collective.name in _SPLIT_BY_RANK and program.chunks % ranks:
+        message = f"{program.chunks} chunks of the vector are not a multiple of {ranks} ranks"
+        yield Violation.at("chunks", message)
+    if program.collective.root is not None and program.collective.root >= ranks:
+        yield Violation.at("root", f"root {program.collective.root} is not below {ranks} ranks")
+    used = 1 + max((block.channel for rank in program.ranks for block in rank.blocks), default=-1)
+    if program.channels != max(1, used):
+        yield Violation.at("channels", f"declares {program.channels} channels, but uses {used}")
+
+
+def _buffers(program: Program, rank: int, rank_program: RankProgram) -> Iterator[Violation]:
+    exact = buffer_chunks(program.collective.name, program.chunks, len(program.ranks))
+    declared = (rank_program.input_chunks, rank_program.output_chunks)
+    for name, count, whole in zip(("input", "output"), declared, exact, strict=True):
+        if count not in (0, whole):
+            yield Violation.at("buffers", f"{name} has {count} chunks, must have 0 (unused) or {whole}", rank)
+    if not rank_program.blocks:
+        yield Violation.at("idle rank", "has no thread block; a rank without work needs one without steps", rank)
+
+
+def _connection_ends(rank: int, rank_program: RankProgram) -> Iterator[Violation]:
+    for verb in ("send", "recv"):
+        seen: dict[tuple[int, int], int] = {}
+        for index, block in enumerate(rank_program.blocks):
+            peer = block.send_peer if verb == "send" else block.recv_peer
+            if peer is None:
+                continue
+            first = seen.setdefault((block.channel, peer), index)
+            if first != index:
+                message = f"{verb}s with rank {peer} on channel {block.channel}, as block {first} does"
+                yield Violation.at("shared connection", message, rank, index)
+
+
+def _block(program: Program, rank: int, index: int, block: ThreadBlock) -> Iterator[Violation]:
+    if not 0 <= block.channel < program.channels:
+        message = f"channel {block.channel} is not in 0 to {program.channels - 1}"
+        yield Violation.at("channel", message, rank, index)
+    for peer in (block.send_peer, block.recv_peer):
+        if peer is not None and (peer == rank or not 0 <= peer < len(program.ranks)):
+            yield Violation.at("peer", f"peer {peer} is not another rank", rank, index)
+    for step, instruction in enumerate(block.instructions):
+        for rule, message in _instruction(program.ranks[rank], block, instruction):
+            yield Violation.at(rule, message, rank, index, step)
+
+
+def _instruction(rank: RankProgram, block: ThreadBlock, instruction: Instruction) -> Iterator[tuple[str, str]]:
+    op = instruction.op
+    if op.sends and block.send_peer is None:
+        yield "peer", f"{op.value} needs a block with a rank to send to"
+    if op.receives and block.recv_peer is None:
+        yield "peer", f"{op.value} needs a block with a rank to receive from"
+    if instruction.count < 1:
+        yield "count", f"{op.value} moves {instruction.count} chunks, must move at least 1"
+    if op.reads_src and _outside(rank, instruction.src, instruction.count):
+        yield "operand", f"{op.value} reads {_range(instruction.src, instruction.count)}, outside the buffer"
+    if op.writes_dst and _outside(rank, instruction.dst, instruction.count):
+        yield "operand", f"{op.value} writes {_range(instruction.dst, instruction.count)}, outside the buffer"
+    for wait in instruction.waits:
+        if not (0 <= wait.block < len(rank.blocks) and 0 <= wait.step < len(rank.blocks[wait.block].instructions)):
+            yield "wait", f"waits for step {wait.step} of block {wait.block}, which does not exist"
+
+
+def _outside(rank: RankProgram, place: Place, count: int) -> bool:
+    chunks = {"i": rank.input_chunks, "o": rank.output_chunks, "s": rank.scratch_chunks}[place.buffer]
+    return place.offset < 0 or place.offset + count > chunks
+
+
+def _range(place: Place, count: int) -> str:
+    return f"{place.buffer}[{place.offset}..{place.offset + count - 1}]"
+
+
+def connections(program: Program) -> tuple[dict[Connection, list[int]], dict[Connection, list[int]]]:
+    """Return the counts of all messages in order, per connection, as sent and as received. O(instructions)."""
+    sent: dict[Connection, list[int]] = {}
+    received: dict[Connection, list[int]] = {}
+    for rank, rank_program in enumerate(program.ranks):
+        for block in rank_program.blocks:
+            if block.send_peer is not None:
+                counts = sent.setdefault((rank, block.send_peer, block.channel), [])
+                counts.extend(item.count for item in block.instructions if item.op.sends)
+            if block.recv_peer is not None:
+                counts = received.setdefault((block.recv_peer, rank, block.channel), [])
+                counts.extend(item.count for item in block.instructions if item.op.receives)
+    return sent, received
+
+
+def _unmatched(program: Program) -> Iterator[Violation]:
+    sent, received = connections(program)
+    for connection in sorted(sent.keys() | received.keys()):
+        sender, receiver, channel = connection
+        name = f"connection from rank {sender} to rank {receiver} on channel {channel}"
+        if connection not in received:
+            yield Violation.at("connection", f"{name} has no block at the receiver")
+        elif connection not in sent:
+            yield Violation.at("connection", f"{name} has no block at the sender")
+        elif sent[connection] != received[connection]:
+            pairs = zip([*sent[connection], None], [*received[connection], None], strict=False)
+            place = next((index for index, (out, into) in enumerate(pairs) if out != into), 0)
+            yield Violation.at("connection", f"{name}: counts sent and received differ at message {place}")

@@ -1,0 +1,113 @@
+"""The XML of the MSCCL runtime (microsoft/msccl): an NCCL that executes custom algorithms on GPUs.
+
+The file is read by a character scanner, not by an XML parser, and each rank checks its own part only, so that a
+fault may hang the job: the writer keeps to the narrow form that the scanner takes, and the reader here reports
+whatever the runtime would refuse or misread. A step carries one wait; further ones stand on `nop` steps before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from synth.errors import InvalidInput
+from synth.lowering.check_structure import require_sound
+from synth.lowering.limits import Limits
+from synth.lowering.msccl_text import text_findings
+from synth.lowering.nop_chains import fold_waits, unfold_waits
+from synth.lowering.program import Program, Wait
+from synth.lowering.target import Lifted
+from synth.lowering.xml_assembly import Header, assemble, read_collective
+from synth.lowering.xml_raw import Attributes, RawProgram, RawStep
+from synth.lowering.xml_text import Attribute, document
+
+LONGEST_NAME = 63
+SPECIAL_NAME = "2D"  # makes the runtime execute a built-in alltoall instead of the file
+LARGEST_BYTES = 2**31 - 1  # the runtime counts elements (bytes for allgather) in 32 bits
+DEFAULT_MAX_BYTES = 2**27 - 1  # where a file gives no upper bound
+COLLECTIVE_ALIAS = {"reducescatter": "reduce_scatter"}  # the spelling of the runtime's successors
+
+LIMITS = Limits(
+    ranks=1024,
+    channels=32,
+    threadblocks=216,
+    resident_threadblocks=108,
+    waitable_threadblocks=128,
+    blocks_per_direction=32,
+    steps=256,
+    waits=256,
+    single_wait=True,
+    count=71,
+    offset=32767,
+    elements_per_rank=4096,
+    elements=1_000_000,
+    fused_reductions=15,
+    largest_max_bytes=LARGEST_BYTES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MscclXml:
+    """Target `msccl-xml`. Limits: 108 blocks is what the smallest current data-centre GPU holds at once."""
+
+    name: str = "msccl-xml"
+    limits: Limits = LIMITS
+
+    def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
+        """Any `<algo>` without a `format`, which only our own dialect has."""
+        return root == "algo" and "format" not in attributes
+
+    def emit(self, program: Program) -> str:
+        """Return the text of `program`. `max_bytes` is written one higher: the runtime's bound is exclusive."""
+        require_sound(program, self.limits, self.name)
+        return document(program, _root(program), [unfold_waits(rank) for rank in program.ranks])
+
+    def read_step(self, attributes: Attributes) -> RawStep:
+        """Return the step that `attributes` describe; all ten are required on every step."""
+        block, step = attributes.integer("depid", least=-1), attributes.integer("deps", least=-1)
+        return RawStep(
+            number=attributes.integer("s", least=0),
+            type=attributes.text("type"),
+            src=attributes.place("srcbuf", "srcoff"),
+            dst=attributes.place("dstbuf", "dstoff"),
+            count=attributes.integer("cnt", least=0),
+            waits=(Wait(block, step),) if block >= 0 else (),
+            published=attributes.flag("hasdep"),
+        )
+
+    def assemble(self, raw: RawProgram, text: str) -> Lifted:
+        """Return the program of `raw` and everything in `text` that the runtime would refuse or misread."""
+        attributes = raw.attributes
+        above = attributes.integer("maxBytes", DEFAULT_MAX_BYTES + 1, least=1)
+        header = Header(
+            target=self.name,
+            collective=read_collective(attributes, COLLECTIVE_ALIAS),
+            min_bytes=attributes.integer("minBytes", 0, least=0),
+            max_bytes=0 if above > LARGEST_BYTES else above - 1,
+        )
+        program, findings = assemble(raw, header, self.limits, fold_waits)
+        return Lifted(program, (*text_findings(text), *findings))
+
+
+def _root(program: Program) -> dict[str, Attribute]:
+    if len(program.name) > LONGEST_NAME or program.name == SPECIAL_NAME:
+        rule = f"the name of a program must have at most {LONGEST_NAME} characters and not be {SPECIAL_NAME}"
+        raise InvalidInput(rule, program.name, "choose another name")
+    root: dict[str, Attribute] = {
+        "name": program.name,
+        "proto": program.protocol,
+        "nchannels": program.channels,
+        "nchunksperloop": program.chunks,
+        "ngpus": len(program.ranks),
+        "coll": program.collective.name.value,
+        "inplace": int(program.in_place),
+        "outofplace": int(not program.in_place),
+        "minBytes": program.min_bytes,
+        "maxBytes": (program.max_bytes or LARGEST_BYTES) + 1,
+    }
+    # The runtime ignores what it does not know; these two are for reading the file back.
+    if program.collective.root is not None:
+        root["root"] = program.collective.root
+    if program.origin:
+        root["origin"] = program.origin
+    return root

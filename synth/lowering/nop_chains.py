@@ -1,0 +1,121 @@
+"""Several waits on one step, where a step carries one: `nop` steps before it, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from synth.lowering.program import Instruction, Place, RankProgram, ThreadBlock, Wait
+from synth.lowering.violation import Violation
+from synth.lowering.xml_assembly import instruction_of
+from synth.lowering.xml_raw import RawBlock, RawStep
+from synth.lowering.xml_text import Attribute, Step
+
+NOP = "nop"
+_UNUSED = Place("i", -1)
+
+
+def unfold_waits(rank: RankProgram) -> list[list[Step]]:
+    """Return the attributes of every step of every block of `rank`. O(instructions + waits)."""
+    numbers = [_step_numbers(block) for block in rank.blocks]
+    waited: list[set[int]] = [set() for _ in rank.blocks]
+    for block in rank.blocks:
+        for instruction in block.instructions:
+            for wait in instruction.waits:
+                waited[wait.block].add(wait.step)
+    return [_unfold(block, waited[index], numbers) for index, block in enumerate(rank.blocks)]
+
+
+def _step_numbers(block: ThreadBlock) -> list[int]:
+    """Return the step number of each instruction, after the `nop` steps of its own further waits."""
+    lengths = (max(1, len(instruction.waits)) for instruction in block.instructions)
+    return [end - 1 for end in accumulate(lengths)]
+
+
+def _unfold(block: ThreadBlock, waited: set[int], numbers: Sequence[Sequence[int]]) -> list[Step]:
+    steps: list[Step] = []
+    for index, instruction in enumerate(block.instructions):
+        waits = [(wait.block, numbers[wait.block][wait.step]) for wait in instruction.waits] or [(-1, -1)]
+        for wait in waits[:-1]:
+            nop = {"s": len(steps), "type": NOP, **_operands(_UNUSED, _UNUSED, 0)}
+            steps.append(nop | _dependence(wait, published=False))
+        operands = _operands(instruction.src, instruction.dst, instruction.count)
+        step = {"s": len(steps), "type": instruction.op.value, **operands}
+        steps.append(step | _dependence(waits[-1], published=index in waited))
+    return steps
+
+
+def _operands(src: Place, dst: Place, count: int) -> dict[str, Attribute]:
+    return {
+        "srcbuf": src.buffer,
+        "srcoff": src.offset,
+        "dstbuf": dst.buffer,
+        "dstoff": dst.offset,
+        "cnt": count,
+    }
+
+
+def _dependence(wait: tuple[int, int], published: bool) -> dict[str, Attribute]:
+    return {"depid": wait[0], "deps": wait[1], "hasdep": int(published)}
+
+
+def fold_waits(rank: int, blocks: Sequence[RawBlock], findings: list[Violation]) -> list[tuple[Instruction, ...]]:
+    """Return the instructions of each block with all their waits, in terms of instruction numbers.
+
+    A wait ends when the block waited on publishes that step or a later one: a step that does not publish
+    stands for the next one that does. Where there is none the waiter hangs, which is a finding.
+    """
+    index_of = {block.id: index for index, block in enumerate(blocks)}
+    targets = [_publishing(block) for block in blocks]
+    folded = []
+    for block in blocks:
+        instructions: list[Instruction] = []
+        pending: list[Wait] = []
+        for step in block.steps:
+            for wait in step.waits:
+                target = _target(wait, index_of, targets)
+                if target is None:
+                    message = (
+                        f"waits for step {wait.step} of block {wait.block}, which never publishes it or a later one"
+                    )
+                    findings.append(Violation.at("wait", message, rank, block.id, step.number))
+                else:
+                    pending.append(target)
+            findings.extend(_misplaced_nops(rank, block.id, step, bool(pending)))
+            if step.type != NOP:
+                instructions.append(instruction_of(step, tuple(pending)))
+                pending = []
+        folded.append(tuple(instructions))
+    return folded
+
+
+def _publishing(block: RawBlock) -> list[int | None]:
+    """Return, for each step of `block`, the instruction whose end a wait on it needs; None where none publishes."""
+    result: list[int | None] = [None] * len(block.steps)
+    number = sum(step.type != NOP for step in block.steps)
+    publishing = None
+    for index in range(len(block.steps) - 1, -1, -1):
+        step = block.steps[index]
+        if step.type != NOP:
+            number -= 1
+            publishing = number if step.published else publishing
+        result[index] = publishing
+    return result
+
+
+def _target(wait: Wait, index_of: dict[int, int], targets: Sequence[Sequence[int | None]]) -> Wait | None:
+    index = index_of.get(wait.block)
+    if index is None or not 0 <= wait.step < len(targets[index]):
+        return None
+    target = targets[index][wait.step]
+    return None if target is None else Wait(index, target)
+
+
+def _misplaced_nops(rank: int, block: int, step: RawStep, pending: bool) -> list[Violation]:
+    if step.waits:
+        return []
+    if step.type == NOP:
+        return [Violation.at("nop", "a nop must carry a wait", rank, block, step.number)]
+    if pending:
+        return [Violation.at("nop", "a step after a nop must carry a wait itself", rank, block, step.number)]
+    return []

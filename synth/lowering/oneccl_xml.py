@@ -1,0 +1,159 @@
+"""Our own dialect, which the interpreters on CPUs run: MSCCL's elements, several waits on a step, wide limits.
+
+Described in docs/oneccl-xml.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from synth.errors import InvalidInput
+from synth.lowering.check_structure import require_sound
+from synth.lowering.limits import Limits
+from synth.lowering.program import Instruction, Program, RankProgram, Wait
+from synth.lowering.target import Lifted
+from synth.lowering.violation import Violation
+from synth.lowering.xml_assembly import Header, assemble, instruction_of, read_collective
+from synth.lowering.xml_raw import Attributes, RawBlock, RawProgram, RawStep
+from synth.lowering.xml_text import Attribute, Step, document
+
+FORMAT = "oneccl-xml/1"
+_WAIT = re.compile(r"[0-9]{1,7}:[0-9]{1,7}\Z")
+ROOT_ATTRIBUTES = frozenset(
+    ["format", "name", "proto", "nchannels", "nchunksperloop", "ngpus", "coll", "root", "inplace"]
+    + ["minBytes", "maxBytes", "origin"]
+)
+STEP_ATTRIBUTES = frozenset(["s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "waits"])
+
+LIMITS = Limits(
+    ranks=4096,
+    channels=1024,
+    threadblocks=65536,
+    resident_threadblocks=65536,
+    waitable_threadblocks=65536,
+    blocks_per_direction=65536,
+    steps=1_000_000,
+    waits=1_000_000,
+    single_wait=False,
+    count=4096,
+    offset=2**24,
+    elements_per_rank=1_000_000,
+    elements=1_000_000,
+    fused_reductions=None,
+    largest_max_bytes=None,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OneCclXml:
+    """Target `oneccl-xml`."""
+
+    name: str = "oneccl-xml"
+    limits: Limits = LIMITS
+
+    def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
+        """An `<algo>` whose `format` is this version; other versions are not guessed at."""
+        return root == "algo" and attributes.get("format") == FORMAT
+
+    def emit(self, program: Program) -> str:
+        """Return the text of `program`."""
+        require_sound(program, self.limits, self.name)
+        return document(program, _root(program), [_rank_steps(rank) for rank in program.ranks])
+
+    def read_step(self, attributes: Attributes) -> RawStep:
+        """Return the step that `attributes` describe; `waits` is optional, every other attribute required."""
+        _refuse_unknown(attributes, STEP_ATTRIBUTES)
+        return RawStep(
+            number=attributes.integer("s", least=0),
+            type=attributes.text("type"),
+            src=attributes.place("srcbuf", "srcoff"),
+            dst=attributes.place("dstbuf", "dstoff"),
+            count=attributes.integer("cnt", least=0),
+            waits=_read_waits(attributes),
+            published=True,
+        )
+
+    def assemble(self, raw: RawProgram, text: str) -> Lifted:
+        """Return the program of `raw`."""
+        attributes = raw.attributes
+        _refuse_unknown(attributes, ROOT_ATTRIBUTES)
+        header = Header(
+            target=self.name,
+            collective=read_collective(attributes, {}),
+            min_bytes=attributes.integer("minBytes", 0, least=0),
+            max_bytes=attributes.integer("maxBytes", 0, least=0),
+        )
+        program, findings = assemble(raw, header, self.limits, _instructions)
+        return Lifted(program, tuple(findings))
+
+
+def _root(program: Program) -> dict[str, Attribute]:
+    root: dict[str, Attribute] = {
+        "format": FORMAT,
+        "name": program.name,
+        "proto": program.protocol,
+        "nchannels": program.channels,
+        "nchunksperloop": program.chunks,
+        "ngpus": len(program.ranks),
+        "coll": program.collective.name.value,
+    }
+    if program.collective.root is not None:
+        root["root"] = program.collective.root
+    root |= {"inplace": int(program.in_place), "minBytes": program.min_bytes, "maxBytes": program.max_bytes}
+    return root | {"origin": program.origin} if program.origin else root
+
+
+def _rank_steps(rank: RankProgram) -> list[list[Step]]:
+    return [[_step(number, item) for number, item in enumerate(block.instructions)] for block in rank.blocks]
+
+
+def _step(number: int, instruction: Instruction) -> dict[str, Attribute]:
+    step: dict[str, Attribute] = {
+        "s": number,
+        "type": instruction.op.value,
+        "srcbuf": instruction.src.buffer,
+        "srcoff": instruction.src.offset,
+        "dstbuf": instruction.dst.buffer,
+        "dstoff": instruction.dst.offset,
+        "cnt": instruction.count,
+    }
+    if instruction.waits:
+        step["waits"] = " ".join(f"{wait.block}:{wait.step}" for wait in instruction.waits)
+    return step
+
+
+def _read_waits(attributes: Attributes) -> tuple[Wait, ...]:
+    text = attributes.text("waits", "")
+    if not text:
+        return ()
+    words = text.split(" ")
+    if not all(_WAIT.match(word) for word in words):
+        rule = f"waits of {attributes.where} must be block:step pairs with one space between them"
+        raise InvalidInput(rule, repr(text), 'write it as in "0:3 2:1"')
+    return tuple(Wait(*map(int, word.split(":"))) for word in words)
+
+
+def _refuse_unknown(attributes: Attributes, known: frozenset[str]) -> None:
+    unknown = sorted(attributes.names() - known)
+    if unknown:
+        raise InvalidInput(f"{attributes.where} must have known attributes only", unknown[0], "remove it")
+
+
+def _instructions(rank: int, blocks: Sequence[RawBlock], findings: list[Violation]) -> list[tuple[Instruction, ...]]:
+    index_of = {block.id: index for index, block in enumerate(blocks)}
+    for block in blocks:
+        for step in block.steps:
+            findings.extend(
+                Violation.at("wait", f"waits for block {wait.block}, which does not exist", rank, block.id, step.number)
+                for wait in step.waits
+                if wait.block not in index_of
+            )
+    return [
+        tuple(
+            instruction_of(step, tuple(Wait(index_of.get(w.block, w.block), w.step) for w in step.waits))
+            for step in block.steps
+        )
+        for block in blocks
+    ]

@@ -1,0 +1,50 @@
+"""How a schedule is to be lowered."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import get_args
+
+from synth.errors import InvalidInput
+from synth.lowering.program import Protocol
+
+MOST_CHANNELS = 1024
+MOST_INSTANCES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringOptions:
+    """Choices of the lowering; the target's limits decide whether they fit.
+
+    target:    name of the dialect, see `synth.lowering.targets`
+    channels:  over how many channels the transfers of each step and connection are spread
+    instances: how many copies of the schedule run side by side, each on a part of the data and its own channels
+    protocol:  wire protocol of the runtime
+    in_place:  whether input and output share memory
+    min_bytes, max_bytes: sizes of the vector, both inclusive, that the program is meant for; max_bytes 0: no limit
+    """
+
+    target: str
+    channels: int = 1
+    instances: int = 1
+    protocol: Protocol = "Simple"
+    in_place: bool = True
+    min_bytes: int = 0
+    max_bytes: int = 0
+
+    def __post_init__(self) -> None:
+        _between("channels", self.channels, 1, MOST_CHANNELS)
+        _between("instances", self.instances, 1, MOST_INSTANCES)
+        if self.protocol not in get_args(Protocol):
+            known = ", ".join(get_args(Protocol))
+            raise InvalidInput("the protocol must be one that is known", self.protocol, f"choose from {known}")
+        _between("min_bytes", self.min_bytes, 0, 2**62)
+        _between("max_bytes", self.max_bytes, 0, 2**62)
+        if self.max_bytes and self.max_bytes < self.min_bytes:
+            values = f"min_bytes {self.min_bytes}, max_bytes {self.max_bytes}"
+            raise InvalidInput("max_bytes must not be below min_bytes", values, "use 0 for no upper limit")
+
+
+def _between(name: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise InvalidInput(f"{name} must be between {low} and {high}", value, "choose a value in this range")

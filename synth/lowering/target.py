@@ -1,0 +1,41 @@
+"""The Target port: one dialect of program text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from synth.lowering.limits import Limits
+from synth.lowering.program import Program
+from synth.lowering.violation import Violation
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted:
+    """A program that was read back. `findings` are faults of the text that a Program cannot express."""
+
+    program: Program
+    findings: tuple[Violation, ...]
+
+
+class Target(Protocol):
+    """Writes programs as the text of one dialect and reads them back.
+
+    Contract, checked by `tests/conformance/target_kit.py`: `emit` is deterministic and never writes what its
+    reader refuses; reading the text gives an equal program without findings. A target is stateless.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    def emit(self, program: Program) -> str:
+        """Return the text of `program`; InvalidInput where the dialect cannot express it."""
+        ...
+
+    def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
+        """Return whether a document whose outermost element is `root` with `attributes` is of this dialect."""
+        ...

@@ -1,0 +1,19 @@
+"""The dialects that programs can be written in and read from."""
+
+from __future__ import annotations
+
+from synth.errors import InvalidInput
+from synth.lowering.msccl_xml import MscclXml
+from synth.lowering.oneccl_xml import OneCclXml
+from synth.lowering.target import Target
+from synth.lowering.xml_target import XmlTarget
+
+XML_TARGETS: tuple[XmlTarget, ...] = (MscclXml(), OneCclXml())
+TARGETS: dict[str, Target] = {target.name: target for target in XML_TARGETS}
+
+
+def target_named(name: str) -> Target:
+    """Return the target called `name`."""
+    if name not in TARGETS:
+        raise InvalidInput("the target must be one that is known", name, f"choose from {', '.join(TARGETS)}")
+    return TARGETS[name]

@@ -1,0 +1,118 @@
+"""Reads program documents from untrusted text in bounded memory: no entities, no DTD, sizes checked first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from xml.parsers import expat
+
+from synth.errors import InvalidInput
+from synth.lowering.xml_raw import Attributes, RawBlock, RawProgram, RawRank
+from synth.lowering.xml_target import XmlTarget
+
+MAX_TEXT_BYTES = 256 * 2**20
+MAX_ELEMENTS = 1_000_000
+MAX_ATTRIBUTES = 16
+MAX_VALUE_CHARACTERS = 65536
+
+_CHILD_OF = {"": "algo", "algo": "gpu", "gpu": "tb", "tb": "step", "step": "nothing"}
+
+
+def read_document(text: bytes, targets: Sequence[XmlTarget]) -> tuple[XmlTarget, RawProgram]:
+    """Return the dialect of `text` and its contents; InvalidInput for anything that is not such a document.
+
+    O(bytes) time. Memory grows with the elements only, and the first one too many ends the reading.
+    """
+    if len(text) > MAX_TEXT_BYTES:
+        raise InvalidInput(f"a program must be at most {MAX_TEXT_BYTES} bytes", len(text), "split the collective")
+    builder = _Builder(targets)
+    try:
+        builder.parser.Parse(text, True)
+    except expat.ExpatError as error:
+        raise InvalidInput("a program must be well-formed XML", str(error), "write the file again") from None
+    except (LookupError, UnicodeError) as error:
+        raise InvalidInput("a program must be XML in UTF-8", str(error), "write the file again") from None
+    return builder.result()
+
+
+class _Builder:
+    """Receives the parser's events and builds the raw program."""
+
+    def __init__(self, targets: Sequence[XmlTarget]) -> None:
+        self.parser = expat.ParserCreate()
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._characters
+        self.parser.StartDoctypeDeclHandler = _refuse_doctype
+        self._targets = targets
+        self._target: XmlTarget | None = None
+        self._program: RawProgram | None = None
+        self._path = [""]
+        self._elements = 0
+
+    def result(self) -> tuple[XmlTarget, RawProgram]:
+        if self._target is None or self._program is None:
+            raise InvalidInput("a program must have a root element <algo>", "none", "write the file again")
+        return self._target, self._program
+
+    def _start(self, element: str, values: dict[str, str]) -> None:
+        self._elements += 1
+        line = self.parser.CurrentLineNumber
+        if self._elements > MAX_ELEMENTS:
+            rule = f"a program must have at most {MAX_ELEMENTS} elements"
+            raise InvalidInput(rule, f"more in line {line}", "split the collective")
+        expected = _CHILD_OF[self._path[-1]]
+        if element != expected:
+            rule = f"line {line} must hold <{expected}>" if self._path[-1] != "step" else "a step must be empty"
+            raise InvalidInput(rule, f"<{element[:40]}>", "nest algo > gpu > tb > step")
+        _check_size(element, line, values)
+        self._path.append(element)
+        getattr(self, f"_start_{element}")(Attributes(element, line, values), values)
+
+    def _end(self, _element: str) -> None:
+        self._path.pop()
+
+    def _characters(self, text: str) -> None:
+        if not text.isspace():
+            line = self.parser.CurrentLineNumber
+            raise InvalidInput("elements must hold no text", f"{text[:40]!r} in line {line}", "remove it")
+
+    def _start_algo(self, attributes: Attributes, values: dict[str, str]) -> None:
+        self._target = next((target for target in self._targets if target.recognises("algo", values)), None)
+        if self._target is None:
+            known = ", ".join(target.name for target in self._targets)
+            found = f"format {values.get('format', 'none')!r}"
+            raise InvalidInput("the dialect of a program must be one that is known", found, f"known are {known}")
+        self._program = RawProgram(attributes)
+
+    def _start_gpu(self, attributes: Attributes, _values: dict[str, str]) -> None:
+        inputs, outputs, scratch = (
+            max(0, attributes.integer(name, least=-1)) for name in ("i_chunks", "o_chunks", "s_chunks")
+        )
+        rank = RawRank(attributes.integer("id", least=0), inputs, outputs, scratch)
+        self._ranks.append(rank)
+
+    def _start_tb(self, attributes: Attributes, _values: dict[str, str]) -> None:
+        send, recv, channel = (attributes.integer(name, least=-1) for name in ("send", "recv", "chan"))
+        self._ranks[-1].blocks.append(RawBlock(attributes.integer("id", least=0), send, recv, channel))
+
+    def _start_step(self, attributes: Attributes, _values: dict[str, str]) -> None:
+        if self._target is not None:
+            self._ranks[-1].blocks[-1].steps.append(self._target.read_step(attributes))
+
+    @property
+    def _ranks(self) -> list[RawRank]:
+        return self._program.ranks if self._program is not None else []
+
+
+def _check_size(element: str, line: int, values: dict[str, str]) -> None:
+    if len(values) > MAX_ATTRIBUTES:
+        rule = f"<{element}> in line {line} must have at most {MAX_ATTRIBUTES} attributes"
+        raise InvalidInput(rule, len(values), "readers drop what comes after; remove some")
+    longest = max(map(len, values.values()), default=0)
+    if longest > MAX_VALUE_CHARACTERS:
+        rule = f"attribute values of <{element}> in line {line} must have at most {MAX_VALUE_CHARACTERS} characters"
+        raise InvalidInput(rule, longest, "shorten the value")
+
+
+def _refuse_doctype(name: str, *_rest: object) -> None:
+    raise InvalidInput("a program must have no document type declaration", f"DOCTYPE {name[:40]}", "remove it")

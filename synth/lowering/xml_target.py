@@ -1,0 +1,20 @@
+"""What a dialect of program XML adds to the Target port."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from synth.lowering.target import Lifted, Target
+from synth.lowering.xml_raw import Attributes, RawProgram, RawStep
+
+
+class XmlTarget(Target, Protocol):
+    """A dialect whose documents nest algo > gpu > tb > step."""
+
+    def read_step(self, attributes: Attributes) -> RawStep:
+        """Return the step that `attributes` describe."""
+        ...
+
+    def assemble(self, raw: RawProgram, text: str) -> Lifted:
+        """Return the program that the elements of `text` mean in this dialect."""
+        ...

@@ -1,0 +1,54 @@
+"""Writes program documents: one element per line, one space between attributes, always the same bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from synth.errors import InvalidInput
+from synth.lowering.program import Program, RankProgram, ThreadBlock
+from synth.lowering.xml_reader import MAX_VALUE_CHARACTERS
+
+LONGEST_VALUE = 255  # of all but steps; what MSCCL's reader keeps
+
+Attribute = str | int
+Step = Mapping[str, Attribute]
+
+
+def document(program: Program, root: Mapping[str, Attribute], steps: Sequence[Sequence[Sequence[Step]]]) -> str:
+    """Return the text of `program`: `root` holds the root's attributes, `steps[rank][block]` those of the steps."""
+    lines = [_element("algo", root, 0) + ">"]
+    for rank, rank_program in enumerate(program.ranks):
+        lines.extend(_rank_lines(rank, rank_program, steps[rank]))
+    lines.append("</algo>")
+    return "\n".join(lines) + "\n"
+
+
+def _rank_lines(rank: int, program: RankProgram, steps: Sequence[Sequence[Step]]) -> Iterator[str]:
+    chunks = {"i_chunks": program.input_chunks, "o_chunks": program.output_chunks, "s_chunks": program.scratch_chunks}
+    yield _element("gpu", {"id": rank, **chunks}, 1) + ">"
+    for index, block in enumerate(program.blocks):
+        yield _element("tb", _block_attributes(index, block), 2) + ">"
+        for step in steps[index]:
+            yield _element("step", step, 3, MAX_VALUE_CHARACTERS) + "/>"
+        yield "    </tb>"
+    yield "  </gpu>"
+
+
+def _block_attributes(index: int, block: ThreadBlock) -> dict[str, Attribute]:
+    send = -1 if block.send_peer is None else block.send_peer
+    recv = -1 if block.recv_peer is None else block.recv_peer
+    return {"id": index, "send": send, "recv": recv, "chan": block.channel}
+
+
+def _element(name: str, attributes: Mapping[str, Attribute], depth: int, longest: int = LONGEST_VALUE) -> str:
+    words = [f'{key}="{_plain(key, value, longest)}"' for key, value in attributes.items()]
+    return "  " * depth + "<" + " ".join([name, *words])
+
+
+def _plain(key: str, value: Attribute, longest: int) -> str:
+    if isinstance(value, int):
+        return str(value)
+    if len(value) > longest or not value.isascii() or not value.isprintable() or set(value) & set("<>&\"'"):
+        rule = f"{key} must be at most {longest} printable ASCII characters without < > & and quotes"
+        raise InvalidInput(rule, value, "choose a plainer value")
+    return value
