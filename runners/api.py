@@ -82,12 +82,16 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """Why there is no measurement. `message` is one line for a person; `rank` where one is to blame."""
+    """Why there is no measurement. `message` is one line for a person; `rank` where one is to blame.
+
+    blocked: after a timeout, (rank, block, instruction) of every block known to be stuck.
+    """
 
     kind: FailureKind
     message: str
     rank: int | None = None
     environment: Mapping[str, str | int | float | None] = field(default_factory=dict)
+    blocked: tuple[tuple[int, int, int], ...] = ()
 
 
 Outcome = Measurement | RunFailure

@@ -14,6 +14,7 @@ from synth.errors import Unavailable
 
 MOST_ATTEMPTS = 4
 START_TIMEOUT_S = 60.0
+FAREWELL_S = 5.0
 POLL_S = 1.0
 
 _log = logging.getLogger("chorale.ray")
@@ -119,9 +120,16 @@ class RayPool:
         self._check_some_started()
         return finished
 
-    def close(self) -> None:
-        """Kill the actors and drop all jobs. Safe to call twice."""
+    def close(self, farewell: str | None = None) -> None:
+        """Kill the actors and drop all jobs. Safe to call twice.
+
+        `farewell` names a method that idle actors run first, within `FAREWELL_S`.
+        """
         if ray.is_initialized():
+            idle = [slot.actor for slot in self._slots if slot.is_ready and not slot.flights]
+            words = [getattr(actor, farewell).remote() for actor in idle] if farewell else []
+            if words:
+                ray.wait(words, num_returns=len(words), timeout=FAREWELL_S)
             for slot in self._slots:
                 ray.kill(slot.actor)
         self._slots.clear()

@@ -1,0 +1,95 @@
+"""Connections of a program and the paths they take over the links of a topology."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from synth.lowering.program import Program
+from synth.topology.topology import Topology
+
+
+class Connection(NamedTuple):
+    """A one-way queue of messages between two ranks on one channel."""
+
+    src: int
+    dst: int
+    channel: int
+
+
+@dataclass(slots=True)
+class Ends:
+    """What uses the two ends of a connection: block ids, and the chunks of every message in order."""
+
+    senders: list[int] = field(default_factory=list)
+    receivers: list[int] = field(default_factory=list)
+    sent: list[int] = field(default_factory=list)
+    received: list[int] = field(default_factory=list)
+
+
+def program_connections(program: Program) -> dict[Connection, Ends]:
+    """Return every connection of `program`, sorted, with what its two ends do. O(instructions)."""
+    found: dict[Connection, Ends] = {}
+    for rank, rank_program in enumerate(program.ranks):
+        for block_id, block in enumerate(rank_program.blocks):
+            if block.send_peer is not None:
+                ends = found.setdefault(Connection(rank, block.send_peer, block.channel), Ends())
+                ends.senders.append(block_id)
+                ends.sent += [step.count for step in block.instructions if step.op.sends]
+            if block.recv_peer is not None:
+                ends = found.setdefault(Connection(block.recv_peer, rank, block.channel), Ends())
+                ends.receivers.append(block_id)
+                ends.received += [step.count for step in block.instructions if step.op.receives]
+    return dict(sorted(found.items()))
+
+
+class Paths:
+    """Where messages travel: over the direct link, or by a fixed shortest path that other nodes forward.
+
+    Of parallel links, channel c takes the one with parallel index c modulo their number. Of several shortest
+    paths, one is chosen by source, destination and channel, so that traffic spreads without any randomness.
+    """
+
+    def __init__(self, topology: Topology) -> None:
+        self._parallel: dict[tuple[int, int], list[int]] = {}
+        self._sources: list[list[int]] = [[] for _ in range(topology.node_count)]
+        self._targets: list[list[int]] = [[] for _ in range(topology.node_count)]
+        for link_id, (src, dst) in enumerate(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True)):
+            if src == dst:
+                continue
+            links = self._parallel.setdefault((src, dst), [])
+            links.append(link_id)
+            if len(links) == 1:
+                self._sources[dst].append(src)
+                self._targets[src].append(dst)
+        self._hops_from: dict[int, list[int]] = {}
+
+    def path(self, connection: Connection) -> tuple[int, ...] | None:
+        """Return the link ids that `connection` uses in travel order, None if there is no way. O(L) once per source."""
+        hops = self._hops(connection.src)
+        if hops[connection.dst] < 0:
+            return None
+        node, links = connection.dst, []
+        while node != connection.src:
+            before = [source for source in self._sources[node] if hops[source] == hops[node] - 1]
+            source = before[sum(connection) % len(before)]
+            parallel = self._parallel[source, node]
+            links.append(parallel[connection.channel % len(parallel)])
+            node = source
+        return tuple(reversed(links))
+
+    def _hops(self, src: int) -> list[int]:
+        """Return the number of links from `src` to every node, -1 where there is no path."""
+        if src not in self._hops_from:
+            hops = [-1] * len(self._sources)
+            hops[src] = 0
+            queue = deque([src])
+            while queue:
+                node = queue.popleft()
+                for target in self._targets[node]:
+                    if hops[target] < 0:
+                        hops[target] = hops[node] + 1
+                        queue.append(target)
+            self._hops_from[src] = hops
+        return self._hops_from[src]

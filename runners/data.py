@@ -1,0 +1,95 @@
+"""Data for live runs: integers that are exact in every element type and give away misplaced elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.collective import Collective, CollectiveName
+
+Vector = NDArray[Any]
+
+EXACT_LIMIT = 2**24
+"""Integers up to here are exact in float32; sums over all ranks stay below."""
+
+MAX_RANKS = 2048
+
+UNTOUCHED = -1
+"""What outputs and scratch hold before a run; no datum and no sum has this value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pattern:
+    """The datum of rank r at position x of the vector: base(x) + weight(r) * slope(x), different for every `run`.
+
+    base and slope are hashes of (x, run), weights are distinct random numbers. So a wrong position, rank or
+    repetition shows, and a sum over ranks is known in closed form: one rank checks its result in O(elements),
+    whatever the number of ranks.
+    """
+
+    ranks: int
+    run: int
+    seed: int
+
+    def datum(self, rank: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return what `rank` contributes at positions start to stop - 1."""
+        base, slope = self._base_and_slope(start, stop)
+        return base + self._weights()[rank] * slope
+
+    def total(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the sum over all ranks at positions start to stop - 1."""
+        base, slope = self._base_and_slope(start, stop)
+        return self.ranks * base + int(self._weights().sum()) * slope
+
+    def _weights(self) -> NDArray[np.int64]:
+        random = np.random.default_rng([self.seed, self.run])
+        return random.permutation(self._weight_limit())[: self.ranks].astype(np.int64) + 1
+
+    def _weight_limit(self) -> int:
+        return max(2 * self.ranks, 16)
+
+    def _base_and_slope(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        half = EXACT_LIMIT // self.ranks // 2
+        offset = (self.run * 0x632BE5AB + self.seed * 0x2545F491) & 0xFFFFFFFF
+        hashed = np.arange(start, stop, dtype=np.uint64).astype(np.uint32) + np.uint32(offset)
+        hashed *= np.uint32(0x9E3779B1)
+        hashed ^= hashed >> np.uint32(15)
+        hashed *= np.uint32(0x85EBCA77)
+        hashed ^= hashed >> np.uint32(13)
+        base = (hashed % np.uint32(half)).astype(np.int64)
+        slope = ((hashed >> np.uint32(11)) % np.uint32(max(1, half // self._weight_limit()))).astype(np.int64)
+        return base, np.maximum(slope, 1)
+
+
+def input_of(collective: Collective, pattern: Pattern, rank: int, elements: int) -> NDArray[np.int64]:
+    """Return what `rank` holds before the collective; `elements` is the length of the whole vector."""
+    if collective.name is CollectiveName.ALLGATHER:
+        return pattern.datum(rank, *_shard(rank, elements, pattern.ranks))
+    return pattern.datum(rank, 0, elements)
+
+
+def output_of(collective: Collective, pattern: Pattern, rank: int, elements: int) -> NDArray[np.int64] | None:
+    """Return what `rank` must hold afterwards, None where the collective leaves it open."""
+    ranks = range(pattern.ranks)
+    shard = _shard(rank, elements, pattern.ranks)
+    match collective.name:
+        case CollectiveName.ALLREDUCE:
+            return pattern.total(0, elements)
+        case CollectiveName.REDUCE:
+            return pattern.total(0, elements) if rank == collective.root else None
+        case CollectiveName.REDUCE_SCATTER:
+            return pattern.total(*shard)
+        case CollectiveName.BROADCAST:
+            return pattern.datum(collective.root or 0, 0, elements)
+        case CollectiveName.ALLGATHER:
+            return np.concatenate([pattern.datum(peer, *_shard(peer, elements, pattern.ranks)) for peer in ranks])
+        case CollectiveName.ALLTOALL:
+            return np.concatenate([pattern.datum(peer, *shard) for peer in ranks])
+
+
+def _shard(rank: int, elements: int, ranks: int) -> tuple[int, int]:
+    length = elements // ranks
+    return rank * length, (rank + 1) * length

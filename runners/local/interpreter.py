@@ -1,0 +1,122 @@
+"""Executes the thread blocks of one rank: each strictly in order, all of them interleaved as their data comes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from runners.data import Vector
+from runners.local.inbox import Inbox
+from runners.local.memory import Memory
+from runners.local.plan import BlockPlan, NodePlan
+from synth.lowering.program import Instruction, Op
+
+Post = Callable[[int, memoryview], None]
+"""Hands a message to the link of a connection; nobody else uses its bytes."""
+
+
+class Interpreter:
+    """Runs a plan on `memory`, receiving from `inboxes` (by connection id) and sending with `post`.
+
+    A send is finished when its data has been copied out; links queue without limit, so deadlocks that come
+    from full queues do not show here (the program checker and the simulation find those).
+    """
+
+    def __init__(self, plan: NodePlan, memory: Memory, dtype: str, post: Post) -> None:
+        self._blocks = plan.blocks
+        self._memory = memory
+        self._post = post
+        self._finished = [0] * len(plan.blocks)  # instructions finished, per block
+        self._waiters: dict[int, list[int]] = {}  # block -> blocks that wait for its progress
+        self._runnable: deque[int] = deque()
+        self._busy_blocks = sum(1 for block in plan.blocks if block.instructions)
+        self.inboxes: dict[int, Inbox] = {}
+        for block_id, block in enumerate(plan.blocks):
+            if block.receive is not None:
+                lengths = [s.count * memory.chunk_elements for s in block.instructions if s.op.receives]
+                self.inboxes[block.receive] = Inbox(lengths, dtype, partial(self._runnable.append, block_id))
+
+    @property
+    def is_finished(self) -> bool:
+        return self._busy_blocks == 0
+
+    def start(self) -> None:
+        """Run every block as far as it goes."""
+        self._runnable.extend(range(len(self._blocks)))
+        self.run()
+
+    def run(self) -> None:
+        """Run the blocks that something has happened for."""
+        while self._runnable:
+            self._run_block(self._runnable.popleft())
+
+    def blocked(self) -> list[tuple[int, int, str]]:
+        """Return (block, instruction, what it waits for) of every unfinished block."""
+        unfinished = []
+        for block_id, block in enumerate(self._blocks):
+            number = self._finished[block_id]
+            if number < len(block.instructions):
+                unfinished.append((block_id, number, self._reason(block, block.instructions[number])))
+        return unfinished
+
+    def _run_block(self, block_id: int) -> None:
+        block = self._blocks[block_id]
+        while self._finished[block_id] < len(block.instructions):
+            step = block.instructions[self._finished[block_id]]
+            for wait in step.waits:
+                if self._finished[wait.block] <= wait.step:
+                    self._waiters.setdefault(wait.block, []).append(block_id)
+                    return
+            if step.op.receives and not self._inbox(block).has_message:
+                if step.op is Op.RECV:
+                    self._inbox(block).offer(self._memory.view(step.dst, step.count))
+                return
+            self._execute(block, step)
+            self._finish_step(block_id)
+
+    def _finish_step(self, block_id: int) -> None:
+        self._finished[block_id] += 1
+        if self._finished[block_id] == len(self._blocks[block_id].instructions):
+            self._busy_blocks -= 1
+        self._runnable.extend(self._waiters.pop(block_id, ()))
+
+    def _execute(self, block: BlockPlan, step: Instruction) -> None:
+        view, count = self._memory.view, step.count
+        message = self._inbox(block).take() if step.op.receives else None
+        match step.op:
+            case Op.SEND:
+                message = view(step.src, count).copy()
+            case Op.COPY:
+                view(step.dst, count)[:] = view(step.src, count)
+            case Op.REDUCE:
+                target = view(step.dst, count)
+                np.add(target, view(step.src, count), out=target)
+            case Op.RECV_REDUCE_COPY:
+                np.add(message, view(step.src, count), out=view(step.dst, count))
+            case Op.RECV_REDUCE_SEND | Op.RECV_REDUCE_COPY_SEND:
+                np.add(message, view(step.src, count), out=message)
+        if step.op in _STORES_MESSAGE:
+            _store(message, view(step.dst, count))
+        if step.op.sends and block.send is not None and message is not None:
+            self._post(block.send, memoryview(message).cast("B"))
+
+    def _inbox(self, block: BlockPlan) -> Inbox:
+        return self.inboxes[-1 if block.receive is None else block.receive]
+
+    def _reason(self, block: BlockPlan, step: Instruction) -> str:
+        for wait in step.waits:
+            if self._finished[wait.block] <= wait.step:
+                return f"{step.op} waits for block {wait.block} instruction {wait.step}"
+        return f"{step.op} waits for a message"
+
+
+_STORES_MESSAGE = frozenset({Op.RECV, Op.RECV_COPY_SEND, Op.RECV_REDUCE_COPY_SEND})
+
+
+def _store(message: np.ndarray | None, place: Vector) -> None:
+    """Copy `message` to `place`, unless it was received there."""
+    if message is not None and not np.may_share_memory(message, place):
+        place[:] = message

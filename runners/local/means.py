@@ -1,0 +1,54 @@
+"""What the local runner needs of a request and of this machine, checked before anything is started."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import psutil
+
+from runners.admission import refusal
+from runners.api import FailureKind, RunRequest
+from runners.data import MAX_RANKS
+from runners.local.failure import RunStopped
+
+MAX_NODES = 512
+MAX_LINKS = 4096
+MAX_NODE_LINKS = 900  # `select` watches descriptors below 1024
+
+_WORK_BYTES = 40  # per element, to make and to check data
+
+
+def check_request(request: RunRequest) -> None:
+    """Raise RunStopped if `request` is refused, too large for this runner or for this machine's memory."""
+    reason = refusal(request)
+    if reason is not None:
+        raise RunStopped(FailureKind.REJECTED, reason)
+    reason = _beyond_limits(request) or _beyond_memory(request)
+    if reason is not None:
+        raise RunStopped(FailureKind.UNAVAILABLE, reason)
+
+
+def _beyond_limits(request: RunRequest) -> str | None:
+    topology = request.topology
+    ends = np.concatenate([topology.links.src, topology.links.dst])
+    if sys.platform == "win32":
+        return "the local runner needs processes that fork: use Linux or macOS"
+    if topology.node_count > min(MAX_NODES, MAX_RANKS) or len(topology.links) > MAX_LINKS:
+        return f"the local runner takes at most {MAX_NODES} nodes and {MAX_LINKS} links, not {topology.node_count} and {len(topology.links)}"
+    if np.bincount(ends).max(initial=0) > MAX_NODE_LINKS:
+        return f"the local runner takes at most {MAX_NODE_LINKS} links at a node"
+    return None
+
+
+def _beyond_memory(request: RunRequest) -> str | None:
+    largest = max(request.sizes_bytes)
+    scratch = max(
+        rank.scratch_chunks / program.chunks for program in request.programs.values() for rank in program.ranks
+    )
+    elements = largest / np.dtype(request.dtype).itemsize
+    needed = request.topology.compute_count * (largest * (3 + scratch) + elements * _WORK_BYTES)
+    free = psutil.virtual_memory().available
+    if needed > free:
+        return f"{largest} bytes on {request.topology.compute_count} ranks need about {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free"
+    return None

@@ -1,0 +1,63 @@
+"""The buffers of one rank: input, output and scratch, with the aliasing of in-place programs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from runners.data import UNTOUCHED, Pattern, Vector, input_of, output_of
+from runners.local.plan import NodePlan
+from synth.collective import CollectiveName
+from synth.lowering.program import Buffer, Place
+
+
+class Memory:
+    """Holds the data of one run; `elements` is the length of the whole vector, a multiple of the chunks."""
+
+    def __init__(self, plan: NodePlan, rank: int, elements: int, dtype: str, pattern: Pattern) -> None:
+        self._plan = plan
+        self._rank = rank
+        self._elements = elements
+        self._pattern = pattern
+        self.chunk_elements = elements // plan.chunks
+        self._buffers: dict[Buffer, Vector] = self._allocate(dtype)
+        self._buffers["i"][:] = input_of(plan.collective, pattern, rank, elements)
+
+    def view(self, place: Place, count: int) -> Vector:
+        """Return the elements of `count` chunks at `place`, as a view."""
+        size = self.chunk_elements
+        return self._buffers[place.buffer][place.offset * size : (place.offset + count) * size]
+
+    def complaint(self) -> str | None:
+        """Return in one line what is wrong with the result, None if every element is right."""
+        expected = output_of(self._plan.collective, self._pattern, self._rank, self._elements)
+        found = None if expected is None else _difference("output", self._buffers["o"], expected)
+        if found is None and not self._plan.in_place:
+            before = input_of(self._plan.collective, self._pattern, self._rank, self._elements)
+            found = _difference("input, which must stay as it was,", self._buffers["i"], before)
+        return found
+
+    def _allocate(self, dtype: str) -> dict[Buffer, Vector]:
+        name, shard = self._plan.collective.name, self._elements // self._plan.ranks
+        lengths: dict[Buffer, int] = {
+            "i": shard if name is CollectiveName.ALLGATHER else self._elements,
+            "o": shard if name is CollectiveName.REDUCE_SCATTER else self._elements,
+            "s": self._plan.scratch_chunks * self.chunk_elements,
+        }
+        buffers = {buffer: np.full(length, UNTOUCHED, dtype) for buffer, length in lengths.items()}
+        if self._plan.in_place:
+            whole: Buffer = "o" if name is CollectiveName.ALLGATHER else "i"
+            other: Buffer = "i" if whole == "o" else "o"
+            start = self._rank * shard if lengths["i"] != lengths["o"] else 0
+            buffers[other] = buffers[whole][start : start + lengths[other]]
+        return buffers
+
+
+def _difference(what: str, found: Vector, expected: Vector) -> str | None:
+    wrong = np.flatnonzero(found != expected)
+    if not len(wrong):
+        return None
+    first = int(wrong[0])
+    return (
+        f"{len(wrong)} of {len(expected)} elements of the {what} are wrong, "
+        f"the first is element {first}: {found[first]:g} instead of {expected[first]:g}"
+    )

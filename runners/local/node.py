@@ -1,0 +1,138 @@
+"""The process of one node: waits for commands, moves frames, runs programs, sleeps when there is nothing to do."""
+
+from __future__ import annotations
+
+import gc
+import select
+import socket
+import time
+from collections.abc import Mapping
+
+import numpy as np
+
+from runners.data import Pattern
+from runners.local.framing import Channel, Document
+from runners.local.interpreter import Interpreter
+from runners.local.links import NEVER, Forward, IncomingLink, LinkClosed, OutgoingLink, Sink
+from runners.local.memory import Memory
+from runners.local.plan import NodePlan, decode_plan
+
+
+class Node:
+    """One node of the network. Commands arrive on `control`, each with its answer:
+
+    load     plans of the programs and seconds per byte of the links -> loaded
+    prepare  a program, a size and fresh data                        -> ready
+    go       the time at which to start                              -> done with the time of the end
+    check    whether every element is right                          -> checked
+    status   what the blocks wait for, answered at any time          -> blocked
+
+    End of file on `control` or on a link ends the process.
+    """
+
+    def __init__(
+        self, control: Channel, incoming: list[socket.socket], outgoing: Mapping[int, socket.socket]
+    ) -> None:
+        self._control = control
+        self._sinks: dict[int, Sink] = {}
+        self._outgoing = {link: OutgoingLink(stream) for link, stream in outgoing.items()}
+        self._incoming = {stream.fileno(): IncomingLink(stream, self._sinks) for stream in incoming}
+        self._readers = [control.fileno(), *self._incoming]
+        self._plans: list[NodePlan] = []
+        self._memory: Memory | None = None
+        self._interpreter: Interpreter | None = None
+        self._start_at = NEVER
+        self._is_running = False
+        self._commands = {
+            "load": self._load,
+            "prepare": self._prepare,
+            "go": self._go,
+            "check": self._check,
+            "status": self._status,
+        }
+
+    def serve(self) -> None:
+        """Work until the runner or a neighbour is gone."""
+        gc.disable()  # no pauses while links are timed; a run leaves no cycles behind
+        try:
+            while self._turn():
+                pass
+        except LinkClosed:
+            return
+
+    def _turn(self) -> bool:
+        """Sleep until something happens and deal with it; return False when the runner is gone."""
+        links = self._outgoing.values()
+        wake_at = min((link.due for link in links), default=NEVER)
+        wake_at = min(wake_at, self._start_at)
+        timeout = None if wake_at == NEVER else max(0.0, wake_at - time.monotonic())
+        writers = [link.stream.fileno() for link in links if link.is_blocked]
+        readable, writable, _ = select.select(self._readers, writers, [], timeout)
+        for descriptor in readable:
+            if descriptor in self._incoming:
+                self._incoming[descriptor].receive()
+            elif not self._obey():
+                return False
+        self._run_blocks()
+        now = time.monotonic()
+        for link in links:
+            if link.is_blocked and link.stream.fileno() in writable:
+                link.flush()
+            link.pump(now)
+        return True
+
+    def _run_blocks(self) -> None:
+        if self._interpreter is None:
+            return
+        if self._start_at <= time.monotonic():
+            self._start_at, self._is_running = NEVER, True
+            self._interpreter.start()
+        elif self._is_running:
+            self._interpreter.run()
+        if self._is_running and self._interpreter.is_finished:
+            self._is_running = False
+            self._control.send({"answer": "done", "end": time.monotonic()})
+
+    def _obey(self) -> bool:
+        command = self._control.receive()
+        if command is None:
+            return False
+        self._commands[command["do"]](command)
+        return True
+
+    def _load(self, command: Document) -> None:
+        self._plans = [decode_plan(plan) for plan in command["plans"]]
+        for link, seconds in command["seconds_per_byte"]:
+            self._outgoing[link].seconds_per_byte = seconds
+        self._control.send({"answer": "loaded"})
+
+    def _prepare(self, command: Document) -> None:
+        plan, dtype = self._plans[command["program"]], command["dtype"]
+        self._memory = self._interpreter = None
+        self._sinks.clear()
+        gc.collect()
+
+        def post(connection: int, message: memoryview) -> None:
+            self._outgoing[plan.exits[connection]].enqueue(connection, message, time.monotonic())
+
+        if plan.rank is not None:
+            pattern = Pattern(plan.ranks, command["run"], command["seed"])
+            self._memory = Memory(plan, plan.rank, command["elements"], dtype, pattern)
+            self._interpreter = Interpreter(plan, self._memory, dtype, post)
+            self._sinks.update(self._interpreter.inboxes)
+        own = {block.send for block in plan.blocks}
+        for connection, link in plan.exits.items():
+            if connection not in own:
+                self._sinks[connection] = Forward(connection, self._outgoing[link], time.monotonic)
+        self._control.send({"answer": "ready"})
+
+    def _go(self, command: Document) -> None:
+        self._start_at = command["at"] if self._interpreter is not None else NEVER
+
+    def _check(self, command: Document) -> None:
+        complaint = None if self._memory is None else self._memory.complaint()
+        self._control.send({"answer": "checked", "complaint": complaint})
+
+    def _status(self, command: Document) -> None:
+        blocked = [] if self._interpreter is None else self._interpreter.blocked()
+        self._control.send({"answer": "blocked", "blocks": blocked})

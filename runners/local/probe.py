@@ -1,0 +1,160 @@
+"""Finds the link rate that this machine can carry: a short run that saturates as many links as the fabric has."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import math
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from runners.environment import environment_id, machine_facts
+from runners.local.failure import RunStopped
+from runners.local.fleet import Fleet
+from runners.local.rounds import load_programs, timed_run
+from synth.collective import ALLREDUCE
+from synth.lowering.program import Instruction, Op, Place, Program, RankProgram, ThreadBlock
+from synth.topology.links import Links
+from synth.topology.topology import Topology
+
+GOOD_EFFICIENCY = 0.9
+RATES_MBPS = tuple(mantissa * 10**exponent for exponent in range(4) for mantissa in (1, 2, 5))
+FIRST_RATE_MBPS = 10
+
+_SATURATED_S = 0.1
+_TRIES = 3
+_LIMIT_S = 20.0
+_MESSAGE_ELEMENTS = 8192
+_ELEMENT_BYTES = 4
+_CACHE_NAME = "link-rates.json"
+
+_log = logging.getLogger("chorale.probe")
+
+
+@dataclass(frozen=True, slots=True)
+class LinkRate:
+    """A rate and how well saturated links keep it: ideal time over real time, None if that was not probed."""
+
+    link_mbps: float
+    efficiency: float | None
+
+
+def carried_rate(nodes: int, links: int, home: Path) -> LinkRate:
+    """Return the largest 1, 2, 5 x 10^n Mbit/s that `links` links among `nodes` processes carry at 90 %.
+
+    The first answer takes a few seconds; it is kept under `home` per kind of machine, nodes and links.
+    """
+    machine, network = environment_id(machine_facts()), f"{nodes} nodes, {links} links"
+    cache = _read_cache(home / _CACHE_NAME)
+    known = cache.get(machine, {}).get(network)
+    if known is not None:
+        return LinkRate(known["link_mbps"], known["efficiency"])
+    with _probe_fleet(nodes, links) as probe:
+        rate = _climb(probe)
+    cache.setdefault(machine, {})[network] = asdict(rate)
+    _write_cache(home / _CACHE_NAME, cache)
+    return rate
+
+
+def rate_efficiency(nodes: int, links: int, link_mbps: float) -> LinkRate:
+    """Return `link_mbps` with how well `links` saturated links among `nodes` processes keep up with it."""
+    with _probe_fleet(nodes, links) as probe:
+        return LinkRate(link_mbps, probe.efficiency(link_mbps))
+
+
+@dataclass(frozen=True, slots=True)
+class _Probe:
+    fleet: Fleet
+    topology: Topology
+    deadline: float
+
+    def efficiency(self, link_mbps: float) -> float:
+        message_s = _MESSAGE_ELEMENTS * _ELEMENT_BYTES * 8 / (link_mbps * 1e6)
+        messages = max(2, math.ceil(_SATURATED_S / message_s))
+        load_programs(self.fleet, self.topology, [_saturate(self.topology, messages)], link_mbps, self.deadline)
+        task = {"do": "prepare", "program": 0, "elements": _MESSAGE_ELEMENTS, "dtype": "float32", "run": 0, "seed": 0}
+        times_s = [timed_run(self.fleet, task, self.deadline, "links were probed") for _ in range(_TRIES)]
+        return round(messages * message_s / statistics.median(times_s), 3)
+
+
+@contextlib.contextmanager
+def _probe_fleet(nodes: int, links: int) -> Iterator[_Probe]:
+    deadline = time.monotonic() + _LIMIT_S
+    topology = _network(nodes, links)
+    fleet = Fleet(topology, deadline)
+    try:
+        yield _Probe(fleet, topology, deadline)
+    finally:
+        fleet.close()
+
+
+def _climb(probe: _Probe) -> LinkRate:
+    """Go up the ladder of rates as long as the machine keeps up, or down until it does."""
+    start = RATES_MBPS.index(FIRST_RATE_MBPS)
+    rate, efficiency = FIRST_RATE_MBPS, probe.efficiency(FIRST_RATE_MBPS)
+    if efficiency >= GOOD_EFFICIENCY:
+        for faster in RATES_MBPS[start + 1 :]:
+            found = probe.efficiency(faster)
+            if found < GOOD_EFFICIENCY:
+                break
+            rate, efficiency = faster, found
+    while efficiency < GOOD_EFFICIENCY and rate > RATES_MBPS[0]:
+        rate = RATES_MBPS[RATES_MBPS.index(rate) - 1]
+        efficiency = probe.efficiency(rate)
+    return LinkRate(rate, efficiency)
+
+
+def _network(nodes: int, links: int) -> Topology:
+    """Return a network of the given size with evenly spread links."""
+    numbers = np.arange(links)
+    src = numbers % nodes
+    dst = (src + 1 + (numbers // nodes) % (nodes - 1)) % nodes
+    return Topology("", tuple(map(str, range(nodes))), nodes, Links.of_unit_capacity(src, dst))
+
+
+def _saturate(topology: Topology, messages: int) -> Program:
+    """Return a program in which every link carries `messages` messages that the receiver adds up."""
+    links, parallel = topology.links, topology.links.parallel_index()
+    channels = int(parallel.max()) + 1
+    ranks = []
+    for rank in range(topology.compute_count):
+        blocks, slots = [], 0
+        for link in range(len(links)):
+            channel = int(parallel[link])
+            if links.src[link] == rank:
+                step = Instruction(Op.SEND, Place("i", 0), Place("i", 0), 1)
+                blocks.append(ThreadBlock(int(links.dst[link]), None, channel, (step,) * messages))
+            elif links.dst[link] == rank:
+                step = Instruction(Op.RECV_REDUCE_COPY, Place("s", slots), Place("s", slots), 1)
+                blocks.append(ThreadBlock(None, int(links.src[link]), channel, (step,) * messages))
+                slots += 1
+        ranks.append(RankProgram(1, 0, slots, tuple(blocks)))
+    return Program("probe", "probe", ALLREDUCE, 1, True, "Simple", channels, tuple(ranks))
+
+
+def _read_cache(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        found = json.loads(path.read_text())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _write_cache(path: Path, cache: dict[str, dict[str, Any]]) -> None:
+    """Keep `cache`; where that is not possible the next probe measures again."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
+            json.dump(cache, stream, indent=2)
+        os.replace(stream.name, path)
+    except OSError as error:
+        _log.warning("the probed link rate could not be kept in %s: %s", path, error.strerror)

@@ -1,0 +1,121 @@
+"""LocalRunner: programs on real processes with real data over paced sockets, on this machine."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+
+from runners.api import Measurement, Outcome, RunFailure, RunRequest
+from runners.environment import environment_id, load_average, machine_facts
+from runners.local.failure import DeadlinePassed, RunStopped
+from runners.local.fleet import Fleet
+from runners.local.means import check_request
+from runners.local.probe import LinkRate, carried_rate, rate_efficiency
+from runners.local.rounds import Rounds, load_programs
+from synth.errors import InvalidInput
+from synth.topology.topology import Topology
+
+LOW_EFFICIENCY = 0.7
+_SHOWN_BLOCKS = 8
+
+
+class LocalRunner:
+    """Implements `runners.api.Runner` with one process per node and one paced socket pair per directed link.
+
+    link_mbps: rate of a link of bandwidth 1 (of the fastest link on GB/s and Gbit/s fabrics) in 10^6 bit/s;
+               None takes the rate that a probe finds this machine to carry for that many links.
+    home:      folder where the probe's findings are kept; None means $CHORALE_HOME or ./chorale-data.
+    probe:     whether to find out if the machine carries a `link_mbps` that was given.
+
+    The processes stay between requests for the same topology, and vanish with this process, however it ends.
+    """
+
+    name = "local"
+
+    def __init__(self, link_mbps: float | None = None, *, home: Path | None = None, probe: bool = True) -> None:
+        if link_mbps is not None and not 0.001 <= link_mbps <= 1e6:
+            rule = "a link rate must be between 0.001 and 1000000 Mbit/s"
+            raise InvalidInput(rule, link_mbps, "choose a rate such as 50")
+        self._link_mbps = link_mbps
+        self._home = home or Path(os.environ.get("CHORALE_HOME", "chorale-data"))
+        self._probe = probe
+        self._fleet: Fleet | None = None
+        self._fleet_of = ""
+        self._rates: dict[tuple[int, int], LinkRate] = {}
+
+    def submit(self, request: RunRequest) -> Outcome:
+        """Run `request`; see the port for the contract.
+
+        The first request for a new kind of network may take a few seconds more than its time limit, to probe.
+        """
+        environment = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average())
+        finished = False
+        try:
+            outcome: Outcome = self._measure(request, environment)
+            finished = True
+        except RunStopped as stopped:
+            outcome = self._explain(stopped, environment)
+        finally:
+            if not finished:
+                self.close()
+        return outcome
+
+    def close(self) -> None:
+        """End all processes."""
+        fleet, self._fleet = self._fleet, None
+        if fleet is not None:
+            fleet.close()
+
+    def __enter__(self) -> LocalRunner:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _measure(self, request: RunRequest, environment: dict[str, str | int | float | None]) -> Measurement:
+        check_request(request)
+        rate = self._rate(request.topology)
+        environment["link_mbps"] = rate.link_mbps
+        environment["environment_id"] = environment_id(dict(machine_facts(), runner=self.name, link_mbps=rate.link_mbps))
+        environment["link_efficiency"] = rate.efficiency
+        if rate.efficiency is not None and rate.efficiency < LOW_EFFICIENCY:
+            environment["warning"] = "this machine does not keep up with the links: times say more about it than the network"
+        deadline = time.monotonic() + request.timeout_s
+        fleet = self._fleet_for(request.topology, deadline)
+        load_programs(fleet, request.topology, request.programs.values(), rate.link_mbps, deadline)
+        return Measurement(self.name, Rounds(fleet, request, deadline).measure(), environment)
+
+    def _rate(self, topology: Topology) -> LinkRate:
+        nodes, links = topology.node_count, len(topology.links)
+        if (nodes, links) not in self._rates:
+            if self._link_mbps is None:
+                rate = carried_rate(nodes, links, self._home)
+            elif self._probe:
+                rate = rate_efficiency(nodes, links, self._link_mbps)
+            else:
+                rate = LinkRate(self._link_mbps, None)
+            self._rates[nodes, links] = rate
+        return self._rates[nodes, links]
+
+    def _fleet_for(self, topology: Topology, deadline: float) -> Fleet:
+        if self._fleet is None or self._fleet_of != topology.id:
+            self.close()
+            self._fleet, self._fleet_of = Fleet(topology, deadline), topology.id
+        return self._fleet
+
+    def _explain(self, stopped: RunStopped, environment: dict[str, str | int | float | None]) -> RunFailure:
+        if not isinstance(stopped, DeadlinePassed) or self._fleet is None:
+            return RunFailure(stopped.kind, stopped.message, stopped.rank, environment)
+        ranks = self._fleet.blocked_ranks()
+        silent = [rank for rank, blocks in ranks.items() if blocks is None]
+        stuck = [(rank, *where) for rank, blocks in ranks.items() for where in blocks or ()]
+        message = "; ".join([stopped.message, *_stuck_texts(stuck), *(f"rank {rank} does not answer" for rank in silent)])
+        blame = silent[0] if silent else stopped.rank
+        return RunFailure(stopped.kind, message, blame, environment, tuple(place[:3] for place in stuck))
+
+
+def _stuck_texts(stuck: list[tuple[int, int, int, str]]) -> list[str]:
+    shown = [f"rank {rank} block {block} instruction {step}: {why}" for rank, block, step, why in stuck[:_SHOWN_BLOCKS]]
+    return shown + ([f"{len(stuck) - _SHOWN_BLOCKS} more blocks"] if len(stuck) > _SHOWN_BLOCKS else [])

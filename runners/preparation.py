@@ -1,0 +1,114 @@
+"""From a candidate's parameters to a verified program that is ready to run."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+
+from synth.collective import Collective
+from synth.errors import CheckFailed, ChoraleError, InvalidInput
+from synth.executor.serial import SerialExecutor
+from synth.identity import content_id, rational_text
+from synth.lowering.lift import checked_program
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Program
+from synth.lowering.targets import target_named
+from synth.methods import synthesize
+from synth.schedule.codec import to_parquet
+from synth.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What to synthesize and how to lower it. `chunks` None: the smallest count that reaches the optimum."""
+
+    topology: Topology
+    collective: Collective
+    method: str
+    chunks: int | None
+    options: LoweringOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A verified schedule, lowered, written as text, read back and checked.
+
+    `schedule` is a Parquet file; `program_text` the program in the dialect of its target. `program_id` is the
+    content id of the schedule's id and all lowering options: equal ids mean the same instructions.
+    """
+
+    schedule_id: str
+    schedule: bytes
+    program_id: str
+    program: Program
+    program_text: str
+    time_per_byte: str
+    steps: int
+    chunks_per_shard: int
+    seconds: float
+
+
+class RefusalKind(StrEnum):
+    """Why a recipe gave no program."""
+
+    INVALID = "invalid"  # the parameters do not fit together or exceed a limit
+    UNSOUND = "unsound"  # the result failed verification: a fault of the method
+    CRASH = "crash"  # an unexpected error, or the worker died
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A recipe that gave no program, as a value; `message` is one line."""
+
+    kind: RefusalKind
+    message: str
+
+
+def prepare(recipe: Recipe) -> Prepared | Refusal:
+    """Synthesize, verify, lower and check `recipe`. Never raises: what goes wrong comes back as a Refusal."""
+    try:
+        return _prepare(recipe)
+    except InvalidInput as error:
+        return Refusal(RefusalKind.INVALID, str(error))
+    except CheckFailed as error:
+        return Refusal(RefusalKind.UNSOUND, str(error))
+    except ChoraleError as error:
+        return Refusal(RefusalKind.CRASH, str(error))
+    except Exception as error:  # one bad candidate must not end a campaign
+        return Refusal(RefusalKind.CRASH, " ".join(f"{type(error).__name__}: {error}".split()))
+
+
+def _prepare(recipe: Recipe) -> Prepared:
+    started_s = time.perf_counter()
+    verified = synthesize(recipe.method, recipe.topology, recipe.collective, recipe.chunks, SerialExecutor())
+    program = lower(verified, recipe.options)
+    text = target_named(recipe.options.target).emit(program)
+    checked_program(text, recipe.topology)
+    schedule = verified.schedule
+    return Prepared(
+        schedule_id=schedule.id,
+        schedule=to_parquet(schedule),
+        program_id=program_id(schedule.id, recipe.options),
+        program=program,
+        program_text=text,
+        time_per_byte=rational_text(verified.cost.time_per_byte),
+        steps=verified.cost.steps,
+        chunks_per_shard=schedule.chunks_per_shard,
+        seconds=time.perf_counter() - started_s,
+    )
+
+
+def program_id(schedule_id: str, options: LoweringOptions) -> str:
+    """Return the content id of what lowering makes of a schedule with `options`."""
+    return content_id(
+        {
+            "schedule": schedule_id,
+            "target": options.target,
+            "channels": options.channels,
+            "instances": options.instances,
+            "protocol": options.protocol,
+            "in_place": options.in_place,
+        }
+    )

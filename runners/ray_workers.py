@@ -1,0 +1,49 @@
+"""What runs inside the actors of a campaign: they keep no state that is not rebuilt on a restart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from runners.api import FailureKind, Outcome, Runner, RunFailure, RunRequest
+from runners.preparation import Prepared, Recipe, Refusal, prepare
+
+RunnerFactory = Callable[[], Runner]
+"""A picklable recipe of a runner, for example `functools.partial(make_runner, "local")`."""
+
+
+class PrepareWorker:
+    """Synthesizes, verifies, lowers and checks candidates."""
+
+    def ready(self) -> bool:
+        return True
+
+    def prepare(self, recipe: Recipe) -> Prepared | Refusal:
+        return prepare(recipe)
+
+
+class MeasureWorker:
+    """Holds the one live runner, made when it is first needed."""
+
+    def __init__(self, make_runner: RunnerFactory) -> None:
+        self._make_runner = make_runner
+        self._runner: Runner | None = None
+
+    def ready(self) -> bool:
+        return True
+
+    def measure(self, request: RunRequest) -> Outcome:
+        """Return what the runner says; an error of the runner itself becomes a RunFailure of kind crash."""
+        try:
+            if self._runner is None:
+                self._runner = self._make_runner()
+            return self._runner.submit(request)
+        except Exception as error:  # a value, so that one bad run does not end the campaign
+            self._runner = None
+            return RunFailure(FailureKind.CRASH, " ".join(f"{type(error).__name__}: {error}".split()))
+
+    def close(self) -> bool:
+        """Let go of the runner before the actor is killed."""
+        if self._runner is not None:
+            self._runner.close()
+            self._runner = None
+        return True
