@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
@@ -15,7 +17,7 @@ def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
 
     Rank order is taken where it is such a cycle. Else: a cover of all ranks by cycles (a bipartite matching of
     ranks to successors) is merged by swapping the successors of two cycles, a -> b and c -> d into a -> d and
-    c -> b, until one is left. Deterministic, about O(links * merges); it may miss a cycle that exists, as the
+    c -> b, until one is left. Where all links go both ways a cycle may be turned around first. Deterministic, about O(links * merges); it may miss a cycle that exists, as the
     problem is NP-complete. Only links between ranks count.
     """
     ranks = topology.compute_count
@@ -39,33 +41,58 @@ def _cycle_cover(neighbours: list[set[int]]) -> list[int] | None:
     return None if (matched < 0).any() else [int(dst) for dst in matched]
 
 
+@dataclass(slots=True)
+class _Cover:
+    """A cover of all ranks by cycles, while it is being merged into one."""
+
+    neighbours: list[set[int]]
+    successor: list[int]
+    predecessor: list[int]
+    cycle_of: list[int]
+    members: dict[int, list[int]]
+
+    def merge_at(self, first: int, reversible: bool) -> bool:
+        """Merge another cycle in between `first` and its successor, if a pair of links allows it."""
+        for target in sorted(self.neighbours[first]):
+            if self.cycle_of[target] == self.cycle_of[first]:
+                continue
+            following = self.successor[first]
+            if reversible and following in self.neighbours[self.successor[target]]:
+                self._reverse(self.cycle_of[target])
+            other = self.predecessor[target]
+            if following in self.neighbours[other]:
+                self._splice(first, target, other, following)
+                return True
+        return False
+
+    def _splice(self, first: int, target: int, other: int, following: int) -> None:
+        self.successor[first], self.successor[other] = target, following
+        self.predecessor[target], self.predecessor[following] = first, other
+        pair = (self.cycle_of[first], self.cycle_of[target])
+        small, large = sorted(pair, key=lambda label: (len(self.members[label]), label))
+        for rank in self.members[small]:
+            self.cycle_of[rank] = large
+        self.members[large] += self.members.pop(small)
+
+    def _reverse(self, label: int) -> None:
+        for rank in self.members[label]:
+            self.successor[rank], self.predecessor[rank] = self.predecessor[rank], self.successor[rank]
+
+
 def _patched(neighbours: list[set[int]], successor: list[int]) -> NDArray[np.int32] | None:
-    ranks = len(neighbours)
+    """Merge cycles while a pair of links allows it. Where all links go both ways, cycles may be turned around."""
+    ranks = range(len(neighbours))
     cycle_of = _label(successor)
-    members = {label: [rank for rank in range(ranks) if cycle_of[rank] == label] for label in set(cycle_of)}
-    predecessor = [0] * ranks
+    members = {label: [rank for rank in ranks if cycle_of[rank] == label] for label in sorted(set(cycle_of))}
+    predecessor = [0] * len(neighbours)
     for rank, following in enumerate(successor):
         predecessor[following] = rank
+    cover = _Cover(neighbours, successor, predecessor, cycle_of, members)
+    reversible = all(src in neighbours[dst] for src in ranks for dst in neighbours[src])
     merged = True
     while merged and len(members) > 1:
-        merged = False
-        for first in range(ranks):
-            for target in sorted(neighbours[first]):
-                other, following = predecessor[target], successor[first]
-                if cycle_of[target] == cycle_of[first] or following not in neighbours[other]:
-                    continue
-                successor[first], successor[other] = target, following
-                predecessor[target], predecessor[following] = first, other
-                _join(members, cycle_of, cycle_of[first], cycle_of[target])
-                merged = True
+        merged = any([cover.merge_at(first, reversible) for first in ranks])
     return _walk(successor) if len(members) == 1 else None
-
-
-def _join(members: dict[int, list[int]], cycle_of: list[int], first: int, second: int) -> None:
-    small, large = sorted((first, second), key=lambda label: (len(members[label]), label))
-    for rank in members[small]:
-        cycle_of[rank] = large
-    members[large] += members.pop(small)
 
 
 def _label(successor: list[int]) -> list[int]:

@@ -41,8 +41,12 @@ def to_parquet(schedule: Schedule) -> bytes:
     return sink.getvalue()
 
 
-def from_parquet(content: bytes, parse_spec: ParseSpec) -> Schedule:
-    """Read a schedule back. Raises InvalidInput if the file is damaged or its content id does not match."""
+def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True) -> Schedule:
+    """Read a schedule back. Raises InvalidInput if the file is damaged.
+
+    With `require_id`, also if the content does not give the id that the file states; without it the caller
+    must compare (see `stated_id`), as the verifier does to report more than the first difference.
+    """
     try:
         table = pq.read_table(io.BytesIO(content))
     except (pa.ArrowException, OSError) as error:
@@ -51,7 +55,7 @@ def from_parquet(content: bytes, parse_spec: ParseSpec) -> Schedule:
     if text is None or any(name not in table.column_names for name in COLUMN_NAMES):
         raise InvalidInput("a schedule file must hold Chorale's columns and metadata", "other content", _AGAIN)
     columns = [table.column(name).to_numpy() for name in COLUMN_NAMES]
-    return _schedule(_parse_json(text), columns, parse_spec)
+    return _schedule(_parse_json(text), columns, parse_spec, require_id)
 
 
 def to_json_text(schedule: Schedule) -> str:
@@ -66,7 +70,7 @@ def to_json_text(schedule: Schedule) -> str:
     return f'{head[:-2]},\n "transfers": [\n{lines}\n ]\n}}\n'
 
 
-def from_json_text(content: bytes, parse_spec: ParseSpec) -> Schedule:
+def from_json_text(content: bytes, parse_spec: ParseSpec, require_id: bool = True) -> Schedule:
     """Read a schedule back from JSON. Raises InvalidInput like `from_parquet`."""
     document = _parse_json(content)
     rows = document.get("transfers")
@@ -76,7 +80,15 @@ def from_json_text(content: bytes, parse_spec: ParseSpec) -> Schedule:
         table = np.array(rows, dtype=np.int64).reshape(len(rows), len(COLUMN_NAMES))
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidInput("every transfer must be a row of six integers", error, _AGAIN) from error
-    return _schedule(document, list(table.T), parse_spec)
+    return _schedule(document, list(table.T), parse_spec, require_id)
+
+
+def stated_id(content: bytes) -> str:
+    """Return the content id that a schedule file states."""
+    if content[:4] == b"PAR1":
+        metadata = pq.read_schema(io.BytesIO(content)).metadata
+        return str(_parse_json(metadata[METADATA_KEY])["id"])
+    return str(_parse_json(content)["id"])
 
 
 def _metadata(schedule: Schedule) -> dict[str, Any]:
@@ -120,14 +132,16 @@ def _parse_json(text: bytes) -> dict[str, Any]:
     return document
 
 
-def _schedule(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: ParseSpec) -> Schedule:
+def _schedule(
+    document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: ParseSpec, require_id: bool
+) -> Schedule:
     try:
         schedule = _build(document, columns, parse_spec)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise InvalidInput("a schedule file must be complete and well-typed", repr(error), _AGAIN) from error
-    if schedule.id != document["id"]:
+    if require_id and schedule.id != document.get("id"):
         rule = "the content of a schedule file must match its id"
-        raise InvalidInput(rule, f"id {document['id']}, content {schedule.id}", _AGAIN)
+        raise InvalidInput(rule, f"id {document.get('id')}, content {schedule.id}", _AGAIN)
     return schedule
 
 

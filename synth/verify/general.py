@@ -60,6 +60,8 @@ def _replay_step(
                 arriving.append((int(dst[row]), cell, contribution, bool(transfers.reduce[row])))
     for rank, cell, contribution, reduce in arriving:
         present = held[rank].get(cell, 0)
+        if reduce and not present:
+            found.append(Violation("reduced-into-nothing", f"rank {rank} adds to shard {cell[0]} where it holds nothing"))
         if reduce and present & contribution:
             found.append(Violation("reduced-twice", f"rank {rank} adds a contribution to shard {cell[0]} twice"))
         held[rank][cell] = present | contribution if reduce else contribution

@@ -15,7 +15,8 @@ from synth.verify.violation import Violation
 def structural_violations(schedule: Schedule) -> list[Violation]:
     """Return what is wrong with the form of `schedule`; replay is only defined where this is empty."""
     found = list(_route_violations(schedule))
-    return found or [*_column_violations(schedule)]
+    found = found or list(_column_violations(schedule))
+    return found or list(_row_violations(schedule))
 
 
 def _route_violations(schedule: Schedule) -> Iterator[Violation]:
@@ -53,6 +54,10 @@ def _column_violations(schedule: Schedule) -> Iterator[Violation]:
         if len(column) and int(column.max()) >= limit:
             row = int(np.argmax(column))
             yield Violation("column-range", f"row {row}: {name} is {int(column.max())}, not below {limit}")
+
+
+def _row_violations(schedule: Schedule) -> Iterator[Violation]:
+    transfers = schedule.transfers
     empty = np.flatnonzero(transfers.lo >= transfers.hi)
     if len(empty):
         yield Violation("interval", f"row {int(empty[0])}: the chunk interval is empty")

@@ -1,0 +1,116 @@
+"""Schedule files: the same id back, damage noticed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given, settings
+
+from synth.collective import ALLGATHER, ALLREDUCE
+from synth.errors import ChoraleError, InvalidInput
+from synth.executor.serial import SerialExecutor
+from synth.methods import synthesize_unverified
+from synth.schedule.codec import from_json_text, from_parquet, stated_id, to_json_text, to_parquet
+from synth.topology.exchange import to_json
+from synth.topology.spec import parse_topology
+from tests.strategies import strongly_connected_topologies
+
+SERIAL = SerialExecutor()
+
+
+def make(spec="torus:2x3", collective=ALLREDUCE, method="bfb"):
+    return synthesize_unverified(method, parse_topology(spec), collective, None, SERIAL)
+
+
+@settings(max_examples=30)
+@given(strongly_connected_topologies(min_nodes=2, max_nodes=6))
+def test_files_give_back_the_same_id(topology):
+    schedule = synthesize_unverified("bfb", topology, ALLGATHER, 2, SERIAL)
+    for write, read in ((to_parquet, from_parquet), (lambda s: to_json_text(s).encode(), from_json_text)):
+        content = write(schedule)
+        back = read(content, lambda _spec: topology)
+        assert back.id == schedule.id == stated_id(content)
+        assert back.method == "bfb"
+        assert dict(back.parameters) == {"chunks": 2}
+        assert dict(back.certificate) == dict(schedule.certificate)
+
+
+@pytest.mark.parametrize("method", ["ring", "biring"])
+def test_routes_through_other_ranks_are_kept(method):
+    schedule = make("mesh:3x3", ALLGATHER, method)
+    assert from_json_text(to_json_text(schedule).encode(), parse_topology).id == schedule.id
+    assert from_parquet(to_parquet(schedule), parse_topology).id == schedule.id
+
+
+def test_a_topology_from_a_file_travels_with_the_schedule():
+    network = json.dumps(to_json(parse_topology("ring:4"))).encode()
+    topology = parse_topology("file:net.json", lambda _path: network)
+    schedule = synthesize_unverified("bfb", topology, ALLGATHER, None, SERIAL)
+    back = from_parquet(to_parquet(schedule), lambda spec: pytest.fail(f"{spec} was read again"))
+    assert back.id == schedule.id
+
+
+def test_the_same_bytes_every_time():
+    assert to_parquet(make()) == to_parquet(make())
+    assert to_json_text(make()) == to_json_text(make())
+
+
+def test_a_changed_row_is_noticed():
+    document = json.loads(to_json_text(make()))
+    document["transfers"][5][2] ^= 1
+    content = json.dumps(document).encode()
+    with pytest.raises(InvalidInput, match="must match its id"):
+        from_json_text(content, parse_topology)
+    assert from_json_text(content, parse_topology, require_id=False).id != stated_id(content)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda d: d.pop("collective"),
+        lambda d: d.update(format="chorale-schedule/9"),
+        lambda d: d.update(collective="gossip"),
+        lambda d: d.update(kind="sideways"),
+        lambda d: d.update(chunks_per_shard=0),
+        lambda d: d.update(chunks_per_shard="many"),
+        lambda d: d.update(transfers=[[1, 2, 3]]),
+        lambda d: d.update(transfers=[["x"] * 6]),
+        lambda d: d.update(transfers=[[-1, 0, 0, 0, 1, 0]]),
+        lambda d: d.update(transfers=[[10**30, 0, 0, 0, 1, 0]]),
+        lambda d: d.update(columns=["step"]),
+        lambda d: d["topology"].update(id="0" * 64),
+        lambda d: d["topology"].update(spec="torus:9999999x9999999"),
+        lambda d: d.update(routes={"offsets": "?"}),
+    ],
+)
+def test_damaged_json_is_refused_with_one_line(damage):
+    document = json.loads(to_json_text(make()))
+    damage(document)
+    with pytest.raises(InvalidInput) as caught:
+        from_json_text(json.dumps(document).encode(), parse_topology)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100_000])
+def test_what_is_not_json_is_refused(content):
+    with pytest.raises(ChoraleError):
+        from_json_text(content, parse_topology)
+
+
+@pytest.mark.parametrize("cut", [0, 10, -10])
+def test_truncated_parquet_is_refused(cut):
+    with pytest.raises(InvalidInput, match="Parquet"):
+        from_parquet(to_parquet(make())[:cut], parse_topology)
+
+
+def test_parquet_of_others_is_refused():
+    import io
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"step": [1, 2]}), sink)
+    with pytest.raises(InvalidInput, match="columns and metadata"):
+        from_parquet(sink.getvalue(), parse_topology)

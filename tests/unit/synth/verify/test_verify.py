@@ -1,0 +1,202 @@
+"""The verifier must notice every kind of damage, and agree with the slow replay of sets."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from synth.errors import CheckFailed
+from synth.executor.serial import SerialExecutor
+from synth.methods import synthesize_unverified
+from synth.schedule.routes import Routes
+from synth.schedule.schedule import Schedule
+from synth.schedule.transfers import COLUMN_NAMES, ColumnBounds
+from synth.topology.spec import parse_topology
+from synth.verify import general
+from synth.verify.verify import inspect, verify
+
+SERIAL = SerialExecutor()
+COLLECTIVES = [ALLGATHER, REDUCE_SCATTER, ALLREDUCE]
+SPECS = ["ring:5", "hypercube:3", "torus:2x4", "complete:4", "uniring:1,4"]
+
+
+def make(spec: str, collective: Collective, method: str = "bfb") -> Schedule:
+    return synthesize_unverified(method, parse_topology(spec), collective, None, SERIAL)
+
+
+def with_columns(schedule: Schedule, **changed: np.ndarray) -> Schedule:
+    columns = dict(zip(COLUMN_NAMES, schedule.transfers.columns, strict=True)) | changed
+    return replace(schedule, transfers=schedule.bounds.pack([columns[name] for name in COLUMN_NAMES]))
+
+
+def drop(schedule: Schedule, row: int) -> Schedule:
+    keep = np.arange(len(schedule.transfers)) != row
+    return replace(schedule, transfers=schedule.transfers.select(keep))
+
+
+def accepted(schedule: Schedule) -> bool:
+    return inspect(schedule)[1] is not None
+
+
+schedules = st.builds(make, st.sampled_from(SPECS), st.sampled_from(COLLECTIVES), st.sampled_from(["bfb", "ring"]))
+
+
+@given(schedules, st.data())
+def test_a_dropped_transfer_is_noticed(schedule, data):
+    row = data.draw(st.integers(0, len(schedule.transfers) - 1))
+    assert not accepted(drop(schedule, row))
+
+
+@given(schedules, st.data())
+def test_a_retargeted_transfer_is_noticed(schedule, data):
+    row = data.draw(st.integers(0, len(schedule.transfers) - 1))
+    route = schedule.transfers.route.copy()
+    dst = schedule.dst
+    others = [r for r in range(len(schedule.routes)) if schedule.routes.destinations(schedule.topology.links)[r] != dst[row]]
+    route[row] = data.draw(st.sampled_from(others))
+    damaged = with_columns(schedule, route=route)
+    # A partial sum may reach its root another way round; a copy that goes elsewhere is always missed.
+    assert accepted(damaged) == (general.violations(damaged) == [])
+    assert schedule.transfers.reduce[row] or not accepted(damaged)
+
+
+@given(schedules, st.data())
+def test_a_wrong_shard_is_noticed(schedule, data):
+    row = data.draw(st.integers(0, len(schedule.transfers) - 1))
+    shard = schedule.transfers.shard.copy()
+    shard[row] = (shard[row] + data.draw(st.integers(1, schedule.shard_count - 1))) % schedule.shard_count
+    assert not accepted(with_columns(schedule, shard=shard))
+
+
+@given(schedules, st.data())
+def test_a_shrunk_interval_is_noticed(schedule, data):
+    wide = np.flatnonzero(schedule.transfers.hi - schedule.transfers.lo > 1)
+    if not len(wide):
+        return
+    hi = schedule.transfers.hi.copy()
+    hi[data.draw(st.sampled_from(list(wide)))] -= 1
+    assert not accepted(with_columns(schedule, hi=hi))
+
+
+@given(schedules, st.data())
+def test_a_flipped_reduce_flag_is_noticed(schedule, data):
+    row = data.draw(st.integers(0, len(schedule.transfers) - 1))
+    reduce = schedule.transfers.reduce.copy()
+    reduce[row] ^= 1
+    damaged = with_columns(schedule, reduce=reduce)
+    assert not accepted(damaged)
+    assert general.violations(damaged) != []
+
+
+@given(schedules, st.data())
+def test_any_change_of_steps_is_judged_like_the_slow_replay_judges_it(schedule, data):
+    rows = st.integers(0, len(schedule.transfers) - 1)
+    step = schedule.transfers.step.copy()
+    for row in data.draw(st.lists(rows, min_size=1, max_size=4)):
+        step[row] = data.draw(st.integers(0, schedule.steps - 1))
+    damaged = with_columns(schedule, step=step)
+    assert accepted(damaged) == (general.violations(damaged) == [])
+
+
+@given(st.sampled_from(SPECS), st.sampled_from(COLLECTIVES), st.sampled_from(["bfb", "ring", "biring"]))
+def test_what_the_synthesizers_make_is_accepted_by_both_replays(spec, collective, method):
+    schedule = make(spec, collective, method)
+    assert accepted(schedule)
+    assert general.violations(schedule) == []
+
+
+def test_windows_of_shards_give_the_same_answer(monkeypatch):
+    whole = verify(make("torus:2x4", ALLREDUCE))
+    monkeypatch.setattr("synth.verify.verify.MEMORY_BYTES", 1)
+    monkeypatch.setattr("synth.verify.verify.ROWS_AT_ONCE", 7)
+    cut = verify(make("torus:2x4", ALLREDUCE))
+    assert (cut.cost, cut.link_loads) == (whole.cost, whole.link_loads)
+    assert not accepted(drop(make("torus:2x4", ALLREDUCE), 11))
+
+
+def exchange_allreduce() -> Schedule:
+    """Recursive doubling on a square: partners exchange all they have, so sums do not flow along trees."""
+    topology = parse_topology("hypercube:2")
+    links = list(topology.links)
+    rows = [
+        (step, route, shard, 0, 1, 1)
+        for step, distance in enumerate((1, 2))
+        for route, link in enumerate(links)
+        if link.src ^ link.dst == distance
+        for shard in range(4)
+    ]
+    bounds = ColumnBounds(2, len(links), 4, 1)
+    columns = list(np.array(rows).T)
+    routes = Routes.direct(len(links))
+    return Schedule(topology, ALLREDUCE, "stepped", 2, 1, bounds.pack(columns), routes, "exchange", {})
+
+
+def test_exchanges_are_accepted_by_the_replay_of_sets():
+    verified = verify(exchange_allreduce())
+    assert verified.cost.steps == 2
+    assert not accepted(drop(exchange_allreduce(), 0))
+
+
+def test_exchanging_the_same_partner_twice_is_reducing_twice():
+    schedule = exchange_allreduce()
+    route = schedule.transfers.route.copy()
+    first, second = (schedule.transfers.step == step for step in (0, 1))
+    route[second] = route[first]
+    rules = {violation.rule for violation in inspect(with_columns(schedule, route=route))[0]}
+    assert "reduced-twice" in rules
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "rule"),
+    [("step", 200, "column-range"), ("shard", 99, "column-range"), ("route", 254, "column-range"), ("hi", 9, "column-range"), ("hi", 0, "interval")],
+)
+def test_values_out_of_range_are_named(column, value, rule):
+    schedule = make("ring:5", ALLGATHER)
+    changed = getattr(schedule.transfers, column).copy()
+    changed[3] = value
+    found, verified = inspect(with_columns(schedule, **{column: changed}))
+    assert verified is None
+    assert rule in {violation.rule for violation in found}
+
+
+def test_broken_routes_are_named():
+    schedule = make("mesh:3x3", ALLGATHER, "ring")
+    assert not schedule.routes.is_direct
+    lengths = np.diff(schedule.routes.offsets)
+    long_route = int(np.argmax(lengths))
+    ids = schedule.routes.link_ids.copy()
+    position = schedule.routes.offsets[long_route]
+    ids[position : position + 2] = ids[position : position + 2][::-1]
+    found, _ = inspect(replace(schedule, routes=Routes(schedule.routes.offsets, ids)))
+    assert [violation.rule for violation in found] == ["route-broken"]
+
+
+def test_an_empty_schedule_delivers_nothing():
+    schedule = make("ring:4", ALLGATHER)
+    empty = replace(schedule, transfers=schedule.transfers.select(slice(0, 0)))
+    with pytest.raises(CheckFailed, match="is missing"):
+        verify(empty)
+
+
+def test_broadcast_and_alltoall_have_their_own_terms():
+    topology = parse_topology("complete:3")
+    routes = Routes.direct(len(topology.links))
+    links = list(topology.links)
+    from_root = [(0, route, shard, 0, 1, 0) for route, link in enumerate(links) if link.src == 0 for shard in range(3)]
+    broadcast = Collective(CollectiveName.BROADCAST, 0)
+    bounds = ColumnBounds(1, len(links), 3, 1)
+    columns = list(np.array(from_root).T)
+    assert accepted(Schedule(topology, broadcast, "stepped", 1, 1, bounds.pack(columns), routes, "direct", {}))
+    wrong_root = Collective(CollectiveName.BROADCAST, 1)
+    assert not accepted(Schedule(topology, wrong_root, "stepped", 1, 1, bounds.pack(columns), routes, "direct", {}))
+    pairs = [(0, route, link.src * 3 + link.dst, 0, 1, 0) for route, link in enumerate(links)]
+    alltoall = Collective(CollectiveName.ALLTOALL)
+    bounds = ColumnBounds(1, len(links), 9, 1)
+    schedule = Schedule(topology, alltoall, "stepped", 1, 1, bounds.pack(list(np.array(pairs).T)), routes, "direct", {})
+    assert accepted(schedule)
+    assert not accepted(drop(schedule, 0))

@@ -1,0 +1,99 @@
+"""`chorale synth`: design a schedule, verify it, say how good it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.progress import Progress as ProgressBar
+
+from synth.bound.bound import lower_bound
+from synth.bound.certificate import check_bound
+from synth.bound.cut import Bound
+from synth.collective import parse_collective
+from synth.executor.port import Progress
+from synth.kernels import warm
+from synth.methods import METHODS, synthesize_unverified
+from synth.topology.topology import Topology
+from synth.verify.verified import VerifiedSchedule
+from synth.verify.verify import verify
+from tuner.cli.output import emit_json, people
+from tuner.executors import EXECUTORS, open_executor
+from tuner.schedule_files import require_schedule_suffix, save_schedule
+from tuner.specs import load_topology
+from tuner.stages import Stages, peak_memory_bytes
+from tuner.synthesis_report import synthesis_document, synthesis_table
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("synth")(synth)
+
+
+def synth(
+    method: Annotated[str, typer.Argument(help=f"How to make the schedule: {', '.join(METHODS)}.")],
+    spec: Annotated[str, typer.Argument(help="Topology, such as hypercube:3; see `chorale topology list`.")],
+    collective: Annotated[str, typer.Option(help="allgather, reduce_scatter or allreduce.")] = "allgather",
+    chunks: Annotated[
+        int | None, typer.Option(help="Chunks per shard; default: the smallest number that reaches the optimum.")
+    ] = None,
+    executor: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(EXECUTORS)}.")] = "serial",
+    workers: Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")] = None,
+    output: Annotated[str | None, typer.Option("--output", "-o", help="Schedule file, .parquet or .json.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Design a schedule for a topology, verify it chunk by chunk and prove how good it is.
+
+    Example: chorale synth bfb torus:4x4 --collective allreduce -o torus.parquet
+    """
+    if output is not None:
+        require_schedule_suffix(output)
+    stages = Stages()
+    wanted = parse_collective(collective)
+    with stages.stage("topology"):
+        topology = load_topology(spec)
+    _warm(stages)
+    with open_executor(executor, workers) as running, _progress_bar(f"{method} {spec}") as progress:
+        with stages.stage("synthesis"):
+            schedule = synthesize_unverified(method, topology, wanted, chunks, running, progress)
+    with stages.stage("verification"):
+        verified = verify(schedule)
+    bound = _bound(stages, topology, verified)
+    if output is not None:
+        with stages.stage("writing"):
+            save_schedule(verified, output)
+    seconds = stages.report(outside_total=("topology", "compile", "bound", "writing"))
+    document = synthesis_document(verified, bound, seconds)
+    document |= {"peak_memory_bytes": peak_memory_bytes(), "output": output}
+    if as_json:
+        emit_json(document)
+    else:
+        people.print(synthesis_table(document | {"unit": topology.bandwidth_unit}))
+
+
+def _bound(stages: Stages, topology: Topology, verified: VerifiedSchedule) -> Bound:
+    with stages.stage("bound"):
+        bound = lower_bound(topology, verified.schedule.collective, verified.cost.time_per_byte)
+        check_bound(topology, verified.schedule.collective, bound)
+    return bound
+
+
+def _warm(stages: Stages) -> None:
+    """Compile kernels before the clock of the synthesis runs; the stage is reported only if anything was compiled."""
+    with stages.stage("compile"):
+        compiled = warm()
+    if compiled == 0:
+        del stages.seconds["compile"]
+
+
+@contextmanager
+def _progress_bar(title: str) -> Iterator[Progress | None]:
+    """Yield a progress callback that draws a bar on the terminal; None where nobody watches."""
+    if people.quiet or not people.is_terminal:
+        yield None
+        return
+    with ProgressBar(console=people, transient=True) as bar:
+        row = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(row, completed=done, total=total)

@@ -1,0 +1,38 @@
+"""Choosing where synthesis tasks run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from synth.errors import InvalidInput
+from synth.executor.port import Executor
+from synth.executor.processes import ProcessExecutor
+from synth.executor.serial import SerialExecutor
+
+EXECUTORS = ("serial", "processes", "ray")
+
+
+@contextmanager
+def open_executor(name: str, workers: int | None) -> Iterator[Executor]:
+    """Yield the executor called `name` with `workers` workers (default: one per core) and close it afterwards."""
+    if name not in EXECUTORS:
+        raise InvalidInput("an executor must be one that is known", name, f"choose from {', '.join(EXECUTORS)}")
+    if workers is not None and workers < 1:
+        raise InvalidInput("an executor needs at least one worker", workers, "choose --workers 1 or more")
+    executor = _build(name, workers or os.cpu_count() or 1)
+    try:
+        yield executor
+    finally:
+        executor.close()
+
+
+def _build(name: str, workers: int) -> Executor:
+    if name == "serial":
+        return SerialExecutor()
+    if name == "processes":
+        return ProcessExecutor(workers)
+    from runners.ray_executor import RayExecutor  # Ray takes half a second to import, so only where asked for
+
+    return RayExecutor(workers)
