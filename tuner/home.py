@@ -1,0 +1,52 @@
+"""Where Chorale keeps what it measured: one folder, named by CHORALE_HOME."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from synth.errors import Unavailable
+
+DEFAULT_FOLDER = "chorale-data"
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The data folder and the places inside it. All paths are absolute; nothing exists until it is needed."""
+
+    root: Path
+
+    @staticmethod
+    def from_environment() -> Home:
+        """Return $CHORALE_HOME, or `chorale-data` in the current folder."""
+        return Home(Path(os.environ.get("CHORALE_HOME") or DEFAULT_FOLDER).absolute())
+
+    @property
+    def campaigns(self) -> Path:
+        """One folder per campaign, in it one per launch."""
+        return self.root / "campaigns"
+
+    @property
+    def mlflow_uri(self) -> str:
+        """MLFLOW_TRACKING_URI if it is set, else a SQLite database in the data folder."""
+        return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{self.root / 'mlflow.db'}"
+
+    @property
+    def artifacts(self) -> Path:
+        """Artifacts of runs that are tracked in the local database."""
+        return self.root / "artifacts"
+
+    @property
+    def best(self) -> Path:
+        """Schedules and programs fetched by `chorale best`."""
+        return self.root / "best"
+
+    def make(self, folder: Path) -> Path:
+        """Create `folder` and its parents where missing, and return it."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            way_out = "point CHORALE_HOME at a folder that can be written"
+            raise Unavailable("the data folder must be writable", f"{folder}: {error.strerror}", way_out) from error
+        return folder

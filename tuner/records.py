@@ -1,0 +1,133 @@
+"""What a campaign remembers: candidates, and trials whose state is their type."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from runners.api import FailureKind
+from synth.identity import content_id
+from synth.lowering.program import Protocol
+
+Environment = dict[str, str | int | float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One point of the search space. None: the method chooses the smallest number that is optimal."""
+
+    method: str
+    k: int | None = None
+    chunks: int | None = None
+    channels: int = 1
+    instances: int = 1
+    protocol: Protocol = "Simple"
+
+    @property
+    def parameters(self) -> dict[str, str | int | None]:
+        """The parameters by name, in the order of the fields."""
+        return dataclasses.asdict(self)
+
+    @property
+    def id(self) -> str:
+        """Content id of the parameters."""
+        return content_id(self.parameters)
+
+    def __str__(self) -> str:
+        shown = {name: value for name, value in self.parameters.items() if value is not None and name != "method"}
+        return " ".join([self.method, *(f"{name}={value}" for name, value in shown.items())])
+
+
+def trial_id(launch_id: str, candidate: Candidate) -> str:
+    """Return the content id that names the trial of `candidate` in a launch everywhere."""
+    return content_id({"launch": launch_id, "candidate": candidate.parameters})
+
+
+@dataclass(frozen=True, slots=True)
+class SizeResult:
+    """Seconds of each repetition at one size, of the candidate and of each baseline, from one interleaved run.
+
+    `size_bytes` is what the campaign asked for, `measured_bytes` the size rounded up to whole elements.
+    """
+
+    size_bytes: int
+    measured_bytes: int
+    times_s: tuple[float, ...]
+    baseline_times_s: Mapping[str, tuple[float, ...]]
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.times_s)
+
+    @property
+    def baseline_median_s(self) -> float:
+        """Median of the fastest baseline."""
+        return min(statistics.median(times) for times in self.baseline_times_s.values())
+
+    @property
+    def speedup(self) -> float:
+        """How many times faster than the fastest baseline of the same run."""
+        return self.baseline_median_s / self.median_s
+
+    @property
+    def algbw_gb_per_s(self) -> float:
+        """Measured bytes over median time, in 10^9 bytes per second."""
+        return self.measured_bytes / self.median_s / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """`number` counts the trials of a launch in the order in which they were asked for."""
+
+    trial_id: str
+    number: int
+    candidate: Candidate
+    started_unix_s: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteTrial(_Trial):
+    """A measured candidate. `same_program_as`: trial with the same program, whose measurement this one shares."""
+
+    schedule_id: str
+    program_id: str
+    sizes: tuple[SizeResult, ...]
+    environment: Environment = field(default_factory=dict)
+    same_program_as: str | None = None
+    state: Literal["complete"] = "complete"
+
+    @property
+    def speedup(self) -> float:
+        """The objective: geometric mean of the speed-ups over all sizes."""
+        return math.exp(statistics.fmean(math.log(size.speedup) for size in self.sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTrial(_Trial):
+    """A candidate that could not be prepared or measured, and why."""
+
+    failure_kind: FailureKind
+    message: str
+    environment: Environment = field(default_factory=dict)
+    state: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedTrial(_Trial):
+    """A combination of parameters that makes no sense, found before anything ran."""
+
+    reason: str
+    state: Literal["pruned"] = "pruned"
+
+
+TrialRecord = CompleteTrial | FailedTrial | PrunedTrial
+
+trial_codec: TypeAdapter[TrialRecord] = TypeAdapter(Annotated[TrialRecord, Field(discriminator="state")])
+"""Reads and writes a record as JSON; reading checks every field."""
