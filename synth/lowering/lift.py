@@ -35,12 +35,11 @@ def lift_with_findings(text: bytes) -> Lifted:
 
 
 def checked_program(text: str, topology: Topology) -> Program:
-    """Return the program that `text` holds, checked against its collective on `topology`; CheckFailed if it is not right."""
+    """Return the program that `text` holds; CheckFailed unless it does what its collective says on `topology`."""
     lifted = lift_with_findings(text.encode())
     for violation in violations_on(lifted, topology):
-        raise CheckFailed(
-            f"a program must do what its collective says ({violation.rule})", violation.message, "report it"
-        )
+        rule = f"a program must do what its collective says ({violation.rule})"
+        raise CheckFailed(rule, violation.message, "report this: the lowering is at fault")
     return lifted.program
 
 

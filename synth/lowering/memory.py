@@ -30,6 +30,30 @@ class Layout:
         return self.output_base if buffer == "o" else self.scratch_base
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What fixes the buffers of all ranks: the collective, chunks of the vector, ranks, and the placement."""
+
+    collective: CollectiveName
+    chunks: int
+    ranks: int
+    in_place: bool
+
+    def layout(self, rank: int, scratch_chunks: int) -> Layout:
+        """Return the memory layout of `rank`.
+
+        In place: allgather `i[k]` is `o[rank * N / ranks + k]`; reduce_scatter `o[k]` is
+        `i[rank * N / ranks + k]`; else `i[k]` is `o[k]`.
+        """
+        inputs, outputs = buffer_chunks(self.collective, self.chunks, self.ranks)
+        if not self.in_place:
+            return Layout(0, inputs, inputs + outputs, inputs + outputs + scratch_chunks)
+        own = rank * (self.chunks // self.ranks)
+        input_base = own if self.collective == CollectiveName.ALLGATHER else 0
+        output_base = own if self.collective == CollectiveName.REDUCE_SCATTER else 0
+        return Layout(input_base, output_base, self.chunks, self.chunks + scratch_chunks)
+
+
 def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[int, int]:
     """Return the chunks of the whole input and output buffer of a rank, `chunks` being those of the vector."""
     if collective == CollectiveName.ALLGATHER:
@@ -40,17 +64,6 @@ def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[
 
 
 def layout_of(program: Program, rank: int) -> Layout:
-    """Return the memory layout of `rank`.
-
-    In place: allgather `i[k]` is `o[rank * N / ranks + k]`; reduce_scatter `o[k]` is `i[rank * N / ranks + k]`;
-    else `i[k]` is `o[k]`.
-    """
-    name, ranks = program.collective.name, len(program.ranks)
-    inputs, outputs = buffer_chunks(name, program.chunks, ranks)
-    scratch = program.ranks[rank].scratch_chunks
-    if not program.in_place:
-        return Layout(0, inputs, inputs + outputs, inputs + outputs + scratch)
-    own = rank * (program.chunks // ranks)
-    input_base = own if name == CollectiveName.ALLGATHER else 0
-    output_base = own if name == CollectiveName.REDUCE_SCATTER else 0
-    return Layout(input_base, output_base, program.chunks, program.chunks + scratch)
+    """Return the memory layout of `rank` in `program`."""
+    shape = Shape(program.collective.name, program.chunks, len(program.ranks), program.in_place)
+    return shape.layout(rank, program.ranks[rank].scratch_chunks)

@@ -21,10 +21,8 @@ from synth.lowering.xml_text import Attribute, Step, document
 
 FORMAT = "oneccl-xml/1"
 _WAIT = re.compile(r"[0-9]{1,7}:[0-9]{1,7}\Z")
-ROOT_ATTRIBUTES = frozenset(
-    ["format", "name", "proto", "nchannels", "nchunksperloop", "ngpus", "coll", "root", "inplace"]
-    + ["minBytes", "maxBytes", "origin"]
-)
+_NUMBERS = frozenset(["nchannels", "nchunksperloop", "ngpus", "minBytes", "maxBytes"])
+ROOT_ATTRIBUTES = _NUMBERS | {"format", "name", "proto", "coll", "root", "inplace", "origin"}
 STEP_ATTRIBUTES = frozenset(["s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "waits"])
 
 LIMITS = Limits(
