@@ -1,4 +1,4 @@
-"""The executor that runs tasks here and now, one after the other."""
+"""The Executor that runs every task here, one after the other."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ Result = TypeVar("Result")
 
 
 class SerialExecutor:
-    """Runs every task in the caller's process; the reference for all other executors."""
+    """Runs tasks in the caller's process; the reference that the others must agree with."""
 
     name = "serial"
+
+    def __init__(self) -> None:
+        self._closed = False
 
     def map(
         self,
@@ -22,13 +25,16 @@ class SerialExecutor:
         shared: Any = None,
         progress: Progress | None = None,
     ) -> list[Result]:
-        """Return `[function(shared, task) for task in tasks]`."""
-        results = []
-        for done, task in enumerate(tasks, start=1):
+        """Return `[function(shared, task) for task in tasks]`; see the port for the contract."""
+        if self._closed:
+            raise RuntimeError("a closed executor cannot map")
+        results: list[Result] = []
+        for task in tasks:
             results.append(function(shared, task))
             if progress is not None:
-                progress(done, len(tasks))
+                progress(len(results), len(tasks))
         return results
 
     def close(self) -> None:
-        """Hold nothing, so let go of nothing."""
+        """Refuse further maps."""
+        self._closed = True

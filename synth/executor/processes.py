@@ -1,0 +1,144 @@
+"""The Executor on a pool of processes on this machine."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import wait
+from typing import Any, TypeVar
+
+from synth.errors import Unavailable
+from synth.executor.port import Progress
+from synth.executor.worker import Call, Outcome, Share, pickled
+from synth.executor.worker_process import WorkerLostError, WorkerProcess
+
+Result = TypeVar("Result")
+
+MOST_ATTEMPTS = 4
+
+_log = logging.getLogger("chorale.executor")
+
+
+class ProcessExecutor:
+    """Maps over `workers` processes, which start when a map has work for them and live until `close`.
+
+    `shared` is pickled once per map and sent once to each worker that takes part. A worker that dies is replaced
+    and its task is done again, at most `MOST_ATTEMPTS` times. After an exception or KeyboardInterrupt the workers
+    are killed, busy or not, and the next map starts new ones. Should the program itself be killed, its workers
+    finish the task at hand and end. Not thread-safe.
+
+    Every worker has a pipe of its own and at most one task, so that the death of a worker, also in the middle
+    of a message, breaks nothing but its own pipe (the standard library's pool waits for ever in that case).
+    """
+
+    name = "processes"
+
+    def __init__(self, workers: int) -> None:
+        self._most_workers = workers
+        self._workers: list[WorkerProcess] = []
+        self._closed = False
+
+    def map(
+        self,
+        function: Callable[[Any, Any], Result],
+        tasks: Sequence[Any],
+        shared: Any = None,
+        progress: Progress | None = None,
+    ) -> list[Result]:
+        """Return `[function(shared, task) for task in tasks]`; see the port for the contract."""
+        if self._closed:
+            raise RuntimeError("a closed executor cannot map")
+        try:
+            return _Map(self._workers, self._most_workers, function, tasks, shared).run(progress)
+        except BaseException:
+            self._end_workers()
+            raise
+
+    def close(self) -> None:
+        """End the workers."""
+        self._closed = True
+        self._end_workers()
+
+    def _end_workers(self) -> None:
+        for worker in self._workers:
+            worker.end()
+        self._workers.clear()
+
+
+class _Map:
+    """One map: what waits, what is in flight on which worker, what is done."""
+
+    def __init__(
+        self,
+        workers: list[WorkerProcess],
+        most_workers: int,
+        function: Callable[[Any, Any], Any],
+        tasks: Sequence[Any],
+        shared: Any,
+    ) -> None:
+        self.workers = workers
+        self.most_workers = min(most_workers, len(tasks))
+        self.function = function
+        self.tasks = tasks
+        self.share = pickled(Share(shared)) if tasks else b""
+        self.informed: set[WorkerProcess] = set()
+        self.waiting = deque(range(len(tasks)))
+        self.flights: dict[WorkerProcess, int] = {}
+        self.attempts: Counter[int] = Counter()
+        self.results: dict[int, Any] = {}
+
+    def run(self, progress: Progress | None) -> list[Any]:
+        while len(self.results) < len(self.tasks):
+            self._dispatch()
+            arrived = wait([worker.connection for worker in self.flights])
+            for worker in [worker for worker in self.flights if worker.connection in arrived]:
+                if self._settle(worker) and progress is not None:
+                    progress(len(self.results), len(self.tasks))
+        return [self.results[number] for number in range(len(self.tasks))]
+
+    def _dispatch(self) -> None:
+        idle = [worker for worker in self.workers if worker not in self.flights]
+        while self.waiting and len(self.flights) < self.most_workers:
+            worker = idle.pop() if idle else self._started()
+            number = self.waiting.popleft()
+            self.flights[worker] = number
+            call = pickled(Call(self.function, self.tasks[number]))
+            try:
+                if worker not in self.informed:
+                    worker.send(self.share)
+                    self.informed.add(worker)
+                worker.send(call)
+            except WorkerLostError as error:
+                self._lost(worker, error)
+
+    def _started(self) -> WorkerProcess:
+        worker = WorkerProcess(preload=self.function.__module__)
+        self.workers.append(worker)
+        return worker
+
+    def _settle(self, worker: WorkerProcess) -> bool:
+        """Take the answer of `worker`; False if it died instead."""
+        try:
+            answer = worker.receive()
+        except WorkerLostError as error:
+            self._lost(worker, error)
+            return False
+        outcome: Outcome = pickle.loads(answer)  # noqa: S301 (from our own child process)
+        if outcome.error is not None:
+            raise outcome.error
+        self.results[self.flights.pop(worker)] = outcome.value
+        return True
+
+    def _lost(self, worker: WorkerProcess, error: WorkerLostError) -> None:
+        """Put the task of a dead worker back in front, unless it was tried often enough."""
+        number = self.flights.pop(worker)
+        self.workers.remove(worker)
+        worker.end()
+        self.attempts[number] += 1
+        if self.attempts[number] >= MOST_ATTEMPTS:
+            rule = f"a worker must survive its task within {MOST_ATTEMPTS} attempts"
+            raise Unavailable(rule, error, "look for a lack of memory, or use fewer workers") from error
+        _log.warning("a worker process died (%s); a new one does its task again", error)
+        self.waiting.appendleft(number)

@@ -1,0 +1,13 @@
+"""SerialExecutor keeps the contract."""
+
+from __future__ import annotations
+
+import pytest
+
+from synth.executor.serial import SerialExecutor
+from tests.conformance import executor_kit
+
+
+@pytest.mark.parametrize("check", executor_kit.CHECKS)
+def test_contract(check):
+    check(SerialExecutor)
