@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import get_args
 
 from synth.errors import InvalidInput
-from synth.lowering.program import Protocol
+from synth.lowering.program import Protocol, as_protocol
 
 MOST_CHANNELS = 1024
 MOST_INSTANCES = 1024
@@ -35,9 +34,7 @@ class LoweringOptions:
     def __post_init__(self) -> None:
         _between("channels", self.channels, 1, MOST_CHANNELS)
         _between("instances", self.instances, 1, MOST_INSTANCES)
-        if self.protocol not in get_args(Protocol):
-            known = ", ".join(get_args(Protocol))
-            raise InvalidInput("the protocol must be one that is known", self.protocol, f"choose from {known}")
+        as_protocol(self.protocol)
         _between("min_bytes", self.min_bytes, 0, 2**62)
         _between("max_bytes", self.max_bytes, 0, 2**62)
         if self.max_bytes and self.max_bytes < self.min_bytes:

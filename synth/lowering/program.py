@@ -9,15 +9,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from synth.collective import Collective
+from synth.errors import InvalidInput
 
 Protocol = Literal["Simple", "LL", "LL128"]
 QUEUE_DEPTH: Mapping[Protocol, int] = {"Simple": 2, "LL": 8, "LL128": 8}
 """How many messages a sender can be ahead of its receiver on one connection."""
 Buffer = Literal["i", "o", "s"]
 """Input, output, scratch."""
+
+
+def as_protocol(text: str) -> Protocol:
+    """Return `text` as the protocol that it names; InvalidInput for any other text."""
+    for protocol in get_args(Protocol):
+        if text == protocol:
+            return cast(Protocol, protocol)
+    known = ", ".join(get_args(Protocol))
+    raise InvalidInput("the protocol must be one that is known", text, f"choose from {known}")
 
 
 class Op(StrEnum):

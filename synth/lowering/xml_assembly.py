@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import get_args
 
 from synth.collective import Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.lowering.limits import Limits
-from synth.lowering.program import Instruction, Op, Program, Protocol, RankProgram, ThreadBlock, Wait
+from synth.lowering.program import Instruction, Op, Program, RankProgram, ThreadBlock, Wait, as_protocol
 from synth.lowering.violation import Violation
 from synth.lowering.xml_raw import Attributes, RawBlock, RawProgram, RawRank, RawStep
 
@@ -57,7 +56,7 @@ def assemble(raw: RawProgram, header: Header, limits: Limits, fold: FoldBlocks) 
         collective=header.collective,
         chunks=attributes.integer("nchunksperloop", least=1),
         in_place=attributes.flag("inplace"),
-        protocol=_protocol(attributes.text("proto")),
+        protocol=as_protocol(attributes.text("proto")),
         channels=attributes.integer("nchannels", least=1),
         ranks=ranks,
         min_bytes=header.min_bytes,
@@ -65,14 +64,6 @@ def assemble(raw: RawProgram, header: Header, limits: Limits, fold: FoldBlocks) 
         origin=attributes.text("origin", ""),
     )
     return program, findings
-
-
-def _protocol(text: str) -> Protocol:
-    for protocol in get_args(Protocol):
-        if text == protocol:
-            return protocol  # type: ignore[no-any-return]
-    known = ", ".join(get_args(Protocol))
-    raise InvalidInput("proto must be a protocol that is known", text, f"known are {known}")
 
 
 def _in_order(ranks: Sequence[RawRank], count: int) -> list[RawRank | None]:

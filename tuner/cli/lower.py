@@ -1,0 +1,114 @@
+"""`chorale lower` and `chorale lift`: schedules to programs of a runtime, and programs back, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from synth.lowering.lift import checked_program, lift_with_findings, violations_on
+from synth.lowering.lower import lower as lower_schedule
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Program, as_protocol
+from synth.lowering.resources import resources_of
+from synth.lowering.targets import target_named
+from synth.lowering.violation import Violation
+from synth.verify.verify import verify
+from tuner.cli.output import emit_json, people
+from tuner.files import read_file, write_file
+from tuner.schedule_files import load_schedule
+from tuner.specs import load_topology
+
+MOST_SHOWN = 20
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    app.command("lower")(lower)
+    app.command("lift")(lift)
+
+
+def lower(
+    file: Annotated[str, typer.Argument(help="Schedule file, .parquet or .json.")],
+    target: Annotated[str, typer.Option(help="Dialect of the program: msccl-xml or oneccl-xml.")],
+    output: Annotated[str, typer.Option("--output", "-o", help="Program file to write.")],
+    channels: Annotated[int, typer.Option(help="Channels that share the transfers of each step and connection.")] = 1,
+    instances: Annotated[int, typer.Option(help="Copies of the schedule, each on a part of the data.")] = 1,
+    protocol: Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.")] = "Simple",
+    in_place: Annotated[bool, typer.Option("--inplace/--outofplace", help="Whether output shares the input.")] = True,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Turn a schedule into a program, read it back and check it against the collective before it is written.
+
+    Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
+    """
+    options = LoweringOptions(target, channels, instances, as_protocol(protocol), in_place)
+    verified = verify(load_schedule(file))
+    text = target_named(target).emit(lower_schedule(verified, options))
+    program = checked_program(text, verified.schedule.topology)
+    write_file(output, text.encode())
+    document = {**_summary(program), "schedule": verified.schedule.id, "output": output}
+    if as_json:
+        emit_json(document)
+    else:
+        people.print(_table(f"{output}: checked", document))
+
+
+def lift(
+    file: Annotated[str, typer.Argument(help="Program file of any known dialect.")],
+    spec: Annotated[str, typer.Option(help="The topology it runs on, as a spec.")],
+    output: Annotated[str | None, typer.Option("--output", "-o", help="Write the program again, normalised.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Read a program back and check it against its collective; exit 0 if it is right, 1 if not.
+
+    Example: chorale lift torus.xml --spec torus:4x4 --json
+    """
+    topology = load_topology(spec)
+    lifted = lift_with_findings(read_file(file))
+    violations = violations_on(lifted, topology)
+    if output is not None and not violations:
+        write_file(output, target_named(lifted.program.target).emit(lifted.program).encode())
+    document = {"ok": not violations, "violations": _listed(violations), **_summary(lifted.program)}
+    if as_json:
+        emit_json(document)
+    else:
+        people.print(_table(f"{file} on {spec}: {'right' if not violations else 'NOT right'}", document))
+    if violations:
+        raise typer.Exit(1)
+
+
+def _summary(program: Program) -> dict[str, Any]:
+    resources = resources_of(program, target_named(program.target).limits)
+    return {
+        "target": program.target,
+        "collective": program.collective.name.value,
+        "ranks": len(program.ranks),
+        "chunks": program.chunks,
+        "in_place": program.in_place,
+        "resources": {
+            "channels": resources.channels,
+            "threadblocks_max": resources.threadblocks_max,
+            "steps_max": resources.steps_max,
+            "scratch_chunks_max": resources.scratch_chunks_max,
+        },
+    }
+
+
+def _listed(violations: Sequence[Violation]) -> list[dict[str, str]]:
+    return [{"rule": violation.rule, "message": violation.message} for violation in violations]
+
+
+def _table(title: str, document: dict[str, Any]) -> Table:
+    table = Table(title=title, show_header=False)
+    violations = document.get("violations", [])
+    for violation in violations[:MOST_SHOWN]:
+        table.add_row(violation["rule"], violation["message"])
+    if len(violations) > MOST_SHOWN:
+        table.add_row("...", f"{len(violations) - MOST_SHOWN} more")
+    for name, value in {**document, **document["resources"]}.items():
+        if name not in ("violations", "resources"):
+            table.add_row(name.replace("_", " "), str(value))
+    return table
