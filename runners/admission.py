@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from runners.api import RunRequest
 from runners.connections import Paths, program_connections
 from synth.collective import CollectiveName
-from synth.lowering.program import Buffer, Instruction, Op, Place, Program, RankProgram, ThreadBlock
+from synth.lowering.program import Buffer, Instruction, Place, Program, RankProgram, ThreadBlock
 from synth.topology.topology import Topology
 
 DTYPES = ("float32", "float64", "int32")
@@ -81,9 +81,6 @@ def _rank_faults(program: RankProgram, sizes: dict[Buffer, int], rank: int, rank
 def _instruction_faults(
     step: Instruction, block: ThreadBlock, program: RankProgram, sizes: dict[Buffer, int]
 ) -> Iterator[str]:
-    if not isinstance(step.op, Op):
-        yield f"unknown instruction {step.op}"
-        return
     if (step.op.sends and block.send_peer is None) or (step.op.receives and block.recv_peer is None):
         yield f"{step.op} needs a peer that its block does not have"
     if step.count < 1:

@@ -55,7 +55,9 @@ class Paths:
         self._parallel: dict[tuple[int, int], list[int]] = {}
         self._sources: list[list[int]] = [[] for _ in range(topology.node_count)]
         self._targets: list[list[int]] = [[] for _ in range(topology.node_count)]
-        for link_id, (src, dst) in enumerate(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True)):
+        for link_id, (src, dst) in enumerate(
+            zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True)
+        ):
             if src == dst:
                 continue
             links = self._parallel.setdefault((src, dst), [])

@@ -37,7 +37,7 @@ class Pattern:
     def datum(self, rank: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return what `rank` contributes at positions start to stop - 1."""
         base, slope = self._base_and_slope(start, stop)
-        return base + self._weights()[rank] * slope
+        return base + int(self._weights()[rank]) * slope
 
     def total(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return the sum over all ranks at positions start to stop - 1."""

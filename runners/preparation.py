@@ -10,7 +10,8 @@ from synth.collective import Collective
 from synth.errors import CheckFailed, ChoraleError, InvalidInput
 from synth.executor.serial import SerialExecutor
 from synth.identity import content_id, rational_text
-from synth.lowering.lift import checked_program
+from synth.lowering.check import check_program
+from synth.lowering.lift import lift
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
@@ -85,7 +86,7 @@ def _prepare(recipe: Recipe) -> Prepared:
     verified = synthesize(recipe.method, recipe.topology, recipe.collective, recipe.chunks, SerialExecutor())
     program = lower(verified, recipe.options)
     text = target_named(recipe.options.target).emit(program)
-    checked_program(text, recipe.topology)
+    _check(text)
     schedule = verified.schedule
     return Prepared(
         schedule_id=schedule.id,
@@ -98,6 +99,12 @@ def _prepare(recipe: Recipe) -> Prepared:
         chunks_per_shard=schedule.chunks_per_shard,
         seconds=time.perf_counter() - started_s,
     )
+
+
+def _check(text: str) -> None:
+    """Read the program back from its text and check that it does its collective."""
+    for violation in check_program(lift(text.encode())):
+        raise CheckFailed("a lowered program must be sound", violation.message, "report this candidate")
 
 
 def program_id(schedule_id: str, options: LoweringOptions) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from runners.api import FailureKind, Outcome, Runner, RunFailure, RunRequest
+from runners.api import FailureKind, Outcome, RunFailure, Runner, RunRequest
 from runners.preparation import Prepared, Recipe, Refusal, prepare
 
 RunnerFactory = Callable[[], Runner]

@@ -85,15 +85,17 @@ class Fleet:
         """Return per rank the (block, instruction, reason) that it is stuck at; None for a rank that is silent."""
         deadline = time.monotonic() + _ANSWER_S
         blocked: dict[int, list[tuple[int, int, str]] | None] = dict.fromkeys(self.ranks)
-        with contextlib.suppress(OSError, RunStopped):
+        with selectors.DefaultSelector() as selector:
             for rank in self.ranks:
-                self._nodes[rank].send({"do": "status"}, deadline)
-        for rank in self.ranks:
-            with contextlib.suppress(OSError):
-                answer = self._nodes[rank].receive(deadline)
-                while answer is not None and answer["answer"] != "blocked":
-                    answer = self._nodes[rank].receive(deadline)
-                blocked[rank] = None if answer is None else [tuple(item) for item in answer["blocks"]]
+                with contextlib.suppress(OSError):
+                    self._nodes[rank].send({"do": "status"}, deadline)
+                    selector.register(self._nodes[rank], selectors.EVENT_READ, rank)
+            while selector.get_map() and (ready := selector.select(max(0.0, deadline - time.monotonic()))):
+                for key, _ in ready:
+                    answer = self._last_word(key.data, deadline)
+                    if answer is None or answer["answer"] == "blocked":
+                        selector.unregister(key.fileobj)
+                        blocked[key.data] = None if answer is None else [tuple(place) for place in answer["blocks"]]
         return blocked
 
     def close(self) -> None:
@@ -133,6 +135,12 @@ class Fleet:
         if answer["answer"] == "error":
             raise RunStopped(FailureKind.CRASH, f"{self._name(node)} failed: {answer['message']}", node)
         return answer
+
+    def _last_word(self, node: int, deadline: float) -> Document | None:
+        try:
+            return self._nodes[node].receive(deadline)
+        except OSError:
+            return None
 
     def _death(self) -> RunStopped:
         """Return who died of what. Neighbours of a dead node leave in good order, so a bad exit is the cause."""

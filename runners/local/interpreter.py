@@ -76,6 +76,9 @@ class Interpreter:
                 return
             self._execute(block, step)
             self._finish_step(block_id)
+            if step.op.sends:  # let the other blocks occupy their links before this one sends more
+                self._runnable.append(block_id)
+                return
 
     def _finish_step(self, block_id: int) -> None:
         self._finished[block_id] += 1
@@ -85,23 +88,23 @@ class Interpreter:
 
     def _execute(self, block: BlockPlan, step: Instruction) -> None:
         view, count = self._memory.view, step.count
-        message = self._inbox(block).take() if step.op.receives else None
+        data = self._inbox(block).take() if step.op.receives else view(step.src, count)
         match step.op:
             case Op.SEND:
-                message = view(step.src, count).copy()
+                data = data.copy()
             case Op.COPY:
-                view(step.dst, count)[:] = view(step.src, count)
+                view(step.dst, count)[:] = data
             case Op.REDUCE:
                 target = view(step.dst, count)
-                np.add(target, view(step.src, count), out=target)
+                np.add(target, data, out=target)
             case Op.RECV_REDUCE_COPY:
-                np.add(message, view(step.src, count), out=view(step.dst, count))
+                np.add(data, view(step.src, count), out=view(step.dst, count))
             case Op.RECV_REDUCE_SEND | Op.RECV_REDUCE_COPY_SEND:
-                np.add(message, view(step.src, count), out=message)
+                np.add(data, view(step.src, count), out=data)
         if step.op in _STORES_MESSAGE:
-            _store(message, view(step.dst, count))
-        if step.op.sends and block.send is not None and message is not None:
-            self._post(block.send, memoryview(message).cast("B"))
+            _store(data, view(step.dst, count))
+        if step.op.sends and block.send is not None:
+            self._post(block.send, data.data.cast("B"))
 
     def _inbox(self, block: BlockPlan) -> Inbox:
         return self.inboxes[-1 if block.receive is None else block.receive]
@@ -116,7 +119,7 @@ class Interpreter:
 _STORES_MESSAGE = frozenset({Op.RECV, Op.RECV_COPY_SEND, Op.RECV_REDUCE_COPY_SEND})
 
 
-def _store(message: np.ndarray | None, place: Vector) -> None:
+def _store(message: Vector, place: Vector) -> None:
     """Copy `message` to `place`, unless it was received there."""
-    if message is not None and not np.may_share_memory(message, place):
+    if not np.may_share_memory(message, place):
         place[:] = message

@@ -18,7 +18,7 @@ QUANTUM_BYTES = 16 * 1024
 NEVER = math.inf
 
 
-class LinkClosed(Exception):
+class LinkClosed(Exception):  # noqa: N818 - how a run ends, not a mistake
     """The node at the other end of a link is gone."""
 
 

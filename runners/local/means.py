@@ -10,7 +10,6 @@ import psutil
 from runners.admission import refusal
 from runners.api import FailureKind, RunRequest
 from runners.data import MAX_RANKS
-from runners.local.failure import RunStopped
 
 MAX_NODES = 512
 MAX_LINKS = 4096
@@ -19,14 +18,13 @@ MAX_NODE_LINKS = 900  # `select` watches descriptors below 1024
 _WORK_BYTES = 40  # per element, to make and to check data
 
 
-def check_request(request: RunRequest) -> None:
-    """Raise RunStopped if `request` is refused, too large for this runner or for this machine's memory."""
-    reason = refusal(request)
-    if reason is not None:
-        raise RunStopped(FailureKind.REJECTED, reason)
-    reason = _beyond_limits(request) or _beyond_memory(request)
-    if reason is not None:
-        raise RunStopped(FailureKind.UNAVAILABLE, reason)
+def unmet_need(request: RunRequest) -> tuple[FailureKind, str] | None:
+    """Return why `request` is refused, too large for this runner or for this machine's memory; None if it can run."""
+    if (reason := refusal(request)) is not None:
+        return FailureKind.REJECTED, reason
+    if (reason := _beyond_limits(request) or _beyond_memory(request)) is not None:
+        return FailureKind.UNAVAILABLE, reason
+    return None
 
 
 def _beyond_limits(request: RunRequest) -> str | None:
@@ -35,7 +33,8 @@ def _beyond_limits(request: RunRequest) -> str | None:
     if sys.platform == "win32":
         return "the local runner needs processes that fork: use Linux or macOS"
     if topology.node_count > min(MAX_NODES, MAX_RANKS) or len(topology.links) > MAX_LINKS:
-        return f"the local runner takes at most {MAX_NODES} nodes and {MAX_LINKS} links, not {topology.node_count} and {len(topology.links)}"
+        found = f"{topology.node_count} and {len(topology.links)}"
+        return f"the local runner takes at most {MAX_NODES} nodes and {MAX_LINKS} links, not {found}"
     if np.bincount(ends).max(initial=0) > MAX_NODE_LINKS:
         return f"the local runner takes at most {MAX_NODE_LINKS} links at a node"
     return None
@@ -47,8 +46,9 @@ def _beyond_memory(request: RunRequest) -> str | None:
         rank.scratch_chunks / program.chunks for program in request.programs.values() for rank in program.ranks
     )
     elements = largest / np.dtype(request.dtype).itemsize
-    needed = request.topology.compute_count * (largest * (3 + scratch) + elements * _WORK_BYTES)
+    ranks = request.topology.compute_count
+    needed = ranks * (largest * (3 + scratch) + elements * _WORK_BYTES)
     free = psutil.virtual_memory().available
-    if needed > free:
-        return f"{largest} bytes on {request.topology.compute_count} ranks need about {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free"
-    return None
+    if needed <= free:
+        return None
+    return f"{largest} bytes on {ranks} ranks need about {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free"

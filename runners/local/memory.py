@@ -59,5 +59,5 @@ def _difference(what: str, found: Vector, expected: Vector) -> str | None:
     first = int(wrong[0])
     return (
         f"{len(wrong)} of {len(expected)} elements of the {what} are wrong, "
-        f"the first is element {first}: {found[first]:g} instead of {expected[first]:g}"
+        f"the first is element {first}: {found[first]:.15g} instead of {expected[first]}"
     )

@@ -8,8 +8,6 @@ import socket
 import time
 from collections.abc import Mapping
 
-import numpy as np
-
 from runners.data import Pattern
 from runners.local.framing import Channel, Document
 from runners.local.interpreter import Interpreter
@@ -30,12 +28,11 @@ class Node:
     End of file on `control` or on a link ends the process.
     """
 
-    def __init__(
-        self, control: Channel, incoming: list[socket.socket], outgoing: Mapping[int, socket.socket]
-    ) -> None:
+    def __init__(self, control: Channel, incoming: list[socket.socket], outgoing: Mapping[int, socket.socket]) -> None:
         self._control = control
         self._sinks: dict[int, Sink] = {}
         self._outgoing = {link: OutgoingLink(stream) for link, stream in outgoing.items()}
+        self._links = list(self._outgoing.values())
         self._incoming = {stream.fileno(): IncomingLink(stream, self._sinks) for stream in incoming}
         self._readers = [control.fileno(), *self._incoming]
         self._plans: list[NodePlan] = []
@@ -62,12 +59,13 @@ class Node:
 
     def _turn(self) -> bool:
         """Sleep until something happens and deal with it; return False when the runner is gone."""
-        links = self._outgoing.values()
-        wake_at = min((link.due for link in links), default=NEVER)
-        wake_at = min(wake_at, self._start_at)
+        wake_at, blocked = self._start_at, []
+        for link in self._links:
+            wake_at = min(wake_at, link.due)
+            if link.is_blocked:
+                blocked.append(link.stream)
         timeout = None if wake_at == NEVER else max(0.0, wake_at - time.monotonic())
-        writers = [link.stream.fileno() for link in links if link.is_blocked]
-        readable, writable, _ = select.select(self._readers, writers, [], timeout)
+        readable, writable, _ = select.select(self._readers, blocked, (), timeout)
         for descriptor in readable:
             if descriptor in self._incoming:
                 self._incoming[descriptor].receive()
@@ -75,8 +73,8 @@ class Node:
                 return False
         self._run_blocks()
         now = time.monotonic()
-        for link in links:
-            if link.is_blocked and link.stream.fileno() in writable:
+        for link in self._links:
+            if link.is_blocked and link.stream in writable:
                 link.flush()
             link.pump(now)
         return True
@@ -134,5 +132,5 @@ class Node:
         self._control.send({"answer": "checked", "complaint": complaint})
 
     def _status(self, command: Document) -> None:
-        blocked = [] if self._interpreter is None else self._interpreter.blocked()
+        blocked = self._interpreter.blocked() if self._interpreter is not None and self._is_running else []
         self._control.send({"answer": "blocked", "blocks": blocked})

@@ -11,18 +11,17 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from runners.environment import environment_id, machine_facts
-from runners.local.failure import RunStopped
 from runners.local.fleet import Fleet
 from runners.local.rounds import load_programs, timed_run
 from synth.collective import ALLREDUCE
-from synth.lowering.program import Instruction, Op, Place, Program, RankProgram, ThreadBlock
+from synth.lowering.program import Instruction, Op, Place, Program, RankProgram, ThreadBlock, Wait
 from synth.topology.links import Links
 from synth.topology.topology import Topology
 
@@ -122,23 +121,37 @@ def _network(nodes: int, links: int) -> Topology:
 
 
 def _saturate(topology: Topology, messages: int) -> Program:
-    """Return a program in which every link carries `messages` messages that the receiver adds up."""
-    links, parallel = topology.links, topology.links.parallel_index()
-    channels = int(parallel.max()) + 1
-    ranks = []
-    for rank in range(topology.compute_count):
-        blocks, slots = [], 0
-        for link in range(len(links)):
-            channel = int(parallel[link])
-            if links.src[link] == rank:
-                step = Instruction(Op.SEND, Place("i", 0), Place("i", 0), 1)
-                blocks.append(ThreadBlock(int(links.dst[link]), None, channel, (step,) * messages))
-            elif links.dst[link] == rank:
-                step = Instruction(Op.RECV_REDUCE_COPY, Place("s", slots), Place("s", slots), 1)
-                blocks.append(ThreadBlock(None, int(links.src[link]), channel, (step,) * messages))
-                slots += 1
-        ranks.append(RankProgram(1, 0, slots, tuple(blocks)))
-    return Program("probe", "probe", ALLREDUCE, 1, True, "Simple", channels, tuple(ranks))
+    """Return a program in which every link carries `messages` messages that the receiver adds up.
+
+    As in a collective, a rank sends on because something came in: message m leaves when message m - 2 of a
+    link into the rank has arrived.
+    """
+    links, parallel = topology.links, topology.links.parallel_index().tolist()
+    incoming: list[list[ThreadBlock]] = [[] for _ in range(topology.compute_count)]
+    outgoing: list[list[ThreadBlock]] = [[] for _ in range(topology.compute_count)]
+    for channel, src, dst in zip(parallel, links.src.tolist(), links.dst.tolist(), strict=True):
+        slot = Place("s", len(incoming[dst]))
+        added = (Instruction(Op.RECV_REDUCE_COPY, slot, slot, 1),) * messages
+        incoming[dst].append(ThreadBlock(None, src, channel, added))
+        pair = len(outgoing[src])
+        sent = tuple(
+            Instruction(Op.SEND, Place("i", 0), Place("i", 0), 1, (Wait(pair, number - 2),) if number >= 2 else ())
+            for number in range(messages)
+        )
+        outgoing[src].append(ThreadBlock(dst, None, channel, sent))
+    ranks = tuple(
+        RankProgram(1, 0, len(received), (*received, *_released(sending, len(received))))
+        for received, sending in zip(incoming, outgoing, strict=True)
+    )
+    return Program("probe", "probe", ALLREDUCE, 1, True, "Simple", max(parallel) + 1, ranks)
+
+
+def _released(sending: list[ThreadBlock], receiving: int) -> list[ThreadBlock]:
+    """Return the sending blocks, those without a partner among `receiving` blocks freed of their waits."""
+    return [
+        block if number < receiving else replace(block, instructions=(block.instructions[0],) * len(block.instructions))
+        for number, block in enumerate(sending)
+    ]
 
 
 def _read_cache(path: Path) -> dict[str, dict[str, Any]]:

@@ -11,7 +11,7 @@ from runners.api import Measurement, Outcome, RunFailure, RunRequest
 from runners.environment import environment_id, load_average, machine_facts
 from runners.local.failure import DeadlinePassed, RunStopped
 from runners.local.fleet import Fleet
-from runners.local.means import check_request
+from runners.local.means import unmet_need
 from runners.local.probe import LinkRate, carried_rate, rate_efficiency
 from runners.local.rounds import Rounds, load_programs
 from synth.errors import InvalidInput
@@ -51,6 +51,9 @@ class LocalRunner:
         The first request for a new kind of network may take a few seconds more than its time limit, to probe.
         """
         environment = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average())
+        reason = unmet_need(request)
+        if reason is not None:
+            return RunFailure(*reason, environment=environment)
         finished = False
         try:
             outcome: Outcome = self._measure(request, environment)
@@ -71,17 +74,22 @@ class LocalRunner:
     def __enter__(self) -> LocalRunner:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def _measure(self, request: RunRequest, environment: dict[str, str | int | float | None]) -> Measurement:
-        check_request(request)
         rate = self._rate(request.topology)
         environment["link_mbps"] = rate.link_mbps
-        environment["environment_id"] = environment_id(dict(machine_facts(), runner=self.name, link_mbps=rate.link_mbps))
+        environment["environment_id"] = environment_id(
+            dict(machine_facts(), runner=self.name, link_mbps=rate.link_mbps)
+        )
         environment["link_efficiency"] = rate.efficiency
         if rate.efficiency is not None and rate.efficiency < LOW_EFFICIENCY:
-            environment["warning"] = "this machine does not keep up with the links: times say more about it than the network"
+            environment["warning"] = (
+                "this machine does not keep up with the links: times say more about it than the network"
+            )
         deadline = time.monotonic() + request.timeout_s
         fleet = self._fleet_for(request.topology, deadline)
         load_programs(fleet, request.topology, request.programs.values(), rate.link_mbps, deadline)
@@ -111,7 +119,9 @@ class LocalRunner:
         ranks = self._fleet.blocked_ranks()
         silent = [rank for rank, blocks in ranks.items() if blocks is None]
         stuck = [(rank, *where) for rank, blocks in ranks.items() for where in blocks or ()]
-        message = "; ".join([stopped.message, *_stuck_texts(stuck), *(f"rank {rank} does not answer" for rank in silent)])
+        message = "; ".join(
+            [stopped.message, *_stuck_texts(stuck), *(f"rank {rank} does not answer" for rank in silent)]
+        )
         blame = silent[0] if silent else stopped.rank
         return RunFailure(stopped.kind, message, blame, environment, tuple(place[:3] for place in stuck))
 

@@ -1,0 +1,126 @@
+"""Programs written by hand, right ones and wrong ones, for tests of whatever executes programs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from synth.lowering.program import Buffer, Instruction, Op, Place, Program, RankProgram, ThreadBlock, Wait
+
+
+def program_of(
+    collective: Collective, chunks: int, ranks: Sequence[RankProgram], in_place: bool = True, channels: int = 1
+) -> Program:
+    return Program("example", "oneccl-xml", collective, chunks, in_place, "Simple", channels, tuple(ranks))
+
+
+def rank_of(*blocks: ThreadBlock, scratch_chunks: int = 0) -> RankProgram:
+    return RankProgram(0, 0, scratch_chunks, blocks)
+
+
+def step(op: Op, buffer: Buffer, chunk: int, *waits: Wait, source: Buffer | None = None, count: int = 1) -> Instruction:
+    return Instruction(op, Place(source or buffer, chunk), Place(buffer, chunk), count, waits)
+
+
+def ring_allreduce(order: Sequence[int], in_place: bool = True) -> Program:
+    """Reduce-scatter, then allgather along the ring `order`: one block per rank, one chunk per rank."""
+    size = len(order)
+    source: Buffer = "o" if in_place else "i"
+    ranks: dict[int, RankProgram] = {}
+    for position, rank in enumerate(order):
+        steps = [step(Op.SEND, source, position)]
+        steps += [
+            step(Op.RECV_REDUCE_COPY_SEND, "o", (position - turn) % size, source=source) for turn in range(1, size)
+        ]
+        steps += [step(Op.RECV_COPY_SEND, "o", (position + 1 - turn) % size) for turn in range(1, size - 1)]
+        steps += [step(Op.RECV, "o", (position + 2) % size)]
+        block = ThreadBlock(order[(position + 1) % size], order[position - 1], 0, tuple(steps))
+        ranks[rank] = rank_of(block)
+    return program_of(ALLREDUCE, size, [ranks[rank] for rank in range(size)], in_place)
+
+
+def ring_allgather(size: int, in_place: bool) -> Program:
+    """Every shard goes around the ring 0, 1, …; out of place, the own shard is copied first."""
+    ranks = []
+    for rank in range(size):
+        first = step(Op.SEND, "o", rank) if in_place else Instruction(Op.SEND, Place("i", 0), Place("i", 0), 1)
+        steps = [first]
+        steps += [step(Op.RECV_COPY_SEND, "o", (rank - turn) % size) for turn in range(1, size - 1)]
+        steps += [step(Op.RECV, "o", (rank + 1) % size)]
+        own = Instruction(Op.COPY, Place("i", 0), Place("o", rank), 1)
+        local = () if in_place else (ThreadBlock(None, None, 0, (own,)),)
+        ranks.append(rank_of(ThreadBlock((rank + 1) % size, (rank - 1) % size, 0, tuple(steps)), *local))
+    return program_of(ALLGATHER, size, ranks, in_place)
+
+
+def ring_reduce_scatter(size: int) -> Program:
+    """In place: partial sums go around the ring and end at their owner; nothing is stored on the way."""
+    ranks = []
+    for rank in range(size):
+        steps = [step(Op.SEND, "i", (rank - 1) % size)]
+        steps += [step(Op.RECV_REDUCE_SEND, "i", (rank - 1 - turn) % size) for turn in range(1, size - 1)]
+        steps += [step(Op.RECV_REDUCE_COPY, "i", rank)]
+        ranks.append(rank_of(ThreadBlock((rank + 1) % size, (rank - 1) % size, 0, tuple(steps))))
+    return program_of(REDUCE_SCATTER, size, ranks)
+
+
+def scratch_allreduce_of_pair() -> Program:
+    """Two ranks swap their whole vectors through scratch, wait for the data and add them locally."""
+    ranks = []
+    for rank in range(2):
+        sender = ThreadBlock(1 - rank, None, 0, (step(Op.SEND, "i", 0, count=2),))
+        receiver = ThreadBlock(None, 1 - rank, 0, (step(Op.RECV, "s", 0, count=2),))
+        adder = ThreadBlock(
+            None,
+            None,
+            0,
+            (
+                Instruction(Op.COPY, Place("i", 0), Place("o", 0), 2),
+                Instruction(Op.REDUCE, Place("s", 0), Place("o", 0), 2, (Wait(1, 0),)),
+            ),
+        )
+        ranks.append(rank_of(sender, receiver, adder, scratch_chunks=2))
+    return program_of(ALLREDUCE, 2, ranks, in_place=False)
+
+
+def star_broadcast(size: int, root: int) -> Program:
+    """The root sends everything to everybody, each on a connection of its own."""
+    ranks = []
+    for rank in range(size):
+        if rank == root:
+            send = (step(Op.SEND, "o", 0),)
+            ranks.append(rank_of(*(ThreadBlock(peer, None, 0, send) for peer in range(size) if peer != root)))
+        else:
+            ranks.append(rank_of(ThreadBlock(None, root, 0, (step(Op.RECV, "o", 0),))))
+    return program_of(Collective(CollectiveName.BROADCAST, root), 1, ranks)
+
+
+def with_swapped_offset(program: Program, rank: int) -> Program:
+    """Return `program` with the last instruction of block 0 of `rank` writing to the neighbouring chunk."""
+    block = program.ranks[rank].blocks[0]
+    last = block.instructions[-1]
+    moved = replace(last, dst=Place(last.dst.buffer, (last.dst.offset + 1) % program.chunks))
+    return _with_block(program, rank, replace(block, instructions=(*block.instructions[:-1], moved)))
+
+
+def with_deadlock(program: Program, rank: int) -> Program:
+    """Return `program` with two new blocks on `rank` that wait for each other."""
+    copy = Instruction(Op.COPY, Place("o", 0), Place("o", 0), 1)
+    blocks = program.ranks[rank].blocks
+    first, second = len(blocks), len(blocks) + 1
+    waiting = [
+        ThreadBlock(None, None, 0, (replace(copy, waits=(Wait(second, 0),)),)),
+        ThreadBlock(None, None, 0, (replace(copy, waits=(Wait(first, 0),)),)),
+    ]
+    return _with_rank(program, rank, replace(program.ranks[rank], blocks=(*blocks, *waiting)))
+
+
+def _with_block(program: Program, rank: int, block: ThreadBlock) -> Program:
+    return _with_rank(program, rank, replace(program.ranks[rank], blocks=(block, *program.ranks[rank].blocks[1:])))
+
+
+def _with_rank(program: Program, rank: int, changed: RankProgram) -> Program:
+    ranks = list(program.ranks)
+    ranks[rank] = changed
+    return replace(program, ranks=tuple(ranks))
