@@ -13,7 +13,6 @@ import numpy as np
 
 from synth.errors import InvalidInput
 
-
 _RATIONAL = re.compile(r"[+-]?(?:[0-9]+/[0-9]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?)")
 
 
@@ -35,7 +34,7 @@ def content_id(value: Any, columns: Iterable[np.ndarray] = ()) -> str:
     for column in columns:
         little = np.ascontiguousarray(column).astype(column.dtype.newbyteorder("<"), copy=False)
         digest.update(f"\x00{little.dtype.str}{little.shape}\x00".encode())
-        digest.update(memoryview(little).cast("B") if little.size else b"")
+        digest.update(little.data.cast("B") if little.size else b"")
     return digest.hexdigest()
 
 

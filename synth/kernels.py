@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
+from synth.collective import ALLREDUCE
 from synth.compiled import compilations
 from synth.executor.serial import SerialExecutor
-from synth.collective import ALLREDUCE
 from synth.methods import synthesize
 from synth.topology.links import Link, Links
 from synth.topology.topology import Topology
-from fractions import Fraction
 
 
 def warm() -> int:

@@ -33,6 +33,6 @@ def _build(name: str, workers: int) -> Executor:
         return SerialExecutor()
     if name == "processes":
         return ProcessExecutor(workers)
-    from runners.ray_executor import RayExecutor  # Ray takes half a second to import, so only where asked for
+    from runners.ray_executor import RayExecutor  # noqa: PLC0415  # half a second to import, so only on demand
 
     return RayExecutor(workers)

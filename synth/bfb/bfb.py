@@ -57,7 +57,9 @@ def bfb_allgather(
     routes = Routes.direct(len(topology.links))
     parameters = {"chunks": chunks}
     certificate = _certificate(plan)
-    return Schedule(topology, ALLGATHER, "stepped", steps, plan.chunks, transfers, routes, "bfb", parameters, certificate)
+    return Schedule(
+        topology, ALLGATHER, "stepped", steps, plan.chunks, transfers, routes, "bfb", parameters, certificate
+    )
 
 
 def _plan(topology: Topology, executor: Executor, chunks: int | None, progress: Progress | None) -> _Plan:

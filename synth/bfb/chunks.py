@@ -42,7 +42,9 @@ def best_chunks(network: Network, loads: Loads, executor: Executor) -> tuple[int
         if np.array_equal(chosen.times.top * loads.times.bottom, loads.times.top * chunks * chosen.times.bottom):
             return chunks, chosen
     rule = f"without --chunks, bfb needs at most {MAX_CHUNKS} chunks per shard to reach its optimum"
-    raise InvalidInput(rule, f"a topology that needs more ({sufficient} suffice)", "choose a number with --chunks, such as 12")
+    raise InvalidInput(
+        rule, f"a topology that needs more ({sufficient} suffice)", "choose a number with --chunks, such as 12"
+    )
 
 
 def merge_loads(parts: list[Loads]) -> Loads:

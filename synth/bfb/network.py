@@ -10,7 +10,7 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bfb.problems import hop_rows
+from synth.bfb.problems import Problems, hop_rows
 from synth.errors import InvalidInput
 from synth.topology.topology import Topology
 
@@ -50,7 +50,9 @@ def network_of(topology: Topology) -> Network:
     """Return the kernels' view of `topology`, after checking that breadth-first broadcast applies to it."""
     if topology.switch_count:
         rule = "bfb needs a direct-connect topology"
-        raise InvalidInput(rule, f"{topology.spec} with {topology.switch_count} switches", "use a topology without switches")
+        raise InvalidInput(
+            rule, f"{topology.spec} with {topology.switch_count} switches", "use a topology without switches"
+        )
     nodes = topology.compute_count
     if nodes * nodes > MAX_PAIRS:
         gib = f"{2 * nodes * nodes / 2**30:.1f} GiB"
@@ -72,13 +74,15 @@ def _check_magnitude(nodes: int, capacities: NDArray[np.int64]) -> None:
         raise InvalidInput(rule, f"a largest multiple of {int(capacities.max())} at {nodes} nodes", way_out)
 
 
-_memory: dict[str, NDArray[np.uint16]] = {}
+_memory: dict[str, Problems] = {}
 
 
-def hops_of(network: Network) -> NDArray[np.uint16]:
-    """Return uint16[N, N], hops from v to u at [u, v]; the last table is kept, since many tasks share it."""
+def problems_of(network: Network) -> Problems:
+    """Return the problems of `network`; the last ones are kept, since many tasks share the table of hop counts."""
     if network.topology_id not in _memory:
         _memory.clear()
         # Arrays that come from another process may be read-only, for which the kernels have no code.
-        _memory[network.topology_id] = hop_rows(network.offsets.copy(), network.tails.copy())
+        offsets, tails = network.offsets.copy(), network.tails.copy()
+        rows = hop_rows(offsets, tails)
+        _memory[network.topology_id] = Problems(offsets, tails, network.capacities.copy(), rows, network.words)
     return _memory[network.topology_id]

@@ -15,6 +15,8 @@ All arrays are C-contiguous; masks are rows of uint64 words, bit k of word k // 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +24,62 @@ from synth.compiled import compiled, inlined
 
 Masks = NDArray[np.uint64]
 Integers = NDArray[np.int64]
+Ranks = NDArray[np.int32]
+
+
+class Problems(NamedTuple):
+    """All problems of a network: its in-links in rows (see `Network`), and hop counts `rows[u, v]` from v to u."""
+
+    offsets: Integers
+    tails: Ranks
+    capacities: Integers
+    rows: NDArray[np.uint16]
+    words: int
+
+
+class Workspace(NamedTuple):
+    """Scratch for one node at a time; sized for the worst node, so that nothing is allocated in the loops.
+
+    masks:       uint64[shards, words], usable in-links of each shard
+    order:       shards by distance; distance t stands at `starts[t]` to `starts[t + 1] - 1`
+    table:       open addressing from mask to class, a power of two in length, all -1 between uses
+    class_masks, sizes: mask and number of jobs of each class; `member[i]` is the class of the i-th job
+    flow:        units of class c on link k
+    via:         how a link was reached in the search for room: (link before or -1, class), -2 if it was not
+    """
+
+    masks: Masks
+    order: Ranks
+    starts: Integers
+    table: Ranks
+    class_masks: Masks
+    sizes: Integers
+    member: Ranks
+    flow: Integers
+    via: Ranks
+
+
+@inlined
+def make_workspace(problems: Problems, steps: int) -> Workspace:
+    """Return scratch for the problems of any node."""
+    nodes = len(problems.offsets) - 1
+    widest = 0
+    for node in range(nodes):
+        widest = max(widest, problems.offsets[node + 1] - problems.offsets[node])
+    table_size = 4
+    while table_size < 2 * nodes:
+        table_size *= 2
+    return Workspace(
+        np.zeros((nodes, problems.words), dtype=np.uint64),
+        np.empty(nodes, dtype=np.int32),
+        np.empty(steps + 2, dtype=np.int64),
+        np.full(table_size, -1, dtype=np.int32),
+        np.zeros((nodes, problems.words), dtype=np.uint64),
+        np.zeros(nodes, dtype=np.int64),
+        np.empty(nodes, dtype=np.int32),
+        np.zeros((nodes, widest), dtype=np.int64),
+        np.empty((widest, 2), dtype=np.int32),
+    )
 
 
 @compiled
@@ -50,101 +108,101 @@ def hop_rows(offsets: Integers, tails: NDArray[np.int32]) -> NDArray[np.uint16]:
 
 
 @inlined
-def fill_masks(node: int, offsets: Integers, tails: NDArray[np.int32], rows: NDArray[np.uint16], masks: Masks) -> None:
-    """Write `masks[v]`: the in-links of `node` whose tail is one hop nearer to v than `node` is."""
-    masks[:] = 0
-    own = rows[node]
-    for position in range(offsets[node + 1] - offsets[node]):
-        near = rows[tails[offsets[node] + position]]
+def prepare_node(node: int, problems: Problems, work: Workspace) -> None:
+    """Write the masks of all shards for `node`, and the shards ordered by distance, ties by rank."""
+    own = problems.rows[node]
+    first = problems.offsets[node]
+    work.masks[:] = 0
+    for position in range(problems.offsets[node + 1] - first):
+        near = problems.rows[problems.tails[first + position]]
         word, bit = position // 64, np.uint64(1) << np.uint64(position % 64)
         for shard in range(len(own)):
             if near[shard] + 1 == own[shard]:
-                masks[shard, word] |= bit
-
-
-@inlined
-def sort_by_step(own: NDArray[np.uint16], starts: Integers, order: NDArray[np.int32]) -> None:
-    """Write the shards in `order` by distance, ties by rank; distance t stands at `starts[t]` to `starts[t + 1] - 1`."""
-    starts[:] = 0
+                work.masks[shard, word] |= bit
+    work.starts[:] = 0
     for shard in range(len(own)):
-        starts[own[shard] + 1] += 1
-    for step in range(1, len(starts)):
-        starts[step] += starts[step - 1]
-    cursor = starts.copy()
+        work.starts[own[shard] + 1] += 1
+    for step in range(1, len(work.starts)):
+        work.starts[step] += work.starts[step - 1]
+    cursor = work.starts.copy()
     for shard in range(len(own)):
-        order[cursor[own[shard]]] = shard
+        work.order[cursor[own[shard]]] = shard
         cursor[own[shard]] += 1
 
 
 @inlined
-def _same(left: NDArray[np.uint64], right: NDArray[np.uint64]) -> bool:
-    for word in range(len(left)):
-        if left[word] != right[word]:
-            return False
-    return True
+def jobs_of(step: int, work: Workspace) -> Ranks:
+    """Return the shards that arrive in `step` (0-based), after `prepare_node`."""
+    return work.order[work.starts[step + 1] : work.starts[step + 2]]
 
 
 @inlined
-def find_classes(
-    jobs: NDArray[np.int32], masks: Masks, table: NDArray[np.int32], class_masks: Masks, sizes: Integers, member: NDArray[np.int32]
-) -> int:
+def _same(left: Masks, right: Masks) -> bool:
+    equal = True
+    for word in range(len(left)):
+        equal &= left[word] == right[word]
+    return equal
+
+
+@inlined
+def find_classes(jobs: Ranks, work: Workspace) -> int:
     """Group `jobs` by mask, classes numbered by first appearance; return the number of classes.
 
-    Fills `class_masks`, `sizes` (jobs per class) and `member[i]`, the class of `jobs[i]`. `table` is scratch for
-    open addressing: a power of two of at least twice the jobs, all -1 before and after.
+    Fills `class_masks`, `sizes` and `member`.
     """
-    last = np.uint64(len(table) - 1)
+    last = np.uint64(len(work.table) - 1)
     classes = 0
     used = np.empty(len(jobs), dtype=np.int64)
     for index in range(len(jobs)):
-        mask = masks[jobs[index]]
+        mask = work.masks[jobs[index]]
         key = np.uint64(1469598103934665603)
         for word in range(len(mask)):
             key = (key ^ mask[word]) * np.uint64(11400714819323198485)
         slot = np.int64((key >> np.uint64(20)) & last)
-        while table[slot] >= 0 and not _same(class_masks[table[slot]], mask):
+        while work.table[slot] >= 0 and not _same(work.class_masks[work.table[slot]], mask):
             slot = np.int64((np.uint64(slot) + np.uint64(1)) & last)
-        if table[slot] < 0:
-            table[slot] = classes
+        if work.table[slot] < 0:
+            work.table[slot] = classes
             used[classes] = slot
-            class_masks[classes] = mask
-            sizes[classes] = 0
+            work.class_masks[classes] = mask
+            work.sizes[classes] = 0
             classes += 1
-        member[index] = table[slot]
-        sizes[table[slot]] += 1
+        work.member[index] = work.table[slot]
+        work.sizes[work.table[slot]] += 1
     for index in range(classes):
-        table[used[index]] = -1
+        work.table[used[index]] = -1
     return classes
 
 
 @inlined
-def _holds(mask: NDArray[np.uint64], link: int) -> bool:
-    return bool((mask[link // 64] >> np.uint64(link % 64)) & np.uint64(1))
+def holds(links: Masks, link: int) -> bool:
+    """Whether the set `links` (a row of words) contains `link`."""
+    return bool((links[link // 64] >> np.uint64(link % 64)) & np.uint64(1))
 
 
 @inlined
-def _roomiest(mask: NDArray[np.uint64], degree: int, slack: Integers) -> int:
+def _roomiest(links: Masks, slack: Integers) -> int:
     best = -1
-    for link in range(degree):
-        if _holds(mask, link) and (best < 0 or slack[link] > slack[best]):
+    for link in range(len(slack)):
+        if holds(links, link) and (best < 0 or slack[link] > slack[best]):
             best = link
     return best
 
 
 @inlined
-def _augment(
-    start: int, amount: int, classes: int, degree: int, class_masks: Masks, flow: NDArray[np.int64], slack: Integers, via: NDArray[np.int32]
-) -> int:
+def _augment(start: int, amount: int, classes: int, slack: Integers, work: Workspace) -> int:
     """Make room for units of class `start` by moving other classes aside along one shortest path of links.
 
     Returns the units placed, 0 if no link with room can be reached; then `via[k, 0] != -2` marks the set S of
     links that were reached.
     """
+    degree = len(slack)
+    via = work.via
     via[:degree, 0] = -2
     queue = np.empty(degree, dtype=np.int32)
     tail = 0
     for link in range(degree):
-        if _holds(class_masks[start], link):
+        if holds(work.class_masks[start], link):
             via[link, 0] = -1
             via[link, 1] = start
             queue[tail] = link
@@ -154,11 +212,11 @@ def _augment(
         link = queue[head]
         head += 1
         if slack[link] > 0:
-            return _shift(link, amount, flow, slack, via)
+            return _shift(link, amount, slack, work)
         for other in range(classes):
-            if flow[other, link] > 0:
+            if work.flow[other, link] > 0:
                 for onward in range(degree):
-                    if via[onward, 0] == -2 and _holds(class_masks[other], onward):
+                    if via[onward, 0] == -2 and holds(work.class_masks[other], onward):
                         via[onward, 0] = link
                         via[onward, 1] = other
                         queue[tail] = onward
@@ -167,8 +225,10 @@ def _augment(
 
 
 @inlined
-def _shift(last: int, amount: int, flow: NDArray[np.int64], slack: Integers, via: NDArray[np.int32]) -> int:
-    moved = min(amount, slack[last])
+def _shift(last: int, amount: int, slack: Integers, work: Workspace) -> int:
+    """Move units along the path that ends at link `last`, as many as fit, at most `amount`."""
+    via, flow = work.via, work.flow
+    moved: int = min(amount, slack[last])
     link = last
     while via[link, 0] >= 0:
         moved = min(moved, flow[via[link, 1], via[link, 0]])
@@ -184,40 +244,37 @@ def _shift(last: int, amount: int, flow: NDArray[np.int64], slack: Integers, via
 
 
 @inlined
-def _by_width(classes: int, degree: int, class_masks: Masks) -> NDArray[np.int64]:
+def _narrow_first(classes: int, degree: int, work: Workspace) -> Integers:
     widths = np.zeros(classes, dtype=np.int64)
     for index in range(classes):
         for link in range(degree):
-            if _holds(class_masks[index], link):
-                widths[index] += 1
+            widths[index] += holds(work.class_masks[index], link)
     return np.argsort(widths, kind="mergesort")
 
 
 @inlined
-def place(
-    classes: int, degree: int, class_masks: Masks, sizes: Integers, unit: int, room: Integers, flow: NDArray[np.int64], via: NDArray[np.int32]
-) -> bool:
+def place(classes: int, unit: int, room: Integers, work: Workspace) -> bool:
     """Spread `sizes[c] * unit` units of every class over the links of its mask, at most `room[k]` on link k.
 
     Returns whether everything fits; `flow[c, k]` holds the units. If it does not fit, `via[k, 0] != -2` marks a
     violated set S of links. Narrow classes go first and whole jobs go to the roomiest link, so that few jobs
     are split; what is left is filled in and then augmented.
     """
-    flow[:classes, :degree] = 0
-    slack = room[:degree].copy()
-    for index in _by_width(classes, degree, class_masks):
-        mask = class_masks[index]
-        left = sizes[index] * unit
+    degree = len(room)
+    work.flow[:classes, :degree] = 0
+    slack = room.copy()
+    for index in _narrow_first(classes, degree, work):
+        left = work.sizes[index] * unit
         while left > 0:
-            link = _roomiest(mask, degree, slack)
+            link = _roomiest(work.class_masks[index], slack)
             if slack[link] <= 0:
                 break
             amount = min(left, unit, slack[link])
-            flow[index, link] += amount
+            work.flow[index, link] += amount
             slack[link] -= amount
             left -= amount
         while left > 0:
-            moved = _augment(index, left, classes, degree, class_masks, flow, slack, via)
+            moved = _augment(index, left, classes, slack, work)
             if moved == 0:
                 return False
             left -= moved
@@ -225,33 +282,41 @@ def place(
 
 
 @inlined
-def count_inside(classes: int, class_masks: Masks, sizes: Integers, links: NDArray[np.uint64]) -> int:
+def count_inside(classes: int, links: Masks, work: Workspace) -> int:
     """Return n(S): the number of jobs whose mask lies inside the link set `links`."""
     total = 0
     for index in range(classes):
         inside = True
         for word in range(len(links)):
-            if class_masks[index, word] & ~links[word]:
-                inside = False
+            inside &= (work.class_masks[index, word] & ~links[word]) == np.uint64(0)
         if inside:
-            total += sizes[index]
+            total += work.sizes[index]
     return total
 
 
 @inlined
-def capacity_of(links: NDArray[np.uint64], degree: int, capacities: Integers) -> int:
-    """Return c(S): the capacity of the link set `links`."""
+def capacity_of(links: Masks, capacities: Integers) -> int:
+    """Return c(S): the capacity of the link set `links` of a node with in-links of `capacities`."""
     total = 0
-    for link in range(degree):
-        if _holds(links, link):
+    for link in range(len(capacities)):
+        if holds(links, link):
             total += capacities[link]
     return total
 
 
 @inlined
-def reached_links(degree: int, via: NDArray[np.int32], links: NDArray[np.uint64]) -> None:
-    """Write the set S that a failed `place` left in `via`."""
+def all_usable(classes: int, links: Masks, work: Workspace) -> None:
+    """Write the set of links that any job may use."""
+    links[:] = 0
+    for index in range(classes):
+        for word in range(len(links)):
+            links[word] |= work.class_masks[index, word]
+
+
+@inlined
+def reached(degree: int, links: Masks, work: Workspace) -> None:
+    """Write the set S that a failed `place` found."""
     links[:] = 0
     for link in range(degree):
-        if via[link, 0] != -2:
+        if work.via[link, 0] != -2:
             links[link // 64] |= np.uint64(1) << np.uint64(link % 64)

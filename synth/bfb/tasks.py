@@ -7,12 +7,13 @@ cutting by step as well would only repeat that pass.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth.bfb.blocks import least_loads, place_chunks, whole_chunk_times
-from synth.bfb.network import Network, hops_of
+from synth.bfb.network import Network, problems_of
 
 BLOCKS = 64
 
@@ -29,7 +30,7 @@ def blocks_of(nodes: int) -> list[Block]:
     """Cut the nodes into at most `BLOCKS` blocks; depends on nothing else, so results do not depend on workers."""
     count = min(nodes, BLOCKS)
     edges = [nodes * index // count for index in range(count + 1)]
-    return [Block(first, last) for first, last in zip(edges[:-1], edges[1:], strict=True)]
+    return [Block(first, last) for first, last in pairwise(edges)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,28 +61,24 @@ class WholeChunks:
 
 def block_loads(network: Network, block: Block) -> Loads:
     """Return the least loads of a block."""
-    hops = hops_of(network)
-    arrays = (network.offsets.copy(), network.tails.copy(), network.capacities.copy())
-    top, bottom, node, links = least_loads(block.first, block.last, *arrays, hops, int(hops.max()), network.words)
+    problems = problems_of(network)
+    top, bottom, node, links = least_loads(block.first, block.last, problems, int(problems.rows.max()))
     return Loads(StepTimes(top, bottom), node, links)
 
 
 def block_chunk_times(shared: WholeChunks, block: Block) -> Loads:
     """Return the least times of a block when shards are cut into whole chunks, at least the shared times."""
-    top, bottom, node, links = whole_chunk_times(block.first, block.last, *_arguments(shared))
+    times = (shared.times.top.copy(), shared.times.bottom.copy())
+    problems = problems_of(shared.network)
+    top, bottom, node, links = whole_chunk_times(block.first, block.last, problems, shared.chunks, *times)
     return Loads(StepTimes(top, bottom), node, links)
 
 
 def block_transfers(shared: WholeChunks, block: Block) -> tuple[NDArray[np.unsignedinteger], ...]:
-    """Return the columns (step, link, shard, lo, hi) of everything that a block receives, as small unsigned integers."""
-    step, link, piece = place_chunks(block.first, block.last, *_arguments(shared))
-    columns = (step, link, piece[:, 0], piece[:, 1], piece[:, 2])
+    """Return the columns (step, link, shard, lo, hi) of what a block receives, as small unsigned integers."""
+    times = (shared.times.top.copy(), shared.times.bottom.copy())
+    step, rows = place_chunks(block.first, block.last, problems_of(shared.network), shared.chunks, *times)
     network = shared.network
     largest = (len(shared.times.top), len(network.tails), network.nodes, shared.chunks, shared.chunks)
+    columns = (step, *rows.T)
     return tuple(column.astype(np.min_scalar_type(limit)) for column, limit in zip(columns, largest, strict=True))
-
-
-def _arguments(shared: WholeChunks) -> tuple[object, ...]:
-    network = shared.network
-    arrays = (network.offsets.copy(), network.tails.copy(), network.capacities.copy(), hops_of(network))
-    return (*arrays, shared.chunks, shared.times.top.copy(), shared.times.bottom.copy(), network.words)

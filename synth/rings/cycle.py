@@ -17,8 +17,9 @@ def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
 
     Rank order is taken where it is such a cycle. Else: a cover of all ranks by cycles (a bipartite matching of
     ranks to successors) is merged by swapping the successors of two cycles, a -> b and c -> d into a -> d and
-    c -> b, until one is left. Where all links go both ways a cycle may be turned around first. Deterministic, about O(links * merges); it may miss a cycle that exists, as the
-    problem is NP-complete. Only links between ranks count.
+    c -> b, until one is left. Where all links go both ways a cycle may be turned around first. Deterministic,
+    about O(links * merges); it may miss a cycle that exists, as the problem is NP-complete. Only links between
+    ranks count.
     """
     ranks = topology.compute_count
     links = topology.links

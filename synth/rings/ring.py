@@ -59,7 +59,9 @@ def ring_allgather(topology: Topology, both_ways: bool, chunks: int | None = Non
     bounds = ColumnBounds(steps, len(routes), topology.compute_count, chunk_count)
     method = "biring" if both_ways else "ring"
     parameters = {"chunks": chunks, "hamiltonian": cycle is not None}
-    return Schedule(topology, ALLGATHER, "stepped", steps, chunk_count, bounds.pack(list(rows.T)), routes, method, parameters)
+    return Schedule(
+        topology, ALLGATHER, "stepped", steps, chunk_count, bounds.pack(list(rows.T)), routes, method, parameters
+    )
 
 
 def _check_size(topology: Topology, lanes: int) -> None:
@@ -75,7 +77,9 @@ def _lanes(topology: Topology, order: NDArray[np.int32], paths: list[list[int]])
     direct = [_parallel_links(topology, src, dst) for src, dst in hops]
     width = min(len(links) for links in direct)
     if width == 0:
-        table = [[links[0]] if links else _shortest_path(topology, *hop) for hop, links in zip(hops, direct, strict=True)]
+        table = [
+            [links[0]] if links else _shortest_path(topology, *hop) for hop, links in zip(hops, direct, strict=True)
+        ]
         paths.extend(table)
         return [_Lane(order, np.arange(len(paths) - len(table), len(paths)))]
     lanes = []

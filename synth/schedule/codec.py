@@ -156,7 +156,7 @@ def _build(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: P
     shards = topology.compute_count ** (2 if collective.name == "alltoall" else 1)
     bounds = ColumnBounds(steps, len(routes), shards, chunks)
     for column, dtype in zip(columns, bounds.dtypes, strict=True):
-        if len(column) and not (0 <= int(column.min()) and int(column.max()) <= np.iinfo(dtype).max):
+        if len(column) and not (int(column.min()) >= 0 and int(column.max()) <= np.iinfo(dtype).max):
             raise ValueError("a column holds numbers beyond its range")
     return Schedule(
         topology, collective, document["kind"], steps, chunks, bounds.pack(columns), routes,
@@ -166,7 +166,9 @@ def _build(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: P
 
 def _topology(reference: Mapping[str, Any], parse_spec: ParseSpec) -> Topology:
     network = reference.get("network")
-    topology = parse_spec(reference["spec"]) if network is None else from_json(json.dumps(network).encode(), reference["spec"])
+    topology = (
+        parse_spec(reference["spec"]) if network is None else from_json(json.dumps(network).encode(), reference["spec"])
+    )
     if topology.id != reference["id"]:
         rule = "the topology of a schedule file must match its id"
         raise InvalidInput(rule, f"{reference['spec']} with id {topology.id}", _AGAIN)

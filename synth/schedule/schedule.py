@@ -85,5 +85,5 @@ def _schedule_id(schedule: Schedule) -> str:
         "steps": schedule.steps,
         "chunks_per_shard": schedule.chunks_per_shard,
     }
-    columns = (schedule.routes.offsets, schedule.routes.link_ids, *schedule.transfers.columns)
+    columns: list[NDArray[Any]] = [schedule.routes.offsets, schedule.routes.link_ids, *schedule.transfers.columns]
     return content_id(facts, columns)

@@ -1,6 +1,6 @@
 """Check the claim of a BFB schedule that no shortest-path schedule could shorten any of its steps.
 
-Independent of the synthesizer: hop counts come from SciPy, sets from plain Python.
+Independent of the synthesizer: hop counts come from NetworkX, sets from plain Python.
 """
 
 from __future__ import annotations
@@ -11,10 +11,9 @@ from fractions import Fraction
 from math import ceil
 from typing import Any
 
+import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import dijkstra
 
 from synth.errors import CheckFailed
 from synth.topology.topology import Topology
@@ -47,13 +46,17 @@ class _View:
     """The topology with hop counts to the nodes asked for so far."""
 
     topology: Topology
-    hops: dict[int, NDArray[np.float64]]
+    hops: dict[int, NDArray[np.int64]]
 
-    def hops_to(self, node: int) -> NDArray[np.float64]:
+    def hops_to(self, node: int) -> NDArray[np.int64]:
         if node not in self.hops:
-            links, size = self.topology.links, self.topology.node_count
-            backwards = csr_array((np.ones(len(links)), (links.dst, links.src)), shape=(size, size))
-            self.hops[node] = dijkstra(backwards, indices=node, unweighted=True)
+            backwards: nx.DiGraph[int] = nx.DiGraph()
+            backwards.add_nodes_from(range(self.topology.node_count))
+            backwards.add_edges_from(
+                zip(self.topology.links.dst.tolist(), self.topology.links.src.tolist(), strict=True)
+            )
+            lengths = nx.single_source_shortest_path_length(backwards, node)
+            self.hops[node] = np.array([lengths.get(other, -1) for other in range(self.topology.node_count)])
         return self.hops[node]
 
 

@@ -36,17 +36,17 @@ def violations(schedule: Schedule) -> list[Violation]:
     found: list[Violation] = []
     for step in range(schedule.steps):
         _replay_step(schedule, step, held, found)
-    for shard, end in enumerate(terms.ends):
-        for chunk in range(chunks):
-            for rank in range(ranks) if end < 0 else [int(end)]:
-                if held[rank].get((shard, chunk), 0) != everyone:
-                    found.append(Violation("not-delivered", f"chunk {chunk} of shard {shard} is missing at rank {rank}"))
+    found += [
+        Violation("not-delivered", f"chunk {chunk} of shard {shard} is missing at rank {rank}")
+        for shard, end in enumerate(terms.ends)
+        for chunk in range(chunks)
+        for rank in (range(ranks) if end < 0 else [int(end)])
+        if held[rank].get((shard, chunk), 0) != everyone
+    ]
     return found[:20]
 
 
-def _replay_step(
-    schedule: Schedule, step: int, held: list[dict[tuple[int, int], int]], found: list[Violation]
-) -> None:
+def _replay_step(schedule: Schedule, step: int, held: list[dict[tuple[int, int], int]], found: list[Violation]) -> None:
     """Apply the rows of one step: all of them read what was there before the step."""
     transfers, src, dst = schedule.transfers, schedule.src, schedule.dst
     arriving: list[tuple[int, tuple[int, int], int, bool]] = []
@@ -61,7 +61,9 @@ def _replay_step(
     for rank, cell, contribution, reduce in arriving:
         present = held[rank].get(cell, 0)
         if reduce and not present:
-            found.append(Violation("reduced-into-nothing", f"rank {rank} adds to shard {cell[0]} where it holds nothing"))
+            found.append(
+                Violation("reduced-into-nothing", f"rank {rank} adds to shard {cell[0]} where it holds nothing")
+            )
         if reduce and present & contribution:
             found.append(Violation("reduced-twice", f"rank {rank} adds a contribution to shard {cell[0]} twice"))
         held[rank][cell] = present | contribution if reduce else contribution

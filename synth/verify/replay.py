@@ -22,7 +22,9 @@ Rows = NDArray[np.int32]
 
 
 @compiled
-def record(rows: Rows, first: int, last: int, chunks: int, arrival: Times, handed_on: Times, fed: Times) -> tuple[int, int, int]:
+def record(
+    rows: Rows, first: int, last: int, chunks: int, arrival: Times, handed_on: Times, fed: Times
+) -> tuple[int, int, int]:
     """Note when chunks of shards `first` to `last - 1` arrive, are handed on and are fed.
 
     arrival: earliest arrival of a finished chunk (copies); handed_on: when a rank sent its partial sum;
@@ -79,7 +81,9 @@ def settle_sums(handed_on: Times, fed: Times, arrival: Times, ends: NDArray[np.i
 
 
 @compiled
-def check(rows: Rows, first: int, last: int, chunks: int, arrival: Times, handed_on: Times) -> tuple[int, int, int, int]:
+def check(
+    rows: Rows, first: int, last: int, chunks: int, arrival: Times, handed_on: Times
+) -> tuple[int, int, int, int]:
     """Check that every row sends what is there, and feeds only ranks that hand on later.
 
     Returns (chunks sent before they were there, such a row or -1, partial sums that came too late, such a row).

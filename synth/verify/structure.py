@@ -28,7 +28,7 @@ def _route_violations(schedule: Schedule) -> Iterator[Violation]:
     if routes.offsets[0] != 0 or routes.offsets[-1] != len(routes.link_ids):
         yield Violation("route-table", "the route table does not cover its link ids")
         return
-    if len(routes.link_ids) and not (0 <= routes.link_ids.min() and routes.link_ids.max() < len(links)):
+    if len(routes.link_ids) and not (routes.link_ids.min() >= 0 and routes.link_ids.max() < len(links)):
         yield Violation("route-link", f"a route names a link outside 0 to {len(links) - 1}")
         return
     inner = np.ones(len(routes.link_ids), dtype=bool)

@@ -87,9 +87,13 @@ def _replay(schedule: Schedule) -> tuple[list[Violation], int]:
 def _kind_violations(schedule: Schedule, terms: Terms) -> Iterator[Violation]:
     reduces = schedule.transfers.reduce
     if not terms.reduces and reduces.any():
-        yield Violation("unexpected-reduce", f"row {int(np.argmax(reduces))} reduces, but {schedule.collective} does not")
+        yield Violation(
+            "unexpected-reduce", f"row {int(np.argmax(reduces))} reduces, but {schedule.collective} does not"
+        )
     if not terms.copies and len(reduces) and not reduces.all():
-        yield Violation("unexpected-copy", f"row {int(np.argmin(reduces))} overwrites a partial sum of {schedule.collective}")
+        yield Violation(
+            "unexpected-copy", f"row {int(np.argmin(reduces))} overwrites a partial sum of {schedule.collective}"
+        )
 
 
 def _windows(schedule: Schedule) -> Iterator[_Window]:
@@ -115,21 +119,29 @@ def _replay_window(schedule: Schedule, terms: Terms, window: _Window) -> tuple[l
         again, twice, culprit = replay.record(rows, *span, window.arrival, window.handed_on, window.fed)
         duplicates += again
         if twice:
-            found.append(Violation("reduced-twice", f"row {start + culprit} hands on a partial sum for the second time"))
+            found.append(
+                Violation("reduced-twice", f"row {start + culprit} hands on a partial sum for the second time")
+            )
     if terms.reduces:
         ends = np.repeat(terms.sum_ends[shards], chunks)
         wrong, rank, cell = replay.settle_sums(window.handed_on, window.fed, window.arrival, ends)
         if wrong:
-            found.append(Violation("sum-incomplete", _cell_text(window, chunks, rank, cell, "is not summed up in one place")))
+            found.append(
+                Violation("sum-incomplete", _cell_text(window, chunks, rank, cell, "is not summed up in one place"))
+            )
     for start, rows in _row_blocks(schedule):
         early, early_row, late, late_row = replay.check(rows, *span, window.arrival, window.handed_on)
         if early:
             found.append(Violation("sent-before-received", f"row {start + early_row} sends a chunk before it is there"))
         if late:
-            found.append(Violation("reduced-too-late", f"row {start + late_row} adds to a partial sum already handed on"))
+            found.append(
+                Violation("reduced-too-late", f"row {start + late_row} adds to a partial sum already handed on")
+            )
     missing, rank, cell = replay.first_missing(window.arrival, np.repeat(terms.ends[shards], chunks))
     if missing and not found:
-        found.append(Violation("not-delivered", _cell_text(window, chunks, rank, cell, f"is missing ({missing} in all)")))
+        found.append(
+            Violation("not-delivered", _cell_text(window, chunks, rank, cell, f"is missing ({missing} in all)"))
+        )
     return found, duplicates
 
 
@@ -152,7 +164,15 @@ def _row_blocks(schedule: Schedule) -> Iterator[tuple[int, replay.Rows]]:
     sources, destinations = schedule.routes.sources(links), schedule.routes.destinations(links)
     for start in range(0, len(transfers), ROWS_AT_ONCE):
         block = transfers.select(slice(start, start + ROWS_AT_ONCE))
-        columns = (block.step, sources[block.route], destinations[block.route], block.shard, block.lo, block.hi, block.reduce)
+        columns = (
+            block.step,
+            sources[block.route],
+            destinations[block.route],
+            block.shard,
+            block.lo,
+            block.hi,
+            block.reduce,
+        )
         rows = np.empty((len(block), len(columns)), dtype=np.int32)
         for index, column in enumerate(columns):
             rows[:, index] = column

@@ -55,9 +55,12 @@ def synth(
     with stages.stage("topology"):
         topology = load_topology(spec)
     _warm(stages)
-    with open_executor(executor, workers) as running, _progress_bar(f"{method} {spec}") as progress:
-        with stages.stage("synthesis"):
-            schedule = synthesize_unverified(method, topology, wanted, chunks, running, progress)
+    with (
+        open_executor(executor, workers) as running,
+        _progress_bar(f"{method} {spec}") as progress,
+        stages.stage("synthesis"),
+    ):
+        schedule = synthesize_unverified(method, topology, wanted, chunks, running, progress)
     with stages.stage("verification"):
         verified = verify(schedule)
     bound = _bound(stages, topology, verified)

@@ -119,7 +119,9 @@ def test_more_than_64_links_into_a_node():
 
 
 def test_a_slow_link_carries_less():
-    links = [Link(node, (node + way) % 4, Fraction(3) if way == 1 else Fraction(1)) for node in range(4) for way in (1, 3)]
+    links = [
+        Link(node, (node + way) % 4, Fraction(3) if way == 1 else Fraction(1)) for node in range(4) for way in (1, 3)
+    ]
     topology = Topology("custom", ("0", "1", "2", "3"), 4, Links.build(links))
     verified = synthesize("bfb", topology, ALLGATHER, None, SERIAL)
     # Neighbours in one step (the slow way takes 1), then the opposite shard split 3 : 1 over both ways.
@@ -150,7 +152,7 @@ def test_tampered_certificates_are_noticed():
     first, entry = schedule.certificate["loads"]
     for change in ({"value": "5"}, {"links": []}, {"node": 1}, {"links": entry["links"][:1]}):
         loads = [first, entry | change]
-        with pytest.raises(Exception, match="critical|load"):
+        with pytest.raises(Exception, match=r"critical|load"):
             check_bfb_steps(topology, schedule.chunks_per_shard, {**schedule.certificate, "loads": loads})
     slower = [{**item, "value": str(Fraction(item["value"]) * 2)} for item in schedule.certificate["times"]]
     with pytest.raises(Exception, match="least for whole chunks"):

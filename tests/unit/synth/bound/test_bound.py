@@ -56,7 +56,14 @@ def test_regular_networks_need_no_flow():
 
 @pytest.mark.parametrize(
     "change",
-    [{"value": Fraction(1, 3)}, {"nodes": ()}, {"nodes": tuple(range(8))}, {"nodes": (99,)}, {"kind": "volume"}, {"kind": "guess"}],
+    [
+        {"value": Fraction(1, 3)},
+        {"nodes": ()},
+        {"nodes": tuple(range(8))},
+        {"nodes": (99,)},
+        {"kind": "volume"},
+        {"kind": "guess"},
+    ],
 )
 def test_tampered_bounds_are_noticed(change):
     topology = parse_topology("hypercube:3")

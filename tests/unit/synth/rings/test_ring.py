@@ -28,7 +28,18 @@ def is_cycle(topology, order) -> bool:
 
 @pytest.mark.parametrize(
     "spec",
-    ["ring:7", "hypercube:3", "hypercube:8", "torus:2x4", "torus:5x5", "torus:3x4x5", "torus:50x50", "bipartite:4", "complete:9", "mesh:4x5"],
+    [
+        "ring:7",
+        "hypercube:3",
+        "hypercube:8",
+        "torus:2x4",
+        "torus:5x5",
+        "torus:3x4x5",
+        "torus:50x50",
+        "bipartite:4",
+        "complete:9",
+        "mesh:4x5",
+    ],
 )
 def test_cycles_are_found_where_they_exist(spec):
     topology = parse_topology(spec)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
@@ -105,11 +108,6 @@ def test_truncated_parquet_is_refused(cut):
 
 
 def test_parquet_of_others_is_refused():
-    import io
-
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     sink = io.BytesIO()
     pq.write_table(pa.table({"step": [1, 2]}), sink)
     with pytest.raises(InvalidInput, match="columns and metadata"):

@@ -57,7 +57,9 @@ def test_a_retargeted_transfer_is_noticed(schedule, data):
     row = data.draw(st.integers(0, len(schedule.transfers) - 1))
     route = schedule.transfers.route.copy()
     dst = schedule.dst
-    others = [r for r in range(len(schedule.routes)) if schedule.routes.destinations(schedule.topology.links)[r] != dst[row]]
+    others = [
+        r for r in range(len(schedule.routes)) if schedule.routes.destinations(schedule.topology.links)[r] != dst[row]
+    ]
     route[row] = data.draw(st.sampled_from(others))
     damaged = with_columns(schedule, route=route)
     # A partial sum may reach its root another way round; a copy that goes elsewhere is always missed.
@@ -153,7 +155,13 @@ def test_exchanging_the_same_partner_twice_is_reducing_twice():
 
 @pytest.mark.parametrize(
     ("column", "value", "rule"),
-    [("step", 200, "column-range"), ("shard", 99, "column-range"), ("route", 254, "column-range"), ("hi", 9, "column-range"), ("hi", 0, "interval")],
+    [
+        ("step", 200, "column-range"),
+        ("shard", 99, "column-range"),
+        ("route", 254, "column-range"),
+        ("hi", 9, "column-range"),
+        ("hi", 0, "interval"),
+    ],
 )
 def test_values_out_of_range_are_named(column, value, rule):
     schedule = make("ring:5", ALLGATHER)
