@@ -1,0 +1,1 @@
+"""Drawings; matplotlib is imported here and nowhere else."""
