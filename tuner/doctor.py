@@ -48,7 +48,9 @@ def _machine() -> Iterator[Check]:
     way_out = "use a machine with at least 4 GiB, or --set parallel=1"
     yield Check("memory", memory_gib >= 4, f"{memory_gib:.1f} GiB", "a local Ray cluster", way_out)
     linux = sys.platform == "linux"
-    yield Check("linux", linux, platform.platform(), "the local runner's watchdogs", "run in a Linux machine or container")
+    yield Check(
+        "linux", linux, platform.platform(), "the local runner's watchdogs", "run in a Linux machine or container"
+    )
     yield _writable_home()
 
 
@@ -63,11 +65,18 @@ def _writable_home() -> Check:
     except OSError as error:
         return Check("data folder", False, f"{home}: {error.strerror}", "journals and tracking", way_out, True)
     free_gib = shutil.disk_usage(home).free / 2**30
-    return Check("data folder", free_gib > 0.5, f"{home}, {free_gib:.1f} GiB free", "journals and tracking", way_out, True)
+    return Check(
+        "data folder", free_gib > 0.5, f"{home}, {free_gib:.1f} GiB free", "journals and tracking", way_out, True
+    )
 
 
 def _libraries() -> Iterator[Check]:
-    purposes = {"ray": "campaigns and spread-out synthesis", "optuna": "campaigns", "mlflow": "tracking", "numba": "synthesis"}
+    purposes = {
+        "ray": "campaigns and spread-out synthesis",
+        "optuna": "campaigns",
+        "mlflow": "tracking",
+        "numba": "synthesis",
+    }
     for name, purpose in purposes.items():
         yield _installed(name, purpose, "run `make setup`", required=True)
 
@@ -101,7 +110,9 @@ def _tools() -> Iterator[Check]:
 
 def _namespaces() -> Iterator[Check]:
     root = hasattr(os, "geteuid") and os.geteuid() == 0
-    yield Check("root", root, "yes" if root else "no", "emulated fabrics without user namespaces", "use sudo for `fabric` only")
+    yield Check(
+        "root", root, "yes" if root else "no", "emulated fabrics without user namespaces", "use sudo for `fabric` only"
+    )
     works, found = _try_user_namespace()
     way_out = "allow unprivileged user namespaces in the kernel, or use root"
     yield Check("user namespaces", works, found, "emulated fabrics without root", way_out)

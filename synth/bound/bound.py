@@ -35,7 +35,9 @@ def lower_bound(topology: Topology, collective: Collective, achieved: Fraction |
         return Bound("out-of", bound.nodes, bound.value)
     if collective.name == CollectiveName.ALLREDUCE:
         return _allreduce(topology, achieved)
-    raise InvalidInput("bounds exist for allgather, reduce_scatter and allreduce", collective.name, "choose one of them")
+    raise InvalidInput(
+        "bounds exist for allgather, reduce_scatter and allreduce", collective.name, "choose one of them"
+    )
 
 
 def bandwidth_into(topology: Topology, nodes: Iterable[int]) -> Fraction:
@@ -44,7 +46,9 @@ def bandwidth_into(topology: Topology, nodes: Iterable[int]) -> Fraction:
     inside[list(nodes)] = True
     crossing = inside[topology.links.dst] & ~inside[topology.links.src]
     classes = np.bincount(topology.links.bandwidth_class[crossing], minlength=len(topology.links.bandwidths))
-    return sum((int(count) * value for count, value in zip(classes, topology.links.bandwidths, strict=True)), Fraction(0))
+    return sum(
+        (int(count) * value for count, value in zip(classes, topology.links.bandwidths, strict=True)), Fraction(0)
+    )
 
 
 def _ingress(topology: Topology) -> list[Fraction]:

@@ -24,7 +24,9 @@ def check_bound(topology: Topology, collective: Collective, bound: Bound) -> Non
     O(links), plain Python, exact.
     """
     if collective.name.value not in _COLLECTIVES.get(bound.kind, ()):
-        raise CheckFailed("a bound must be of a kind for its collective", f"{bound.kind} for {collective}", "recompute it")
+        raise CheckFailed(
+            "a bound must be of a kind for its collective", f"{bound.kind} for {collective}", "recompute it"
+        )
     proved = _proved(topology, bound)
     if proved is None or bound.value > proved:
         raise CheckFailed("a bound must follow from its cut", f"{bound.value} claimed, {proved} proved", "recompute it")

@@ -26,4 +26,8 @@ class Bound:
 
     def to_json(self, topology: Topology) -> Mapping[str, Any]:
         """Return the JSON-able form, nodes by id."""
-        return {"kind": self.kind, "nodes": [topology.node_ids[node] for node in self.nodes], "time_per_byte": str(self.value)}
+        return {
+            "kind": self.kind,
+            "nodes": [topology.node_ids[node] for node in self.nodes],
+            "time_per_byte": str(self.value),
+        }

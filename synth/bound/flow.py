@@ -28,7 +28,9 @@ class FlowNetwork:
         """Return the capacities as a sparse matrix for `max_flow`."""
         summed = coo_array((self.capacity, (self.src, self.dst)), shape=(self.nodes, self.nodes)).tocsr()
         if summed.nnz and int(summed.data.max()) > LARGEST_CAPACITY:
-            rule = "exact bounds need bandwidths of which every link is a modest multiple of a common unit (32-bit flows)"
+            rule = (
+                "exact bounds need bandwidths of which every link is a modest multiple of a common unit (32-bit flows)"
+            )
             raise InvalidInput(rule, f"a capacity of {int(summed.data.max())}", "round the bandwidths to fewer digits")
         return summed.astype(np.int32)
 

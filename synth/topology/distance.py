@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
+from synth.compiled import compiled
 from synth.errors import InvalidInput
 from synth.topology.automorphism import known_symmetries_are_transitive
 from synth.topology.topology import Topology
@@ -98,7 +98,7 @@ def _searched(
     return distances
 
 
-@numba.njit(cache=True)
+@compiled
 def _search(
     offsets: NDArray[np.int64],
     neighbours: NDArray[np.int32],

@@ -1,0 +1,40 @@
+"""`chorale doctor` names what is missing and how to get it."""
+
+from __future__ import annotations
+
+from tests.command import chorale
+
+
+def checks(document):
+    return {check["name"]: check for check in document["checks"]}
+
+
+def test_a_ready_machine(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    done = chorale(capsys, "doctor", "--json")
+    assert done.code == 0
+    assert done.document["ready"] is True
+    found = checks(done.document)
+    assert {"python", "ray", "mlflow", "g++", "user namespaces", "data folder"} <= set(found)
+    assert found["ray"]["ok"]
+
+
+def test_missing_tools_are_named_with_a_way_to_get_them(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = chorale(capsys, "doctor", "--json")
+    assert done.code == 0
+    for name in ("g++", "ip", "nvidia-smi", "user namespaces"):
+        check = checks(done.document)[name]
+        assert not check["ok"]
+        assert check["way_out"]
+
+
+def test_a_folder_that_cannot_be_written_is_exit_code_3(capsys, tmp_path, monkeypatch):
+    blocker = tmp_path / "file"
+    blocker.write_text("not a folder")
+    monkeypatch.setenv("CHORALE_HOME", str(blocker / "data"))
+    done = chorale(capsys, "doctor", "--json")
+    assert done.code == 3
+    assert not checks(done.document)["data folder"]["ok"]
+    assert chorale(capsys, "doctor").code == 3

@@ -1,0 +1,122 @@
+"""`chorale synth` and `chorale verify` as scripts use them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.command import chorale
+
+
+def test_the_document_of_the_contract(capsys, tmp_path):
+    output = tmp_path / "cube.parquet"
+    done = chorale(capsys, "synth", "bfb", "hypercube:3", "--json", "-o", output)
+    assert done.code == 0
+    document = done.document
+    assert document["topology"] | {"id": ""} == {
+        "spec": "hypercube:3",
+        "nodes": 8,
+        "switches": 0,
+        "links": 24,
+        "degree": 3,
+        "diameter": 3,
+        "id": "",
+    }
+    assert (document["collective"], document["method"], document["verified"]) == ("allgather", "bfb", True)
+    schedule = document["schedule"]
+    assert (schedule["kind"], schedule["steps"], schedule["chunks_per_shard"]) == ("stepped", 3, 3)
+    assert schedule["trees_per_root"] is None
+    assert document["cost"] == {"bandwidth_factor": "7/8", "time_per_byte": "7/24", "algbw": pytest.approx(24 / 7)}
+    optimality = document["optimality"]
+    assert (optimality["lower_bound"], optimality["achieved"], optimality["gap"]) == ("7/24", "7/24", "0")
+    assert optimality["certificate"]["kind"] == "into"
+    seconds = document["seconds"]
+    assert seconds["total"] == pytest.approx(seconds["synthesis"] + seconds["verification"])
+    assert document["peak_memory_bytes"] > 10**7
+    assert document["output"] == str(output)
+
+
+def test_the_gap_of_a_ring(capsys):
+    document = chorale(capsys, "synth", "ring", "hypercube:3", "--collective", "allreduce", "--json").document
+    assert document["optimality"]["gap"] == "2"
+    assert document["cost"]["bandwidth_factor"] == "21/4"
+
+
+def test_people_get_a_table_on_stderr_and_scripts_nothing(capsys):
+    done = chorale(capsys, "synth", "bfb", "ring:5")
+    assert done.code == 0
+    assert done.stdout == ""
+    assert "optimal" in done.stderr
+
+
+def test_quiet_works_after_the_command_too(capsys):
+    assert chorale(capsys, "synth", "bfb", "ring:5", "--quiet").stderr == ""
+    assert chorale(capsys, "--quiet", "synth", "bfb", "ring:5").stderr == ""
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".json"])
+def test_files_verify(capsys, tmp_path, suffix):
+    file = tmp_path / f"torus{suffix}"
+    chorale(capsys, "synth", "bfb", "torus:2x3", "--collective", "allreduce", "-o", file)
+    done = chorale(capsys, "verify", file, "--json")
+    assert done.code == 0
+    assert done.document["ok"] is True
+    assert done.document["violations"] == []
+    assert done.document["cost"]["time_per_byte"] == "5/9"
+    assert done.document["link_loads"]["duplicate_deliveries"] == 0
+
+
+def test_a_changed_file_fails_with_reasons(capsys, tmp_path):
+    file = tmp_path / "ring.json"
+    chorale(capsys, "synth", "bfb", "ring:5", "-o", file)
+    document = json.loads(file.read_text())
+    del document["transfers"][0]
+    file.write_text(json.dumps(document))
+    done = chorale(capsys, "verify", file, "--json")
+    assert done.code == 1
+    rules = [violation["rule"] for violation in done.document["violations"]]
+    assert rules == ["content-id", "not-delivered"]
+    assert done.document["cost"] is None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("synth", "magic", "ring:4"), "a method must be one that is known; got magic; choose from bfb, ring, biring"),
+        (("synth", "bfb", "ring:2"), "ring"),
+        (("synth", "bfb", "torus:9999999x9999999"), "torus"),
+        (("synth", "bfb", "ring:4", "--collective", "gossip"), "a collective must be one that is known; got gossip"),
+        (("synth", "bfb", "ring:4", "--chunks", "0"), "chunks per shard must be 1 to"),
+        (("synth", "bfb", "ring:4", "--executor", "abacus"), "choose from serial, processes, ray"),
+        (("synth", "bfb", "ring:4", "--workers", "0"), "at least one worker"),
+        (("synth", "bfb", "ring:4", "-o", "schedule.txt"), "must end in .parquet or .json"),
+        (("synth", "bfb", "ring:4", "-o", "no/such/folder/a.json"), "the folder of an output file must exist"),
+        (("verify", "no-such-file.parquet"), "an input file must be readable"),
+        (("verify", "schedule.txt"), "must end in .parquet or .json"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_exit_code_2(capsys, arguments, words):
+    done = chorale(capsys, *arguments)
+    assert done.code == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+def test_unknown_options_are_exit_code_2(capsys):
+    assert chorale(capsys, "synth", "bfb", "ring:4", "--frobnicate").code == 2
+
+
+def test_processes_give_the_same_schedule(capsys):
+    ids = {
+        chorale(capsys, "synth", "bfb", "torus:4x5", "--executor", name, "--workers", 2, "--json").document["schedule"]["id"]
+        for name in ("serial", "processes")
+    }
+    assert len(ids) == 1
+
+
+def test_the_version(capsys):
+    done = chorale(capsys, "--version")
+    assert done.code == 0
+    assert done.stdout.startswith("chorale ")
