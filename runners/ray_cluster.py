@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from pathlib import Path
@@ -18,7 +19,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
 
-import ray
+import ray as ray
 
 NAMESPACE = "chorale"
 LOCAL_OBJECT_STORE_BYTES = 512 * 2**20
@@ -51,7 +52,7 @@ class RayCluster:
     @property
     def free_cpus(self) -> int:
         """Whole logical CPUs that no actor holds right now."""
-        return int(ray.available_resources().get("CPU", 0))
+        return int(ray.available_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         """Stop the cluster if this object started it, leave it if this object joined it. Safe to call twice."""
@@ -70,7 +71,7 @@ class RayCluster:
 
 def _join(address: str) -> None:
     try:
-        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray raises many types here; each of them means that there is no such cluster
         raise Unavailable("the Ray cluster must be reachable", f"{address}: {error}", _ADDRESS_WAY_OUT) from error
 
@@ -84,7 +85,7 @@ def _start(cpus: int) -> None:
             namespace=NAMESPACE,
             include_dashboard=False,
             log_to_driver=False,
-            logging_level="ERROR",
+            logging_level=logging.ERROR,
             object_store_memory=LOCAL_OBJECT_STORE_BYTES,
         )
     except Exception as error:  # the same here: ports, memory, a read-only folder, …

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-Write = Callable[[int, bytes], int]
+Write = Callable[[int, bytes | memoryview], int]
 """Writes bytes to a file descriptor and returns how many were taken, like `os.write`; tests inject faults here."""
 
 TORN_SUFFIX = ".torn"

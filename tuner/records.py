@@ -40,8 +40,10 @@ class Candidate:
         return content_id(self.parameters)
 
     def __str__(self) -> str:
-        shown = {name: value for name, value in self.parameters.items() if value is not None and name != "method"}
-        return " ".join([self.method, *(f"{name}={value}" for name, value in shown.items())])
+        """The method and every parameter that is not the default."""
+        plain = Candidate(self.method).parameters
+        shown = [f"{name}={value}" for name, value in self.parameters.items() if value != plain[name]]
+        return " ".join([self.method, *shown])
 
 
 def trial_id(launch_id: str, candidate: Candidate) -> str:

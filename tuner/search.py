@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 import optuna
@@ -186,7 +187,7 @@ def _distribution(values: Sequence[Value]) -> BaseDistribution:
     """Whole numbers in even steps are ordered; everything else is a choice."""
     numbers = [value for value in values if isinstance(value, int)]
     if len(numbers) == len(values) > 1 and sorted(numbers) == numbers:
-        steps = {later - earlier for earlier, later in zip(numbers, numbers[1:], strict=False)}
+        steps = {later - earlier for earlier, later in pairwise(numbers)}
         if len(steps) == 1:
             return IntDistribution(numbers[0], numbers[-1], step=steps.pop())
     return CategoricalDistribution(tuple(values))

@@ -36,7 +36,7 @@ class SearchSpace:
 
     def __getitem__(self, number: int) -> Candidate:
         chosen: dict[str, Any] = {}
-        for name, values in reversed(self.dimensions.items()):
+        for name, values in reversed(list(self.dimensions.items())):
             number, index = divmod(number, len(values))
             chosen[name] = values[index]
         return Candidate(**chosen)

@@ -1,0 +1,92 @@
+"""`chorale best`: the registered schedule and program for a network, a collective and a size."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from synth.collective import parse_collective
+from synth.errors import InvalidInput
+from tuner.cli.output import emit_json, people
+
+if TYPE_CHECKING:
+    from tuner.registry import Best
+
+# MLflow takes a second to import, so only where it is used.
+# ruff: noqa: PLC0415
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("best")(best_command)
+
+
+def best_command(
+    topology: Annotated[str, typer.Option("--topology", metavar="SPEC", help="Network, such as hypercube:3.")],
+    collective: Annotated[str, typer.Option("--collective", help="allgather, reduce_scatter or allreduce.")],
+    size: Annotated[str, typer.Option("--size", metavar="BYTES", help="Size of the whole vector, such as 1MiB.")],
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", metavar="DIR", help="Existing folder for the files.")
+    ] = None,
+    alias: Annotated[
+        str, typer.Option("--alias", help="Which version; `register.alias` of the campaign.")
+    ] = "champion",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Fetch the best schedule that campaigns have registered, and verify it again before it is given out.
+
+    Sizes fall into classes, one per power of two; without an entry for the class of SIZE, the nearest class answers.
+
+    Example: chorale best --topology hypercube:3 --collective allreduce --size 1MiB -o .
+    """
+    from runners.sizes import format_size, parse_size
+    from tuner.home import Home
+    from tuner.mlflow_store import MlflowStore
+    from tuner.registry import load_best
+    from tuner.size_class import SizeClass
+    from tuner.specs import load_topology
+
+    wanted = parse_collective(collective).name.value
+    size_bytes = parse_size(size)
+    network = load_topology(topology)
+    home = Home.from_environment()
+    if output is not None and not Path(output).is_dir():
+        raise InvalidInput("the folder of the output must exist", output, "create it first")
+    best = load_best(MlflowStore(home.mlflow_uri, home.artifacts), network, wanted, size_bytes, alias)
+    folder = Path(output) if output is not None else home.best / best.version.name / best.version.version
+    document = _save(best, home.make(folder))
+    exact = best.size_class == SizeClass.of(size_bytes)
+    if not exact:
+        people.print(
+            f"nothing registered for {format_size(size_bytes)}: this is for the nearest class, {best.size_class}"
+        )
+    if as_json:
+        emit_json({**document, "exact": exact})
+        return
+    people.print(f"{best.version.name} version {best.version.version}", highlight=False)
+    people.print(json.dumps(document["measured"], indent=2), highlight=False, markup=False)
+    typer.echo(document["schedule"])
+    typer.echo(document["program"])
+
+
+def _save(best: Best, folder: Path) -> dict[str, Any]:
+    """Write the files and return the JSON document of the contract."""
+    from tuner.files import write_file
+
+    schedule, program = folder / "schedule.parquet", folder / "program.xml"
+    write_file(schedule, best.schedule)
+    write_file(program, best.program)
+    write_file(folder / "manifest.json", json.dumps(best.manifest, indent=2, sort_keys=True).encode())
+    return {
+        "schedule": str(schedule),
+        "program": str(program),
+        "parameters": best.manifest["parameters"],
+        "measured": best.manifest["measured"],
+        "run_id": best.version.run_id,
+        "version": best.version.version,
+        "model": best.version.name,
+        "size_range_bytes": [best.size_class.min_bytes, best.size_class.max_bytes],
+    }

@@ -1,0 +1,90 @@
+"""`chorale tune`: run a campaign."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from synth.errors import CheckFailed, InvalidInput
+from tuner.cli.output import emit_json, people
+
+if TYPE_CHECKING:
+    from synth.topology.topology import Topology
+    from tuner.campaign import Campaign
+
+# Ray, Optuna and MLflow take seconds to import: every import below happens only when a campaign runs.
+# ruff: noqa: PLC0415
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("tune")(tune_command)
+
+
+def tune_command(
+    campaign: Annotated[str | None, typer.Argument(metavar="CAMPAIGN", help="Campaign file, YAML.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest launch of this campaign.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the campaign and say what would be done.")] = False,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as budget.trials=10.")
+    ] = None,
+    schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of campaign files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Search for the fastest schedule per size and register it.
+
+    Every start is a new launch with its own numbered folder, study and parent run; --resume goes on with the
+    newest launch instead and repeats nothing that finished.
+
+    Example: chorale tune examples/quickstart.yaml --set budget.trials=10
+    """
+    from tuner.campaign import Campaign
+    from tuner.campaign_file import load_campaign
+    from tuner.plan import campaign_plan, check_methods
+    from tuner.specs import load_topology
+
+    if schema:
+        emit_json(Campaign.model_json_schema())
+        return
+    if campaign is None:
+        raise InvalidInput("a campaign file must be given", "none", "name one, such as examples/quickstart.yaml")
+    wanted = load_campaign(campaign, overrides or ())
+    check_methods(wanted)
+    topology = load_topology(wanted.topology)
+    if dry_run:
+        plan = campaign_plan(wanted, topology)
+        if as_json:
+            emit_json(plan)
+        else:
+            people.print_json(data=plan)
+        return
+    _run(wanted, topology, resume, as_json)
+
+
+def _run(campaign: Campaign, topology: Topology, resume: bool, as_json: bool) -> None:
+    from tuner.home import Home
+    from tuner.progress import progress_for
+    from tuner.runner_choice import runner_factory
+    from tuner.tune_report import tune_document, tune_table
+    from tuner.tuning import tune
+
+    home = Home.from_environment()
+
+    def make_workshop() -> Any:
+        from runners.ray_workshop import RayWorkshop
+
+        return RayWorkshop(runner_factory(campaign.runner, home.root), campaign.parallel)
+
+    report = tune(campaign, topology, home, resume, make_workshop, partial(progress_for, people))
+    if as_json:
+        emit_json(tune_document(report))
+    if report.winners:
+        people.print(tune_table(report))
+    if report.interrupted:
+        raise KeyboardInterrupt
+    if not report.winners:
+        failed = [trial for trial in report.trials if trial.state != "complete"]
+        reason = f"{len(failed)} trials, none complete"
+        raise CheckFailed("a campaign must end with a valid trial", reason, "run it with --verbose or read its journal")

@@ -1,0 +1,246 @@
+"""The one door to MLflow: runs, artifacts and registered versions on any server or database."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from synth.errors import Unavailable
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+
+PARENT_TAG = "mlflow.parentRunId"
+MODEL_KIND = "collective-schedule"
+MOST_TAG_CHARACTERS = 4000
+
+# A server that is gone must cost seconds, not the minutes of MLflow's own defaults.
+_ENVIRONMENT = {
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "GIT_PYTHON_REFRESH": "quiet",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunState:
+    """A run as the store knows it; `finished` once it has an end."""
+
+    run_id: str
+    finished: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """A version of a registered model."""
+
+    name: str
+    version: str
+    run_id: str
+    tags: Mapping[str, str]
+
+
+class MlflowStore:
+    """A tracking store and model registry at `uri`.
+
+    `artifacts` is where files go if `uri` is a database; a server has its own place. Every method raises
+    Unavailable if the store does not answer or refuses. One store per process, as MLflow keeps its address
+    globally. Used from one thread at a time.
+    """
+
+    def __init__(self, uri: str, artifacts: Path) -> None:
+        self.uri = uri
+        self._artifacts = artifacts
+        with self._answers():
+            self._client = _connect(uri)
+            self._client.search_experiments(max_results=1)
+
+    def experiment(self, name: str) -> str:
+        """Return the id of the experiment called `name`, created or restored where needed."""
+        with self._answers():
+            found = self._client.get_experiment_by_name(name)
+            if found is None:
+                place = None if self._is_server else (self._artifacts / name).absolute().as_uri()
+                return str(self._client.create_experiment(name, artifact_location=place))
+            if found.lifecycle_stage == "deleted":
+                self._client.restore_experiment(found.experiment_id)
+            return str(found.experiment_id)
+
+    def runs(self, experiment_id: str, tag: str, value: str, key: str) -> dict[str, RunState]:
+        """Return the runs whose tag `tag` is `value`, by their tag `key`."""
+        found: dict[str, RunState] = {}
+        token: str | None = None
+        with self._answers():
+            while True:
+                filter_text = f"tags.`{tag}` = '{value}'"
+                page = self._client.search_runs([experiment_id], filter_text, max_results=1000, page_token=token)
+                for run in page:
+                    if key in run.data.tags:
+                        finished = run.info.status in ("FINISHED", "FAILED", "KILLED")
+                        found[run.data.tags[key]] = RunState(run.info.run_id, finished)
+                token = page.token
+                if not token:
+                    return found
+
+    def start_run(
+        self, experiment_id: str, name: str, tags: Mapping[str, str], start_ms: int, parent: str | None = None
+    ) -> str:
+        """Create a run, below the run `parent` if one is given, and return its id."""
+        all_tags = {**tags, **({PARENT_TAG: parent} if parent else {})}
+        with self._answers():
+            return str(self._client.create_run(experiment_id, start_ms, all_tags, name).info.run_id)
+
+    def log(
+        self,
+        run_id: str,
+        metrics: Mapping[str, float] | None = None,
+        parameters: Mapping[str, str] | None = None,
+        tags: Mapping[str, str] | None = None,
+        when_ms: int = 0,
+    ) -> None:
+        """Record metrics, parameters and tags of a run in one call."""
+        from mlflow.entities import Metric, Param, RunTag  # noqa: PLC0415
+
+        with self._answers():
+            self._client.log_batch(
+                run_id,
+                [Metric(key, value, when_ms, 0) for key, value in (metrics or {}).items()],
+                [Param(key, value) for key, value in (parameters or {}).items()],
+                [RunTag(key, value[:MOST_TAG_CHARACTERS]) for key, value in (tags or {}).items()],
+            )
+
+    def upload(self, run_id: str, files: Mapping[str, bytes]) -> None:
+        """Store `files` (path inside the run -> content) as artifacts of a run."""
+        with self._answers(), _as_folder(files) as folder:
+            self._client.log_artifacts(run_id, folder)
+
+    def end_run(self, run_id: str, status: str, end_ms: int | None = None) -> None:
+        """Close a run as FINISHED, FAILED or KILLED."""
+        with self._answers():
+            self._client.set_terminated(run_id, status, end_ms)
+
+    def reopen_run(self, run_id: str) -> None:
+        """Mark a run as running again."""
+        with self._answers():
+            self._client.update_run(run_id, status="RUNNING")
+
+    def register(
+        self,
+        name: str,
+        model_tags: Mapping[str, str],
+        version_tags: Mapping[str, str],
+        run_id: str,
+        files: Mapping[str, bytes],
+    ) -> Version:
+        """Add a version with `files` to the registered model `name`, created where needed."""
+        with self._answers(), _as_folder(files) as folder:
+            if not self._client.search_registered_models(f"name = '{name}'"):
+                self._client.create_registered_model(name, dict(model_tags))
+            experiment_id = self._client.get_run(run_id).info.experiment_id
+            logged_name = name.replace(".", "-")  # MLflow allows no dots here
+            model = self._client.create_logged_model(experiment_id, logged_name, run_id, model_type=MODEL_KIND)
+            self._client.log_model_artifacts(model.model_id, folder)
+            self._client.finalize_logged_model(model.model_id, "READY")
+            made = self._client.create_model_version(
+                name, f"models:/{model.model_id}", run_id, dict(version_tags), model_id=model.model_id
+            )
+            return Version(name, str(made.version), run_id, dict(version_tags))
+
+    def set_alias(self, version: Version, alias: str) -> None:
+        """Let `alias` point to `version`; the version it pointed to stays."""
+        with self._answers():
+            self._client.set_registered_model_alias(version.name, alias, version.version)
+
+    def models(self, tags: Mapping[str, str]) -> dict[str, dict[str, str]]:
+        """Return the registered models that carry all `tags`: name -> all tags."""
+        filter_text = " AND ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
+        with self._answers():
+            found = self._client.search_registered_models(filter_text, max_results=1000)
+            return {model.name: dict(model.tags) for model in found}
+
+    def versions(self, name: str) -> list[Version]:
+        """Return all versions of the registered model `name`, newest first."""
+        with self._answers():
+            found = self._client.search_model_versions(f"name = '{name}'", max_results=1000)
+            return [_version(entry) for entry in sorted(found, key=lambda entry: -int(entry.version))]
+
+    def aliased(self, name: str, alias: str) -> Version | None:
+        """Return the version that `alias` of the model `name` points to, if there is one."""
+        with self._answers():
+            models = self._client.search_registered_models(f"name = '{name}'")
+            number = self._client.get_registered_model(name).aliases.get(alias) if models else None
+            return None if number is None else _version(self._client.get_model_version(name, str(number)))
+
+    def download(self, version: Version) -> dict[str, bytes]:
+        """Return the files of a registered version."""
+        mlflow = load_mlflow()
+        with self._answers(), tempfile.TemporaryDirectory(prefix="chorale-") as folder:
+            source = f"models:/{version.name}/{version.version}"
+            place = Path(mlflow.artifacts.download_artifacts(source, dst_path=folder))
+            return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+    @property
+    def _is_server(self) -> bool:
+        return self.uri.startswith(("http://", "https://"))
+
+    @contextmanager
+    def _answers(self) -> Iterator[None]:
+        try:
+            yield
+        except Unavailable:
+            raise
+        except Exception as error:  # HTTP, SQL and file system errors all mean the same here
+            way_out = "check `tracking.mlflow_uri` or MLFLOW_TRACKING_URI"
+            raise Unavailable("MLflow must be reachable", f"{self.uri}: {_cause(error)}", way_out) from error
+
+
+def load_mlflow() -> ModuleType:
+    """Import MLflow with our settings. It takes a second, so it happens only where it is needed."""
+    for key, value in _ENVIRONMENT.items():
+        os.environ.setdefault(key, value)
+    import mlflow  # noqa: PLC0415
+
+    for name in ("mlflow", "alembic"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    return mlflow
+
+
+def _connect(uri: str) -> MlflowClient:
+    mlflow = load_mlflow()
+    if uri.startswith("sqlite:///"):
+        Path(uri.removeprefix("sqlite:///").partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
+    # The registry resolves `models:/…` through these two, whatever the client was given.
+    mlflow.set_tracking_uri(uri)
+    mlflow.set_registry_uri(uri)
+    client: MlflowClient = mlflow.MlflowClient(uri, uri)
+    return client
+
+
+def _cause(error: BaseException) -> str:
+    """Return the innermost reason; the outer layers repeat the address and the retries."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return f"{type(error).__name__}: {error}"
+
+
+def _version(entry: object) -> Version:
+    return Version(entry.name, str(entry.version), entry.run_id, dict(entry.tags))  # type: ignore[attr-defined]
+
+
+@contextmanager
+def _as_folder(files: Mapping[str, bytes]) -> Iterator[str]:
+    with tempfile.TemporaryDirectory(prefix="chorale-") as folder:
+        for name, content in files.items():
+            path = Path(folder) / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        yield folder

@@ -1,0 +1,156 @@
+"""A whole launch, wired up: folder, search, workers, loop, tracking, registry."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from runners.workshop import Workshop
+from synth.errors import ChoraleError, InvalidInput
+from synth.topology.topology import Topology
+from tuner.campaign import Campaign
+from tuner.controller import Clocks, Controller
+from tuner.home import Home
+from tuner.launch import Launch, check_same_conditions, conditions_of, launch_folders, space_id
+from tuner.progress import Progress
+from tuner.records import CompleteTrial, TrialRecord, trial_id
+from tuner.registry import Winner, register, winners
+from tuner.search import Search, SearchPlan, open_storage
+from tuner.store import Store
+from tuner.tracking import Tracked, Tracker
+
+_log = logging.getLogger("chorale.tune")
+
+UPLOAD_PATIENCE_S = 120.0
+INTERRUPTED_PATIENCE_S = 15.0
+
+MakeWorkshop = Callable[[], Workshop]
+MakeProgress = Callable[[int, int], Progress]
+"""Called with the budget of trials and how many are done already."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneReport:
+    """What came of a launch. `versions` maps sizes in bytes to the registered version, where there is one."""
+
+    launch: Launch
+    trials: tuple[TrialRecord, ...]
+    winners: tuple[Winner, ...]
+    versions: Mapping[int, str]
+    tracked: Tracked
+    interrupted: bool
+    seconds: float
+
+
+def open_store(campaign: Campaign, topology: Topology, home: Home, resume: bool) -> Store:
+    """Return the store of a new launch, or with `resume` of the newest one if there is any.
+
+    A resumed launch must have the same conditions; its budget, search space and sampler may differ.
+    """
+    folders = launch_folders(home, campaign.name)
+    conditions = conditions_of(campaign, topology)
+    if resume and folders:
+        store = Store(folders[-1])
+        try:
+            check_same_conditions(store.launch, conditions)
+        except InvalidInput:
+            store.close()
+            raise
+        _log.info("resuming launch %d of %s with %d trials", store.launch.number, campaign.name, len(store.trials))
+        return store
+    number = int(folders[-1].name) + 1 if folders else 1
+    if resume:
+        _log.info("nothing to resume for %s: this is its first launch", campaign.name)
+    elif folders:
+        _log.info("launch %d of %s; the earlier ones stay (--resume goes on with the newest)", number, campaign.name)
+    document = campaign.model_dump(by_alias=True, mode="json")
+    launch = Launch(uuid.uuid4().hex, number, conditions, document, time.time())
+    return Store(home.make(home.campaigns / campaign.name / str(number)), launch)
+
+
+def tune(
+    campaign: Campaign,
+    topology: Topology,
+    home: Home,
+    resume: bool,
+    make_workshop: MakeWorkshop,
+    make_progress: MakeProgress,
+) -> TuneReport:
+    """Run a launch to its end, or to the first KeyboardInterrupt, and report; whatever finished is kept.
+
+    Raises ChoraleError where the launch could not go on; what was measured is in its journal by then.
+    """
+    started_s = time.monotonic()
+    store = open_store(campaign, topology, home, resume)
+    try:
+        tracker = Tracker(home, campaign, topology, store)
+        tracker.start()
+        interrupted, failure = _measure(campaign, topology, store, tracker, make_workshop, make_progress)
+        status = "KILLED" if interrupted else "FAILED" if failure else "FINISHED"
+        tracked = tracker.finish(store.trials, status, INTERRUPTED_PATIENCE_S if interrupted else UPLOAD_PATIENCE_S)
+        store.settle()
+        if failure is not None:
+            raise failure
+        best = winners([trial for trial in store.trials if isinstance(trial, CompleteTrial)])
+        versions = {} if interrupted else _register(campaign, topology, store, tracker, tracked, best)
+        seconds = time.monotonic() - started_s
+        return TuneReport(store.launch, tuple(store.trials), tuple(best), versions, tracked, interrupted, seconds)
+    finally:
+        store.close()
+
+
+def _measure(
+    campaign: Campaign,
+    topology: Topology,
+    store: Store,
+    tracker: Tracker,
+    make_workshop: MakeWorkshop,
+    make_progress: MakeProgress,
+) -> tuple[bool, ChoraleError | None]:
+    """Run the loop; return whether it was interrupted, and what else ended it early."""
+    workshop = None
+    try:
+        with make_progress(campaign.budget.trials, len(store.trials)) as progress:
+            search = _search(campaign, topology, store)
+            workshop = make_workshop()
+            clocks = Clocks(time.monotonic, time.time)
+            listeners = (tracker.trial, progress.trial)
+            Controller(campaign, topology, store, search, workshop, clocks, listeners).run()
+    except (KeyboardInterrupt, SystemExit):  # Ray turns SIGTERM into SystemExit
+        return True, None
+    except ChoraleError as error:
+        return False, error
+    finally:
+        if workshop is not None:
+            workshop.close()
+    return False, None
+
+
+def _search(campaign: Campaign, topology: Topology, store: Store) -> Search:
+    space = campaign.search.space()
+    study = f"{campaign.name}.{store.launch.launch_id[:8]}.{space_id(campaign, conditions_of(campaign, topology))[:12]}"
+    name_trial = partial(trial_id, store.launch.launch_id)
+    plan = SearchPlan(space, study, campaign.sampler, campaign.seed, name_trial)
+    storage = open_storage(campaign.storage, store.folder / "optuna.journal")
+    return Search(plan, storage, store.trials)
+
+
+def _register(
+    campaign: Campaign, topology: Topology, store: Store, tracker: Tracker, tracked: Tracked, best: list[Winner]
+) -> dict[int, str]:
+    versions: dict[int, str] = {}
+    if tracker.mlflow is None:
+        return versions
+    for winner in best:
+        run_id = tracked.run_ids[winner.trial.trial_id]
+        try:
+            version = register(tracker.mlflow, campaign, topology, store, winner, run_id)
+        except ChoraleError as error:
+            _log.warning("not registered for %s: %s", winner.size_class, error)
+            continue
+        versions |= {size.size_bytes: version.version for size in winner.sizes}
+    return versions
