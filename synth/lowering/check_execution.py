@@ -61,7 +61,7 @@ def _race_check(program: Program, conditions: Conditions) -> list[Violation]:
 
 
 def _run(program: Program, conditions: Conditions, watcher: HappensBefore | None) -> list[Violation]:
-    memory = _initial_memory(program)
+    memory = initial_memory(program)
     interpreter = Interpreter(program, memory, partial(add, ranks=len(program.ranks)), conditions, watcher)
     try:
         blocked = interpreter.run()
@@ -75,7 +75,8 @@ def _run(program: Program, conditions: Conditions, watcher: HappensBefore | None
     return _compare(program, memory)
 
 
-def _initial_memory(program: Program) -> Memory:
+def initial_memory(program: Program) -> Memory:
+    """Return the cells of all ranks before the first instruction."""
     memory: Memory = []
     for rank in range(len(program.ranks)):
         layout = layout_of(program, rank)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from synth.lowering.limits import Limits, limit_violations
-from synth.lowering.options import LoweringOptions
+from synth.lowering.options import MOST_CHANNELS, LoweringOptions
 from synth.lowering.program import Program
 
-MOST_TRIES = 8
-_CHANNELS = (1, 2, 3, 4, 6, 8, 12, 16)
-_INSTANCES = (1, 2, 3, 4, 6, 8)
+MOST_DOUBLINGS = 5
 
 
 def misfit(program: Program, limits: Limits) -> str:
@@ -27,22 +25,37 @@ def misfit(program: Program, limits: Limits) -> str:
 
 
 def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool]) -> LoweringOptions | None:
-    """Return options that fit with channels and instances near those of `options`; None if a few tries find none."""
-    for _, candidate in zip(range(MOST_TRIES), _by_distance(options), strict=False):
-        if fits(candidate):
-            return candidate
-    return None
+    """Return options that fit and differ from `options` in channels or instances as little as possible.
+
+    Fewer instances or channels take fewer blocks, more channels leave fewer steps for each block: the three are
+    tried one by one, None if none helps. O(log) calls of `fits`.
+    """
+    fewer_instances = _most(options.instances, lambda count: fits(replace(options, instances=count)))
+    fewer_channels = _most(options.channels, lambda count: fits(replace(options, channels=count)))
+    more_channels = _fewest(options.channels, lambda count: fits(replace(options, channels=count)))
+    found = [replace(options, instances=count) for count in fewer_instances]
+    found += [replace(options, channels=count) for count in (*fewer_channels, *more_channels)]
+    return min(found, key=lambda near: _change(options, near), default=None)
 
 
-def _by_distance(options: LoweringOptions) -> Iterator[LoweringOptions]:
-    """Yield neighbours of `options`: first those that use at most as many resources, by the change they need."""
-    pairs = [(channels, instances) for channels in _CHANNELS for instances in _INSTANCES]
-    asked = (options.channels, options.instances)
+def _change(asked: LoweringOptions, near: LoweringOptions) -> float:
+    pairs = ((asked.channels, near.channels), (asked.instances, near.instances))
+    return sum(max(pair) / min(pair) for pair in pairs)
 
-    def distance(pair: tuple[int, int]) -> tuple[float, int]:
-        change = sum(max(new, old) / min(new, old) for new, old in zip(pair, asked, strict=True))
-        return change, pair[0] * pair[1]
 
-    for channels, instances in sorted(pairs, key=distance):
-        if (channels, instances) != asked:
-            yield replace(options, channels=channels, instances=instances)
+def _most(asked: int, fits: Callable[[int], bool]) -> list[int]:
+    """Return the largest count below `asked` that fits, as a list of one, by bisection; [] if 1 does not fit."""
+    if asked == 1 or not fits(1):
+        return []
+    low, high = 1, asked
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return [low]
+
+
+def _fewest(asked: int, fits: Callable[[int], bool]) -> list[int]:
+    """Return the first doubling of `asked` that fits, as a list of one; [] if none does."""
+    doubled = (asked * 2**power for power in range(1, 1 + MOST_DOUBLINGS))
+    first = next((count for count in doubled if count <= MOST_CHANNELS and fits(count)), None)
+    return [] if first is None else [first]

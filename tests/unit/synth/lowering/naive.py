@@ -1,0 +1,100 @@
+"""A second, naive execution of programs on real numbers, written apart from the interpreter under test."""
+
+from __future__ import annotations
+
+import random
+
+from synth.lowering.program import Program
+
+Buffers = dict[str, list[int | None]]
+
+
+def execute(program: Program, inputs: list[list[int]], depth: int, piece: int, seed: int) -> list[Buffers]:
+    """Run `program` one piece of a step at a time, picking blocks at random; return the buffers of all ranks.
+
+    Raises RuntimeError when nothing can go on. Knows allgather, reduce_scatter and allreduce only.
+    """
+    chooser = random.Random(seed)
+    memory = [_buffers(program, rank, data) for rank, data in enumerate(inputs)]
+    wires: dict[tuple[int, int, int], list[list[int | None]]] = {}
+    at = {(r, b): (0, 0) for r, rank in enumerate(program.ranks) for b in range(len(rank.blocks))}
+    while True:
+        waiting = [key for key in at if at[key][0] < len(program.ranks[key[0]].blocks[key[1]].instructions)]
+        if not waiting:
+            return memory
+        chooser.shuffle(waiting)
+        for key in waiting:
+            if _one_piece(program, key, at, memory, wires, depth, piece):
+                break
+        else:
+            raise RuntimeError(f"stuck: {waiting}")
+
+
+def _buffers(program: Program, rank: int, data: list[int]) -> Buffers:
+    name = program.collective.name
+    share = program.chunks // len(program.ranks)
+    scratch: list[int | None] = [None] * program.ranks[rank].scratch_chunks
+    if not program.in_place:
+        outputs = share if name == "reduce_scatter" else program.chunks
+        return {"i": list(data), "o": [None] * outputs, "s": scratch}
+    if name == "allgather":
+        whole: list[int | None] = [None] * program.chunks
+        whole[rank * share : (rank + 1) * share] = data
+        return {"o": whole, "s": scratch}
+    whole = list(data)
+    return {"i": whole, "s": scratch} if name == "reduce_scatter" else {"i": whole, "o": whole, "s": scratch}
+
+
+def _one_piece(program, key, at, memory, wires, depth, piece) -> bool:
+    rank, index = key
+    block = program.ranks[rank].blocks[index]
+    number, moved = at[key]
+    item = block.instructions[number]
+    if any(at[rank, wait.block][0] <= wait.step for wait in item.waits):
+        return False
+    name = item.op.value
+    inbox = wires.setdefault((block.recv_peer, rank, block.channel), [])
+    outbox = wires.setdefault((rank, block.send_peer, block.channel), [])
+    if (name[0] == "r" and name != "re" and not inbox) or (name.endswith("s") and len(outbox) >= depth):
+        return False
+    size = min(piece, item.count - moved)
+    buffers = memory[rank]
+    src = slice(item.src.offset + moved, item.src.offset + moved + size)
+    dst = slice(item.dst.offset + moved, item.dst.offset + moved + size)
+    arrived = inbox.pop(0) if name[0] == "r" and name != "re" else None
+    if name in ("s", "cpy"):
+        value = buffers[item.src.buffer][src]
+    elif name in ("r", "rcs"):
+        value = arrived
+    elif name == "re":
+        value = [a + b for a, b in zip(buffers[item.src.buffer][src], buffers[item.dst.buffer][dst], strict=True)]
+    else:
+        value = [a + b for a, b in zip(arrived, buffers[item.src.buffer][src], strict=True)]
+    if name not in ("s", "rrs"):
+        buffers[item.dst.buffer][dst] = value
+    if name.endswith("s"):
+        outbox.append(list(value))
+    at[key] = (number, moved + size) if moved + size < item.count else (number + 1, 0)
+    return True
+
+
+def result_of(program: Program, seed: int, piece: int, depth: int = 2) -> tuple[list, list]:
+    """Return (outputs as executed, outputs as the collective defines them) on random integers."""
+    chooser = random.Random(seed)
+    ranks, chunks, name = len(program.ranks), program.chunks, program.collective.name
+    share = chunks // ranks
+    length = share if name == "allgather" else chunks
+    inputs = [[chooser.randrange(10**9) for _ in range(length)] for _ in range(ranks)]
+    memory = execute(program, inputs, depth, piece, seed)
+    if not program.in_place:
+        assert [buffers["i"] for buffers in memory] == inputs
+    if name == "allgather":
+        return [buffers["o"] for buffers in memory], [[value for data in inputs for value in data]] * ranks
+    sums = [sum(column) for column in zip(*inputs, strict=True)]
+    if name == "allreduce":
+        return [buffers["o"] for buffers in memory], [sums] * ranks
+    parts = [slice(rank * share, (rank + 1) * share) for rank in range(ranks)]
+    wanted = [sums[part] for part in parts]
+    if program.in_place:
+        return [buffers["i"][part] for buffers, part in zip(memory, parts, strict=True)], wanted
+    return [buffers["o"] for buffers in memory], wanted

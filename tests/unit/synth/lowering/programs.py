@@ -1,0 +1,106 @@
+"""Programs and schedules that several tests of lowering use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+import numpy as np
+
+from synth.collective import ALLREDUCE, Collective, CollectiveName
+from synth.executor.serial import SerialExecutor
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Instruction, Op, Place, Program, RankProgram, ThreadBlock, Wait
+from synth.methods import synthesize
+from synth.schedule.routes import Routes
+from synth.schedule.schedule import Schedule
+from synth.schedule.transfers import ColumnBounds
+from synth.topology.spec import parse_topology
+from synth.verify.verified import VerifiedSchedule
+from synth.verify.verify import verify
+
+Edit = tuple[int, int, int, Instruction | None]
+"""Rank, block, step, and what to put there; None removes the instruction."""
+
+
+@lru_cache(maxsize=64)
+def verified(spec: str, collective: str, method: str = "bfb", chunks: int | None = None) -> VerifiedSchedule:
+    return synthesize(method, parse_topology(spec), Collective(CollectiveName(collective)), chunks, SerialExecutor())
+
+
+def lowered(spec: str, collective: str, target: str = "oneccl-xml", method: str = "bfb", **options: object) -> Program:
+    return lower(verified(spec, collective, method), LoweringOptions(target, **options))  # type: ignore[arg-type]
+
+
+def exchange_schedule(chunks: int) -> VerifiedSchedule:
+    """Recursive doubling on a square: in each step both ends of a link send all they have to each other."""
+    topology = parse_topology("hypercube:2")
+    rows = []
+    for step, distance in enumerate((1, 2)):
+        for link, (src, dst) in enumerate(zip(topology.links.src, topology.links.dst, strict=True)):
+            if src ^ dst == distance:
+                rows.extend((step, link, shard, 0, chunks, 1) for shard in range(4))
+    columns = [np.array(column) for column in zip(*rows, strict=True)]
+    transfers = ColumnBounds(2, len(topology.links), 4, chunks).pack(columns)
+    routes = Routes.direct(len(topology.links))
+    return verify(Schedule(topology, ALLREDUCE, "stepped", 2, chunks, transfers, routes, "exchange", {}))
+
+
+def instructions(program: Program) -> Iterator[tuple[int, int, int, Instruction]]:
+    for rank, rank_program in enumerate(program.ranks):
+        for index, block in enumerate(rank_program.blocks):
+            for step, instruction in enumerate(block.instructions):
+                yield rank, index, step, instruction
+
+
+def edited(program: Program, edit: Edit) -> Program:
+    rank, index, step, instruction = edit
+    block = program.ranks[rank].blocks[index]
+    items = [*block.instructions[:step], *([instruction] if instruction else []), *block.instructions[step + 1 :]]
+    return with_block(program, rank, index, replace(block, instructions=tuple(items)))
+
+
+def with_block(program: Program, rank: int, index: int, block: ThreadBlock) -> Program:
+    blocks = list(program.ranks[rank].blocks)
+    blocks[index] = block
+    ranks = list(program.ranks)
+    ranks[rank] = replace(ranks[rank], blocks=tuple(blocks))
+    return replace(program, ranks=tuple(ranks))
+
+
+def step(
+    op: str, src: str, dst: str | None = None, count: int = 1, waits: Sequence[tuple[int, int]] = ()
+) -> Instruction:
+    """Build an instruction from words such as step("rrc", "i3", "o3")."""
+    places = [Place(word[0], int(word[1:])) for word in (src, dst or src)]  # type: ignore[arg-type]
+    return Instruction(Op(op), places[0], places[1], count, tuple(Wait(*wait) for wait in waits))
+
+
+def block(send: int | None, recv: int | None, *items: Instruction, channel: int = 0) -> ThreadBlock:
+    return ThreadBlock(send, recv, channel, items)
+
+
+def program(
+    collective: CollectiveName, chunks: int, *ranks: Sequence[ThreadBlock], scratch: int = 0, **changes: object
+) -> Program:
+    """Build an in-place program that declares whole buffers."""
+    count = len(ranks)
+    share = chunks // count
+    inputs = share if collective == CollectiveName.ALLGATHER else chunks
+    outputs = share if collective == CollectiveName.REDUCE_SCATTER else chunks
+    bodies = tuple(RankProgram(inputs, outputs, scratch, tuple(blocks)) for blocks in ranks)
+    rooted = collective in (CollectiveName.BROADCAST, CollectiveName.REDUCE)
+    channels = 1 + max(item.channel for blocks in ranks for item in blocks)
+    made = Program(
+        "hand made",
+        "oneccl-xml",
+        Collective(collective, 0 if rooted else None),
+        chunks,
+        True,
+        "Simple",
+        channels,
+        bodies,
+    )
+    return replace(made, **changes)  # type: ignore[arg-type]

@@ -1,0 +1,235 @@
+"""Lowered programs do what their collective says, fit their target, and wait for nothing in vain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, parse_collective
+from synth.errors import InvalidInput
+from synth.executor.serial import SerialExecutor
+from synth.lowering.check import check_program
+from synth.lowering.check_execution import initial_memory
+from synth.lowering.definition import add
+from synth.lowering.happens_before import HappensBefore
+from synth.lowering.interpreter import Conditions, ExecutionError, Interpreter
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Op, Program
+from synth.methods import synthesize
+from synth.schedule.schedule import Schedule
+from synth.topology.spec import parse_topology
+from synth.verify.verified import VerifiedSchedule
+from tests.strategies import strongly_connected_topologies
+from tests.unit.synth.lowering.naive import result_of
+from tests.unit.synth.lowering.programs import edited, exchange_schedule, instructions, lowered, verified
+
+COLLECTIVES = ["allgather", "reduce_scatter", "allreduce"]
+SPECS = ["ring:4", "hypercube:3", "torus:2x3", "complete:2", "bipartite:2", "biring:4,3", "uniring:1,3"]
+
+
+@pytest.mark.parametrize("instances", [1, 2])
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_lowered_program_does_what_its_collective_says(spec, collective, in_place, channels, instances):
+    program = lowered(spec, collective, in_place=in_place, channels=channels, instances=instances)
+    assert check_program(program) == []
+    got, wanted = result_of(program, seed=channels + instances, piece=1)
+    assert got == wanted
+
+
+@pytest.mark.parametrize("method", ["ring", "biring"])
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("in_place", [True, False])
+def test_routes_through_other_nodes_become_sends_between_their_ends(method, collective, in_place):
+    program = lowered("uniring:1,5", collective, method="ring", in_place=in_place)
+    assert check_program(program) == []
+    program = lowered("torus:2x3", collective, method=method, in_place=in_place)
+    got, wanted = result_of(program, seed=1, piece=71)
+    assert got == wanted
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    strongly_connected_topologies(max_nodes=5, max_extra_links=6),
+    st.sampled_from([ALLGATHER, REDUCE_SCATTER, ALLREDUCE]),
+    st.booleans(),
+    st.integers(1, 3),
+    st.integers(1, 2),
+)
+def test_programs_on_random_networks_are_right(topology, collective, in_place, channels, instances):
+    schedule = synthesize("bfb", topology, collective, 2, SerialExecutor())
+    program = lower(schedule, LoweringOptions("oneccl-xml", channels, instances, "Simple", in_place))
+    assert check_program(program) == []
+    got, wanted = result_of(program, seed=0, piece=1)
+    assert got == wanted
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_no_wait_is_superfluous(collective, in_place):
+    program = lowered("torus:2x3", collective, in_place=in_place, channels=2)
+    assert not order_faults(program)
+    assert any(instruction.waits for *_, instruction in instructions(program))
+    for rank, block, step, instruction in instructions(program):
+        for index in range(len(instruction.waits)):
+            rest = instruction.waits[:index] + instruction.waits[index + 1 :]
+            damaged = edited(program, (rank, block, step, replace(instruction, waits=rest)))
+            assert order_faults(damaged)
+
+
+def order_faults(program: Program) -> bool:
+    """Whether two blocks of a rank touch a chunk without order, when order through other ranks does not count."""
+    memory = initial_memory(program)
+    watcher = HappensBefore(program, across_ranks=False)
+    plus = partial(add, ranks=len(program.ranks))
+    try:
+        Interpreter(program, memory, plus, Conditions(depth=2, message_chunks=None), watcher).run()
+    except ExecutionError as error:
+        return error.rule in ("race", "uninitialised")
+    return False
+
+
+@pytest.mark.parametrize("chunks", [1, 3, 8, 100])
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize("protocol", ["Simple", "LL"])
+def test_ranks_that_exchange_what_they_hold_do_not_deadlock(chunks, in_place, protocol):
+    options = LoweringOptions("oneccl-xml", in_place=in_place, protocol=protocol)
+    program = lower(exchange_schedule(chunks), options)
+    assert check_program(program) == []
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES)
+def test_out_of_place_needs_copies_for_the_gathered_own_part_only(collective):
+    ops = [item.op for *_, item in instructions(lowered("hypercube:2", collective, in_place=False))]
+    assert ops.count(Op.COPY) == (4 if collective == "allgather" else 0)
+
+
+def test_only_chunks_that_pass_through_take_scratch():
+    in_place = lowered("hypercube:3", "reduce_scatter")
+    assert [rank.scratch_chunks for rank in in_place.ranks] == [0] * 8
+    apart = lowered("hypercube:3", "reduce_scatter", in_place=False)
+    share = apart.chunks // 8
+    # At distance 3 nothing arrives, so that shard and the own one need no scratch.
+    assert all(0 < rank.scratch_chunks <= 6 * share for rank in apart.ranks)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3])
+def test_the_chunks_of_a_step_are_spread_evenly_over_the_channels(channels):
+    program = lowered("ring:4", "allgather", method="ring", channels=channels)
+    carried = dict.fromkeys(range(program.channels), 0)
+    for rank, block, _, item in instructions(program):
+        if item.op.sends:
+            carried[program.ranks[rank].blocks[block].channel] += item.count
+    assert max(carried.values()) - min(carried.values()) <= len(program.ranks)
+
+
+def test_parallel_links_take_different_channels():
+    program = lowered("biring:4,3", "allgather")
+    assert program.channels == 2
+    pairs = [(block.send_peer, block.channel) for block in program.ranks[0].blocks if block.send_peer is not None]
+    assert len(pairs) == 4
+    assert len(set(pairs)) == 4
+
+
+def test_instances_keep_to_their_own_channels_and_chunks():
+    program = lowered("ring:4", "allgather", instances=2)
+    share = program.chunks // 4
+    of_channel = {}
+    for rank, block, _, item in instructions(program):
+        half = (item.src.offset % share) // (share // 2)
+        of_channel.setdefault(program.ranks[rank].blocks[block].channel, set()).add(half)
+    assert all(len(halves) == 1 for halves in of_channel.values())
+
+
+def test_long_runs_are_cut_at_the_longest_instruction():
+    program = lower(verified("ring:4", "allgather", "ring", 200), LoweringOptions("msccl-xml"))
+    counts = [item.count for *_, item in instructions(program)]
+    assert max(counts) == 71
+    assert check_program(program) == []
+
+
+def test_lowering_is_deterministic():
+    first = lowered("torus:2x3", "allreduce", channels=2, instances=2)
+    assert first == lowered("torus:2x3", "allreduce", channels=2, instances=2)
+
+
+def test_the_schedule_of_a_program_is_on_record():
+    assert lowered("ring:4", "allgather").origin == verified("ring:4", "allgather").schedule.id
+
+
+def test_a_program_that_exceeds_a_limit_names_the_limit_and_the_nearest_parameters_that_fit():
+    with pytest.raises(InvalidInput, match=r"120 is above the limit 108") as caught:
+        lowered("hypercube:3", "allreduce", "msccl-xml", instances=20)
+    assert "channels 1, instances 20" in str(caught.value)
+    assert caught.value.way_out == "channels 1, instances 18 fits"
+    assert lowered("hypercube:3", "allreduce", "msccl-xml", instances=18).channels == 18
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"channels": 33}, "channels: 33 is above the limit 32"),
+        ({"instances": 900}, "largest chunk offset"),
+    ],
+)
+def test_limits_are_named(options, message):
+    with pytest.raises(InvalidInput, match=message):
+        lower(verified("ring:4", "allgather", "ring", 12), LoweringOptions("msccl-xml", **options))
+
+
+def test_too_many_steps_are_refused_with_more_channels_as_the_way_out():
+    schedule = verified("ring:4", "allgather", "ring", 7000)
+    with pytest.raises(InvalidInput, match="steps of a thread block") as caught:
+        lower(schedule, LoweringOptions("msccl-xml"))
+    assert "channels 2" in caught.value.way_out
+
+
+@pytest.mark.parametrize("changes", [{"kind": "pipelined"}, {"collective": "broadcast"}])
+def test_what_cannot_be_lowered_is_refused(changes):
+    good = verified("ring:4", "allgather")
+    schedule = good.schedule
+    fields = {name: getattr(schedule, name) for name in Schedule.__dataclass_fields__ if name != "id"}
+    if "collective" in changes:
+        changes = {"collective": parse_collective(changes["collective"])}
+    damaged = VerifiedSchedule(Schedule(**(fields | changes)), good.cost, good.link_loads)
+    with pytest.raises(InvalidInput, match="can be lowered"):
+        lower(damaged, LoweringOptions("oneccl-xml"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"channels": 0},
+        {"instances": -1},
+        {"protocol": "simple"},
+        {"min_bytes": 5, "max_bytes": 4},
+        {"max_bytes": -1},
+    ],
+)
+def test_wrong_options_are_refused(wrong):
+    with pytest.raises(InvalidInput):
+        LoweringOptions("oneccl-xml", **wrong)
+
+
+def test_an_unknown_target_is_refused():
+    with pytest.raises(InvalidInput, match="choose from msccl-xml, oneccl-xml"):
+        lowered("ring:4", "allgather", "nccl")
+
+
+def test_more_bytes_than_the_runtime_counts_are_refused():
+    with pytest.raises(InvalidInput, match="max_bytes"):
+        lowered("ring:4", "allgather", "msccl-xml", max_bytes=2**31)
+
+
+def test_a_network_of_one_direction_is_enough_for_every_collective():
+    for collective in COLLECTIVES:
+        program = lowered("uniring:1,3", collective)
+        assert parse_topology("uniring:1,3").compute_count == len(program.ranks)
+        assert check_program(program) == []
