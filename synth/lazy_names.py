@@ -1,0 +1,21 @@
+"""Packages that re-export names without importing everything at once."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a module-level `__getattr__` for `package` that finds each name in the module `homes` says.
+
+    `import synth` stays instant although some of its names need heavy libraries.
+    """
+
+    def find(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(homes[name]), name)
+
+    return find
