@@ -25,7 +25,7 @@ from synth.lowering.program import Instruction, Op, Place, Program, RankProgram,
 from synth.topology.links import Links
 from synth.topology.topology import Topology
 
-GOOD_EFFICIENCY = 0.9
+GOOD_EFFICIENCY = 0.95
 RATES_MBPS = tuple(mantissa * 10**exponent for exponent in range(4) for mantissa in (1, 2, 5))
 FIRST_RATE_MBPS = 10
 
@@ -48,7 +48,7 @@ class LinkRate:
 
 
 def carried_rate(nodes: int, links: int, home: Path) -> LinkRate:
-    """Return the largest 1, 2, 5 x 10^n Mbit/s that `links` links among `nodes` processes carry at 90 %.
+    """Return the largest 1, 2, 5 x 10^n Mbit/s that `links` links among `nodes` processes carry at 95 %.
 
     The first answer takes a few seconds; it is kept under `home` per kind of machine, nodes and links.
     """

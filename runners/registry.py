@@ -1,0 +1,59 @@
+"""The runners by name: how to make each from its options, and what those that are not built yet stand for."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from runners.api import Runner
+from synth.errors import InvalidInput, Unavailable
+from synth.identity import parse_rational
+
+
+def _local(link_mbps: float | None = None, home: Path | None = None, probe: bool = True) -> Runner:
+    from runners.local.runner import LocalRunner  # noqa: PLC0415 - only who runs something pays for it
+
+    return LocalRunner(link_mbps, home=home, probe=probe)
+
+
+def _simulated(
+    link_mbps: float | str | None = None, alpha_us: float | str = 0, link_latency_us: float | str = 0
+) -> Runner:
+    from runners.link_model import LinkModel  # noqa: PLC0415
+    from runners.simulated import SimulatedRunner  # noqa: PLC0415
+
+    rate = None if link_mbps is None else parse_rational(link_mbps, "the link rate (Mbit/s)") / 1000
+    return SimulatedRunner(LinkModel.of(alpha_us, link_latency_us, rate))
+
+
+RUNNERS: Mapping[str, Callable[..., Runner]] = {"local": _local, "simulated": _simulated}
+
+NOT_BUILT: Mapping[str, str] = {
+    "mpi": "ranks as MPI processes",
+    "oneccl": "oneCCL's point-to-point calls",
+    "msccl": "MSCCL on GPUs",
+    "recorded": "measurements of an earlier run",
+}
+"""Runners that the command line knows by name and this version does not have, with what they would run on."""
+
+
+def create_runner(name: str, options: Mapping[str, Any] | None = None) -> Runner:
+    """Return a new runner; the caller closes it.
+
+    `options` are the keyword arguments of the runner's factory: `link_mbps`, `home` and `probe` for local; `link_mbps`,
+    `alpha_us` and `link_latency_us` for simulated. InvalidInput for an unknown name or option, Unavailable for
+    a runner that is not built yet.
+    """
+    way_out = f"choose from {', '.join(RUNNERS)}"
+    if name in NOT_BUILT:
+        raise Unavailable("a runner must be part of this version", f"{name} ({NOT_BUILT[name]})", way_out)
+    if name not in RUNNERS:
+        raise InvalidInput("a runner must be one that is known", name, way_out)
+    factory, given = RUNNERS[name], dict(options or {})
+    known = inspect.signature(factory).parameters
+    unknown = [option for option in given if option not in known]
+    if unknown:
+        raise InvalidInput(f"an option of the {name} runner must be one it has", unknown[0], f"use {', '.join(known)}")
+    return factory(**given)
