@@ -20,8 +20,9 @@ def check_topology(topology: Topology) -> Topology:
     """Return `topology` if it is sound, else raise InvalidInput.
 
     At most 2^20 nodes and 2^27 links, at least two compute nodes, unique node ids of letters, digits, "_", "."
-    and ":", every bandwidth positive, every latency at least 0, all bandwidths below 2^53 of one common unit
-    (so that sums of them are exact in 64 bits), and a path from every node to every other. O(nodes + links).
+    and ":", every bandwidth positive, every latency at least 0, and a path from every node to every other. All
+    bandwidths must be multiples of one common unit above 2^-53 and below 2^53 such units, so that they are exact
+    in 64 bits. O(nodes + links).
     """
     require_size(topology.spec, topology.node_count, len(topology.links))
     if topology.compute_count < 2:
@@ -64,6 +65,6 @@ def _check_rates(bandwidths: tuple[Fraction, ...], latencies_s: tuple[Fraction, 
         if latency_s < 0:
             raise InvalidInput("the latency of a link must be at least 0 seconds", latency_s, "correct it")
     scale = math.lcm(*(bandwidth.denominator for bandwidth in bandwidths))
-    if scale * max(bandwidths, default=Fraction(0)) >= MAX_BANDWIDTH_UNITS:
-        rule = "all bandwidths must be below 2^53 multiples of one common unit"
+    if max(scale, scale * max(bandwidths, default=Fraction(0))) >= MAX_BANDWIDTH_UNITS:
+        rule = "all bandwidths must be multiples of one common unit above 2^-53, and below 2^53 such units"
         raise InvalidInput(rule, f"a common unit of 1/{scale}", "round the bandwidths to fewer digits")

@@ -1,0 +1,69 @@
+"""Distances, diameter and strong connection against NetworkX."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+
+from synth.errors import InvalidInput
+from synth.topology import distance
+from synth.topology.distance import diameter, distances_from, distances_to, hop_distances, require_strongly_connected
+from synth.topology.links import Link, Links
+from synth.topology.networkx_graph import to_networkx
+from synth.topology.spec import parse_topology
+from synth.topology.topology import Topology
+from tests.strategies import regular_topologies, strongly_connected_topologies
+
+
+def by_networkx(topology: Topology) -> np.ndarray:
+    """Return hops from row to column."""
+    lengths = dict(nx.all_pairs_shortest_path_length(to_networkx(topology)))
+    return np.array([[lengths[u][v] for v in topology.node_ids] for u in topology.node_ids])
+
+
+@given(strongly_connected_topologies(max_nodes=10, switches=3))
+def test_hop_distances(topology):
+    expected = by_networkx(topology)
+    hops = hop_distances(topology)
+    assert hops.dtype == np.uint16
+    assert np.array_equal(hops, expected.T)
+    assert np.array_equal(distances_to(topology, np.array([1, 0])), expected.T[[1, 0]])
+    assert np.array_equal(distances_from(topology, np.array([1, 0])), expected[[1, 0]])
+    compute = topology.compute_count
+    assert diameter(topology) == expected[:compute, :compute].max()
+
+
+@given(regular_topologies())
+def test_diameter_by_one_search_equals_diameter_by_all(spec):
+    topology = parse_topology(spec)
+    assert diameter(topology) == diameter(dataclasses.replace(topology, automorphisms=()))
+
+
+def test_diameter_in_blocks(monkeypatch):
+    monkeypatch.setattr(distance, "_BLOCK_BYTES", 100)
+    assert diameter(parse_topology("mesh:5x5")) == 8
+
+
+def test_a_wrong_symmetry_is_not_believed():
+    path = parse_topology("mesh:4")
+    wrong = np.array([1, 2, 3, 0], dtype=np.int32)
+    assert diameter(dataclasses.replace(path, automorphisms=(wrong,))) == 3
+
+
+def test_distances_beyond_sixteen_bits():
+    assert diameter(parse_topology("uniring:1,70000")) == 69999
+
+
+@pytest.mark.parametrize(
+    ("links", "names"), [([(0, 1), (1, 0), (1, 2)], "from 2 to 0"), ([(0, 1), (1, 0), (2, 1)], "from 0 to 2")]
+)
+def test_missing_path_is_named(links, names):
+    topology = Topology("x", ("0", "1", "2"), 3, Links.build(Link(u, v) for u, v in links))
+    with pytest.raises(InvalidInput, match=f"no path {names}"):
+        require_strongly_connected(topology)
+    with pytest.raises(InvalidInput, match=f"no path {names}"):
+        hop_distances(topology)

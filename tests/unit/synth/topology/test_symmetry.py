@@ -1,0 +1,80 @@
+"""Symmetries: the check against its definition, vertex-transitivity against brute force."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synth.topology import symmetry
+from synth.topology.spec import parse_topology
+from synth.topology.symmetry import is_automorphism, is_vertex_transitive
+from synth.topology.topology import Topology
+from synth.topology.transpose import transpose
+from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
+
+
+def keeps_links(topology: Topology, image: tuple[int, ...]) -> bool:
+    """The definition: the multiset of links is the same after renaming."""
+    links = [(link.src, link.dst, link.bandwidth, link.latency_s) for link in topology.links]
+    renamed = [(image[src], image[dst], bandwidth, latency) for src, dst, bandwidth, latency in links]
+    return Counter(links) == Counter(renamed)
+
+
+def transitive_by_brute_force(topology: Topology) -> bool:
+    compute, switches = range(topology.compute_count), range(topology.compute_count, topology.node_count)
+    images = (
+        first + second for first in itertools.permutations(compute) for second in itertools.permutations(switches)
+    )
+    return {image[0] for image in images if keeps_links(topology, image)} == set(compute)
+
+
+small = strongly_connected_topologies(max_nodes=4, max_extra_links=6, bandwidths=MIXED[:2], switches=2)
+
+
+@given(small, st.data())
+def test_is_automorphism(topology, data):
+    image = tuple(data.draw(st.permutations(range(topology.node_count))))
+    mixes_kinds = any(image[node] >= topology.compute_count for node in range(topology.compute_count))
+    assert is_automorphism(topology, np.array(image)) == (keeps_links(topology, image) and not mixes_kinds)
+
+
+@pytest.mark.parametrize("wrong", [[0, 0, 1], [0, 1], [0, 1, 3], [[0, 1, 2]]])
+def test_what_is_no_permutation_is_no_automorphism(wrong):
+    assert not is_automorphism(parse_topology("complete:3"), np.array(wrong))
+
+
+@given(small)
+def test_vertex_transitivity_of_random_networks(topology):
+    assert is_vertex_transitive(topology) == transitive_by_brute_force(topology)
+
+
+@given(regular_topologies())
+def test_families_are_vertex_transitive_without_being_told(spec):
+    topology = parse_topology(spec)
+    assert is_vertex_transitive(topology) is True
+    assert is_vertex_transitive(dataclasses.replace(topology, automorphisms=())) is True
+    assert is_vertex_transitive(transpose(topology)) is True
+
+
+@pytest.mark.parametrize("spec", ["mesh:3x3", "mesh:128x128", "without(torus:4x4;link=0-1)"])
+def test_what_is_not(spec):
+    assert is_vertex_transitive(parse_topology(spec)) is False
+
+
+def test_equal_degrees_and_other_distances():
+    """A twisted pair of squares: every node has three links, distances differ."""
+    wheel = parse_topology("without(circulant:8,1,4;link=0-4;link=1-5)")
+    assert is_vertex_transitive(wheel) is False
+
+
+def test_undecided_beyond_the_limits(monkeypatch):
+    untold = dataclasses.replace(parse_topology("torus:9x9"), automorphisms=())
+    assert is_vertex_transitive(untold) is None
+    monkeypatch.setattr(symmetry, "_SEARCH_STEPS", 10)
+    assert is_vertex_transitive(dataclasses.replace(parse_topology("torus:5x5"), automorphisms=())) is None
