@@ -48,6 +48,14 @@ def strongly_connected_topologies(
     )
 
 
+def networks(min_nodes: int, max_nodes: int) -> st.SearchStrategy[Topology]:
+    """Random networks, half of them with links of different bandwidths."""
+    return st.one_of(
+        strongly_connected_topologies(min_nodes, max_nodes),
+        strongly_connected_topologies(min_nodes, max_nodes, bandwidths=MIXED),
+    )
+
+
 def regular_topologies(max_nodes: int = 12) -> st.SearchStrategy[str]:
     """Specs of small members of the built-in families, all regular and vertex-transitive."""
     return st.one_of(

@@ -21,7 +21,7 @@ from synth.verify.bfb_certificate import check_bfb_steps
 from synth.verify.general import violations
 from synth.verify.verify import verify
 from tests.reference.breadth_first_programs import least_load, least_whole_chunk_time
-from tests.strategies import strongly_connected_topologies
+from tests.strategies import networks
 
 SERIAL = SerialExecutor()
 
@@ -30,7 +30,7 @@ def step_values(schedule, kind):
     return [Fraction(entry["value"]) for entry in schedule.certificate[kind]]
 
 
-@given(strongly_connected_topologies(min_nodes=2, max_nodes=7))
+@given(networks(2, 7))
 def test_loads_equal_the_linear_program(topology):
     schedule = bfb_allgather(topology, SERIAL, chunks=1)
     for step, load in enumerate(step_values(schedule, "loads"), start=1):
@@ -39,7 +39,7 @@ def test_loads_equal_the_linear_program(topology):
 
 
 @settings(max_examples=40)
-@given(strongly_connected_topologies(min_nodes=2, max_nodes=6), st.integers(1, 5))
+@given(networks(2, 6), st.integers(1, 5))
 def test_whole_chunk_times_equal_the_integer_program(topology, chunks):
     schedule = bfb_allgather(topology, SERIAL, chunks=chunks)
     for step, time in enumerate(step_values(schedule, "times"), start=1):
@@ -47,7 +47,7 @@ def test_whole_chunk_times_equal_the_integer_program(topology, chunks):
         assert float(time) == pytest.approx(expected, rel=1e-6)
 
 
-@given(strongly_connected_topologies(min_nodes=2, max_nodes=8))
+@given(networks(2, 8))
 def test_the_schedule_is_right_and_costs_what_the_certificate_says(topology):
     try:
         schedule = bfb_allgather(topology, SERIAL)
@@ -63,7 +63,7 @@ def test_the_schedule_is_right_and_costs_what_the_certificate_says(topology):
 
 
 @settings(max_examples=40)
-@given(strongly_connected_topologies(min_nodes=2, max_nodes=6))
+@given(networks(2, 6))
 def test_the_chosen_number_of_chunks_is_the_smallest_that_loses_nothing(topology):
     try:
         chosen = bfb_allgather(topology, SERIAL)
@@ -75,7 +75,7 @@ def test_the_chosen_number_of_chunks_is_the_smallest_that_loses_nothing(topology
         assert sum(step_values(bfb_allgather(topology, SERIAL, chunks=fewer), "times")) > ideal * fewer
 
 
-@given(strongly_connected_topologies(min_nodes=2, max_nodes=7))
+@given(networks(2, 7))
 def test_reduce_scatter_and_allreduce_are_right(topology):
     for collective in (REDUCE_SCATTER, ALLREDUCE):
         verified = synthesize("bfb", topology, collective, 2, SERIAL)

@@ -17,11 +17,11 @@ from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from tests.reference import all_cuts
-from tests.strategies import strongly_connected_topologies
+from tests.strategies import networks
 
 
 @settings(max_examples=60)
-@given(strongly_connected_topologies(min_nodes=2, max_nodes=6))
+@given(networks(2, 6))
 def test_bounds_equal_the_best_of_all_cuts(topology):
     gather = lower_bound(topology, ALLGATHER)
     scatter = lower_bound(topology, REDUCE_SCATTER)

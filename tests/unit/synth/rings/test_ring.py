@@ -15,7 +15,7 @@ from synth.rings.cycle import hamiltonian_cycle
 from synth.rings.ring import ring_allgather
 from synth.topology.spec import parse_topology
 from synth.verify.general import violations
-from tests.strategies import strongly_connected_topologies
+from tests.strategies import networks
 
 SERIAL = SerialExecutor()
 
@@ -52,7 +52,7 @@ def test_a_bipartite_graph_of_odd_size_has_no_cycle():
     assert hamiltonian_cycle(parse_topology("mesh:3x3")) is None
 
 
-@given(strongly_connected_topologies(min_nodes=2, max_nodes=9))
+@given(networks(2, 9))
 def test_rings_are_right_on_any_network(topology):
     order = hamiltonian_cycle(topology)
     assert order is None or is_cycle(topology, order)
