@@ -1,0 +1,187 @@
+"""What every Runner must do. Parametrise a test over `CHECKS` and call `check(factory)`.
+
+`factory()` returns a new runner, fast enough that 4 KiB on four ranks take well under a second; each check
+closes what it opens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from runners.api import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest
+from synth.lowering.program import Op, Program, ThreadBlock
+from synth.topology.spec import parse_topology
+from tests.conformance.example_programs import (
+    rank_of,
+    ring_allgather,
+    ring_allreduce,
+    ring_reduce_scatter,
+    scratch_allreduce_of_pair,
+    star_broadcast,
+    step,
+    with_deadlock,
+    with_swapped_offset,
+)
+
+Factory = Callable[[], Runner]
+
+RING = ring_allreduce(range(4))
+GRACE_S = 5.0
+
+
+def request_of(program: Program, spec: str = "ring:4", size_bytes: int = 4096, **others: object) -> RunRequest:
+    settings = RunRequest(parse_topology(spec), {"program": program}, (size_bytes,), repeats=2, timeout_s=20.0)
+    return replace(settings, **others)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def opened(factory: Factory) -> Iterator[Runner]:
+    runner = factory()
+    try:
+        yield runner
+    finally:
+        runner.close()
+
+
+def measured(outcome: Outcome) -> Measurement:
+    assert isinstance(outcome, Measurement), outcome
+    return outcome
+
+
+def failed(outcome: Outcome, kind: FailureKind) -> RunFailure:
+    assert isinstance(outcome, RunFailure), outcome
+    assert outcome.kind is kind, outcome
+    assert outcome.message
+    assert "\n" not in outcome.message
+    return outcome
+
+
+def right_programs_give_times(factory: Factory) -> None:
+    programs = {
+        "in place": RING,
+        "out of place": ring_allreduce((0, 1, 2, 3), in_place=False),
+        "allgather": ring_allgather(4, in_place=True),
+        "allgather out of place": ring_allgather(4, in_place=False),
+        "reduce_scatter": ring_reduce_scatter(4),
+    }
+    with opened(factory) as runner:
+        for name, program in programs.items():
+            (result,) = measured(runner.submit(request_of(program))).results["program"]
+            assert result.correct, name
+            assert len(result.times_s) == 2
+            assert result.min_s > 0, name
+
+
+def every_element_type_is_exact(factory: Factory) -> None:
+    with opened(factory) as runner:
+        for dtype in ("float32", "float64", "int32"):
+            measured(runner.submit(request_of(RING, dtype=dtype)))
+
+
+def local_steps_and_scratch_work(factory: Factory) -> None:
+    with opened(factory) as runner:
+        measured(runner.submit(request_of(scratch_allreduce_of_pair(), "complete:2")))
+
+
+def messages_find_their_way_through_other_nodes(factory: Factory) -> None:
+    with opened(factory) as runner:
+        measured(runner.submit(request_of(star_broadcast(5, root=2), "mesh:5")))
+
+
+def programs_are_measured_side_by_side_at_every_size(factory: Factory) -> None:
+    programs = {"forwards": RING, "backwards": ring_allreduce((3, 2, 1, 0)), "double": RING}
+    request = replace(request_of(RING), programs=programs, sizes_bytes=(4096, 5000), repeats=3)
+    with opened(factory) as runner:
+        results = measured(runner.submit(request)).results
+    assert list(results) == list(programs)
+    for sizes in results.values():
+        assert [(one.requested_bytes, one.size_bytes) for one in sizes] == [(4096, 4096), (5000, 5008)]
+        assert all(len(one.times_s) == 3 for one in sizes)
+
+
+def twice_the_data_take_longer(factory: Factory) -> None:
+    with opened(factory) as runner:
+        request = replace(request_of(RING), sizes_bytes=(2**14, 2**18))
+        small, large = measured(runner.submit(request)).results["program"]
+    assert large.min_s > 2 * small.min_s
+
+
+def a_wrong_result_is_noticed(factory: Factory) -> None:
+    with opened(factory) as runner:
+        failure = failed(runner.submit(request_of(with_swapped_offset(RING, 2))), FailureKind.WRONG_RESULT)
+    assert failure.rank == 2
+
+
+def a_changed_input_is_noticed(factory: Factory) -> None:
+    ruin = ThreadBlock(None, None, 0, (step(Op.COPY, "i", 0, source="s"),))
+    program = ring_allgather(4, in_place=False)
+    first = replace(program.ranks[1], scratch_chunks=1, blocks=(*program.ranks[1].blocks, ruin))
+    changed = replace(program, ranks=(program.ranks[0], first, *program.ranks[2:]))
+    with opened(factory) as runner:
+        failed(runner.submit(request_of(changed)), FailureKind.WRONG_RESULT)
+
+
+def a_hang_is_a_timeout_that_names_the_blocks(factory: Factory) -> None:
+    with opened(factory) as runner:
+        start = time.monotonic()
+        outcome = runner.submit(request_of(with_deadlock(RING, 1), timeout_s=1.0))
+        seconds = time.monotonic() - start
+    failure = failed(outcome, FailureKind.TIMEOUT)
+    assert {(1, 1, 0), (1, 2, 0)} <= set(failure.blocked)
+    assert "rank 1 block 1 instruction 0" in failure.message
+    assert seconds < 1.0 + GRACE_S
+
+
+def what_cannot_run_is_rejected(factory: Factory) -> None:
+    alone = replace(RING, ranks=(*RING.ranks[:3], rank_of()))
+    requests = [
+        request_of(RING, "ring:5"),
+        request_of(RING, dtype="float16"),
+        request_of(alone),
+        request_of(replace(RING, max_bytes=1024)),
+        request_of(ring_allreduce(range(4)), "uniring:1,4", sizes_bytes=()),
+    ]
+    with opened(factory) as runner:
+        for request in requests:
+            failed(runner.submit(request), FailureKind.REJECTED)
+
+
+def the_next_request_works_after_a_failure(factory: Factory) -> None:
+    with opened(factory) as runner:
+        for bad in (with_swapped_offset(RING, 0), with_deadlock(RING, 3), replace(RING, ranks=RING.ranks[:3])):
+            assert isinstance(runner.submit(request_of(bad, timeout_s=1.0)), RunFailure)
+            measured(runner.submit(request_of(RING)))
+
+
+def another_topology_may_follow(factory: Factory) -> None:
+    with opened(factory) as runner:
+        measured(runner.submit(request_of(RING)))
+        measured(runner.submit(request_of(ring_allreduce(range(3)), "complete:3")))
+        measured(runner.submit(request_of(RING)))
+
+
+def closing_twice_is_harmless(factory: Factory) -> None:
+    runner = factory()
+    measured(runner.submit(request_of(RING)))
+    runner.close()
+    runner.close()
+
+
+CHECKS: tuple[Callable[[Factory], None], ...] = (
+    right_programs_give_times,
+    every_element_type_is_exact,
+    local_steps_and_scratch_work,
+    messages_find_their_way_through_other_nodes,
+    programs_are_measured_side_by_side_at_every_size,
+    twice_the_data_take_longer,
+    a_wrong_result_is_noticed,
+    a_changed_input_is_noticed,
+    a_hang_is_a_timeout_that_names_the_blocks,
+    what_cannot_run_is_rejected,
+    the_next_request_works_after_a_failure,
+    another_topology_may_follow,
+    closing_twice_is_harmless,
+)

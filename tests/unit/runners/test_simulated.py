@@ -1,0 +1,146 @@
+"""The simulated runner: the kit of every runner, and times that can be worked out by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from runners.api import FailureKind
+from runners.link_model import LinkModel, Ticks
+from runners.simulated import SimulatedRunner
+from runners.simulation import Simulation
+from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
+from synth.errors import InvalidInput
+from synth.executor.serial import SerialExecutor
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Op, Place, Program, ThreadBlock
+from synth.methods import METHODS, synthesize
+from synth.topology.links import Link, Links
+from synth.topology.spec import parse_topology
+from synth.topology.topology import Topology
+from tests.conformance import runner_kit
+from tests.conformance.example_programs import (
+    program_of,
+    rank_of,
+    ring_allgather,
+    ring_allreduce,
+    star_broadcast,
+    step,
+)
+
+
+def _runner() -> SimulatedRunner:
+    return SimulatedRunner(LinkModel.of(link_gbps=1))
+
+
+@pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
+    check(_runner)
+
+
+def _seconds(program: Program, topology: Topology, chunk_bytes: int, **model: float | str) -> Fraction:
+    ticks = Ticks.of(LinkModel.of(**model), topology, chunk_bytes)
+    simulation = Simulation(program, topology, ticks)
+    seconds = Fraction(simulation.run(), ticks.per_second)
+    assert not simulation.stuck()
+    return seconds
+
+
+def test_a_ring_takes_its_steps() -> None:
+    # 2 (n - 1) steps, each alpha + latency + one chunk: 14 * (3 us + 0.5 us + 1000 B * 8 / 10 Gbit/s)
+    program, topology = ring_allreduce(range(8)), parse_topology("ring:8")
+    seconds = _seconds(program, topology, 1000, alpha_us=3, link_latency_us="0.5", link_gbps=10)
+    assert seconds == 14 * (Fraction(7, 2) + Fraction(8, 10)) / 10**6
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("collective", [ALLGATHER, REDUCE_SCATTER, ALLREDUCE], ids=str)
+@pytest.mark.parametrize("spec", ["hypercube:3", "torus:3x3", "bipartite:3", "circulant:9,1,2"])
+def test_lowered_schedules_take_exactly_what_their_cost_says(method: str, collective: Collective, spec: str) -> None:
+    topology = parse_topology(spec)
+    verified = synthesize(method, topology, collective, None, SerialExecutor())
+    program = lower(verified, LoweringOptions("oneccl-xml"))
+    seconds = _seconds(program, topology, 1000, link_gbps=8)
+    assert seconds == verified.cost.time_per_byte * program.chunks * 1000 / 10**9
+
+
+def test_messages_share_a_link_one_after_the_other() -> None:
+    # All four messages of the root leave over the one link 0 -> 1 of a path: 4 chunks of 8 us, the last one goes on.
+    topology = parse_topology("mesh:5")
+    assert _seconds(star_broadcast(5, root=0), topology, 1000, link_gbps=1) == Fraction(32, 10**6)
+
+
+def test_a_message_flows_through_a_slow_second_link_at_that_links_pace() -> None:
+    links = Links.build(
+        [Link(0, 2, Fraction(4)), Link(2, 1, Fraction(1)), Link(1, 2, Fraction(4)), Link(2, 0, Fraction(4))]
+    )
+    topology = Topology("", ("a", "b", "switch"), 2, links, "Gbit/s")
+    program = star_broadcast(2, root=0)
+    assert _seconds(program, topology, 1000, link_latency_us=1) == Fraction(8 + 2, 10**6)
+    assert _seconds(star_broadcast(2, root=1), topology, 1000, link_latency_us=1) == Fraction(2 + 2, 10**6)
+
+
+def test_channels_choose_among_parallel_links() -> None:
+    pair = Topology("", ("a", "b"), 2, Links.build([Link(0, 1), Link(0, 1), Link(1, 0), Link(1, 0)]))
+    send = [ThreadBlock(1, None, channel, (step(Op.SEND, "o", channel),)) for channel in (0, 1)]
+    receive = [ThreadBlock(None, 0, channel, (step(Op.RECV, "o", channel),)) for channel in (0, 1)]
+    program = program_of(Collective(star_broadcast(2, 0).collective.name, 0), 2, [rank_of(*send), rank_of(*receive)])
+    assert _seconds(program, pair, 1000, link_gbps=1) == Fraction(8, 10**6)
+
+
+def _eager_exchange(messages: int) -> Program:
+    """Both ranks send everything before they receive anything: it needs queues of `messages` messages."""
+    ranks = []
+    for rank in range(2):
+        sends = [step(Op.SEND, "o", rank * messages + number) for number in range(messages)]
+        receives = [step(Op.RECV, "o", (1 - rank) * messages + number) for number in range(messages)]
+        ranks.append(rank_of(ThreadBlock(1 - rank, 1 - rank, 0, (*sends, *receives))))
+    return program_of(ALLGATHER, 2 * messages, ranks)
+
+
+def test_a_send_waits_for_room_in_the_queue() -> None:
+    runner = _runner()
+    runner_kit.measured(runner.submit(runner_kit.request_of(_eager_exchange(2), "complete:2")))
+    failure = runner_kit.failed(
+        runner.submit(runner_kit.request_of(_eager_exchange(3), "complete:2")), FailureKind.TIMEOUT
+    )
+    assert failure.blocked == ((0, 0, 2), (1, 0, 2))
+    assert "waits for rank 1 to take one of 2 messages" in failure.message
+    roomy = replace(_eager_exchange(3), protocol="LL")
+    runner_kit.measured(runner.submit(runner_kit.request_of(roomy, "complete:2")))
+
+
+def test_the_same_request_gives_the_same_outcome() -> None:
+    request = runner_kit.request_of(ring_allgather(4, in_place=False))
+    assert _runner().submit(request) == _runner().submit(request)
+
+
+def test_races_are_found_although_the_replay_has_one_order() -> None:
+    racing = ThreadBlock(None, None, 0, (step(Op.COPY, "o", 0, source="o"), step(Op.COPY, "o", 1, source="o")))
+    moved = replace(racing.instructions[0], src=Place("o", 1))
+    program = ring_allreduce(range(4))
+    changed = replace(program.ranks[0], blocks=(*program.ranks[0].blocks, replace(racing, instructions=(moved,))))
+    request = runner_kit.request_of(replace(program, ranks=(changed, *program.ranks[1:])))
+    runner_kit.failed(_runner().submit(request), FailureKind.WRONG_RESULT)
+
+
+def test_a_unit_capacity_network_needs_a_rate() -> None:
+    with pytest.raises(InvalidInput, match="needs a link rate"):
+        SimulatedRunner(LinkModel.of()).submit(runner_kit.request_of(ring_allreduce(range(4))))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ({"alpha_us": -1}, "must not be negative"),
+        ({"link_latency_us": "fast"}, "must be a rational number"),
+        ({"link_gbps": 0}, "must be above zero"),
+    ],
+)
+def test_bad_models_are_refused(model: dict[str, float | str], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        LinkModel.of(**model)
