@@ -1,0 +1,90 @@
+"""What every Target must do: a test class to inherit from, with a fixture `target`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from synth.errors import InvalidInput
+from synth.lowering.check import check_program
+from synth.lowering.lift import lift, lift_with_findings
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Op, Place, Program, ThreadBlock, Wait
+from synth.lowering.target import Target
+from synth.lowering.targets import TARGETS
+from tests.unit.synth.lowering.programs import verified
+
+CASES = [
+    (spec, collective, in_place, channels, instances)
+    for spec in ("ring:3", "hypercube:2", "biring:4,3")
+    for collective in ("allgather", "reduce_scatter", "allreduce")
+    for in_place in (True, False)
+    for channels, instances in ((1, 1), (2, 2))
+]
+
+
+class TargetKit:
+    """Inherit, and give a fixture `target`. Needs a target that is registered in `synth.lowering.targets`."""
+
+    @pytest.fixture(params=CASES, ids=lambda case: "-".join(map(str, case)))
+    def program(self, request: pytest.FixtureRequest, target: Target) -> Program:
+        spec, collective, in_place, channels, instances = request.param
+        options = LoweringOptions(target.name, channels, instances, "LL", in_place, 1024, 2**20)
+        return lower(verified(spec, collective), options)
+
+    def test_is_known_under_its_name(self, target: Target) -> None:
+        assert TARGETS[target.name] == target
+
+    def test_reading_what_was_written_gives_the_same_program(self, target: Target, program: Program) -> None:
+        lifted = lift_with_findings(target.emit(program).encode())
+        assert lifted.findings == ()
+        assert lifted.program == program
+
+    def test_what_was_written_does_what_the_collective_says(self, target: Target, program: Program) -> None:
+        assert check_program(lift(target.emit(program).encode())) == []
+
+    def test_writing_is_deterministic(self, target: Target, program: Program) -> None:
+        assert target.emit(program) == target.emit(replace(program))
+
+    def test_no_other_target_takes_the_text_for_its_own(self, target: Target, program: Program) -> None:
+        assert lift(target.emit(program).encode()).target == target.name
+
+    def test_no_limit_and_no_origin_survive(self, target: Target, program: Program) -> None:
+        plain = replace(program, min_bytes=0, max_bytes=0, origin="", name="x", protocol="Simple")
+        assert lift(target.emit(plain).encode()) == plain
+
+    def test_several_waits_of_one_step_survive(self, target: Target) -> None:
+        program = lower(verified("bipartite:3", "reduce_scatter"), LoweringOptions(target.name))
+        most = max(len(item.waits) for rank in program.ranks for block in rank.blocks for item in block.instructions)
+        assert most > 1
+        assert lift(target.emit(program).encode()) == program
+
+    def test_what_breaks_a_rule_is_not_written(self, target: Target, program: Program) -> None:
+        for damaged in _damaged(program):
+            with pytest.raises(InvalidInput):
+                target.emit(damaged)
+
+    def test_a_name_that_could_leave_its_quotes_is_not_written(self, target: Target, program: Program) -> None:
+        for name in ('a" b="c', "a<b", "a&amp;b", "tab\there", "line\nend", "ü", "'"):
+            with pytest.raises(InvalidInput):
+                target.emit(replace(program, name=name))
+
+
+def _damaged(program: Program) -> list[Program]:
+    first = program.ranks[0]
+    block = first.blocks[0]
+    item = block.instructions[0]
+    items = [
+        replace(item, waits=(Wait(len(first.blocks), 0),)),
+        replace(item, dst=Place(item.dst.buffer, 2**40)),
+        replace(item, count=item.count + 1),
+        replace(item, op=Op.SEND),
+    ]
+    blocks = [replace(block, instructions=(changed, *block.instructions[1:])) for changed in items]
+    blocks += [replace(block, channel=program.channels), replace(block, recv_peer=0)]
+    rest = program.ranks[1:]
+    damaged = [replace(first, blocks=(changed, *first.blocks[1:])) for changed in blocks]
+    damaged.append(replace(first, blocks=(*first.blocks, ThreadBlock(1, None, 0, ()))))
+    return [replace(program, ranks=(changed, *rest)) for changed in damaged]

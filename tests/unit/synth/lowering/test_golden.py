@@ -1,0 +1,43 @@
+"""The text of small programs, byte for byte. Regenerate a file only for a wanted change of the dialect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from synth.lowering.check import check_program
+from synth.lowering.lift import lift
+from synth.lowering.targets import target_named
+from tests.unit.synth.lowering.programs import lowered
+from tests.unit.synth.lowering.scanner import accept
+
+GOLDEN = Path(__file__).parents[3] / "golden"
+CASES = [
+    ("msccl-xml", "complete:2", "allreduce", True),
+    ("msccl-xml", "ring:3", "allgather", False),
+    ("oneccl-xml", "complete:2", "allreduce", True),
+    ("oneccl-xml", "ring:3", "reduce_scatter", False),
+]
+
+
+def golden_file(target: str, spec: str, collective: str, in_place: bool) -> Path:
+    place = "inplace" if in_place else "outofplace"
+    return GOLDEN / f"{target}-{spec.replace(':', '')}-{collective}-{place}.xml"
+
+
+@pytest.mark.parametrize(("target", "spec", "collective", "in_place"), CASES)
+def test_the_text_is_as_recorded(target, spec, collective, in_place):
+    text = target_named(target).emit(lowered(spec, collective, target, in_place=in_place))
+    recorded = golden_file(target, spec, collective, in_place).read_bytes().decode()
+    assert text == recorded
+    if target == "msccl-xml":
+        accept(recorded)
+
+
+def test_the_example_of_the_documentation_is_a_right_program():
+    guide = (Path(__file__).parents[4] / "docs" / "oneccl-xml.md").read_text()
+    text = guide.rpartition("```xml\n")[2].partition("```")[0]
+    program = lift(text.encode())
+    assert check_program(program) == []
+    assert target_named("oneccl-xml").emit(program) == text

@@ -1,0 +1,22 @@
+"""Both dialects pass the kit."""
+
+from __future__ import annotations
+
+import pytest
+
+from synth.lowering.msccl_xml import MscclXml
+from synth.lowering.oneccl_xml import OneCclXml
+from synth.lowering.target import Target
+from tests.conformance.target_kit import TargetKit
+
+
+class TestMscclXml(TargetKit):
+    @pytest.fixture
+    def target(self) -> Target:
+        return MscclXml()
+
+
+class TestOneCclXml(TargetKit):
+    @pytest.fixture
+    def target(self) -> Target:
+        return OneCclXml()

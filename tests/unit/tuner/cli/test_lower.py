@@ -1,0 +1,110 @@
+"""`chorale lower` and `chorale lift` as scripts use them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.command import chorale
+
+
+@pytest.fixture
+def schedule(capsys, tmp_path):
+    def make(spec="hypercube:3", collective="allreduce", suffix="parquet", method="bfb"):
+        path = tmp_path / f"schedule.{suffix}"
+        assert chorale(capsys, "synth", method, spec, "--collective", collective, "-o", path).code == 0
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize("target", ["msccl-xml", "oneccl-xml"])
+@pytest.mark.parametrize("placement", ["--inplace", "--outofplace"])
+@pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "allreduce"])
+def test_what_was_lowered_lifts(capsys, tmp_path, schedule, target, placement, collective):
+    program = tmp_path / "program.xml"
+    options = ("--target", target, "--channels", 2, "--instances", 2, "--protocol", "LL128", placement)
+    done = chorale(capsys, "lower", schedule(collective=collective), *options, "-o", program, "--json")
+    assert done.code == 0
+    assert done.document["resources"]["channels"] == 4
+    lifted = chorale(capsys, "lift", program, "--spec", "hypercube:3", "--json")
+    assert lifted.code == 0
+    expected = {"ok": True, "collective": collective, "ranks": 8, "violations": []}
+    assert {name: lifted.document[name] for name in expected} == expected
+    assert lifted.document["resources"] == done.document["resources"]
+
+
+def test_msccl_files_begin_with_algo(capsys, tmp_path, schedule):
+    program = tmp_path / "program.xml"
+    assert chorale(capsys, "lower", schedule(), "--target", "msccl-xml", "-o", program).code == 0
+    assert program.read_bytes().startswith(b"<algo ")
+    assert b'inplace="1" outofplace="0"' in program.read_bytes()
+
+
+def test_lifting_can_write_the_program_again(capsys, tmp_path, schedule):
+    program, again = tmp_path / "program.xml", tmp_path / "again.xml"
+    chorale(capsys, "lower", schedule(suffix="json"), "--target", "oneccl-xml", "-o", program)
+    loose = tmp_path / "loose.xml"
+    loose.write_text('<?xml version="1.0"?>\n' + program.read_text().replace("  <", "\t<"))
+    assert chorale(capsys, "lift", loose, "--spec", "hypercube:3", "-o", again).code == 0
+    assert again.read_bytes() == program.read_bytes()
+
+
+def test_a_damaged_program_is_exit_code_1_with_the_violations(capsys, tmp_path, schedule):
+    program, again = tmp_path / "program.xml", tmp_path / "again.xml"
+    chorale(capsys, "lower", schedule(), "--target", "msccl-xml", "-o", program)
+    program.write_text(program.read_text().replace('type="rrc"', 'type="r"', 1))
+    done = chorale(capsys, "lift", program, "--spec", "hypercube:3", "-o", again, "--json")
+    assert done.code == 1
+    assert done.document["ok"] is False
+    assert {"rule", "message"} == set(done.document["violations"][0])
+    assert not again.exists()
+    assert chorale(capsys, "lift", program, "--spec", "hypercube:3").code == 1
+
+
+def test_a_program_for_another_number_of_ranks_is_not_right(capsys, tmp_path, schedule):
+    program = tmp_path / "program.xml"
+    chorale(capsys, "lower", schedule(), "--target", "msccl-xml", "-o", program)
+    done = chorale(capsys, "lift", program, "--spec", "ring:5", "--json")
+    assert (done.code, done.document["violations"][0]["rule"]) == (1, "ranks")
+
+
+def test_sends_between_ranks_without_a_link_are_legal(capsys, tmp_path, schedule):
+    program = tmp_path / "program.xml"
+    chorale(capsys, "lower", schedule(), "--target", "msccl-xml", "-o", program)
+    assert chorale(capsys, "lift", program, "--spec", "ring:8").code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--target", "nccl"), "choose from msccl-xml, oneccl-xml"),
+        (("--target", "msccl-xml", "--protocol", "fast"), "Simple, LL, LL128"),
+        (("--target", "msccl-xml", "--channels", 0), "between 1 and"),
+        (("--target", "msccl-xml", "--instances", 40), "fits"),
+    ],
+)
+def test_wrong_options_are_exit_code_2_and_leave_no_file(capsys, tmp_path, schedule, options, words):
+    program = tmp_path / "program.xml"
+    done = chorale(capsys, "lower", schedule(), *options, "-o", program)
+    assert done.code == 2
+    assert words in done.stderr
+    assert not program.exists()
+
+
+def test_a_schedule_that_is_wrong_is_not_lowered(capsys, tmp_path, schedule):
+    path = schedule(suffix="json")
+    document = json.loads(path.read_text())
+    text = json.dumps(document)
+    path.write_text(text[: len(text) // 2])
+    assert chorale(capsys, "lower", path, "--target", "msccl-xml", "-o", tmp_path / "program.xml").code == 2
+
+
+def test_a_file_that_is_no_program_is_exit_code_2(capsys, tmp_path):
+    path = tmp_path / "program.xml"
+    path.write_text("<!DOCTYPE algo><algo/>")
+    done = chorale(capsys, "lift", path, "--spec", "ring:4")
+    assert done.code == 2
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert chorale(capsys, "lift", tmp_path / "missing.xml", "--spec", "ring:4").code == 2
