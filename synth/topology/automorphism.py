@@ -50,4 +50,5 @@ def known_symmetries_are_transitive(topology: Topology) -> bool:
     checked = [generator for generator in topology.automorphisms if is_automorphism(topology, generator)]
     if not checked:
         return False
-    return not np.any(orbits(topology.node_count, checked)[: topology.compute_count])
+    orbit = orbits(topology.node_count, checked)[: topology.compute_count]
+    return bool(np.all(orbit == orbit[0]))

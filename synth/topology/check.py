@@ -65,6 +65,6 @@ def _check_rates(bandwidths: tuple[Fraction, ...], latencies_s: tuple[Fraction, 
         if latency_s < 0:
             raise InvalidInput("the latency of a link must be at least 0 seconds", latency_s, "correct it")
     scale = math.lcm(*(bandwidth.denominator for bandwidth in bandwidths))
-    if max(scale, scale * max(bandwidths, default=Fraction(0))) >= MAX_BANDWIDTH_UNITS:
+    if max(Fraction(scale), scale * max(bandwidths, default=Fraction(0))) >= MAX_BANDWIDTH_UNITS:
         rule = "all bandwidths must be multiples of one common unit above 2^-53, and below 2^53 such units"
         raise InvalidInput(rule, f"a common unit of 1/{scale}", "round the bandwidths to fewer digits")

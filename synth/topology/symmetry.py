@@ -98,7 +98,8 @@ def _search(topology: Topology) -> bool:
     budget = _Budget(_SEARCH_STEPS)
     graphs = {node: _rooted(topology, node) for node in range(topology.compute_count)}
     for node in range(1, topology.compute_count):
-        if orbits(topology.node_count, known)[node] == orbits(topology.node_count, known)[0]:
+        orbit = orbits(topology.node_count, known)
+        if orbit[node] == orbit[0]:
             continue
         matcher = DiGraphMatcher(graphs[0], graphs[node], node_match=budget.equal, edge_match=budget.equal)
         mapping = next(matcher.isomorphisms_iter(), None)
