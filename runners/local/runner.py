@@ -65,6 +65,11 @@ class LocalRunner:
                 self.close()
         return outcome
 
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the nodes, compute nodes first; empty when none are running."""
+        return [] if self._fleet is None else list(self._fleet.pids)
+
     def close(self) -> None:
         """End all processes."""
         fleet, self._fleet = self._fleet, None

@@ -1,0 +1,246 @@
+"""The local runner on real processes: the kit of every runner, and faults in the middle of a run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import psutil
+import pytest
+
+from runners.api import FailureKind, Outcome, RunRequest
+from runners.local.runner import LocalRunner
+from synth.collective import ALLREDUCE
+from synth.errors import InvalidInput
+from synth.executor.serial import SerialExecutor
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.methods import synthesize
+from synth.topology.links import Link, Links
+from synth.topology.spec import parse_topology
+from synth.topology.topology import Topology
+from tests.conformance import runner_kit
+from tests.conformance.example_programs import ring_allreduce, star_broadcast, with_deadlock
+from tests.conformance.runner_kit import RING, failed, measured, request_of
+
+
+def _runner() -> LocalRunner:
+    return LocalRunner(200, probe=False)
+
+
+@pytest.fixture
+def runner() -> Iterator[LocalRunner]:
+    with _runner() as running:
+        yield running
+
+
+@pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
+    check(_runner)
+
+
+def _descendants() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+def _long_request() -> RunRequest:
+    return request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=60.0)
+
+
+def _submit_and_meanwhile(runner: LocalRunner, request: RunRequest, act: Callable[[list[int]], None]) -> Outcome:
+    """Submit `request`; as soon as the ranks run, call `act` with their process ids."""
+    measured(runner.submit(request_of(RING)))
+    pids = runner.pids
+    timer = threading.Timer(0.3, act, [pids])
+    timer.start()
+    try:
+        return runner.submit(request)
+    finally:
+        timer.join()
+
+
+def test_a_killed_rank_is_named_with_its_signal(runner: LocalRunner) -> None:
+    start = time.monotonic()
+    outcome = _submit_and_meanwhile(runner, _long_request(), lambda pids: os.kill(pids[2], signal.SIGKILL))
+    failure = failed(outcome, FailureKind.CRASH)
+    assert failure.rank == 2
+    assert failure.message == "rank 2 was killed by SIGKILL"
+    assert time.monotonic() - start < 10
+    assert not _descendants()
+    measured(runner.submit(request_of(RING)))
+
+
+def test_a_stopped_rank_is_a_timeout_that_names_it(runner: LocalRunner) -> None:
+    request = replace(_long_request(), timeout_s=1.0)
+    outcome = _submit_and_meanwhile(runner, request, lambda pids: os.kill(pids[1], signal.SIGSTOP))
+    failure = failed(outcome, FailureKind.TIMEOUT)
+    assert failure.rank == 1
+    assert "rank 1 does not answer" in failure.message
+    assert not _descendants()
+    measured(runner.submit(request_of(RING)))
+
+
+def test_a_killed_launcher_is_a_crash_and_takes_the_ranks_along(runner: LocalRunner) -> None:
+    ranks: list[psutil.Process] = []
+
+    def kill_launcher(pids: list[int]) -> None:
+        ranks.extend(psutil.Process(pid) for pid in pids)
+        ranks[0].parent().kill()  # type: ignore[union-attr]
+
+    failed(_submit_and_meanwhile(runner, _long_request(), kill_launcher), FailureKind.CRASH)
+    assert not _alive_after(ranks, 5.0)
+    measured(runner.submit(request_of(RING)))
+
+
+def test_a_hang_shows_what_each_block_waits_for(runner: LocalRunner) -> None:
+    failure = failed(runner.submit(request_of(with_deadlock(RING, 1), timeout_s=1.0)), FailureKind.TIMEOUT)
+    assert "rank 1 block 1 instruction 0: cpy waits for block 2 instruction 0" in failure.message
+    assert set(failure.blocked) == {(1, 1, 0), (1, 2, 0)}
+
+
+OWNER = """
+import threading, time
+from runners.local.runner import LocalRunner
+from tests.conformance.runner_kit import RING, request_of
+
+runner = LocalRunner(200, probe=False)
+runner.submit(request_of(RING))
+print(*runner.pids, flush=True)
+runner.submit(request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=100.0))
+"""
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "one rank stopped"])
+@pytest.mark.parametrize("cause", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda cause: cause.name)
+def test_nothing_outlives_the_process_that_ran_it(cause: signal.Signals, stopped: bool) -> None:
+    environment = dict(os.environ, PYTHONPATH=os.getcwd())
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True
+    ) as owner:
+        assert owner.stdout is not None
+        ranks = [psutil.Process(int(pid)) for pid in owner.stdout.readline().split()]
+        assert len(ranks) == 4
+        launcher = ranks[0].parent()
+        assert launcher is not None
+        if stopped:
+            ranks[3].suspend()
+        owner.send_signal(cause)
+        owner.wait(10)
+    assert not _alive_after([launcher, *ranks], 5.0)
+
+
+def _alive_after(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:
+    """Return which processes still run; those that only wait for the system to reap them are gone."""
+    deadline = time.monotonic() + seconds
+    while (alive := [process for process in processes if _is_alive(process)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return alive
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_twenty_runs_leak_neither_descriptors_nor_processes() -> None:
+    own = psutil.Process()
+    with _runner() as runner:
+        measured(runner.submit(request_of(RING)))
+        descriptors, processes = own.num_fds(), len(_descendants())
+        assert processes == 5
+        for _ in range(20):
+            measured(runner.submit(request_of(RING, warmup=0, repeats=1)))
+        assert (own.num_fds(), len(_descendants())) == (descriptors, processes)
+    assert not _descendants()
+    for _ in range(3):
+        with _runner() as runner:
+            measured(runner.submit(request_of(RING, warmup=0, repeats=1)))
+    assert own.num_fds() < descriptors
+    assert not _descendants()
+
+
+def test_the_processes_stay_for_the_next_request(runner: LocalRunner) -> None:
+    measured(runner.submit(request_of(RING)))
+    before = runner.pids
+    measured(runner.submit(request_of(ring_allreduce((0, 3, 2, 1)))))
+    assert runner.pids == before
+    measured(runner.submit(request_of(ring_allreduce(range(3)), "ring:3")))
+    assert set(runner.pids).isdisjoint(before)
+
+
+def test_it_runs_from_a_thread_beside_others(runner: LocalRunner) -> None:
+    outcomes: list[Outcome] = []
+    thread = threading.Thread(target=lambda: outcomes.append(runner.submit(request_of(RING))))
+    thread.start()
+    thread.join()
+    measured(outcomes[0])
+
+
+@pytest.mark.parametrize("method", ["bfb", "ring", "biring"])
+@pytest.mark.parametrize("in_place", [True, False], ids=["in place", "out of place"])
+def test_lowered_schedules_compute_the_collective(runner: LocalRunner, method: str, in_place: bool) -> None:
+    topology = parse_topology("bipartite:2")
+    verified = synthesize(method, topology, ALLREDUCE, None, SerialExecutor())
+    program = lower(verified, LoweringOptions("oneccl-xml", channels=2, instances=2, in_place=in_place))
+    measured(runner.submit(request_of(program, "bipartite:2")))
+
+
+def test_no_run_is_faster_than_its_links() -> None:
+    # 6 steps of 64 KiB at 50 Mbit/s. An idle machine needs a few percent more; a busy one can need any time.
+    ideal_s = 6 * 2**16 * 8 / 50e6
+    with LocalRunner(50, probe=False) as runner:
+        (result,) = measured(runner.submit(request_of(RING, size_bytes=2**18))).results["program"]
+    assert result.min_s >= ideal_s
+    assert result.min_s < 3 * ideal_s
+
+
+def test_a_slower_link_takes_its_share_of_time(runner: LocalRunner) -> None:
+    def seconds(bandwidth: int) -> float:
+        links = [Link(0, 1, bandwidth), Link(1, 0, 4)]
+        topology = Topology("", ("a", "b"), 2, Links.build(links), "GB/s")
+        request = replace(request_of(star_broadcast(2, root=0), size_bytes=2**20), topology=topology)
+        return measured(runner.submit(request)).results["program"][0].min_s
+
+    assert seconds(4) >= 2**20 * 8 / 200e6
+    assert seconds(1) >= 2**20 * 8 / 50e6
+
+
+def test_switches_forward() -> None:
+    links = [Link(0, 3), Link(3, 0), Link(1, 3), Link(3, 1), Link(2, 3), Link(3, 2)]
+    topology = Topology("", ("a", "b", "c", "switch"), 3, Links.build(links))
+    with _runner() as runner:
+        measured(runner.submit(replace(request_of(ring_allreduce(range(3))), topology=topology)))
+        assert len(runner.pids) == 4
+
+
+def test_more_data_than_memory_is_unavailable(runner: LocalRunner) -> None:
+    failure = failed(runner.submit(request_of(RING, size_bytes=2**40)), FailureKind.UNAVAILABLE)
+    assert "GB of memory" in failure.message
+
+
+def test_too_many_links_are_unavailable(runner: LocalRunner) -> None:
+    failure = failed(runner.submit(request_of(ring_allreduce(range(70)), "complete:70")), FailureKind.UNAVAILABLE)
+    assert "at most 512 nodes and 4096 links" in failure.message
+
+
+@pytest.mark.parametrize("rate", [0, -5, float("nan"), float("inf")])
+def test_absurd_rates_are_refused(rate: float) -> None:
+    with pytest.raises(InvalidInput, match="a link rate must be between"):
+        LocalRunner(rate)
+
+
+def test_the_environment_says_what_matters_and_no_host(runner: LocalRunner) -> None:
+    environment = measured(runner.submit(request_of(RING))).environment
+    assert environment["runner"] == "local"
+    assert environment["link_mbps"] == 200
+    assert {"cpu_model", "cores", "kernel", "python", "numpy", "load_average", "clock"} <= set(environment)
+    assert len(str(environment["environment_id"])) == 64
+    assert os.uname().nodename not in map(str, environment.values())
