@@ -16,12 +16,14 @@ MAX_INPUT_BYTES = 2**30
 def read_file(path: str) -> bytes:
     """Return the bytes of the file at `path`, at most 1 GiB."""
     try:
-        size = os.stat(path).st_size
-        if size > MAX_INPUT_BYTES:
-            raise InvalidInput("an input file must be at most 1 GiB", f"{path} with {size} bytes", "use a smaller file")
-        return Path(path).read_bytes()
+        too_large = os.stat(path).st_size > MAX_INPUT_BYTES
+        with open(path, "rb") as stream:
+            content = b"" if too_large else stream.read(MAX_INPUT_BYTES + 1)  # devices and pipes tell no size before
     except OSError as error:
         raise InvalidInput("an input file must be readable", f"{path}: {error.strerror}", "check the path") from error
+    if too_large or len(content) > MAX_INPUT_BYTES:
+        raise InvalidInput("an input file must be at most 1 GiB", path, "use a smaller file")
+    return content
 
 
 def write_file(path: str | Path, content: bytes) -> None:

@@ -9,6 +9,7 @@ import stat
 import pytest
 
 from synth.errors import InvalidInput, Unavailable
+from tuner import files
 from tuner.files import read_file, write_file
 
 
@@ -56,3 +57,9 @@ def test_unreadable_and_huge_files_are_refused(tmp_path):
         stream.truncate(2**30 + 1)
     with pytest.raises(InvalidInput, match="at most 1 GiB"):
         read_file(str(huge))
+
+
+def test_endless_devices_are_refused(monkeypatch):
+    monkeypatch.setattr(files, "MAX_INPUT_BYTES", 2**20)
+    with pytest.raises(InvalidInput, match="at most 1 GiB"):
+        read_file("/dev/zero")
