@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 
 from synth.lowering.definition import add, describe, expected_outputs, initial_inputs
-from synth.lowering.happens_before import HappensBefore
+from synth.lowering.happens_before import HappensBefore, clock_entries
 from synth.lowering.interpreter import Conditions, ExecutionError, Interpreter
 from synth.lowering.memory import layout_of
 from synth.lowering.program import QUEUE_DEPTH, Program
@@ -14,7 +14,8 @@ from synth.lowering.violation import Violation
 
 MOST_CELLS = 2**25
 MOST_REPORTED = 20
-GLOBAL_CLOCK_BLOCKS = 4096
+MOST_MOVES = 2**25
+MOST_CLOCK_ENTRIES = 2**26
 RANDOM_SEEDS = (1, 2)
 
 Memory = list[list[int | None]]
@@ -28,10 +29,9 @@ def execution_violations(program: Program) -> list[Violation]:
     without races gives the same result and the same deadlocks in every order, so the further orders check the
     checker. O(runs * chunks moved).
     """
-    cells = sum(layout_of(program, rank).cells for rank in range(len(program.ranks)))
-    if cells > MOST_CELLS:
-        message = f"{cells} chunks of memory on all ranks are more than the {MOST_CELLS} that can be checked"
-        return [Violation.at("size", message)]
+    excess = _excess(program)
+    if excess:
+        return [Violation.at("size", excess)]
     depth = QUEUE_DEPTH[program.protocol]
     for message_chunks in (None, 1):
         found = _race_check(program, Conditions(depth, message_chunks))
@@ -42,6 +42,21 @@ def execution_violations(program: Program) -> list[Violation]:
         if found:
             return found
     return []
+
+
+def _excess(program: Program) -> str:
+    """Return why `program` is too large to be executed here, "" if it is not."""
+    ranks = range(len(program.ranks))
+    moved = (item.count for rank in program.ranks for block in rank.blocks for item in block.instructions)
+    sizes = {
+        "chunks of memory on all ranks": (sum(layout_of(program, rank).cells for rank in ranks), MOST_CELLS),
+        "chunks moved by all instructions": (sum(moved), MOST_MOVES),
+        "clock entries for blocks and waits": (clock_entries(program, across_ranks=False), MOST_CLOCK_ENTRIES),
+    }
+    for what, (value, largest) in sizes.items():
+        if value > largest:
+            return f"{what}: {value} are more than the {largest} that can be checked"
+    return ""
 
 
 def _other_orders(depth: int) -> Iterator[Conditions]:
@@ -59,9 +74,8 @@ def _race_check(program: Program, conditions: Conditions) -> list[Violation]:
     rely on such answers. Clocks of one rank are tried first, because they are short.
     """
     found = _run(program, conditions, HappensBefore(program, across_ranks=False))
-    blocks = sum(len(rank.blocks) for rank in program.ranks)
     races = any(violation.rule == "race" for violation in found)
-    if races and not program.origin and blocks <= GLOBAL_CLOCK_BLOCKS:
+    if races and not program.origin and clock_entries(program, across_ranks=True) <= MOST_CLOCK_ENTRIES:
         return _run(program, conditions, HappensBefore(program, across_ranks=True))
     return found
 

@@ -26,6 +26,10 @@ Value = Any
 Order = Literal["forward", "reverse", "random"]
 
 
+RANDOM_REACH = 64
+"""In random order, the next block is one of so many; turning a queue further would cost more than it finds."""
+
+
 class ExecutionError(Exception):
     """An instruction did something without meaning: `rule` is a short stable name, the rest says what and where."""
 
@@ -52,8 +56,8 @@ class Blocked:
 class Conditions:
     """How a run goes: messages a connection holds, chunks of a message (None: whole steps), order of the blocks.
 
-    forward, reverse: every block in turn, by rising or falling id, as far as it gets; random: one message at a
-    time, in an order drawn from `seed`.
+    forward: every block as far as it gets, the one that could go on first before others; reverse: the one that
+    could go on last before others; random: one message at a time, in an order drawn from `seed`.
     """
 
     depth: int
@@ -117,25 +121,34 @@ class Interpreter:
         self._watcher = watcher
         self._random = random.Random(conditions.seed)  # noqa: S311 - reproducible order, no secret
         self._ranks = _load(program)
+        self._neighbours = _neighbours(program, self._ranks)
 
     def run(self) -> list[Blocked]:
         """Execute to the end; return the blocks that never finish. ExecutionError at the first faulty instruction.
 
-        O(messages + passes * blocks); a pass gives every unfinished block a turn.
+        A block gets a turn at the start and whenever a block went on that it may be waiting for.
+        O(messages * blocks that depend on one another).
         """
-        active = [block for blocks in self._ranks for block in blocks if not block.finished]
-        if self._conditions.order == "reverse":
-            active.reverse()
-        while active:
-            if self._conditions.order == "random":
-                self._random.shuffle(active)
-            if not any([self._turn(block) for block in active]):
-                return [self._blocked(block) for block in active]
-            active = [block for block in active if not block.finished]
-        return []
+        blocks = [block for rank in self._ranks for block in rank]
+        ready = deque(reversed(blocks) if self._conditions.order == "reverse" else blocks)
+        waiting = {block.number for block in ready}
+        while ready:
+            block = self._next(ready)
+            waiting.discard(block.number)
+            if self._turn(block):
+                for woken in (*self._neighbours[block.number], block):
+                    if woken.number not in waiting and not woken.finished:
+                        waiting.add(woken.number)
+                        ready.append(woken)
+        return [self._blocked(block) for block in blocks if not block.finished]
+
+    def _next(self, ready: deque[_Block]) -> _Block:
+        if self._conditions.order == "random":
+            ready.rotate(self._random.randrange(min(len(ready), RANDOM_REACH)))
+        return ready.pop() if self._conditions.order == "reverse" else ready.popleft()
 
     def _turn(self, block: _Block) -> bool:
-        """Let `block` go on; return whether it did."""
+        """Let `block` go on as far as it gets (in random order: by one message); return whether it did."""
         moved = False
         while not block.finished and not self._obstacles(block):
             self._advance(block)
@@ -242,6 +255,27 @@ def _load(program: Program) -> list[list[_Block]]:
             blocks.append(_Block(next(numbers), rank, index, code, incoming, outgoing))
         ranks.append(blocks)
     return ranks
+
+
+def _neighbours(program: Program, ranks: Sequence[Sequence[_Block]]) -> list[list[_Block]]:
+    """Return, for each block, those that may wait for it: at the other ends of its connections, and in its rank."""
+    senders: dict[tuple[int, int, int], _Block] = {}
+    receivers: dict[tuple[int, int, int], _Block] = {}
+    found: list[dict[int, _Block]] = [{} for rank in ranks for _ in rank]
+    for rank, blocks in enumerate(ranks):
+        for block in blocks:
+            code = program.ranks[rank].blocks[block.index]
+            if code.send_peer is not None:
+                senders[rank, code.send_peer, code.channel] = block
+            if code.recv_peer is not None:
+                receivers[code.recv_peer, rank, code.channel] = block
+            for number in {wait.block for item in code.instructions for wait in item.waits}:
+                found[blocks[number].number][block.number] = block
+    for connection, sender in senders.items():
+        receiver = receivers[connection]
+        found[sender.number][receiver.number] = receiver
+        found[receiver.number][sender.number] = sender
+    return [list(blocks.values()) for blocks in found]
 
 
 def _queues(

@@ -13,6 +13,7 @@ from synth.lowering.check import check_program
 from synth.lowering.connectivity import reachability
 from synth.lowering.program import Op, Place, Program, Wait
 from synth.topology.spec import parse_topology
+from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import (
     block,
     edited,
@@ -160,6 +161,19 @@ PAIR = [
 
 def test_the_smallest_fused_allreduce_is_right():
     assert check_program(program(CollectiveName.ALLREDUCE, 2, *PAIR)) == []
+
+
+def test_every_fused_operation_is_executed():
+    """The sum travels round a ring of three: begun, added to, completed and kept, passed on, kept."""
+    ring = [
+        [block(1, 2, step("s", "i0", count=3), step("rcs", "i0", count=3))],
+        [block(2, 0, step("rrs", "i0", count=3), step("r", "i0", count=3))],
+        [block(0, 1, step("rrcs", "i0", count=3))],
+    ]
+    made = program(CollectiveName.ALLREDUCE, 3, *ring)
+    assert check_program(made) == []
+    got, wanted = result_of(made, seed=0, piece=1)
+    assert got == wanted
 
 
 def exchange(count: int) -> Program:
@@ -336,5 +350,16 @@ def test_a_send_without_a_path_is_noticed():
 
 
 def test_a_program_too_large_to_execute_is_not_executed():
-    made = program(CollectiveName.ALLREDUCE, 2**25, [block(None, None)], [block(None, None)])
-    assert [violation.rule for violation in check_program(made)] == ["size"]
+    idle = block(None, None)
+    busy = block(None, None, *[step("cpy", "i0", "i0", count=4096)] * 10_000)
+    wide = [idle] * 20_000
+    for chunks, first in ((2**25, [idle]), (4096, [busy]), (1, wide)):
+        made = program(CollectiveName.ALLREDUCE, chunks, first, [idle])
+        assert [violation.rule for violation in check_program(made)] == ["size"]
+
+
+def test_a_long_chain_of_waits_against_the_order_of_the_blocks_is_executed():
+    length = 3000
+    chain = [block(None, None, step("cpy", "i0", "s0", waits=[(index + 1, 0)])) for index in range(length)]
+    made = program(CollectiveName.ALLREDUCE, 1, [*chain, block(None, None, step("cpy", "i0", "s0"))], scratch=1)
+    assert check_program(made) == []
