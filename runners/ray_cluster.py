@@ -19,7 +19,9 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
 
-import ray as ray
+import ray
+
+__all__ = ["NAMESPACE", "RayCluster", "ray"]
 
 NAMESPACE = "chorale"
 LOCAL_OBJECT_STORE_BYTES = 512 * 2**20
@@ -78,6 +80,8 @@ def _join(address: str) -> None:
 
 def _start(cpus: int) -> None:
     _give_token_a_home()
+    # Ray would kill our small workers when some other program fills the memory of this machine.
+    os.environ.setdefault("RAY_memory_monitor_refresh_ms", "0")
     try:
         ray.init(
             address="local",

@@ -13,7 +13,7 @@ from runners.ray_cluster import ray
 from synth.errors import Unavailable
 
 MOST_ATTEMPTS = 4
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 150.0  # Ray notices after 60 s that a worker process died while it started
 FAREWELL_S = 5.0
 POLL_S = 1.0
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from runners.api import FailureKind, Outcome, RunFailure, Runner, RunRequest
 from runners.preparation import Prepared, Recipe, Refusal, prepare
+from synth.errors import ChoraleError, Unavailable
 
 RunnerFactory = Callable[[], Runner]
-"""A picklable recipe of a runner, for example `functools.partial(make_runner, "local")`."""
+"""A picklable recipe of a runner, for example `functools.partial(create_runner, "local")`."""
 
 
 class PrepareWorker:
@@ -32,11 +33,15 @@ class MeasureWorker:
         return True
 
     def measure(self, request: RunRequest) -> Outcome:
-        """Return what the runner says; an error of the runner itself becomes a RunFailure of kind crash."""
+        """Return what the runner says; an error of the runner itself becomes a RunFailure too."""
         try:
             if self._runner is None:
                 self._runner = self._make_runner()
             return self._runner.submit(request)
+        except Unavailable as error:
+            return RunFailure(FailureKind.UNAVAILABLE, str(error))
+        except ChoraleError as error:
+            return RunFailure(FailureKind.REJECTED, str(error))
         except Exception as error:  # a value, so that one bad run does not end the campaign
             self._runner = None
             return RunFailure(FailureKind.CRASH, " ".join(f"{type(error).__name__}: {error}".split()))

@@ -93,8 +93,13 @@ class RunnerSection(_Section):
         default="local", description="local: real processes with paced links on this machine; simulated: a cost model."
     )
     link_mbps: float | None = Field(
-        default=None, gt=0, le=10**6, description="Rate of a link in Mbit/s; by default what the runner chooses."
+        default=None,
+        gt=0,
+        le=10**6,
+        description="Rate of a link in Mbit/s; by default what a probe finds (local) or 1000 (simulated).",
     )
+    alpha_us: float = Field(default=0, ge=0, le=10**6, description="Simulated only: cost of a message, microseconds.")
+    link_latency_us: float = Field(default=0, ge=0, le=10**6, description="Simulated only: latency of a link.")
     timeout_s: float = Field(default=60.0, gt=0, le=86400, description="Watchdog of one measurement, in seconds.")
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -12,17 +12,20 @@ from runners.preparation import Prepared, Recipe, Refusal, RefusalKind
 from runners.workshop import Finished, Workshop
 from synth.collective import parse_collective
 from synth.errors import CheckFailed, ChoraleError, Unavailable
+from synth.lowering.lift import lift
 from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Program
 from synth.topology.topology import Topology
 from tuner.campaign import Campaign
 from tuner.combinations import reason_not_to_try
+from tuner.final import Final, finalists
 from tuner.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord, trial_id
 from tuner.search import Search, Suggestion
 from tuner.store import Store
 
 _log = logging.getLogger("chorale.controller")
 
-CANDIDATE = "candidate"
+FINAL = "final"
 BASELINE = "baseline:"
 WAIT_S = 0.5
 TARGET = "oneccl-xml"  # the dialect that the runners on CPUs execute
@@ -99,6 +102,7 @@ class Controller:
             for finished in self._workshop.wait(WAIT_S):
                 self._take(finished)
             self._start_trials()
+        self._hold_final()
 
     def _prepare_baselines(self) -> None:
         for method in self._campaign.baselines:
@@ -156,7 +160,7 @@ class Controller:
             self._twins[prepared.program_id].append(trial)
         else:
             self._twins[prepared.program_id] = []
-            self._workshop.measure(trial.trial_id, self._request(trial, prepared))
+            self._workshop.measure(trial.trial_id, self._request({trial.trial_id: prepared.program}, trial.number))
 
     def _on_measured(self, trial: _UnderWay, outcome: Outcome) -> None:
         if trial.prepared is None:
@@ -181,15 +185,40 @@ class Controller:
         collective = parse_collective(self._campaign.collective)
         return Recipe(self._topology, collective, candidate.method, candidate.chunks, options)
 
-    def _request(self, trial: _UnderWay, prepared: Prepared) -> RunRequest:
+    def _hold_final(self) -> None:
+        """Measure the best candidates side by side, unless there is nothing to compare or nothing new."""
+        trials = self._store.trials
+        best = finalists([trial for trial in trials if isinstance(trial, CompleteTrial)])
+        held = self._store.final is not None and self._store.final.trials == len(trials)
+        if len(best) < 2 or held or self._store.is_stuck:
+            return
+        if not self._baselines:
+            self._prepare_baselines()
+        _log.info("final: %d candidates side by side", len(best))
+        programs = {trial.trial_id: lift(self._store.program_path(trial.program_id).read_bytes()) for trial in best}
+        request = self._request(programs, self._next_number)
+        timeout_s = request.timeout_s * len(request.programs) / 2
+        self._workshop.measure(FINAL, replace(request, timeout_s=timeout_s))
+        answers: list[Finished] = []
+        while not answers:
+            answers = self._workshop.wait(WAIT_S)
+        outcome = answers[0].answer
+        if isinstance(outcome, Measurement):
+            results = {trial.trial_id: size_results(outcome, trial.trial_id) for trial in best}
+            self._store.add(Final(results, len(trials)))
+        else:
+            message = getattr(outcome, "message", "")
+            _log.warning("the final gave no result (%s); the trials decide", message)
+
+    def _request(self, candidates: Mapping[str, Program], number: int) -> RunRequest:
         baselines = {name: baseline.program for name, baseline in self._baselines.items()}
         return RunRequest(
             topology=self._topology,
-            programs={CANDIDATE: prepared.program, **baselines},
+            programs={**candidates, **baselines},
             sizes_bytes=tuple(self._campaign.sizes),
             repeats=self._campaign.repeats,
             timeout_s=self._campaign.runner.timeout_s,
-            seed=self._campaign.seed + trial.number,
+            seed=self._campaign.seed + number,
         )
 
     def _facts(self, trial: _UnderWay) -> tuple[str, int, Candidate, float, float]:
@@ -215,7 +244,7 @@ class Controller:
                 rule = f"the {self._campaign.runner.kind} runner must work here"
                 raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
             return FailedTrial(*self._facts(trial), outcome.kind, outcome.message, dict(outcome.environment))
-        sizes = _size_results(outcome)
+        sizes = size_results(outcome, trial.trial_id)
         identity = (prepared.schedule_id, prepared.program_id)
         return CompleteTrial(*self._facts(trial), *identity, sizes, dict(outcome.environment))
 
@@ -230,7 +259,8 @@ class Controller:
             raise Unavailable("the Optuna storage must keep working", error, way_out) from error
 
 
-def _size_results(measurement: Measurement) -> tuple[SizeResult, ...]:
+def size_results(measurement: Measurement, candidate: str) -> tuple[SizeResult, ...]:
+    """Return the results of one program of a measurement beside those of the baselines."""
     baselines = {
         name.removeprefix(BASELINE): results
         for name, results in measurement.results.items()
@@ -243,5 +273,5 @@ def _size_results(measurement: Measurement) -> tuple[SizeResult, ...]:
             times_s=size.times_s,
             baseline_times_s={name: results[index].times_s for name, results in baselines.items()},
         )
-        for index, size in enumerate(measurement.results[CANDIDATE])
+        for index, size in enumerate(measurement.results[candidate])
     )

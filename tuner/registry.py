@@ -24,6 +24,7 @@ from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
 from tuner.campaign import Campaign
+from tuner.final import Standing
 from tuner.mlflow_store import MlflowStore, Version
 from tuner.records import CompleteTrial, SizeResult
 from tuner.size_class import SizeClass
@@ -74,13 +75,16 @@ class Best:
     manifest: Mapping[str, Any]
 
 
-def winners(trials: Sequence[CompleteTrial]) -> list[Winner]:
+def winners(standings: Sequence[Standing]) -> list[Winner]:
     """Return the best trial for each size class, by speed-up within it. Empty if there are no trials."""
     found = []
-    sizes = [size.size_bytes for size in trials[0].sizes] if trials else []
+    sizes = [size.size_bytes for size in standings[0].sizes] if standings else []
     for size_class in sorted({SizeClass.of(size) for size in sizes}):
         columns = [index for index, size in enumerate(sizes) if SizeClass.of(size) == size_class]
-        rivals = [Winner(size_class, trial, tuple(trial.sizes[index] for index in columns)) for trial in trials]
+        rivals = [
+            Winner(size_class, standing.trial, tuple(standing.sizes[index] for index in columns))
+            for standing in standings
+        ]
         found.append(max(rivals, key=lambda winner: (winner.speedup, -winner.trial.number)))
     return found
 

@@ -10,19 +10,23 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from synth.errors import InvalidInput, Unavailable
 from tuner.files import write_file
+from tuner.final import Final
 from tuner.journal import Journal, Write
 from tuner.launch import Launch, launch_codec
-from tuner.records import TrialRecord, trial_codec
+from tuner.records import TrialRecord
 
 _log = logging.getLogger("chorale.store")
 
 Record = TypeVar("Record")
+
+line_codec: TypeAdapter[TrialRecord | Final] = TypeAdapter(Annotated[TrialRecord | Final, Field(discriminator="state")])
+"""Reads and writes the lines of a journal after the first; reading checks every field."""
 
 MOST_UNSAVED = 3
 
@@ -49,17 +53,18 @@ class Store:
             lines = [launch_codec.dump_json(launch)]
             self.journal.append(lines[0])
         self.launch = _read(launch_codec.validate_json, lines[:1], folder, 1)
-        self.trials: list[TrialRecord] = [
-            _read(trial_codec.validate_json, [line], folder, number) for number, line in enumerate(lines[1:], 2)
-        ]
+        self.trials: list[TrialRecord] = []
+        self.final: Final | None = None
+        for number, line in enumerate(lines[1:], 2):
+            self._take(_read(line_codec.validate_json, [line], folder, number))
         if self.journal.torn_bytes:
             aside = f"{self.journal.path.name}.torn"
             _log.warning("the journal ended in an unfinished line; it was set aside in %s", aside)
 
-    def add(self, trial: TrialRecord) -> None:
-        """Record a finished trial; on disk when this returns, or kept in memory with a warning."""
-        line = trial_codec.dump_json(trial)
-        self.trials.append(trial)
+    def add(self, record: TrialRecord | Final) -> None:
+        """Record a finished trial or a final; on disk when this returns, or kept in memory with a warning."""
+        line = line_codec.dump_json(record)
+        self._take(record)
         self._unsaved.append(line)
         self._pending.append(lambda: self._append(line))
         self._save()
@@ -108,6 +113,12 @@ class Store:
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+
+    def _take(self, record: TrialRecord | Final) -> None:
+        if isinstance(record, Final):
+            self.final = record
+        else:
+            self.trials.append(record)
 
     def _append(self, line: bytes) -> None:
         self.journal.append(line)

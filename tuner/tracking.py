@@ -14,9 +14,10 @@ from importlib.metadata import version
 from synth.errors import ChoraleError, Unavailable
 from synth.topology.topology import Topology
 from tuner.campaign import Campaign
+from tuner.final import Final
 from tuner.home import Home
 from tuner.mlflow_store import MlflowStore, RunState, load_mlflow
-from tuner.records import CompleteTrial, FailedTrial, TrialRecord, trial_codec
+from tuner.records import CompleteTrial, FailedTrial, SizeResult, TrialRecord, trial_codec
 from tuner.store import Store
 
 _log = logging.getLogger("chorale.tracking")
@@ -65,10 +66,10 @@ class Tracker:
         """Upload a finished trial, in the background."""
         self._thread.submit(self._guarded, self._upload_trial, record)
 
-    def finish(self, trials: Sequence[TrialRecord], status: str, patience_s: float) -> Tracked:
+    def finish(self, trials: Sequence[TrialRecord], final: Final | None, status: str, patience_s: float) -> Tracked:
         """Upload what is missing and close the parent run; return after at most about `patience_s`."""
         self._thread.submit(self._forget_problem)
-        last = self._thread.submit(self._guarded, self._catch_up, list(trials), status)
+        last = self._thread.submit(self._guarded, self._catch_up, list(trials), final, status)
         try:
             last.result(timeout=patience_s)
         except StillBusy:
@@ -184,7 +185,7 @@ class Tracker:
             files["program.xml"] = self._store.program_path(record.program_id).read_bytes()
         return files
 
-    def _catch_up(self, trials: Sequence[TrialRecord], status: str) -> None:
+    def _catch_up(self, trials: Sequence[TrialRecord], final: Final | None, status: str) -> None:
         if not self._parent_run_id:
             self._open()
         missing = [record for record in trials if not self._is_uploaded(record)]
@@ -192,6 +193,8 @@ class Tracker:
             self._upload_trial(record)
         mlflow = self._require_mlflow()
         mlflow.log(self._parent_run_id, summary_of(trials))
+        for trial_id, sizes in (final.results if final else {}).items():
+            mlflow.log(self._runs[trial_id].run_id, _size_metrics(sizes, "final_"))
         mlflow.end_run(self._parent_run_id, status)
 
     def _is_uploaded(self, record: TrialRecord) -> bool:
@@ -209,14 +212,18 @@ def metrics_of(record: TrialRecord) -> dict[str, float]:
     metrics = {"seconds": record.seconds}
     if not isinstance(record, CompleteTrial):
         return metrics
-    metrics["speedup"] = record.speedup
-    for size in record.sizes:
-        metrics[f"time_us.{size.size_bytes}"] = size.median_s * 1e6
-        metrics[f"time_us_min.{size.size_bytes}"] = min(size.times_s) * 1e6
-        metrics[f"algbw_gb_per_s.{size.size_bytes}"] = size.algbw_gb_per_s
-        metrics[f"speedup.{size.size_bytes}"] = size.speedup
+    return {**metrics, "speedup": record.speedup, **_size_metrics(record.sizes)}
+
+
+def _size_metrics(sizes: Sequence[SizeResult], prefix: str = "") -> dict[str, float]:
+    metrics = {}
+    for size in sizes:
+        metrics[f"{prefix}time_us.{size.size_bytes}"] = size.median_s * 1e6
+        metrics[f"{prefix}time_us_min.{size.size_bytes}"] = min(size.times_s) * 1e6
+        metrics[f"{prefix}algbw_gb_per_s.{size.size_bytes}"] = size.algbw_gb_per_s
+        metrics[f"{prefix}speedup.{size.size_bytes}"] = size.speedup
         for name, times in size.baseline_times_s.items():
-            metrics[f"baseline_time_us.{name}.{size.size_bytes}"] = statistics.median(times) * 1e6
+            metrics[f"{prefix}baseline_time_us.{name}.{size.size_bytes}"] = statistics.median(times) * 1e6
     return metrics
 
 

@@ -8,17 +8,17 @@ from typing import Any
 from rich.table import Table
 
 from runners.sizes import format_size
-from tuner.records import CompleteTrial
+from tuner.records import CompleteTrial, SizeResult
 from tuner.tuning import TuneReport
 
 
-def best_per_size(report: TuneReport) -> list[tuple[int, CompleteTrial]]:
-    """Return (index of the size, trial with the highest speed-up there), in the order of the sizes."""
-    complete = [trial for trial in report.trials if isinstance(trial, CompleteTrial)]
-    if not complete:
-        return []
-    indices = range(len(complete[0].sizes))
-    return [(index, max(complete, key=lambda trial: trial.sizes[index].speedup)) for index in indices]
+def best_per_size(report: TuneReport) -> list[tuple[SizeResult, CompleteTrial]]:
+    """Return (result, trial) of the highest speed-up at each size, in the order of the sizes."""
+    rows = []
+    for index in range(len(report.standings[0].sizes) if report.standings else 0):
+        best = max(report.standings, key=lambda standing: standing.sizes[index].speedup)
+        rows.append((best.sizes[index], best.trial))
+    return rows
 
 
 def tune_document(report: TuneReport) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
         "tracking_problem": report.tracked.problem,
         "interrupted": report.interrupted,
         "trials": {state: states[state] for state in ("complete", "failed", "pruned")},
-        "best": [_best_row(report, index, trial) for index, trial in best_per_size(report)],
+        "best": [_best_row(report, size, trial) for size, trial in best_per_size(report)],
         "seconds": round(report.seconds, 3),
     }
 
@@ -49,8 +49,7 @@ def tune_table(report: TuneReport) -> Table:
     table.add_column("best")
     for heading in ("median", f"{baselines}", "speed-up", "registered"):
         table.add_column(heading, justify="right")
-    for index, trial in best_per_size(report):
-        size = trial.sizes[index]
+    for size, trial in best_per_size(report):
         version = report.versions.get(size.size_bytes)
         table.add_row(
             format_size(size.size_bytes),
@@ -63,8 +62,7 @@ def tune_table(report: TuneReport) -> Table:
     return table
 
 
-def _best_row(report: TuneReport, index: int, trial: CompleteTrial) -> dict[str, Any]:
-    size = trial.sizes[index]
+def _best_row(report: TuneReport, size: SizeResult, trial: CompleteTrial) -> dict[str, Any]:
     return {
         "size_bytes": size.size_bytes,
         "parameters": trial.candidate.parameters,

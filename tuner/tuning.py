@@ -14,6 +14,7 @@ from synth.errors import ChoraleError, InvalidInput
 from synth.topology.topology import Topology
 from tuner.campaign import Campaign
 from tuner.controller import Clocks, Controller
+from tuner.final import Standing, standings
 from tuner.home import Home
 from tuner.launch import Launch, check_same_conditions, conditions_of, launch_folders, space_id
 from tuner.progress import Progress
@@ -39,7 +40,7 @@ class TuneReport:
 
     launch: Launch
     trials: tuple[TrialRecord, ...]
-    winners: tuple[Winner, ...]
+    standings: tuple[Standing, ...]
     versions: Mapping[int, str]
     tracked: Tracked
     interrupted: bool
@@ -91,14 +92,18 @@ def tune(
         tracker.start()
         interrupted, failure = _measure(campaign, topology, store, tracker, make_workshop, make_progress)
         status = "KILLED" if interrupted else "FAILED" if failure else "FINISHED"
-        tracked = tracker.finish(store.trials, status, INTERRUPTED_PATIENCE_S if interrupted else UPLOAD_PATIENCE_S)
+        tracked = tracker.finish(
+            store.trials, store.final, status, INTERRUPTED_PATIENCE_S if interrupted else UPLOAD_PATIENCE_S
+        )
         store.settle()
         if failure is not None:
             raise failure
-        best = winners([trial for trial in store.trials if isinstance(trial, CompleteTrial)])
+        complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
+        ranked = standings(complete, store.final)
+        best = winners(ranked)
         versions = {} if interrupted else _register(campaign, topology, store, tracker, tracked, best)
         seconds = time.monotonic() - started_s
-        return TuneReport(store.launch, tuple(store.trials), tuple(best), versions, tracked, interrupted, seconds)
+        return TuneReport(store.launch, tuple(store.trials), tuple(ranked), versions, tracked, interrupted, seconds)
     finally:
         store.close()
 

@@ -57,7 +57,7 @@ def best_command(
         raise InvalidInput("the folder of the output must exist", output, "create it first")
     best = load_best(MlflowStore(home.mlflow_uri, home.artifacts), network, wanted, size_bytes, alias)
     folder = Path(output) if output is not None else home.best / best.version.name / best.version.version
-    document = _save(best, home.make(folder))
+    document = _save(best, size_bytes, home.make(folder))
     exact = best.size_class == SizeClass.of(size_bytes)
     if not exact:
         people.print(
@@ -72,7 +72,7 @@ def best_command(
     typer.echo(document["program"])
 
 
-def _save(best: Best, folder: Path) -> dict[str, Any]:
+def _save(best: Best, size_bytes: int, folder: Path) -> dict[str, Any]:
     """Write the files and return the JSON document of the contract."""
     from tuner.files import write_file
 
@@ -84,7 +84,7 @@ def _save(best: Best, folder: Path) -> dict[str, Any]:
         "schedule": str(schedule),
         "program": str(program),
         "parameters": best.manifest["parameters"],
-        "measured": best.manifest["measured"],
+        "measured": min(best.manifest["measured"], key=lambda entry: abs(entry["size_bytes"] - size_bytes)),
         "run_id": best.version.run_id,
         "version": best.version.version,
         "model": best.version.name,

@@ -75,16 +75,16 @@ def _run(campaign: Campaign, topology: Topology, resume: bool, as_json: bool) ->
     def make_workshop() -> Any:
         from runners.ray_workshop import RayWorkshop
 
-        return RayWorkshop(runner_factory(campaign.runner, home.root), campaign.parallel)
+        return RayWorkshop(runner_factory(campaign.runner, topology, home.root), campaign.parallel)
 
     report = tune(campaign, topology, home, resume, make_workshop, partial(progress_for, people))
     if as_json:
         emit_json(tune_document(report))
-    if report.winners:
+    if report.standings:
         people.print(tune_table(report))
     if report.interrupted:
         raise KeyboardInterrupt
-    if not report.winners:
+    if not report.standings:
         failed = [trial for trial in report.trials if trial.state != "complete"]
         reason = f"{len(failed)} trials, none complete"
         raise CheckFailed("a campaign must end with a valid trial", reason, "run it with --verbose or read its journal")
