@@ -12,7 +12,7 @@ MAX_SIZE_BYTES = 2**40
 MAX_SIZES = 1000
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-_SIZE = re.compile(r"(\d{1,15})\s*(?:([KMG])(?:IB|B)?|B)?", re.IGNORECASE)
+_SIZE = re.compile(r"([0-9]{1,15})\s*(?:([KMG])(?:IB|B)?|B)?", re.IGNORECASE)
 _WAY_OUT = "write sizes such as 64KiB, 1M,4M or 4KiB:1GiB:x4 (K, M and G are binary)"
 
 
@@ -53,7 +53,7 @@ def divisible_size(size_bytes: int, element_bytes: int, chunk_counts: Iterable[i
 
 def _parse_range(text: str) -> list[int]:
     parts = text.split(":")
-    if len(parts) != 3 or not re.fullmatch(r"x\d{1,6}", parts[2].strip().lower()):
+    if len(parts) != 3 or not re.fullmatch(r"x[0-9]{1,6}", parts[2].strip().lower()):
         raise InvalidInput("a range of sizes must have the form FIRST:LAST:xFACTOR", text, _WAY_OUT)
     first, last, factor = parse_size(parts[0]), parse_size(parts[1]), int(parts[2].strip()[1:])
     if factor < 2 or first > last:

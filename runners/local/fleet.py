@@ -145,7 +145,7 @@ class Fleet:
     def _death(self) -> RunStopped:
         """Return who died of what. Neighbours of a dead node leave in good order, so a bad exit is the cause."""
         deadline = time.monotonic() + _ANSWER_S
-        with contextlib.suppress(OSError):
+        try:
             while (report := self._launcher.receive(deadline)) is not None:
                 node, code = report["died"], report["code"]
                 if code < 0:
@@ -153,6 +153,8 @@ class Fleet:
                     return RunStopped(FailureKind.CRASH, message, self._rank(node))
                 if code > 0:
                     return self._failed(node, deadline)
+        except OSError:
+            return RunStopped(FailureKind.CRASH, "a node ended without a reason")
         return RunStopped(FailureKind.CRASH, f"the launcher died: {self._last_error()}")
 
     def _failed(self, node: int, deadline: float) -> RunStopped:

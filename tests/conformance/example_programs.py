@@ -12,7 +12,25 @@ from synth.lowering.program import Buffer, Instruction, Op, Place, Program, Rank
 def program_of(
     collective: Collective, chunks: int, ranks: Sequence[RankProgram], in_place: bool = True, channels: int = 1
 ) -> Program:
-    return Program("example", "oneccl-xml", collective, chunks, in_place, "Simple", channels, tuple(ranks))
+    shard = chunks // len(ranks)
+    sizes: dict[Buffer, int] = {
+        "i": shard if collective.name is CollectiveName.ALLGATHER else chunks,
+        "o": shard if collective.name is CollectiveName.REDUCE_SCATTER else chunks,
+    }
+    declared = (
+        replace(rank, **{name: sizes[buffer] for name, buffer in _NAMES.items() if buffer in _addressed(rank)})
+        for rank in ranks
+    )
+    return Program("example", "oneccl-xml", collective, chunks, in_place, "Simple", channels, tuple(declared))
+
+
+_NAMES: dict[str, Buffer] = {"input_chunks": "i", "output_chunks": "o"}
+
+
+def _addressed(rank: RankProgram) -> set[Buffer]:
+    steps = [step for block in rank.blocks for step in block.instructions]
+    read: set[Buffer] = {step.src.buffer for step in steps if step.op.reads_src}
+    return read | {step.dst.buffer for step in steps if step.op.writes_dst}
 
 
 def rank_of(*blocks: ThreadBlock, scratch_chunks: int = 0) -> RankProgram:

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runners.local import probe
+from runners.local.probe import LinkRate, carried_rate, rate_efficiency
+
+
+class Machine:
+    """Carries links up to a rate at 97 %, beyond it at 80 %."""
+
+    def __init__(self, carries_mbps: float) -> None:
+        self.carries_mbps = carries_mbps
+        self.asked: list[float] = []
+
+    def efficiency(self, link_mbps: float) -> float:
+        self.asked.append(link_mbps)
+        return 0.97 if link_mbps <= self.carries_mbps else 0.8
+
+
+@pytest.mark.parametrize(
+    ("carries", "found"), [(130, 100), (10, 10), (9.9, 5), (2, 2), (1e9, 5000), (199.9, 100), (200, 200)]
+)
+def test_the_ladder_ends_at_the_largest_good_rate(carries: float, found: float) -> None:
+    assert probe._climb(Machine(carries)) == LinkRate(found, 0.97)  # type: ignore[arg-type]
+
+
+def test_a_hopeless_machine_gets_the_smallest_rate_and_its_efficiency() -> None:
+    assert probe._climb(Machine(0)) == LinkRate(1, 0.8)  # type: ignore[arg-type]
+
+
+def test_the_rate_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "not" / "there"
+    first = carried_rate(2, 2, home)
+    assert first.link_mbps in probe.RATES_MBPS
+    monkeypatch.setattr(probe, "_probe_fleet", None)
+    assert carried_rate(2, 2, home) == first
+    (machines,) = json.loads((home / "link-rates.json").read_text()).values()
+    assert list(machines) == ["2 nodes, 2 links"]
+
+
+def test_a_damaged_cache_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "link-rates.json").write_text("[not json")
+    monkeypatch.setattr(probe, "_climb", lambda _: LinkRate(50, 0.97))
+    assert carried_rate(2, 2, tmp_path) == LinkRate(50, 0.97)
+
+
+def test_an_unwritable_home_only_costs_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr(probe, "_climb", lambda _: LinkRate(50, 0.97))
+    assert carried_rate(2, 2, tmp_path / "file") == LinkRate(50, 0.97)
+
+
+@pytest.mark.parametrize(("nodes", "links"), [(2, 2), (3, 7), (4, 16)])
+def test_any_number_of_links_can_be_probed(nodes: int, links: int) -> None:
+    rate = rate_efficiency(nodes, links, 20)
+    assert rate.link_mbps == 20
+    assert rate.efficiency is not None
+    assert 0.1 < rate.efficiency <= 1.0

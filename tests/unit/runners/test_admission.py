@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from runners.admission import refusal
+from runners.api import RunRequest
+from synth.lowering.program import Instruction, Op, Place, Program, ThreadBlock, Wait
+from synth.topology.links import Link, Links
+from synth.topology.topology import Topology
+from tests.conformance.example_programs import rank_of, ring_allgather, ring_allreduce, star_broadcast
+from tests.conformance.runner_kit import RING, request_of
+
+Change = Callable[[ThreadBlock], ThreadBlock]
+
+
+def _changed(change: Change) -> Program:
+    """RING with block 0 of rank 1 changed."""
+    block = change(RING.ranks[1].blocks[0])
+    return replace(RING, ranks=(RING.ranks[0], rank_of(block), *RING.ranks[2:]))
+
+
+def _first(**fields: Any) -> Change:
+    def change(block: ThreadBlock) -> ThreadBlock:
+        return replace(block, instructions=(replace(block.instructions[0], **fields), *block.instructions[1:]))
+
+    return change
+
+
+@pytest.mark.parametrize("program", [RING, ring_allgather(4, False), star_broadcast(4, 1)])
+def test_a_sound_request_is_admitted(program: Program) -> None:
+    assert refusal(request_of(program)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_first(src=Place("o", 4)), "chunks 4 to 4 are outside buffer o"),
+        (_first(src=Place("o", -1)), "chunks -1 to -1 are outside buffer o"),
+        (_first(src=Place("s", 0)), "chunks 0 to 0 are outside buffer s"),
+        (_first(count=0), "it works on 0 chunks"),
+        (_first(count=2), "the messages sent do not match the messages received"),
+        (_first(waits=(Wait(1, 0),)), "it waits for instruction 0 of block 1, which does not exist"),
+        (_first(waits=(Wait(0, 99),)), "it waits for instruction 99 of block 0, which does not exist"),
+        (lambda block: replace(block, send_peer=None), "s needs a peer that its block does not have"),
+        (lambda block: replace(block, recv_peer=1), "has peer 1, which is not another rank"),
+        (lambda block: replace(block, send_peer=9), "has peer 9, which is not another rank"),
+        (lambda block: replace(block, channel=1), "0 -> 1 on channel 0 has 1 sending and 0 receiving blocks, not one each"),
+        (lambda block: replace(block, channel=-1), "has a negative channel"),
+        (lambda block: replace(block, instructions=block.instructions[:-1]), "do not match the messages received"),
+    ],
+)
+def test_a_broken_program_is_refused_with_the_reason(change: Change, reason: str) -> None:
+    found = refusal(request_of(_changed(change)))
+    assert found is not None
+    assert reason in found
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"dtype": "float16"}, "float16 is not supported"),
+        ({"programs": {}}, "at least one program"),
+        ({"sizes_bytes": ()}, "at least one program and one size"),
+        ({"sizes_bytes": (0,)}, "must be positive"),
+        ({"repeats": 0}, "must be positive"),
+        ({"timeout_s": 0.0}, "must be positive"),
+        ({"programs": {"a": RING, "b": ring_allgather(4, True)}}, "for the same collective"),
+        ({"programs": {"a": replace(RING, max_bytes=100)}}, "program a serves 0 to 100 bytes, not 4096"),
+        ({"programs": {"a": replace(RING, min_bytes=10**6)}}, "program a serves 1000000 to"),
+        ({"programs": {"a": ring_allreduce(range(5))}}, "it has 5 ranks, the topology 4"),
+        ({"programs": {"a": replace(ring_allgather(4, True), chunks=6)}}, "6 chunks cannot be shared among 4 ranks"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(fields: dict[str, Any], reason: str) -> None:
+    request: RunRequest = replace(request_of(RING), **fields)
+    found = refusal(request)
+    assert found is not None
+    assert reason in found
+
+
+def test_a_network_without_the_way_is_refused() -> None:
+    one_way = Topology("", tuple("abcd"), 4, Links.build([Link(0, 1), Link(1, 2), Link(2, 3)]))
+    found = refusal(replace(request_of(RING), topology=one_way))
+    assert found is not None
+    assert "connection 3 -> 0 on channel 0: the topology has no path" in found
+
+
+def test_a_place_that_is_not_used_may_be_anywhere() -> None:
+    nowhere = Place("o", 99)
+    free = _changed(_first(dst=nowhere))
+    assert isinstance(free.ranks[1].blocks[0].instructions[0], Instruction)
+    assert free.ranks[1].blocks[0].instructions[0].op is Op.SEND
+    assert refusal(request_of(free)) is None

@@ -1,0 +1,147 @@
+"""`chorale run`, called as a person would, in this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runners.api import FailureKind, Outcome, RunFailure, RunRequest
+from runners.simulated import SimulatedRunner
+from synth.lowering.targets import target_named
+from tests.command import chorale
+from tests.conformance.example_programs import ring_allreduce, with_swapped_offset
+
+SIMULATED = ("--runner", "simulated", "--link-mbps", "1000", "--sizes")
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "home"))
+
+
+@pytest.fixture
+def schedule(capsys: pytest.CaptureFixture[str]) -> str:
+    assert chorale(capsys, "synth", "bfb", "torus:2x2", "--collective", "allreduce", "-o", "square.parquet").code == 0
+    return "square.parquet"
+
+
+def test_a_schedule_runs_and_the_json_is_that_of_the_contract(
+    schedule: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = chorale(capsys, "run", schedule, *SIMULATED, "4K,1M", "--repeats", 3, "--json").document
+    assert document["runner"] == "simulated"
+    assert document["environment"]["link_gbps"] == "1"
+    small, large = document["results"]
+    assert small["size_bytes"] == 4096
+    # BFB on 4 nodes of degree 2: 2 * 3/4 / 2 of the vector at 1 Gbit/s
+    assert large == {
+        "size_bytes": 2**20,
+        "time_us_median": pytest.approx(0.75 * 2**20 * 8 / 1000),
+        "time_us_iqr": 0,
+        "time_us_min": pytest.approx(0.75 * 2**20 * 8 / 1000),
+        "repeats": 3,
+        "algbw_gb_per_s": pytest.approx(1 / 8 / 0.75),
+        "busbw_gb_per_s": pytest.approx(1.5 / 8 / 0.75),
+        "correct": True,
+    }
+
+
+def test_real_processes_run_it_too(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
+    local = ("--runner", "local", "--link-mbps", 200)
+    document = chorale(capsys, "run", schedule, *local, "--sizes", "64KiB", "--json").document
+    (row,) = document["results"]
+    assert row["correct"] is True
+    assert row["time_us_min"] >= 0.75 * 2**16 * 8 / 200
+    assert document["environment"]["link_mbps"] == 200
+    assert document["environment"]["link_efficiency"] > 0
+
+
+def test_people_get_a_table_and_hear_of_rounding(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = chorale(capsys, "run", schedule, *SIMULATED, "4097")
+    assert done.code == 0
+    assert done.stdout == ""
+    assert "4097B is rounded up to 4128 bytes, so that its elements fill 8 chunks" in done.stderr
+    assert "median us" in done.stderr
+
+
+def _program_file(name: str, swapped: bool = False) -> str:
+    program = ring_allreduce(range(4))
+    program = with_swapped_offset(program, 1) if swapped else program
+    Path(name).write_text(target_named("oneccl-xml").emit(program))
+    return name
+
+
+def test_a_program_runs_on_the_topology_that_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    done = chorale(capsys, "run", _program_file("ring.xml"), "--spec", "ring:4", *SIMULATED, "1M", "--json")
+    assert done.document["results"][0]["time_us_median"] == pytest.approx(1.5 * 2**20 * 8 / 1000)
+
+
+def test_a_program_without_topology_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    done = chorale(capsys, "run", _program_file("ring.xml"), *SIMULATED, "1M")
+    assert done.code == 2
+    assert "add --spec" in done.stderr
+
+
+def test_a_wrong_program_is_not_run(capsys: pytest.CaptureFixture[str]) -> None:
+    done = chorale(capsys, "run", _program_file("ring.xml", swapped=True), "--spec", "ring:4", *SIMULATED, "1M")
+    assert done.code == 1
+    assert "a program must do what its collective says" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_a_schedule_on_another_topology_is_refused(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
+    same_network = chorale(capsys, "run", schedule, "--spec", "hypercube:2", *SIMULATED, "1M")
+    assert same_network.code == 0
+    done = chorale(capsys, "run", schedule, "--spec", "ring:5", *SIMULATED, "1M")
+    assert done.code == 2
+    assert "--spec must be the topology of the schedule" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--runner", "mpi", "--sizes", "1M"), 3, "mpi (ranks as MPI processes)"),
+        (("--runner", "msccl", "--sizes", "1M"), 3, "MSCCL on GPUs"),
+        (("--runner", "warp", "--sizes", "1M"), 2, "choose from local, simulated"),
+        (("--runner", "simulated", "--sizes", "1M"), 2, "needs a link rate"),
+        (("--runner", "local", "--sizes", "huge"), 2, "a size must be"),
+        (("--runner", "local", "--sizes", "1M", "--link-mbps", "0"), 2, "a link rate must be between"),
+        ((*SIMULATED, "1M", "--dtype", "int7"), 1, "rejected: the element type int7 is not supported"),
+    ],
+)
+def test_what_cannot_run_says_so_in_one_line(
+    schedule: str, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], code: int, message: str
+) -> None:
+    done = chorale(capsys, "run", schedule, *options)
+    assert done.code == code
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(("kind", "code"), [(FailureKind.CRASH, 1), (FailureKind.UNAVAILABLE, 3)])
+def test_a_failure_is_an_exit_code_a_line_and_a_document(
+    schedule: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, kind: FailureKind, code: int
+) -> None:
+    failure = RunFailure(kind, "rank 2 is on fire", 2, {"runner": "simulated"}, ((2, 0, 7),))
+
+    def submit(_: SimulatedRunner, request: RunRequest) -> Outcome:
+        return replace(failure, message=f"{failure.message} after {request.repeats} rounds")
+
+    monkeypatch.setattr(SimulatedRunner, "submit", submit)
+    done = chorale(capsys, "run", schedule, *SIMULATED, "1M", "--json")
+    assert done.code == code
+    assert done.stderr == f"chorale: {kind}: rank 2 is on fire after 5 rounds\n"
+    assert done.document == {
+        "runner": "simulated",
+        "results": [],
+        "failure": {
+            "kind": kind.value,
+            "message": "rank 2 is on fire after 5 rounds",
+            "rank": 2,
+            "blocked": [{"rank": 2, "block": 0, "instruction": 7}],
+        },
+        "environment": {"runner": "simulated"},
+    }
