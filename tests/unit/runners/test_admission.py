@@ -48,7 +48,10 @@ def test_a_sound_request_is_admitted(program: Program) -> None:
         (lambda block: replace(block, send_peer=None), "s needs a peer that its block does not have"),
         (lambda block: replace(block, recv_peer=1), "has peer 1, which is not another rank"),
         (lambda block: replace(block, send_peer=9), "has peer 9, which is not another rank"),
-        (lambda block: replace(block, channel=1), "0 -> 1 on channel 0 has 1 sending and 0 receiving blocks, not one each"),
+        (
+            lambda block: replace(block, channel=1),
+            "0 -> 1 on channel 0 has 1 sending and 0 receiving blocks, not one each",
+        ),
         (lambda block: replace(block, channel=-1), "has a negative channel"),
         (lambda block: replace(block, instructions=block.instructions[:-1]), "do not match the messages received"),
     ],
