@@ -10,7 +10,7 @@ import typer
 
 from synth.collective import parse_collective
 from synth.errors import InvalidInput
-from tuner.cli.output import emit_json, people
+from tuner.cli.output import emit_json, people, results
 
 if TYPE_CHECKING:
     from tuner.registry import Best
@@ -66,8 +66,8 @@ def best_command(
     if as_json:
         emit_json({**document, "exact": exact})
         return
-    people.print(f"{best.version.name} version {best.version.version}", highlight=False)
-    people.print(json.dumps(document["measured"], indent=2), highlight=False, markup=False)
+    results.print(f"{best.version.name} version {best.version.version}", highlight=False)
+    results.print(json.dumps(document["measured"], indent=2), highlight=False, markup=False)
     typer.echo(document["schedule"])
     typer.echo(document["program"])
 

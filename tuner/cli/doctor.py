@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from tuner.cli.output import emit_json, people
+from tuner.cli.output import emit_json, results
 from tuner.doctor import Check, diagnose
 
 
@@ -24,7 +24,7 @@ def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON 
     if as_json:
         emit_json({"ready": ready, "checks": [asdict(check) for check in checks]})
     else:
-        people.print(_table(checks, ready))
+        results.print(_table(checks, ready))
     if not ready:
         raise typer.Exit(3)
 

@@ -16,7 +16,7 @@ from synth.lowering.resources import resources_of
 from synth.lowering.targets import target_named
 from synth.lowering.violation import Violation
 from synth.verify.verify import verify
-from tuner.cli.output import emit_json, people
+from tuner.cli.output import emit_json, results
 from tuner.files import read_file, write_file
 from tuner.schedule_files import load_schedule
 from tuner.specs import load_topology
@@ -53,7 +53,7 @@ def lower(
     if as_json:
         emit_json(document)
     else:
-        people.print(_table(f"{output}: checked", document))
+        results.print(_table(f"{output}: checked", document))
 
 
 def lift(
@@ -75,7 +75,7 @@ def lift(
     if as_json:
         emit_json(document)
     else:
-        people.print(_table(f"{file} on {spec}: {'right' if not violations else 'NOT right'}", document))
+        results.print(_table(f"{file} on {spec}: {'right' if not violations else 'NOT right'}", document))
     if violations:
         raise typer.Exit(1)
 

@@ -12,6 +12,9 @@ from rich.console import Console
 from rich.logging import RichHandler
 
 people = Console(stderr=True)
+"""Notices and progress; silent with --quiet."""
+results = Console(stderr=True)
+"""What a command was asked for, as a table or text; shown with --quiet too."""
 
 
 def emit_json(document: Mapping[str, Any]) -> None:

@@ -18,7 +18,7 @@ from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
 from synth.topology.topology import Topology
 from synth.verify.verify import verify
-from tuner.cli.output import emit_json, people, print_error
+from tuner.cli.output import emit_json, people, print_error, results
 from tuner.files import read_file
 from tuner.home import Home
 from tuner.schedule_files import SUFFIXES, load_schedule
@@ -100,7 +100,7 @@ def _report(file: str, program: Program, measurement: Measurement, as_json: bool
     if as_json:
         emit_json({"runner": measurement.runner, "results": rows, "environment": dict(measurement.environment)})
     else:
-        people.print(_table(f"{file}: {program.collective} on {measurement.runner}", rows))
+        results.print(_table(f"{file}: {program.collective} on {measurement.runner}", rows))
 
 
 def _row(measured: SizeMeasurement, program: Program) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from synth.methods import METHODS, synthesize_unverified
 from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
-from tuner.cli.output import emit_json, people
+from tuner.cli.output import emit_json, people, results
 from tuner.executors import EXECUTORS, open_executor
 from tuner.schedule_files import require_schedule_suffix, save_schedule
 from tuner.specs import load_topology
@@ -73,7 +73,7 @@ def synth(
     if as_json:
         emit_json(document)
     else:
-        people.print(synthesis_table(document | {"unit": topology.bandwidth_unit}))
+        results.print(synthesis_table(document | {"unit": topology.bandwidth_unit}))
 
 
 def _bound(stages: Stages, topology: Topology, verified: VerifiedSchedule) -> Bound:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from synth.errors import CheckFailed, InvalidInput
-from tuner.cli.output import emit_json, people
+from tuner.cli.output import emit_json, people, results
 
 if TYPE_CHECKING:
     from synth.topology.topology import Topology
@@ -58,7 +58,7 @@ def tune_command(
         if as_json:
             emit_json(plan)
         else:
-            people.print_json(data=plan)
+            results.print_json(data=plan)
         return
     _run(wanted, topology, resume, as_json)
 
@@ -81,7 +81,7 @@ def _run(campaign: Campaign, topology: Topology, resume: bool, as_json: bool) ->
     if as_json:
         emit_json(tune_document(report))
     if report.standings:
-        people.print(tune_table(report))
+        results.print(tune_table(report))
     if report.interrupted:
         raise KeyboardInterrupt
     if not report.standings:

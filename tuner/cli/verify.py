@@ -12,7 +12,7 @@ from synth.schedule.schedule import Schedule
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import inspect
 from synth.verify.violation import Violation
-from tuner.cli.output import emit_json, people
+from tuner.cli.output import emit_json, results
 from tuner.schedule_files import load_for_inspection
 
 
@@ -40,7 +40,7 @@ def verify(
     if as_json:
         emit_json(document)
     else:
-        people.print(_table(file, schedule, document))
+        results.print(_table(file, schedule, document))
     if violations:
         raise typer.Exit(1)
 
