@@ -11,7 +11,7 @@ from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunReques
 from runners.preparation import Prepared, Recipe, Refusal, RefusalKind
 from runners.workshop import Finished, Workshop
 from synth.collective import parse_collective
-from synth.errors import CheckFailed, ChoraleError, Unavailable
+from synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
 from synth.lowering.lift import lift
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
@@ -135,10 +135,14 @@ class Controller:
         self._next_number += 1
         self._under_way[name] = trial
         reason = reason_not_to_try(suggestion.candidate, self._campaign.runner.kind)
+        try:
+            recipe = self._recipe(suggestion.candidate)
+        except InvalidInput as error:
+            reason = str(error)
         if reason is not None:
             self._finish(trial, PrunedTrial(*self._facts(trial), reason))
         else:
-            self._workshop.prepare(name, self._recipe(suggestion.candidate))
+            self._workshop.prepare(name, recipe)
 
     def _take(self, finished: Finished) -> None:
         trial = self._under_way[finished.key]

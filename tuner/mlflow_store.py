@@ -17,6 +17,7 @@ from synth.errors import Unavailable
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+URI_VARIABLE = "MLFLOW_TRACKING_URI"
 PARENT_TAG = "mlflow.parentRunId"
 MODEL_KIND = "collective-schedule"
 MOST_TAG_CHARACTERS = 4000
@@ -218,9 +219,14 @@ def _connect(uri: str) -> MlflowClient:
     mlflow = load_mlflow()
     if uri.startswith("sqlite:///"):
         Path(uri.removeprefix("sqlite:///").partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
-    # The registry resolves `models:/…` through these two, whatever the client was given.
+    # The registry resolves `models:/…` through these two, whatever the client was given. MLflow also writes the
+    # first into the environment, where it would look like a wish of the user.
+    wish = os.environ.get(URI_VARIABLE)
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)
+    os.environ.pop(URI_VARIABLE, None)
+    if wish is not None:
+        os.environ[URI_VARIABLE] = wish
     client: MlflowClient = mlflow.MlflowClient(uri, uri)
     return client
 

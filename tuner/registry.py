@@ -40,6 +40,8 @@ RUNNER = "chorale.runner"
 BASELINES = "chorale.baselines"
 SPEEDUP = "chorale.speedup"
 TIME_US = "chorale.time_us"
+MANIFEST_DIGEST = "chorale.manifest_sha256"
+SCHEDULE_FILE, PROGRAM_FILE, MANIFEST_FILE = "schedule.parquet", "program.xml", "manifest.json"
 
 _AGAIN = "run the campaign again to register a sound one"
 
@@ -98,8 +100,10 @@ def register(
     """
     schedule = store.schedule_path(winner.trial.schedule_id).read_bytes()
     program = store.program_path(winner.trial.program_id).read_bytes()
-    manifest = _manifest(campaign, topology, winner, run_id, program)
+    digests = {SCHEDULE_FILE: _digest(schedule), PROGRAM_FILE: _digest(program)}
+    manifest = {**_manifest(campaign, topology, winner), "run_id": run_id, "sha256": digests}
     check_registered(schedule, program, manifest)
+    manifest_text = json.dumps(manifest, indent=2, sort_keys=True).encode()
     name = model_name(campaign.register_.model, campaign.collective, topology, winner.size_class)
     model_tags = {
         TOPOLOGY_ID: topology.id,
@@ -115,14 +119,11 @@ def register(
         BASELINES: ",".join(campaign.baselines),
         SPEEDUP: f"{winner.speedup:.6g}",
         TIME_US: f"{winner.time_us:.6g}",
+        MANIFEST_DIGEST: _digest(manifest_text),
     }
     champion = mlflow.aliased(name, campaign.register_.alias)
     same = next((version for version in mlflow.versions(name) if is_same(version.tags, tags)), None)
-    files = {
-        "schedule.parquet": schedule,
-        "program.xml": program,
-        "manifest.json": json.dumps(manifest, indent=2, sort_keys=True).encode(),
-    }
+    files = {SCHEDULE_FILE: schedule, PROGRAM_FILE: program, MANIFEST_FILE: manifest_text}
     version = same or mlflow.register(name, model_tags, tags, run_id, files)
     if champion is None or outranks(tags, champion.tags):
         mlflow.set_alias(version, campaign.register_.alias)
@@ -170,6 +171,9 @@ def load_best(
 
 def check_registered(schedule: bytes, program: bytes, manifest: Mapping[str, Any]) -> VerifiedSchedule:
     """Verify a schedule and its program as they would be given out; raise CheckFailed for what is not sound."""
+    for name, content in ((SCHEDULE_FILE, schedule), (PROGRAM_FILE, program)):
+        if _digest(content) != manifest["sha256"][name]:
+            raise CheckFailed("a registered file must be the one that was measured", f"{name}, changed", _AGAIN)
     try:
         verified = verify(from_parquet(schedule, load_topology))
         lifted = lift(program)
@@ -177,8 +181,6 @@ def check_registered(schedule: bytes, program: bytes, manifest: Mapping[str, Any
         raise CheckFailed("a registered schedule must be readable", error, _AGAIN) from error
     if verified.schedule.id != manifest["schedule_id"]:
         raise CheckFailed("a registered schedule must be the one that was measured", verified.schedule.id, _AGAIN)
-    if hashlib.sha256(program).hexdigest() != manifest["program_sha256"]:
-        raise CheckFailed("a registered program must be the one that was measured", "other content", _AGAIN)
     if lifted.collective.name != verified.schedule.collective.name:
         raise CheckFailed("a program must do the collective of its schedule", lifted.collective, _AGAIN)
     for violation in check_program(lifted):
@@ -194,8 +196,12 @@ def model_name(model: str, collective: str, topology: Topology, size_class: Size
 def _load(mlflow: MlflowStore, version: Version, size_class: SizeClass) -> Best:
     files = mlflow.download(version)
     try:
-        manifest = json.loads(files["manifest.json"])
-        schedule, program = files["schedule.parquet"], files["program.xml"]
+        if _digest(files[MANIFEST_FILE]) != version.tags[MANIFEST_DIGEST]:
+            raise CheckFailed(
+                "a registered file must be the one that was measured", f"{MANIFEST_FILE}, changed", _AGAIN
+            )
+        manifest = json.loads(files[MANIFEST_FILE])
+        schedule, program = files[SCHEDULE_FILE], files[PROGRAM_FILE]
         verified = check_registered(schedule, program, manifest)
     except (KeyError, TypeError, ValueError) as error:
         rule = "a registered version must hold a manifest, a schedule and a program"
@@ -203,7 +209,7 @@ def _load(mlflow: MlflowStore, version: Version, size_class: SizeClass) -> Best:
     return Best(version, size_class, verified, schedule, program, manifest)
 
 
-def _manifest(campaign: Campaign, topology: Topology, winner: Winner, run_id: str, program: bytes) -> dict[str, Any]:
+def _manifest(campaign: Campaign, topology: Topology, winner: Winner) -> dict[str, Any]:
     trial = winner.trial
     return {
         "format": FORMAT,
@@ -213,14 +219,16 @@ def _manifest(campaign: Campaign, topology: Topology, winner: Winner, run_id: st
         "parameters": trial.candidate.parameters,
         "schedule_id": trial.schedule_id,
         "program_id": trial.program_id,
-        "program_sha256": hashlib.sha256(program).hexdigest(),
         "runner": campaign.runner.kind,
         "baselines": list(campaign.baselines),
         "measured": [_measured(size) for size in winner.sizes],
         "environment": trial.environment,
         "trial_id": trial.trial_id,
-        "run_id": run_id,
     }
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _measured(size: SizeResult) -> dict[str, Any]:

@@ -16,7 +16,8 @@ def best_per_size(report: TuneReport) -> list[tuple[SizeResult, CompleteTrial]]:
     """Return (result, trial) of the highest speed-up at each size, in the order of the sizes."""
     rows = []
     for index in range(len(report.standings[0].sizes) if report.standings else 0):
-        best = max(report.standings, key=lambda standing: standing.sizes[index].speedup)
+        # Among equals the earlier trial wins, as in the registry.
+        best = max(report.standings, key=lambda place: (place.sizes[index].speedup, -place.trial.number))
         rows.append((best.sizes[index], best.trial))
     return rows
 

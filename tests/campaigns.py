@@ -1,0 +1,45 @@
+"""Campaigns and trials for tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tuner.campaign import Campaign
+from tuner.records import Candidate, CompleteTrial, SizeResult, trial_id
+
+
+def small_campaign(**changes: Any) -> Campaign:
+    """Return a campaign on a ring of four with twelve points; `changes` replace top-level keys."""
+    document: dict[str, Any] = {
+        "name": "small",
+        "topology": "ring:4",
+        "collective": "allreduce",
+        "sizes": ["4KiB", "64KiB"],
+        "runner": {"kind": "simulated"},
+        "search": {"methods": ["bfb", "ring"], "chunks": [None, 1, 2], "channels": [1, 2]},
+        "budget": {"trials": 6},
+        "repeats": 3,
+    }
+    return Campaign.model_validate({**document, **changes})
+
+
+def complete(
+    candidate: Candidate, time_s: float = 1.0, number: int = 1, launch_id: str = "launch", **changes: Any
+) -> CompleteTrial:
+    """Return a complete trial with two sizes and a ring baseline of 2 s and 4 s."""
+    sizes = (
+        SizeResult(4096, 4096, (time_s, time_s, 2 * time_s), {"ring": (2.0, 2.0, 2.0)}),
+        SizeResult(65536, 65544, (2 * time_s, 2 * time_s, time_s), {"ring": (4.0, 4.0, 5.0)}),
+    )
+    facts: dict[str, Any] = {
+        "trial_id": trial_id(launch_id, candidate),
+        "number": number,
+        "candidate": candidate,
+        "started_unix_s": 1e9,
+        "seconds": 2.0,
+        "schedule_id": f"schedule-{candidate.id[:8]}",
+        "program_id": f"program-{candidate.id[:8]}",
+        "sizes": sizes,
+        "environment": {"cores": 2},
+    }
+    return CompleteTrial(**{**facts, **changes})
