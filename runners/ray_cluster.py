@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+import time
 from pathlib import Path
 from types import TracebackType
 
@@ -24,6 +25,7 @@ import ray
 __all__ = ["NAMESPACE", "RayCluster", "ray"]
 
 NAMESPACE = "chorale"
+FREE_CPU_PATIENCE_S = 5.0
 LOCAL_OBJECT_STORE_BYTES = 512 * 2**20
 _ADDRESS_WAY_OUT = "check RAY_ADDRESS, or unset it to start a cluster on this machine"
 
@@ -55,6 +57,16 @@ class RayCluster:
     def free_cpus(self) -> int:
         """Whole logical CPUs that no actor holds right now."""
         return int(ray.available_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+
+    def wait_for_cpus(self, wanted: int) -> int:
+        """Return the free CPUs once there are `wanted`, or how many there are after `FREE_CPU_PATIENCE_S`.
+
+        Ray counts the CPUs of an actor that has just been killed as taken for a moment.
+        """
+        deadline_s = time.monotonic() + FREE_CPU_PATIENCE_S
+        while (free := self.free_cpus) < wanted and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+        return free
 
     def close(self) -> None:
         """Stop the cluster if this object started it, leave it if this object joined it. Safe to call twice."""

@@ -25,7 +25,7 @@ class RayWorkshop:
 
     def __init__(self, make_runner: RunnerFactory, preparers: int, address: str | None = None) -> None:
         self._cluster = RayCluster(address, preparers + 1)
-        free = self._cluster.free_cpus
+        free = self._cluster.wait_for_cpus(preparers + 1)
         if free < 2:
             self._cluster.close()
             rule = "a campaign needs two free CPUs on the Ray cluster, one to measure and one to prepare"

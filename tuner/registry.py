@@ -43,6 +43,7 @@ TIME_US = "chorale.time_us"
 MANIFEST_DIGEST = "chorale.manifest_sha256"
 SCHEDULE_FILE, PROGRAM_FILE, MANIFEST_FILE = "schedule.parquet", "program.xml", "manifest.json"
 
+_UNCHANGED = "a registered file must be the one that was measured"
 _AGAIN = "run the campaign again to register a sound one"
 
 
@@ -173,7 +174,7 @@ def check_registered(schedule: bytes, program: bytes, manifest: Mapping[str, Any
     """Verify a schedule and its program as they would be given out; raise CheckFailed for what is not sound."""
     for name, content in ((SCHEDULE_FILE, schedule), (PROGRAM_FILE, program)):
         if _digest(content) != manifest["sha256"][name]:
-            raise CheckFailed("a registered file must be the one that was measured", f"{name}, changed", _AGAIN)
+            raise CheckFailed(_UNCHANGED, f"{name}, changed", _AGAIN)
     try:
         verified = verify(from_parquet(schedule, load_topology))
         lifted = lift(program)
@@ -197,9 +198,7 @@ def _load(mlflow: MlflowStore, version: Version, size_class: SizeClass) -> Best:
     files = mlflow.download(version)
     try:
         if _digest(files[MANIFEST_FILE]) != version.tags[MANIFEST_DIGEST]:
-            raise CheckFailed(
-                "a registered file must be the one that was measured", f"{MANIFEST_FILE}, changed", _AGAIN
-            )
+            raise CheckFailed(_UNCHANGED, f"{MANIFEST_FILE}, changed", _AGAIN)
         manifest = json.loads(files[MANIFEST_FILE])
         schedule, program = files[SCHEDULE_FILE], files[PROGRAM_FILE]
         verified = check_registered(schedule, program, manifest)

@@ -1,0 +1,66 @@
+"""A Ray cluster of two nodes on this machine, one of which is killed in the middle of a map. Run as a script.
+
+Prints one JSON document. It needs a process of its own, because Ray connects a process to one cluster at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from runners.ray_cluster import NAMESPACE, ray
+from runners.ray_executor import RayExecutor
+
+TASKS = 24
+HEALTH = {"health_check_period_ms": 500, "health_check_timeout_ms": 500, "health_check_failure_threshold": 3}
+
+
+def square_somewhere(folder: str, task: int) -> tuple[int, str]:
+    """Return the square and the node; leave a mark for every attempt."""
+    node = str(ray.get_runtime_context().get_node_id())
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=f"{task}-", delete=False):
+        time.sleep(0.4)
+    return task * task, node
+
+
+def main(folder: Path) -> dict[str, object]:
+    from ray.cluster_utils import Cluster  # noqa: PLC0415 - after our settings
+
+    cluster = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 2, "include_dashboard": False, "_system_config": HEALTH},
+    )
+    second = cluster.add_node(num_cpus=2)
+    cluster.wait_for_nodes()
+    ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+    executor = RayExecutor(workers=4)
+    killed_at: list[int] = []
+
+    def kill_the_second_node(done: int, total: int) -> None:
+        if done == 8:
+            cluster.remove_node(second, allow_graceful=False)
+            killed_at.append(done)
+
+    try:
+        before = executor.map(square_somewhere, range(8), str(folder))
+        answers = executor.map(square_somewhere, range(TASKS), str(folder), kill_the_second_node)
+    finally:
+        executor.close()
+        connected = ray.is_initialized()
+        ray.shutdown()
+        cluster.shutdown()
+    return {
+        "nodes_before": len({node for _, node in before}),
+        "squares": [square for square, _ in answers],
+        "nodes_used": len({node for _, node in answers}),
+        "killed_at": killed_at,
+        "attempts": len(list(folder.iterdir())) - len(before),
+        "left_connected": connected,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]))))  # noqa: T201

@@ -1,0 +1,146 @@
+"""The Ray workshop: every order has one answer, whatever happens to its actor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from runners import ray_cluster, ray_workshop
+from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from runners.preparation import Prepared, Recipe, Refusal, RefusalKind
+from runners.ray_workshop import RayWorkshop
+from runners.registry import create_runner
+from runners.workshop import Finished
+from synth.collective import ALLREDUCE
+from synth.errors import Unavailable
+from synth.lowering.options import LoweringOptions
+from synth.topology.spec import parse_topology
+from tests.fakes import FakeRunner
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+
+TOPOLOGY = parse_topology("ring:4")
+OPTIONS = LoweringOptions("oneccl-xml")
+PATIENCE_S = 60.0
+
+
+class MortalRunner(FakeRunner):
+    """Kills its process on the first request; hangs, fails or is missing when told to."""
+
+    def __init__(self, folder: str, misbehaviour: str = "") -> None:
+        super().__init__()
+        self._mark = Path(folder) / "died"
+        self._misbehaviour = misbehaviour
+
+    def submit(self, request: RunRequest) -> Outcome:
+        if self._misbehaviour == "hang":
+            time.sleep(PATIENCE_S)
+        if self._misbehaviour == "raise":
+            raise ZeroDivisionError("made to fail")
+        if self._misbehaviour == "missing":
+            raise Unavailable("hardware must be there", "none", "buy some")
+        if self._misbehaviour == "die always" or not self._mark.exists():
+            self._mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().submit(request)
+
+
+def answers(workshop: RayWorkshop, number: int) -> dict[str, Finished]:
+    found: dict[str, Finished] = {}
+    deadline_s = time.monotonic() + PATIENCE_S
+    while len(found) < number and time.monotonic() < deadline_s:
+        for finished in workshop.wait(0.5):
+            assert finished.key not in found
+            found[finished.key] = finished
+    return found
+
+
+def prepared(workshop: RayWorkshop) -> Prepared:
+    workshop.prepare("first", Recipe(TOPOLOGY, ALLREDUCE, "ring", None, OPTIONS))
+    answer = answers(workshop, 1)["first"].answer
+    assert isinstance(answer, Prepared)
+    return answer
+
+
+def request(program: Prepared, timeout_s: float = 60.0) -> RunRequest:
+    return RunRequest(TOPOLOGY, {"candidate": program.program}, (4096,), repeats=2, timeout_s=timeout_s)
+
+
+def test_preparations_and_measurements_come_back(tmp_path: Path) -> None:
+    workshop = RayWorkshop(partial(create_runner, "simulated", {"link_mbps": 100}), 2)
+    try:
+        for method in ("bfb", "ring", "none such"):
+            workshop.prepare(method, Recipe(TOPOLOGY, ALLREDUCE, method, None, OPTIONS))
+        found = answers(workshop, 3)
+        refusal = found["none such"].answer
+        assert isinstance(refusal, Refusal)
+        assert refusal.kind == RefusalKind.INVALID
+        for method in ("bfb", "ring"):
+            answer = found[method].answer
+            assert isinstance(answer, Prepared)
+            workshop.measure(method, request(answer))
+        times = {}
+        for method, finished in answers(workshop, 2).items():
+            assert isinstance(finished.answer, Measurement)
+            times[method] = finished.answer.results["candidate"][0].median_s
+        assert times["ring"] == pytest.approx(2 * times["bfb"])
+    finally:
+        workshop.close()
+        workshop.close()
+
+
+def test_a_killed_measurement_is_done_again(tmp_path: Path) -> None:
+    workshop = RayWorkshop(partial(MortalRunner, str(tmp_path)), 1)
+    try:
+        program = prepared(workshop)
+        for key in ("a", "b"):
+            workshop.measure(key, request(program))
+        found = answers(workshop, 2)
+        assert (tmp_path / "died").exists()
+        assert all(isinstance(found[key].answer, Measurement) for key in ("a", "b"))
+    finally:
+        workshop.close()
+
+
+@pytest.mark.parametrize(
+    ("misbehaviour", "kind"),
+    [
+        ("raise", FailureKind.CRASH),
+        ("missing", FailureKind.UNAVAILABLE),
+        ("die always", FailureKind.CRASH),
+        ("hang", FailureKind.TIMEOUT),
+    ],
+)
+def test_what_goes_wrong_becomes_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, misbehaviour: str, kind: FailureKind
+) -> None:
+    monkeypatch.setattr(ray_workshop, "MEASURE_GRACE_S", 1.0)
+    workshop = RayWorkshop(partial(MortalRunner, str(tmp_path), misbehaviour), 1)
+    try:
+        program = prepared(workshop)
+        workshop.measure("x", request(program, timeout_s=0.5 if misbehaviour == "hang" else 30.0))
+        answer = answers(workshop, 1)["x"].answer
+        assert isinstance(answer, RunFailure)
+        assert answer.kind == kind
+        assert "\n" not in answer.message
+    finally:
+        workshop.close()
+
+
+def test_a_cluster_without_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_cluster, "FREE_CPU_PATIENCE_S", 0.5)
+    first = RayWorkshop(partial(FakeRunner), 3)
+    try:
+        prepared(first)
+        deadline_s = time.monotonic() + PATIENCE_S
+        while ray_cluster.RayCluster().free_cpus >= 2 and time.monotonic() < deadline_s:
+            first.wait(0.1)
+        with pytest.raises(Unavailable, match="needs two free CPUs"):
+            RayWorkshop(partial(FakeRunner), 1)
+    finally:
+        first.close()
