@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.ray
 def test_a_node_that_dies_in_the_middle_changes_no_answer(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "tests.integration.two_nodes", str(tmp_path)]
-    finished = subprocess.run(command, cwd=ROOT, env=dict(os.environ), capture_output=True, text=True, timeout=110)
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
     assert finished.returncode == 0, finished.stderr[-3000:]
     found = json.loads(finished.stdout.splitlines()[-1])
     assert found["nodes_before"] == 2

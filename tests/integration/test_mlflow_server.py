@@ -1,0 +1,103 @@
+"""A campaign against a real MLflow server, which dies in the middle and comes back."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+
+from runners.api import RunRequest
+from tests.campaigns import small_campaign
+from tests.fakes import FakeRunner, InlineWorkshop
+from tuner.home import Home
+from tuner.mlflow_store import MlflowStore
+from tuner.progress import PlainLines
+from tuner.registry import load_best
+from tuner.specs import load_topology
+from tuner.tuning import TuneReport, tune
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def server(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run an MLflow server over the database in `folder` until the end of the block."""
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    command += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]
+    command += ["--artifacts-destination", str(folder / "served")]
+    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
+    with (folder / "server.log").open("ab") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        wait_until_healthy(port, process)
+        yield process
+    finally:
+        kill_group(process)
+
+
+def wait_until_healthy(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline_s = time.monotonic() + 60
+    while time.monotonic() < deadline_s:
+        assert process.poll() is None
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError("the MLflow server did not become healthy")
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.wait(timeout=10)
+
+
+def run(home: Home, uri: str, runner: FakeRunner, resume: bool = False) -> TuneReport:
+    campaign = small_campaign(tracking={"mlflow_uri": uri})
+    progress = lambda budget, done: PlainLines(Console(quiet=True), budget, done)  # noqa: E731 (a callback)
+    topology = load_topology(campaign.topology)
+    return tune(campaign, topology, home, resume, lambda: InlineWorkshop(runner), progress)
+
+
+def test_a_server_that_dies_and_comes_back_hears_of_every_trial_once(home: Home) -> None:
+    port = free_port()
+    uri = f"http://127.0.0.1:{port}"
+    with server(home.root, port) as process:
+        requests: list[RunRequest] = []
+
+        def kill_in_the_middle(request: RunRequest) -> None:
+            requests.append(request)
+            if len(requests) == 3:
+                kill_group(process)
+
+        broken = run(home, uri, FakeRunner(kill_in_the_middle))
+    assert len(broken.trials) == 6
+    assert broken.tracked.problem is not None
+    with server(home.root, port):
+        whole = run(home, uri, FakeRunner(), resume=True)
+        assert whole.trials == broken.trials
+        assert whole.tracked.problem is None
+        assert set(whole.tracked.run_ids) == {trial.trial_id for trial in whole.trials}
+        mlflow = MlflowStore(uri, home.artifacts)
+        experiment_id = mlflow.experiment("small")
+        runs = mlflow.runs(experiment_id, "chorale.launch_id", whole.launch.launch_id, "chorale.trial_id")
+        assert {trial_id: run.run_id for trial_id, run in runs.items()} == whole.tracked.run_ids
+        best = load_best(mlflow, load_topology("ring:4"), "allreduce", 4096)
+        assert best.version.version == "1"
+        assert (home.root / "served").is_dir()

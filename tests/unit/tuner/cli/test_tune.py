@@ -1,0 +1,105 @@
+"""`chorale tune` and `chorale best` as scripts see them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.command import chorale
+from tests.unit.tuner.test_tuning import run
+from tuner.home import Home
+
+ROOT = Path(__file__).parents[4]
+QUICKSTART = ROOT / "examples" / "quickstart.yaml"
+
+
+def test_the_schema_is_one_json_document(capsys: pytest.CaptureFixture[str]) -> None:
+    finished = chorale(capsys, "tune", "--schema")
+    assert finished.code == 0
+    assert finished.document["title"] == "Campaign"
+
+
+def test_a_dry_run_says_what_would_be_done_and_does_nothing(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    finished = chorale(capsys, "tune", QUICKSTART, "--dry-run", "--json", "--set", "budget.trials=7")
+    assert finished.code == 0
+    plan = finished.document
+    assert (plan["campaign"], plan["points"], plan["trials"]) == ("quickstart", 48, 7)
+    assert [first["method"] for first in plan["first"]] == ["bfb", "ring", "biring"]
+    assert plan["sizes_bytes"] == [2**16, 2**18, 2**20]
+    assert not home.campaigns.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--set", "buget.trials=3"], 2, "unknown key `buget`; did you mean `budget`?"),
+        (["--set", "search.methods=[bfb, rign]"], 2, "every method must be known; got rign; choose from"),
+        (["--set", "baselines=[nothing]"], 2, "campaign key `baselines`: every method must be known"),
+        (["--set", "topology=torus:9999999x9999999"], 2, "torus:9999999x9999999"),
+    ],
+)
+def test_faults_are_one_line(
+    capsys: pytest.CaptureFixture[str], home: Home, arguments: list[str], code: int, words: str
+) -> None:
+    finished = chorale(capsys, "tune", QUICKSTART, *arguments)
+    assert finished.code == code
+    assert words in finished.stderr
+    assert finished.stderr.count("\n") == 1
+    assert finished.stdout == ""
+    assert not home.campaigns.exists()
+
+
+def test_a_missing_file_and_no_file_are_wrong_usage(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert chorale(capsys, "tune", tmp_path / "none.yaml").code == 2
+    assert "a campaign file must be given" in chorale(capsys, "tune").stderr
+
+
+def test_best_gives_files_and_numbers(capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path) -> None:
+    report = run(home)
+    where = ["--topology", "ring:4", "--collective", "allreduce"]
+    found = chorale(capsys, "best", *where, "--size", "64KiB", "--json").document
+    assert Path(found["schedule"]).is_file()
+    assert Path(found["program"]).read_bytes().startswith(b"<")
+    assert found["parameters"]["method"] == "bfb"
+    assert found["measured"]["size_bytes"] == 65536
+    assert found["measured"]["speedup_vs_baseline"] == pytest.approx(2.0)
+    assert found["run_id"] in report.tracked.run_ids.values()
+    assert (found["version"], found["exact"]) == ("1", True)
+    near = chorale(capsys, "best", *where, "--size", "1GiB", "-o", tmp_path, "--json")
+    assert near.document["exact"] is False
+    assert "nothing registered for 1GiB: this is for the nearest class, 64KiB" in near.stderr
+    assert {"schedule.parquet", "program.xml", "manifest.json"} <= {path.name for path in tmp_path.iterdir()}
+    assert json.loads((tmp_path / "manifest.json").read_text())["collective"] == "allreduce"
+    verified = chorale(capsys, "verify", tmp_path / "schedule.parquet", "--json")
+    assert verified.document["ok"] is True
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--topology", "ring:5", "--collective", "allreduce", "--size", "1K"], 1),
+        (["--topology", "ring:4", "--collective", "allgather", "--size", "1K"], 1),
+        (["--topology", "rung:4", "--collective", "allreduce", "--size", "1K"], 2),
+        (["--topology", "ring:4", "--collective", "sort", "--size", "1K"], 2),
+        (["--topology", "ring:4", "--collective", "allreduce", "--size", "big"], 2),
+        (["--topology", "ring:4", "--collective", "allreduce", "--size", "1K", "-o", "/nowhere/at/all"], 2),
+    ],
+)
+def test_best_without_an_answer(
+    capsys: pytest.CaptureFixture[str], home: Home, arguments: list[str], code: int
+) -> None:
+    finished = chorale(capsys, "best", *arguments, "--json")
+    assert finished.code == code
+    assert finished.stderr.count("\n") == 1
+    assert finished.stdout == ""
+
+
+def test_best_with_a_dead_server_is_unavailable(
+    capsys: pytest.CaptureFixture[str], home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    finished = chorale(capsys, "best", "--topology", "ring:4", "--collective", "allreduce", "--size", "1K")
+    assert finished.code == 3
+    assert "MLflow must be reachable" in finished.stderr
