@@ -23,8 +23,8 @@ def unit_topology(
 ) -> Topology:
     """Return the network on `node_count` compute nodes with one link for each entry of each (src, dst) of `arcs`.
 
-    `generators` are symmetries known to the family; together they act regularly: for every two nodes exactly
-    one member of the group takes one to the other.
+    `generators` are symmetries known to the family. Where a family has a group of them that acts regularly (for
+    every two nodes exactly one member takes one to the other), it gives generators of that group.
     """
     columns = list(arcs)
     src = np.concatenate([src for src, _ in columns])
