@@ -1,0 +1,69 @@
+"""The all-to-all rate of a network, between exact bounds."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from synth.alltoall import first_order, linear_program
+from synth.alltoall.commodities import Commodities, commodities_of
+from synth.alltoall.linear_program import Approximate
+from synth.alltoall.prices import distance_bound, integer_prices
+from synth.alltoall.rate import AllToAllRate, Method, Report
+from synth.alltoall.reduction import Reduction, reduce
+from synth.alltoall.routing import Router, units_for
+from synth.errors import InvalidInput
+from synth.topology.topology import Topology
+
+DEFAULT_GAP = Fraction(1, 200)
+LARGEST_PROGRAM = 20_000
+"""Variables up to which the linear program is solved as such."""
+MAX_ITERATIONS = 20_000
+
+
+def alltoall_rate(
+    topology: Topology, gap: Fraction = DEFAULT_GAP, method: Method | None = None, report: Report | None = None
+) -> AllToAllRate:
+    """Return bounds on the rate at which every rank can send to every other, over any routes, all at once.
+
+    Known symmetries and colour refinement shrink the linear program; up to 20000 variables it is solved as such
+    ("lp"), beyond that by a first-order method ("pdhg") until the bounds differ by at most the fraction `gap`.
+    `method` chooses one of them. The bounds are computed in whole numbers on the network itself, whatever the
+    solver did. Data may pass through ranks and switches. Raises InvalidInput for too large a network.
+    """
+    if gap < 0:
+        raise InvalidInput("the gap of an all-to-all rate must not be negative", gap, "choose 0.005 or so")
+    reduction = reduce(topology, commodities_of(topology))
+    chosen = choose_method(reduction, method)
+    return certify(reduction, approximate(reduction, chosen, gap, report), chosen)
+
+
+def choose_method(reduction: Reduction, wanted: Method | None) -> Method:
+    """Return the method for the size of the reduced problem, unless one is wanted."""
+    if wanted is not None:
+        return wanted
+    return "lp" if reduction.column_count <= LARGEST_PROGRAM else "pdhg"
+
+
+def approximate(reduction: Reduction, method: Method, gap: Fraction, report: Report | None) -> Approximate:
+    """Return near-optimal class flows and prices by `method`."""
+    if method == "lp":
+        return linear_program.solve(reduction)
+    flows, prices = first_order.solve(reduction.small, gap, MAX_ITERATIONS, report)
+    return Approximate(reduction.class_means(flows), prices)
+
+
+def certify(reduction: Reduction, answer: Approximate, method: Method) -> AllToAllRate:
+    """Return exact bounds from flows and prices that need not be exact, on the full problem."""
+    full = reduction.full
+    router = Router(full, units_for(full.node_count))
+    for block, flows in reduction.lifted(answer.class_flow):
+        router.route(flows, block)
+    candidates = (answer.prices, np.ones(len(answer.prices)))
+    upper = min(_upper(full, integer_prices(prices)[reduction.merged]) for prices in candidates)
+    return AllToAllRate(router.rate(), upper, method)
+
+
+def _upper(full: Commodities, prices: np.ndarray) -> Fraction:
+    return distance_bound(full, prices)

@@ -1,0 +1,83 @@
+"""Upper bounds on the all-to-all rate: what all data must at least pay at given link prices.
+
+Every unit from s to t pays at least the price distance from s to t, and the links can earn no more than price times
+capacity in total, so rate <= sum of price * capacity / sum of distances, for any prices. The best prices are the
+duals of the capacities.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.alltoall.commodities import Commodities
+from synth.alltoall.heap import drop_first, push
+from synth.compiled import compiled
+
+PRICE_UNITS = 720720 * 16
+"""The dearest link costs this many integer units; a multiple of 1 to 16, so that simple ratios stay exact."""
+
+
+def integer_prices(prices: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return non-negative `prices` rounded to integers with the largest at `PRICE_UNITS`."""
+    clipped = np.clip(prices, 0, None)
+    largest = clipped.max(initial=0.0)
+    if not largest > 0:
+        return np.ones(len(prices), dtype=np.int64)
+    rounded: NDArray[np.int64] = np.rint(clipped * (PRICE_UNITS / largest)).astype(np.int64)
+    return rounded
+
+
+def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction:
+    """Return the exact upper bound on the rate by `prices`, one integer up to `PRICE_UNITS` per link of each class.
+
+    Prices equal along symmetries make distances equal along symmetries, so one search per source class is enough.
+    O(sources * links * log links).
+    """
+    sums = np.empty(len(problem.sources), dtype=np.int64)
+    of_link = prices[problem.link_class].astype(np.float64)  # whole numbers: exact below 2^53
+    _distance_sums(
+        problem.outgoing, problem.outgoing_links, problem.dst, of_link, problem.demand, problem.sources, sums
+    )
+    paid = sum(int(weight) * int(total) for weight, total in zip(problem.weights, sums, strict=True))
+    columns = zip(prices, problem.class_size, problem.class_capacity, strict=True)
+    earned = sum(int(price) * int(size) * int(capacity) for price, size, capacity in columns)
+    return Fraction(earned, paid * problem.scale)
+
+
+@compiled
+def _distance_sums(
+    outgoing: NDArray[np.int64],
+    outgoing_links: NDArray[np.int32],
+    dst: NDArray[np.int32],
+    prices: NDArray[np.float64],
+    demand: NDArray[np.int64],
+    sources: NDArray[np.int32],
+    sums: NDArray[np.int64],
+) -> None:
+    """Dijkstra's search from each source; `sums[k]` is the sum of the distances to all ranks."""
+    node_count = len(demand)
+    distance = np.empty(node_count, dtype=np.float64)
+    keys = np.empty(len(dst) + 1, dtype=np.float64)
+    nodes = np.empty(len(dst) + 1, dtype=np.int32)
+    for index in range(len(sources)):
+        distance[:] = np.inf
+        distance[sources[index]] = 0.0
+        total = 0
+        size = push(keys, nodes, 0, 0.0, sources[index])
+        while size > 0:
+            reached, node = keys[0], nodes[0]
+            size = drop_first(keys, nodes, size)
+            if reached > distance[node]:
+                continue
+            total += np.int64(reached) * demand[node]
+            distance[node] = reached
+            for position in range(outgoing[node], outgoing[node + 1]):
+                link = outgoing_links[position]
+                candidate = reached + prices[link]
+                if candidate < distance[dst[link]]:
+                    distance[dst[link]] = candidate
+                    size = push(keys, nodes, size, candidate, dst[link])
+        sums[index] = total

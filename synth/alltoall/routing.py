@@ -1,0 +1,161 @@
+"""Lower bounds on the all-to-all rate: whole-number flows that really deliver, made from approximate ones."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.alltoall.commodities import Commodities
+from synth.alltoall.heap import drop_first, push
+from synth.compiled import compiled
+
+Flows = NDArray[np.float64]
+WholeFlows = NDArray[np.int64]
+
+_TRACE = 1e-15
+"""Flow that every link has at least, so that a node without any inflow still finds a way."""
+_LEAST_SHARE = 1e-6
+"""Units of which a link must get at least this share to be rounded up."""
+
+
+class Router:
+    """Turns approximate flows into whole ones, block by block of sources, and adds up exact loads.
+
+    units: how many units every source sends to every rank
+    loads: int64[C], units over all links of a class and all sources of all classes
+    debt:  what was asked of each link so far minus what it got; rounding prefers links that are owed something
+    """
+
+    def __init__(self, problem: Commodities, units: int) -> None:
+        self.problem = problem
+        self.units = units
+        self.loads = np.zeros(len(problem.class_size), dtype=np.int64)
+        self._debt = np.zeros(problem.link_count, dtype=np.float64)
+
+    def route(self, flows: Flows, block: slice) -> WholeFlows:
+        """Return int64[block, links]: acyclic flows that bring `units` to every rank, close to `flows`.
+
+        O(links * log links) per source.
+        """
+        problem = self.problem
+        sources = problem.sources[block]
+        whole = np.zeros((len(sources), problem.link_count), dtype=np.int64)
+        _route(
+            problem.incoming, problem.outgoing, problem.outgoing_links, problem.src, problem.dst, problem.demand,
+            sources, flows, self.units, self._debt, whole,
+        )  # fmt: skip
+        totals = whole.T @ problem.weights[block]
+        np.add.at(self.loads, problem.link_class, totals)
+        return whole
+
+    def rate(self) -> Fraction:
+        """Return the exact rate at which the flows routed so far fit on the links; all blocks must have been routed."""
+        problem = self.problem
+        columns = zip(self.loads, problem.class_size, problem.class_capacity, strict=True)
+        longest = max(Fraction(int(load), int(size) * int(capacity)) for load, size, capacity in columns)
+        return Fraction(self.units, problem.scale) / longest
+
+
+def units_for(node_count: int) -> int:
+    """Return units for fine rounding: a multiple of 1 to 16 where loads then stay within 64 bits."""
+    return 720720 if node_count <= 2**13 else 5040
+
+
+@compiled
+def _route(
+    incoming: NDArray[np.int64],
+    outgoing: NDArray[np.int64],
+    outgoing_links: NDArray[np.int32],
+    src: NDArray[np.int32],
+    dst: NDArray[np.int32],
+    demand: NDArray[np.int64],
+    sources: NDArray[np.int32],
+    flows: Flows,
+    units: int,
+    debt: NDArray[np.float64],
+    whole: WholeFlows,
+) -> None:
+    """Order the nodes so that most of each node's inflow comes from nodes before it, and hand needs back in that order.
+
+    A node is next when the largest part of its inflow is from ordered nodes: all of it where the flow has no
+    cycles. Links against the order are dropped, so the result is acyclic whatever the input was.
+    """
+    node_count = len(demand)
+    position = np.empty(node_count, dtype=np.int64)
+    order = np.empty(node_count, dtype=np.int32)
+    inflow = np.empty(node_count, dtype=np.float64)
+    covered = np.empty(node_count, dtype=np.float64)
+    need = np.empty(node_count, dtype=np.int64)
+    keys = np.empty(len(src) + 1, dtype=np.float64)
+    nodes = np.empty(len(src) + 1, dtype=np.int32)
+    for index in range(len(sources)):
+        flow = flows[index]
+        position[:] = -1
+        covered[:] = 0.0
+        for node in range(node_count):
+            inflow[node] = 0.0
+            for link in range(incoming[node], incoming[node + 1]):
+                inflow[node] += max(flow[link], 0.0) + _TRACE
+        size = push(keys, nodes, 0, -1.0, sources[index])
+        count = 0
+        while size > 0:
+            node = nodes[0]
+            size = drop_first(keys, nodes, size)
+            if position[node] >= 0:
+                continue
+            position[node] = count
+            order[count] = node
+            count += 1
+            for place in range(outgoing[node], outgoing[node + 1]):
+                link = outgoing_links[place]
+                head = dst[link]
+                if position[head] < 0:
+                    covered[head] += max(flow[link], 0.0) + _TRACE
+                    size = push(keys, nodes, size, -covered[head] / inflow[head], head)
+        need[:] = demand * units
+        for step in range(count - 1, 0, -1):
+            node = order[step]
+            if need[node] > 0:
+                _split(
+                    incoming[node], incoming[node + 1], src, position, step, need[node], flow, debt, whole[index], need
+                )
+
+
+@compiled
+def _split(
+    first: int,
+    last: int,
+    src: NDArray[np.int32],
+    position: NDArray[np.int64],
+    step: int,
+    needed: int,
+    flow: Flows,
+    debt: NDArray[np.float64],
+    whole: NDArray[np.int64],
+    need: NDArray[np.int64],
+) -> None:
+    """Share what the node at `step` needs among its in-links from earlier nodes, in proportion to flow."""
+    wanted = 0.0
+    for link in range(first, last):
+        if position[src[link]] < step:
+            wanted += max(flow[link], 0.0) + _TRACE
+    left = needed
+    for link in range(first, last):
+        if position[src[link]] < step:
+            share = needed * ((max(flow[link], 0.0) + _TRACE) / wanted)
+            whole[link] = np.int64(share)
+            debt[link] += share - whole[link]
+            left -= whole[link]
+    while left > 0:
+        best = -1
+        for link in range(first, last):
+            eligible = position[src[link]] < step and needed * (max(flow[link], 0.0) + _TRACE) > _LEAST_SHARE * wanted
+            if eligible and (best < 0 or debt[link] > debt[best]):
+                best = link
+        whole[best] += 1
+        debt[best] -= 1.0
+        left -= 1
+    for link in range(first, last):
+        need[src[link]] += whole[link]
