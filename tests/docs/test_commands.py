@@ -1,0 +1,52 @@
+"""Every command that a reader can paste from the README runs, and the Python of docs/python.md too."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def tour_commands() -> list[str]:
+    """Return the `chorale` lines of the tour, in order; later ones use files of earlier ones."""
+    tour = (ROOT / "README.md").read_text().split("## A tour")[1].split("## More")[0]
+    blocks = re.findall(r"```\n(.*?)```", tour, re.DOTALL)
+    return [line for block in blocks for line in block.splitlines() if line.startswith("chorale ")]
+
+
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+def test_the_tour(tmp_path):
+    """Run in a new folder with its own data; the examples are copied as a clone would have them."""
+    examples = tmp_path / "examples"
+    examples.mkdir()
+    for file in (ROOT / "examples").iterdir():
+        (examples / file.name).write_bytes(file.read_bytes())
+    environment = dict(os.environ) | {"CHORALE_HOME": str(tmp_path / "data")}
+    commands = tour_commands()
+    assert len(commands) >= 12
+    for command in commands:
+        arguments = [sys.executable, "-m", "tuner", *shlex.split(command)[1:]]
+        done = subprocess.run(
+            arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=False
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_python_page(capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
+    exec(compile(code, "docs/python.md", "exec"), {})  # our own documentation
+    assert capsys.readouterr().out.splitlines()[:2] == ["15/8", "True"]
+
+
+def test_links_of_the_documentation_lead_somewhere():
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
