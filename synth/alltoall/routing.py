@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.alltoall.commodities import Commodities
+from synth.alltoall.cycles import cancel_cycles
 from synth.alltoall.heap import drop_first, push
 from synth.compiled import compiled
 
@@ -77,10 +78,10 @@ def _route(
     debt: NDArray[np.float64],
     whole: WholeFlows,
 ) -> None:
-    """Order the nodes so that most of each node's inflow comes from nodes before it, and hand needs back in that order.
+    """Take the cycles out, order the nodes along the flow, and hand what nodes need back against that order.
 
-    A node is next when the largest part of its inflow is from ordered nodes: all of it where the flow has no
-    cycles. Links against the order are dropped, so the result is acyclic whatever the input was.
+    A node is next when the largest part of its inflow is from ordered nodes: all of it, but for rounding errors.
+    Links against the order are dropped, so the result is acyclic whatever the input was.
     """
     node_count = len(demand)
     position = np.empty(node_count, dtype=np.int64)
@@ -91,13 +92,15 @@ def _route(
     keys = np.empty(len(src) + 1, dtype=np.float64)
     nodes = np.empty(len(src) + 1, dtype=np.int32)
     for index in range(len(sources)):
-        flow = flows[index]
+        flow = np.maximum(flows[index], 0.0)
+        cancel_cycles(outgoing, outgoing_links, src, dst, _TRACE, flow)
+        flow += _TRACE
         position[:] = -1
         covered[:] = 0.0
         for node in range(node_count):
             inflow[node] = 0.0
             for link in range(incoming[node], incoming[node + 1]):
-                inflow[node] += max(flow[link], 0.0) + _TRACE
+                inflow[node] += flow[link]
         size = push(keys, nodes, 0, -1.0, sources[index])
         count = 0
         while size > 0:
@@ -112,7 +115,7 @@ def _route(
                 link = outgoing_links[place]
                 head = dst[link]
                 if position[head] < 0:
-                    covered[head] += max(flow[link], 0.0) + _TRACE
+                    covered[head] += flow[link]
                     size = push(keys, nodes, size, -covered[head] / inflow[head], head)
         need[:] = demand * units
         for step in range(count - 1, 0, -1):
@@ -140,18 +143,18 @@ def _split(
     wanted = 0.0
     for link in range(first, last):
         if position[src[link]] < step:
-            wanted += max(flow[link], 0.0) + _TRACE
+            wanted += flow[link]
     left = needed
     for link in range(first, last):
         if position[src[link]] < step:
-            share = needed * ((max(flow[link], 0.0) + _TRACE) / wanted)
+            share = needed * (flow[link] / wanted)
             whole[link] = np.int64(share)
             debt[link] += share - whole[link]
             left -= whole[link]
     while left > 0:
         best = -1
         for link in range(first, last):
-            eligible = position[src[link]] < step and needed * (max(flow[link], 0.0) + _TRACE) > _LEAST_SHARE * wanted
+            eligible = position[src[link]] < step and needed * flow[link] > _LEAST_SHARE * wanted
             if eligible and (best < 0 or debt[link] > debt[best]):
                 best = link
         whole[best] += 1
