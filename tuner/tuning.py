@@ -125,7 +125,7 @@ def _measure(
             clocks = Clocks(time.monotonic, time.time)
             listeners = (tracker.trial, progress.trial)
             Controller(campaign, topology, store, search, workshop, clocks, listeners).run()
-    except (KeyboardInterrupt, SystemExit):  # Ray turns SIGTERM into SystemExit
+    except KeyboardInterrupt:
         return True, None
     except ChoraleError as error:
         return False, error

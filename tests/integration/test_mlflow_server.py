@@ -11,7 +11,6 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 from rich.console import Console
 
@@ -33,14 +32,11 @@ def free_port() -> int:
 
 
 @contextmanager
-def server(folder: Path, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run an MLflow server over the database in `folder` until the end of the block."""
-    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
-    command += ["--backend-store-uri", f"sqlite:///{folder / 'mlflow.db'}"]
-    command += ["--artifacts-destination", str(folder / "served")]
-    environment = {**os.environ, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    with (folder / "server.log").open("ab") as log:
-        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+def server(home: Home, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `chorale ui`, which is an MLflow server over the default store, until the end of the block."""
+    command = [sys.executable, "-m", "tuner", "ui", "--port", str(port)]
+    with (home.root / "server.log").open("ab") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
     try:
         wait_until_healthy(port, process)
         yield process
@@ -78,7 +74,7 @@ def run(home: Home, uri: str, runner: FakeRunner, resume: bool = False) -> TuneR
 def test_a_server_that_dies_and_comes_back_hears_of_every_trial_once(home: Home) -> None:
     port = free_port()
     uri = f"http://127.0.0.1:{port}"
-    with server(home.root, port) as process:
+    with server(home, port) as process:
         requests: list[RunRequest] = []
 
         def kill_in_the_middle(request: RunRequest) -> None:
@@ -89,7 +85,7 @@ def test_a_server_that_dies_and_comes_back_hears_of_every_trial_once(home: Home)
         broken = run(home, uri, FakeRunner(kill_in_the_middle))
     assert len(broken.trials) == 6
     assert broken.tracked.problem is not None
-    with server(home.root, port):
+    with server(home, port):
         whole = run(home, uri, FakeRunner(), resume=True)
         assert whole.trials == broken.trials
         assert whole.tracked.problem is None
@@ -100,4 +96,4 @@ def test_a_server_that_dies_and_comes_back_hears_of_every_trial_once(home: Home)
         assert {trial_id: run.run_id for trial_id, run in runs.items()} == whole.tracked.run_ids
         best = load_best(mlflow, load_topology("ring:4"), "allreduce", 4096)
         assert best.version.version == "1"
-        assert (home.root / "served").is_dir()
+        assert list(home.artifacts.rglob("schedule.parquet"))  # uploaded through the server

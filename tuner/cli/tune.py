@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from synth.errors import CheckFailed, InvalidInput
-from tuner.cli.output import emit_json, people, results
+from tuner.cli.output import emit_json, people, print_error, results
 
 if TYPE_CHECKING:
     from synth.topology.topology import Topology
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 # Ray, Optuna and MLflow take seconds to import: every import below happens only when a campaign runs.
 # ruff: noqa: PLC0415
+
+
+INTERRUPTED_EXIT_CODE = 130
 
 
 def register(app: typer.Typer) -> None:
@@ -75,7 +79,10 @@ def _run(campaign: Campaign, topology: Topology, resume: bool, as_json: bool) ->
     def make_workshop() -> Any:
         from runners.ray_workshop import RayWorkshop
 
-        return RayWorkshop(runner_factory(campaign.runner, topology, home.root), campaign.parallel)
+        workshop = RayWorkshop(runner_factory(campaign.runner, topology, home.root), campaign.parallel)
+        # After Ray has set its own handler, which would abort the process: SIGTERM ends a campaign like ctrl-C.
+        signal.signal(signal.SIGTERM, _interrupt)
+        return workshop
 
     report = tune(campaign, topology, home, resume, make_workshop, partial(progress_for, people))
     if as_json:
@@ -83,8 +90,13 @@ def _run(campaign: Campaign, topology: Topology, resume: bool, as_json: bool) ->
     if report.standings:
         results.print(tune_table(report))
     if report.interrupted:
-        raise KeyboardInterrupt
+        print_error(f"interrupted; {len(report.trials)} finished trials are kept, go on with --resume")
+        raise typer.Exit(INTERRUPTED_EXIT_CODE)
     if not report.standings:
         failed = [trial for trial in report.trials if trial.state != "complete"]
         reason = f"{len(failed)} trials, none complete"
         raise CheckFailed("a campaign must end with a valid trial", reason, "run it with --verbose or read its journal")
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt

@@ -34,8 +34,8 @@ def ui(
     if uri.startswith(("http://", "https://")):
         raise InvalidInput("the pages of a database are shown here", uri, "open this address in the browser")
     home.make(home.root)
-    people.print(f"{uri}")
-    people.print(f"open http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning (ctrl-C ends)")
+    address = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
+    people.print(f"{uri} at {address} (ctrl-C ends)", soft_wrap=True, highlight=False)
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
     command += ["--backend-store-uri", uri, "--artifacts-destination", home.artifacts.as_uri()]
     finished = subprocess.run(command, env={**os.environ, **_ENVIRONMENT}, check=False)  # noqa: S603

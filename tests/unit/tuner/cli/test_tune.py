@@ -103,3 +103,12 @@ def test_best_with_a_dead_server_is_unavailable(
     finished = chorale(capsys, "best", "--topology", "ring:4", "--collective", "allreduce", "--size", "1K")
     assert finished.code == 3
     assert "MLflow must be reachable" in finished.stderr
+
+
+def test_the_pages_of_a_server_are_not_served_again(
+    capsys: pytest.CaptureFixture[str], home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    finished = chorale(capsys, "ui")
+    assert finished.code == 2
+    assert "open this address in the browser" in finished.stderr
