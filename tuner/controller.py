@@ -192,7 +192,8 @@ class Controller:
     def _hold_final(self) -> None:
         """Measure the best candidates side by side, unless there is nothing to compare or nothing new."""
         trials = self._store.trials
-        best = finalists([trial for trial in trials if isinstance(trial, CompleteTrial)])
+        runnable = [trial for trial in trials if isinstance(trial, CompleteTrial) and self._has_program(trial)]
+        best = finalists(runnable)
         held = self._store.final is not None and self._store.final.trials == len(trials)
         if len(best) < 2 or held or self._store.is_stuck:
             return
@@ -213,6 +214,9 @@ class Controller:
         else:
             message = getattr(outcome, "message", "")
             _log.warning("the final gave no result (%s); the trials decide", message)
+
+    def _has_program(self, trial: CompleteTrial) -> bool:
+        return self._store.program_path(trial.program_id).exists()
 
     def _request(self, candidates: Mapping[str, Program], number: int) -> RunRequest:
         baselines = {name: baseline.program for name, baseline in self._baselines.items()}

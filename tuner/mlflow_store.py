@@ -211,7 +211,7 @@ def load_mlflow() -> ModuleType:
     import mlflow  # noqa: PLC0415
 
     for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.ERROR)
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # errors reach us as exceptions
     return mlflow
 
 

@@ -24,6 +24,7 @@ from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
 from tuner.campaign import Campaign
+from tuner.files import read_file
 from tuner.final import Standing
 from tuner.mlflow_store import MlflowStore, Version
 from tuner.records import CompleteTrial, SizeResult
@@ -97,10 +98,11 @@ def register(
 ) -> Version:
     """Register `winner` if its program is new, move the alias to it if it outranks the holder, return its version.
 
-    The schedule and the program are read back from disk and verified first.
+    The schedule and the program are read back from disk and verified first. Raises ChoraleError if they are not
+    there or not sound.
     """
-    schedule = store.schedule_path(winner.trial.schedule_id).read_bytes()
-    program = store.program_path(winner.trial.program_id).read_bytes()
+    schedule = read_file(str(store.schedule_path(winner.trial.schedule_id)))
+    program = read_file(str(store.program_path(winner.trial.program_id)))
     digests = {SCHEDULE_FILE: _digest(schedule), PROGRAM_FILE: _digest(program)}
     manifest = {**_manifest(campaign, topology, winner), "run_id": run_id, "sha256": digests}
     check_registered(schedule, program, manifest)

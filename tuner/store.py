@@ -8,7 +8,8 @@ import os
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -29,6 +30,15 @@ line_codec: TypeAdapter[TrialRecord | Final] = TypeAdapter(Annotated[TrialRecord
 """Reads and writes the lines of a journal after the first; reading checks every field."""
 
 MOST_UNSAVED = 3
+JOURNAL = "trials.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsaved:
+    """A line of the journal, or the content of the file at `path`."""
+
+    content: bytes
+    path: Path | None = None
 
 
 class Store:
@@ -43,9 +53,8 @@ class Store:
         """Open the launch in `folder`, which must exist; a `launch` is given for a new one."""
         self.folder = folder
         self._lock = _lock(folder)
-        self.journal = Journal(folder / "trials.jsonl", write)
-        self._pending: deque[Callable[[], None]] = deque()
-        self._unsaved: deque[bytes] = deque()
+        self.journal = Journal(folder / JOURNAL, write)
+        self._pending: deque[_Unsaved] = deque()
         self._complaint = ""
         self._known_files: set[Path] = set()
         lines = self.journal.lines()
@@ -65,18 +74,15 @@ class Store:
         """Record a finished trial or a final; on disk when this returns, or kept in memory with a warning."""
         line = line_codec.dump_json(record)
         self._take(record)
-        self._unsaved.append(line)
-        self._pending.append(lambda: self._append(line))
+        self._pending.append(_Unsaved(line))
         self._save()
 
     def keep(self, schedule_id: str, schedule: bytes, program_id: str, program: str) -> None:
         """Keep a schedule and a program under their content ids; does nothing for those already there."""
-        for path, content in (
-            (self.schedule_path(schedule_id), schedule),
-            (self.program_path(program_id), program.encode()),
-        ):
+        files = {self.schedule_path(schedule_id): schedule, self.program_path(program_id): program.encode()}
+        for path, content in files.items():
             if path not in self._known_files and not path.exists():
-                self._pending.append(lambda path=path, content=content: _write(path, content))  # type: ignore[misc]
+                self._pending.append(_Unsaved(content, path))
             self._known_files.add(path)
         self._save()
 
@@ -89,22 +95,29 @@ class Store:
     @property
     def is_stuck(self) -> bool:
         """Whether so much waits for the disk that measuring more would be careless."""
-        return len(self._unsaved) >= MOST_UNSAVED
+        return self._unsaved_trials >= MOST_UNSAVED
+
+    @property
+    def _unsaved_trials(self) -> int:
+        return sum(unsaved.path is None for unsaved in self._pending)
 
     def settle(self, patience_s: float = 10.0, sleep: Callable[[float], None] = time.sleep) -> None:
         """Write what still waits, trying again for about `patience_s`.
 
-        If the disk does not recover, the trials go to a file in the system's temporary folder, or at last to
-        the log, and Unavailable says where.
+        If the disk does not recover, everything goes to a folder in the system's temporary folder, or at last the
+        trials to the log, and Unavailable says where.
         """
         waited_s = 0.0
         while not self._save() and waited_s < patience_s:
             sleep(1.0)
             waited_s += 1.0
         if self._pending:
-            rescue = _rescue(self._unsaved)
-            rule = f"finished trials must be saved ({len(self._unsaved)} wait)"
-            way_out = f"they are in {rescue}; free some space, add its lines to {self.journal.path}, then --resume"
+            rescue = _rescue(self._pending, self.folder)
+            rule = f"finished trials must be saved ({self._unsaved_trials} wait)"
+            way_out = (
+                f"they are in {rescue}; free some space, copy its folders into {self.folder} "
+                f"and append its {JOURNAL} to the one there, then --resume"
+            )
             raise Unavailable(rule, self._complaint, way_out)
 
     def close(self) -> None:
@@ -120,15 +133,18 @@ class Store:
         else:
             self.trials.append(record)
 
-    def _append(self, line: bytes) -> None:
-        self.journal.append(line)
-        self._unsaved.popleft()
+    def _write(self, unsaved: _Unsaved) -> None:
+        if unsaved.path is None:
+            self.journal.append(unsaved.content)
+        else:
+            unsaved.path.parent.mkdir(exist_ok=True)
+            write_file(unsaved.path, unsaved.content)
 
     def _save(self) -> bool:
         """Write as much of what waits as possible, in order; return whether nothing is left."""
         while self._pending:
             try:
-                self._pending[0]()
+                self._write(self._pending[0])
             except (OSError, Unavailable) as error:
                 if not self._complaint:
                     _log.error("cannot save results: %s; they are kept in memory and tried again", error)
@@ -162,17 +178,21 @@ def _read(parse: Callable[[bytes], Record], lines: list[bytes], folder: Path, nu
         raise InvalidInput("every line of a journal must be a record", value, way_out) from None
 
 
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(exist_ok=True)
-    write_file(path, content)
-
-
-def _rescue(lines: deque[bytes]) -> str:
+def _rescue(pending: Iterable[_Unsaved], folder: Path) -> str:
+    """Write what waits into a new temporary folder laid out like `folder`; return where it is."""
     try:
-        with tempfile.NamedTemporaryFile("wb", prefix="chorale-unsaved-", suffix=".jsonl", delete=False) as stream:
-            stream.write(b"".join(line + b"\n" for line in lines))
+        place = Path(tempfile.mkdtemp(prefix="chorale-unsaved-"))
+        with (place / JOURNAL).open("wb") as journal:
+            for unsaved in pending:
+                if unsaved.path is None:
+                    journal.write(unsaved.content + b"\n")
+                    continue
+                copy = place / unsaved.path.relative_to(folder)
+                copy.parent.mkdir(exist_ok=True)
+                copy.write_bytes(unsaved.content)
     except OSError:
-        for line in lines:
-            _log.error("unsaved: %s", line.decode())
+        for unsaved in pending:
+            if unsaved.path is None:
+                _log.error("unsaved: %s", unsaved.content.decode())
         return "the log above"
-    return stream.name
+    return str(place)

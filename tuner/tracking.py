@@ -181,8 +181,13 @@ class Tracker:
     def _artifacts(self, record: TrialRecord) -> dict[str, bytes]:
         files = {"measurements.json": trial_codec.dump_json(record, indent=2)}
         if isinstance(record, CompleteTrial):
-            files["schedule.parquet"] = self._store.schedule_path(record.schedule_id).read_bytes()
-            files["program.xml"] = self._store.program_path(record.program_id).read_bytes()
+            schedule, program = (
+                self._store.schedule_path(record.schedule_id),
+                self._store.program_path(record.program_id),
+            )
+            kept = {"schedule.parquet": schedule, "program.xml": program}
+            # After a rescue from a full disk somebody may have brought back the trials without their files.
+            files |= {name: path.read_bytes() for name, path in kept.items() if path.exists()}
         return files
 
     def _catch_up(self, trials: Sequence[TrialRecord], final: Final | None, status: str) -> None:

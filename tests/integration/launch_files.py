@@ -15,8 +15,8 @@ from tuner.search import REPEAT_OF, TRIAL_ID, open_storage
 def optuna_states(folder: Path) -> dict[str, TrialState]:
     """Return the state of every trial of the launch in `folder` that reached an end other than being dropped."""
     storage = open_storage(None, folder / "optuna.journal")
-    [summary] = optuna.study.get_all_study_names(storage)
-    trials = optuna.load_study(study_name=summary, storage=storage).get_trials()
+    [study] = optuna.study.get_all_study_names(storage)
+    trials = optuna.load_study(study_name=study, storage=storage).get_trials()
     ended = [trial for trial in trials if trial.state in (TrialState.COMPLETE, TrialState.PRUNED)]
     ids = [trial.user_attrs[TRIAL_ID] for trial in ended if REPEAT_OF not in trial.user_attrs]
     assert len(ids) == len(set(ids))

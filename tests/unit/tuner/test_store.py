@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,7 @@ def test_a_disk_that_stays_full_stops_the_launch_and_the_trials_are_rescued(tmp_
     disk.full = True
     for trial in TRIALS[:3]:
         store.add(trial)
+        store.keep(trial.schedule_id, b"schedule", trial.program_id, "program")
     assert store.is_stuck
     waits: list[float] = []
     with pytest.raises(Unavailable, match="finished trials must be saved \\(3 wait\\)") as caught:
@@ -85,9 +87,15 @@ def test_a_disk_that_stays_full_stops_the_launch_and_the_trials_are_rescued(tmp_
     assert len(waits) == 3
     rescue = Path(caught.value.way_out.split()[3].rstrip(";"))
     with (tmp_path / "trials.jsonl").open("ab") as journal:
-        journal.write(rescue.read_bytes())
-    rescue.unlink()
-    assert Store(tmp_path).trials == TRIALS[:3]
+        journal.write((rescue / "trials.jsonl").read_bytes())
+    for name in ("schedules", "programs"):
+        shutil.copytree(rescue / name, tmp_path / name)
+    shutil.rmtree(rescue)
+    again = Store(tmp_path)
+    assert again.trials == TRIALS[:3]
+    for trial in TRIALS[:3]:
+        assert again.schedule_path(trial.schedule_id).read_bytes() == b"schedule"
+        assert again.program_path(trial.program_id).read_bytes() == b"program"
 
 
 def test_settling_waits_for_the_disk(tmp_path: Path) -> None:
