@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from synth.topology import functions
+from synth.topology.expansions import plans
 from synth.topology.families import (
     baselines,
     cayley,
@@ -20,7 +21,7 @@ from synth.topology.registry import Entry, Family, Function
 _GROUPS = (rings, grids, twisted, complete, hamming, kautz, cayley, distance_regular, baselines, hammingmesh)
 
 FAMILIES: dict[str, Family] = {family.name: family for group in _GROUPS for family in group.FAMILIES}
-FUNCTIONS: dict[str, Function] = {function.name: function for function in functions.FUNCTIONS}
+FUNCTIONS: dict[str, Function] = {function.name: function for function in (*plans.FUNCTIONS, *functions.FUNCTIONS)}
 FILE_ENTRY = Entry(
     "file", "file:PATH", "file:fabric.json", "a network in JSON (chorale-topology/1) or GraphML, told by its content"
 )

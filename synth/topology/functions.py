@@ -18,13 +18,13 @@ def plan_transpose(call: FunctionCall, plan_of: PlanOf) -> Plan:
     """Every link turned around. Diameter and degree stay; the schedule of a reduce-scatter lives here."""
     way_out = "write transpose(spec)"
     require(len(call.arguments) == 1, "transpose must have exactly one argument", call, way_out)
-    inner = _inner(call, plan_of, way_out)
+    inner = inner_plan(call, plan_of, way_out)
     return Plan(str(call), inner.nodes, inner.links, lambda: transpose(inner.build()))
 
 
 def plan_without(call: FunctionCall, plan_of: PlanOf) -> Plan:
     """A degraded fabric: nodes and links are gone, survivors are renumbered in order."""
-    inner = _inner(call, plan_of, f"write {_WITHOUT}")
+    inner = inner_plan(call, plan_of, f"write {_WITHOUT}")
     options = call.arguments[1:]
     require(bool(options), "without must be told what to remove", call, f"write {_WITHOUT}")
     nodes: list[str] = []
@@ -35,18 +35,20 @@ def plan_without(call: FunctionCall, plan_of: PlanOf) -> Plan:
         if option.key == "node":
             nodes.append(option.value)
         else:
-            links.append(_link(option.value))
+            links.append(read_link(option.value))
     return Plan(str(call), inner.nodes, inner.links, lambda: without(inner.build(), nodes, links, str(call)))
 
 
-def _inner(call: FunctionCall, plan_of: PlanOf, way_out: str) -> Plan:
+def inner_plan(call: FunctionCall, plan_of: PlanOf, way_out: str) -> Plan:
+    """Return the plan of the topology that a function is applied to, its first argument."""
     first = call.arguments[0]
     if not isinstance(first, (FamilyCall, FileCall, FunctionCall)):
         raise InvalidInput(f"the first argument of {call.name} must be a topology spec", str(first), way_out)
     return plan_of(first)
 
 
-def _link(text: str) -> LostLink:
+def read_link(text: str) -> LostLink:
+    """Read a link written A-B (both directions) or A>B."""
     match = _LINK.fullmatch(text)
     if match is None:
         raise InvalidInput("a link must be written A-B or A>B with ranks or node ids", text or '""', "write link=0-1")

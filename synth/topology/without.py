@@ -32,19 +32,19 @@ def without(topology: Topology, nodes: Iterable[str], links: Iterable[LostLink],
     fewer than two neighbours go too, repeatedly. Known symmetries are dropped. Raises InvalidInput for a node or
     link that does not exist and when fewer than two compute nodes would survive.
     """
-    position = _Names(topology)
+    names = NodeNames(topology)
     link_alive = np.ones(len(topology.links), dtype=bool)
     for link in links:
-        link_alive &= ~_matching(topology.links, position.of(link.src), position.of(link.dst), link)
+        link_alive &= ~parallel_links(topology.links, names, link, "removed")
     node_alive = np.ones(topology.node_count, dtype=bool)
-    node_alive[[position.of(node) for node in nodes]] = False
+    node_alive[[names.of(node) for node in nodes]] = False
     _drop_useless_switches(topology, node_alive, link_alive)
     if np.count_nonzero(node_alive[: topology.compute_count]) < 2:
         raise InvalidInput("at least two compute nodes must survive", spec, "remove fewer nodes")
     return _survivors(topology, node_alive, link_alive, spec)
 
 
-class _Names:
+class NodeNames:
     """Finds nodes by rank or id."""
 
     def __init__(self, topology: Topology) -> None:
@@ -65,13 +65,15 @@ class _Names:
         return by_rank if by_rank is not None else by_id if by_id is not None else -1
 
 
-def _matching(links: Links, src: int, dst: int, link: LostLink) -> Mask:
+def parallel_links(links: Links, names: NodeNames, link: LostLink, purpose: str) -> Mask:
+    """Return which of `links` are meant by `link`; `purpose` says in the error what was to be done with them."""
+    src, dst = names.of(link.src), names.of(link.dst)
     mask: Mask = (links.src == src) & (links.dst == dst)
     if not link.one_way:
         mask |= (links.src == dst) & (links.dst == src)
     if not mask.any():
         name = f"{link.src}{'>' if link.one_way else '-'}{link.dst}"
-        raise InvalidInput("a link to be removed must exist", name, "`chorale topology show` lists the links")
+        raise InvalidInput(f"a link to be {purpose} must exist", name, "`chorale topology show` lists the links")
     return mask
 
 

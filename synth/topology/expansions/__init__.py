@@ -1,0 +1,1 @@
+"""New networks from given ones, one file per expansion; `plans` reads their arguments from a spec."""
