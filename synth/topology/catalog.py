@@ -6,6 +6,7 @@ from synth.topology import functions
 from synth.topology.expansions import plans
 from synth.topology.families import (
     baselines,
+    bases,
     cayley,
     complete,
     distance_regular,
@@ -18,7 +19,7 @@ from synth.topology.families import (
 )
 from synth.topology.registry import Entry, Family, Function
 
-_GROUPS = (rings, grids, twisted, complete, hamming, kautz, cayley, distance_regular, baselines, hammingmesh)
+_GROUPS = (rings, grids, twisted, complete, hamming, kautz, bases, cayley, distance_regular, baselines, hammingmesh)
 
 FAMILIES: dict[str, Family] = {family.name: family for group in _GROUPS for family in group.FAMILIES}
 FUNCTIONS: dict[str, Function] = {function.name: function for function in (*plans.FUNCTIONS, *functions.FUNCTIONS)}

@@ -30,7 +30,7 @@ def plan_twisted_torus(call: FamilyCall) -> Plan:
     along both long ones (body-centred cubic). 2 k^3 or 4 k^3 nodes, degree 6, diameter floor(3 k / 2) in both, against
     2 k and 5 k / 2 of the plain torus.
 
-    BFB is bandwidth-optimal on k x 2k with s = k in k steps: computed, not proved.
+    BFB is bandwidth-optimal on k x 2k with s = k, in k steps, and on both forms of TPU v4: computed, not proved.
     Source: Camara et al., "Twisted torus topologies for enhanced interconnection networks", 2010; Jouppi et al.,
     "TPU v4", 2023; Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 6.
     """
@@ -54,7 +54,7 @@ def plan_twisted_hypercube(call: FamilyCall) -> Plan:
 
     n >= 3; of the square of the last four ranks z - 3, z - 2, z - 1, z, the links between z - 3 and z - 2 and between
     z - 1 and z give way to its diagonals. 2^n nodes, degree n, diameter n - 1, reverse-symmetric. BFB is
-    bandwidth-optimal for n = 3.
+    bandwidth-optimal for n = 3, not for n = 4, 5, 6.
     Source: Esfahanian, Ni, Sagan, "The twisted n-cube with application to multiprocessing", 1991.
     """
     (n,) = fixed_numbers(call, "twisted-hypercube:n", 1)

@@ -1,0 +1,74 @@
+"""Networks that are stored rather than constructed: entries of the base database."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from synth.bases.database import get
+from synth.bases.entry import BaseEntry
+from synth.topology.families.cayley import build_cayley
+from synth.topology.families.unit import unit_topology
+from synth.topology.grammar import FamilyCall
+from synth.topology.registry import Family, Plan, fixed_numbers, require
+from synth.topology.semidirect import SemidirectProduct
+from synth.topology.topology import Topology
+
+_MODIFIED_DE_BRUIJN = ((2, 3), (2, 4), (3, 2), (4, 2))
+
+
+def plan_base(call: FamilyCall) -> Plan:
+    """An entry of the shipped database of base graphs, by name.
+
+    d3: 8 nodes, degree 2, in none of the papers; BFB is Moore- and bandwidth-optimal, reverse-symmetric.
+    diamond, dbjmod-2-3, …: as the families of these names. cayley-N-d: Cayley digraph of N nodes and degree d,
+    bandwidth-optimal by BFB in the fewest steps that a search found, symmetries attached. Every entry has its source
+    and a claim that the tests re-derive.
+    """
+    entry = get(call.text)
+    return _plan(entry, str(call))
+
+
+def plan_diamond(call: FamilyCall) -> Plan:
+    """Diamond: 8 nodes, degree 2, directed, not reverse-symmetric, diameter 3.
+
+    Its own schedule (`synth expand`) is bandwidth-optimal in 3 steps, the Moore bound; BFB takes as many steps at
+    8/7 of the optimal time. The paper only draws it; the edges here were found by search and agree with the paper's in
+    degree, size, steps and all-to-all rate.
+    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table 9, figure 19.
+    """
+    require(call.text == "", "diamond must have no arguments", call, "write diamond")
+    return _plan(get("diamond"), str(call))
+
+
+def plan_dbjmod(call: FamilyCall) -> Plan:
+    """Modified de Bruijn graph DBJMod(d, n): one cycle in place of the self-loops and 2-cycles of DBJ(d, n).
+
+    Known for (2, 3), (2, 4), (3, 2) and (4, 2); d^n nodes, degree d, directed, no self-loops. Its own schedule (`synth
+    expand`) is bandwidth-optimal in 4, 5, 3 and 3 steps, one above the Moore bound; BFB is not optimal. The paper
+    gives one example of a cycle; those here were found by search.
+    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table 9, figure 20.
+    """
+    d, n = fixed_numbers(call, "dbjmod:d,n", 2)
+    known = ", ".join(f"dbjmod:{d_known},{n_known}" for d_known, n_known in _MODIFIED_DE_BRUIJN)
+    rule = "dbjmod:d,n must be one whose schedule is known"
+    require((d, n) in _MODIFIED_DE_BRUIJN, rule, call, f"choose from {known}")
+    return _plan(get(f"dbjmod-{d}-{n}"), str(call))
+
+
+def base_topology(entry: BaseEntry, spec: str) -> Topology:
+    """Return the network of `entry`; link ids are indices of its edges."""
+    if entry.group is not None:
+        return build_cayley(spec, SemidirectProduct(*entry.group), list(entry.generators))
+    edges = np.array(entry.edges, dtype=np.int64)
+    return unit_topology(spec, entry.nodes, [(edges[:, 0], edges[:, 1])])
+
+
+def _plan(entry: BaseEntry, spec: str) -> Plan:
+    return Plan(spec, entry.nodes, entry.nodes * entry.degree, lambda: base_topology(entry, spec))
+
+
+FAMILIES = (
+    Family("diamond", "diamond", "diamond", "directed, 8 nodes, degree 2; its own schedule is optimal", plan_diamond),
+    Family("dbjmod", "dbjmod:d,n", "dbjmod:2,3", "de Bruijn without self-loops: 2,3 2,4 3,2 4,2", plan_dbjmod),
+    Family("base", "base:NAME", "base:d3", "an entry of the shipped database of base graphs", plan_base),
+)
