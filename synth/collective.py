@@ -29,6 +29,7 @@ class Collective:
     allgather: shard s starts at rank s and must end at every rank.
     reduce_scatter: every rank holds a contribution to shard s; the sum must end at rank s.
     allreduce: every rank holds a contribution to every shard; every sum must end at every rank.
+    alltoall: the vector of each rank s is cut into N shards; shard s * N + t starts at rank s and must end at t.
     """
 
     name: CollectiveName
@@ -50,6 +51,7 @@ class Collective:
 ALLGATHER = Collective(CollectiveName.ALLGATHER)
 REDUCE_SCATTER = Collective(CollectiveName.REDUCE_SCATTER)
 ALLREDUCE = Collective(CollectiveName.ALLREDUCE)
+ALLTOALL = Collective(CollectiveName.ALLTOALL)
 
 
 def parse_collective(text: str, root: int = 0) -> Collective:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+from synth.alltoall.alltoall import METHODS, alltoall_rate
+from synth.alltoall.schedule import alltoall_schedule
 from synth.collective import ALLREDUCE
 from synth.compiled import compilations
 from synth.executor.serial import SerialExecutor
@@ -11,6 +13,7 @@ from synth.methods import synthesize
 from synth.topology.distance import diameter
 from synth.topology.links import Link, Links
 from synth.topology.topology import Topology
+from synth.verify.verify import verify
 
 
 def warm() -> int:
@@ -28,5 +31,17 @@ def warm() -> int:
     return compilations() - before
 
 
+def warm_alltoall() -> int:
+    """Run the kernels of all-to-all rates and schedules once; return how many had to be compiled."""
+    before = compilations()
+    links = Links.build([Link(node, (node + 1) % 4) for node in range(4)] + [Link(2, 0), Link(1, 1)])
+    network = Topology("warm", ("0", "1", "2", "3"), 4, links)
+    for method in METHODS:
+        alltoall_rate(network, Fraction(1, 10), method)
+    verify(alltoall_schedule(network))
+    return compilations() - before
+
+
 if __name__ == "__main__":
     warm()
+    warm_alltoall()

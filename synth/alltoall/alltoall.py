@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from synth.alltoall import first_order, linear_program
-from synth.alltoall.commodities import Commodities, commodities_of
+from synth.alltoall.commodities import commodities_of
 from synth.alltoall.linear_program import Approximate
 from synth.alltoall.prices import distance_bound, integer_prices
 from synth.alltoall.rate import AllToAllRate, Method, Report
+from synth.alltoall.rational import common_denominator
 from synth.alltoall.reduction import Reduction, reduce
-from synth.alltoall.routing import Router, units_for
+from synth.alltoall.routing import Router, fine_units
 from synth.errors import InvalidInput
 from synth.topology.topology import Topology
 
+METHODS: tuple[Method, ...] = get_args(Method)
 DEFAULT_GAP = Fraction(1, 200)
-LARGEST_PROGRAM = 20_000
+LARGEST_PROGRAM = 50_000
 """Variables up to which the linear program is solved as such."""
 MAX_ITERATIONS = 20_000
+_LARGEST_DENOMINATOR = 2**20
 
 
 def alltoall_rate(
@@ -27,7 +32,7 @@ def alltoall_rate(
 ) -> AllToAllRate:
     """Return bounds on the rate at which every rank can send to every other, over any routes, all at once.
 
-    Known symmetries and colour refinement shrink the linear program; up to 20000 variables it is solved as such
+    Known symmetries and colour refinement shrink the linear program; up to 50000 variables it is solved as such
     ("lp"), beyond that by a first-order method ("pdhg") until the bounds differ by at most the fraction `gap`.
     `method` chooses one of them. The bounds are computed in whole numbers on the network itself, whatever the
     solver did. Data may pass through ranks and switches. Raises InvalidInput for too large a network.
@@ -37,6 +42,16 @@ def alltoall_rate(
     reduction = reduce(topology, commodities_of(topology))
     chosen = choose_method(reduction, method)
     return certify(reduction, approximate(reduction, chosen, gap, report), chosen)
+
+
+def parse_method(text: str | None) -> Method | None:
+    """Return the method called `text`, None for None. Raises InvalidInput for an unknown one."""
+    if text is None:
+        return None
+    for method in METHODS:
+        if method == text:
+            return method
+    raise InvalidInput("an all-to-all method must be one that is known", text, f"choose from {', '.join(METHODS)}")
 
 
 def choose_method(reduction: Reduction, wanted: Method | None) -> Method:
@@ -57,13 +72,16 @@ def approximate(reduction: Reduction, method: Method, gap: Fraction, report: Rep
 def certify(reduction: Reduction, answer: Approximate, method: Method) -> AllToAllRate:
     """Return exact bounds from flows and prices that need not be exact, on the full problem."""
     full = reduction.full
-    router = Router(full, units_for(full.node_count))
+    denominator = common_denominator(answer.class_flow, _LARGEST_DENOMINATOR)
+    router = Router(full, fine_units(full.node_count, denominator))
     for block, flows in reduction.lifted(answer.class_flow):
         router.route(flows, block)
-    candidates = (answer.prices, np.ones(len(answer.prices)))
-    upper = min(_upper(full, integer_prices(prices)[reduction.merged]) for prices in candidates)
-    return AllToAllRate(router.rate(), upper, method)
+    return AllToAllRate(router.rate(), upper_bound(reduction, answer)[0], method)
 
 
-def _upper(full: Commodities, prices: np.ndarray) -> Fraction:
-    return distance_bound(full, prices)
+def upper_bound(reduction: Reduction, answer: Approximate) -> tuple[Fraction, NDArray[np.int64]]:
+    """Return the exact bound by the answer's prices, or by equal ones if these are better, and int64[C] prices."""
+    candidates = [integer_prices(prices)[reduction.merged] for prices in (answer.prices, np.ones_like(answer.prices))]
+    bounds = [distance_bound(reduction.full, prices) for prices in candidates]
+    better = 0 if bounds[0] <= bounds[1] else 1
+    return bounds[better], candidates[better]

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from synth.alltoall.commodities import Commodities
 from synth.alltoall.prices import distance_bound, integer_prices
 from synth.alltoall.rate import Report
-from synth.alltoall.routing import Router, units_for
+from synth.alltoall.routing import Router, fine_units
 from synth.alltoall.shortest import hop_counts, shortest_flows
 from synth.compiled import compiled
 
@@ -60,7 +60,7 @@ class _Best:
     upper: Fraction | None = None
 
     def offer(self, point: _Point) -> None:
-        router = Router(self.problem, units_for(self.problem.node_count))
+        router = Router(self.problem, fine_units(self.problem.node_count))
         router.route(point.flows, slice(0, len(self.problem.sources)))
         if router.rate() > self.lower:
             self.lower, self.flows = router.rate(), point.flows.copy()

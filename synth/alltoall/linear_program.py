@@ -12,6 +12,8 @@ from scipy.sparse import block_array, coo_array, csr_array
 from synth.alltoall.reduction import Reduction
 from synth.errors import Unavailable
 
+_SLACK = 1e-9
+
 
 class Approximate(NamedTuple):
     """class_flow: float64[column classes]; prices: float64[link classes of `small`], per link. Neither is trusted."""
@@ -28,16 +30,34 @@ def solve(reduction: Reduction) -> Approximate:
     small = reduction.small
     loads, net = _load_matrix(reduction), _net_matrix(reduction)
     capacity = csr_array(small.class_capacity[:, np.newaxis] / small.scale)
-    matrix: Any = block_array([[loads, -capacity], [-net, None]], format="csr")
+    matrix = block_array([[loads, -capacity], [-net, None]], format="csr")
     bound = np.concatenate([np.zeros(loads.shape[0]), -_demands(reduction)])
     objective = np.zeros(reduction.column_count + 1)
     objective[-1] = 1.0
-    result = linprog(objective, A_ub=matrix, b_ub=bound, bounds=(0, None), method="highs")
+    flow, marginals = _solved(objective, matrix, bound)
+    return Approximate(flow[:-1], np.abs(marginals[: loads.shape[0]]) / small.class_size)
+
+
+def shorten(reduction: Reduction, answer: Approximate) -> Approximate:
+    """Return `answer` with flows that load no link more than its busiest, and all links together the least."""
+    small = reduction.small
+    loads, net = _load_matrix(reduction), _net_matrix(reduction)
+    capacity = small.class_capacity / small.scale
+    longest = float(np.max(loads @ answer.class_flow / capacity))
+    matrix = block_array([[loads], [-net]], format="csr")
+    bound = np.concatenate([capacity * longest * (1 + _SLACK), -_demands(reduction)])
+    return Approximate(_solved(loads.T @ small.class_size, matrix, bound)[0], answer.prices)
+
+
+def _solved(
+    objective: NDArray[np.float64], matrix: Any, bound: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the x >= 0 with matrix @ x <= bound that minimises objective @ x, and the marginals of the rows."""
+    result = linprog(objective, A_ub=matrix, b_ub=bound, bounds=(0, None), method="highs-ipm")
     if result.x is None or result.ineqlin is None:
         rule = "the linear-program solver must find an optimum"
         raise Unavailable(rule, result.message, "choose the first-order method")
-    prices = np.abs(result.ineqlin.marginals[: loads.shape[0]]) / small.class_size
-    return Approximate(np.asarray(result.x[:-1]), prices)
+    return np.asarray(result.x), np.asarray(result.ineqlin.marginals)
 
 
 def _load_matrix(reduction: Reduction) -> csr_array:

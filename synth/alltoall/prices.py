@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from synth.alltoall.commodities import Commodities
 from synth.alltoall.heap import drop_first, push
+from synth.alltoall.rational import common_denominator
 from synth.compiled import compiled
 
 PRICE_UNITS = 720720 * 16
@@ -21,12 +22,15 @@ PRICE_UNITS = 720720 * 16
 
 
 def integer_prices(prices: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return non-negative `prices` rounded to integers with the largest at `PRICE_UNITS`."""
+    """Return non-negative `prices` in whole units, the largest at about `PRICE_UNITS`; simple ratios stay exact."""
     clipped = np.clip(prices, 0, None)
     largest = clipped.max(initial=0.0)
     if not largest > 0:
         return np.ones(len(prices), dtype=np.int64)
-    rounded: NDArray[np.int64] = np.rint(clipped * (PRICE_UNITS / largest)).astype(np.int64)
+    relative = clipped / largest
+    denominator = common_denominator(relative, PRICE_UNITS)
+    units = PRICE_UNITS if PRICE_UNITS % denominator == 0 else denominator * (PRICE_UNITS // denominator)
+    rounded: NDArray[np.int64] = np.rint(relative * units).astype(np.int64)
     return rounded
 
 

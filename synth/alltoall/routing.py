@@ -59,9 +59,13 @@ class Router:
         return Fraction(self.units, problem.scale) / longest
 
 
-def units_for(node_count: int) -> int:
-    """Return units for fine rounding: a multiple of 1 to 16 where loads then stay within 64 bits."""
-    return 720720 if node_count <= 2**13 else 5040
+def fine_units(node_count: int, denominator: int = 1) -> int:
+    """Return many units, so that rounding loses little: a multiple of `denominator`, and of 1 to 16 by default.
+
+    Loads stay within 64 bits: fewer than node_count ** 3 * units, for up to 2^14 nodes.
+    """
+    most = 720720 if node_count <= 2**13 else 5040
+    return most if most % denominator == 0 else denominator * max(1, most // denominator)
 
 
 @compiled

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from math import lcm
 
 import numpy as np
 from numpy.typing import NDArray
@@ -55,8 +56,22 @@ def _latency_s(schedule: Schedule, loads: Loads) -> Fraction:
     links = schedule.topology.links
     if links.latencies_s == (Fraction(0),):
         return Fraction(0)
+    if not schedule.routes.is_direct:
+        return _route_latency_s(schedule)
     total = Fraction(0)
     for period in loads:
         used = np.unique(links.latency_class[period > 0])
         total += max((links.latencies_s[index] for index in used), default=Fraction(0))
     return total
+
+
+def _route_latency_s(schedule: Schedule) -> Fraction:
+    """Like `_latency_s` where transfers cross several links one after the other. O(rows log rows + links of routes)."""
+    links, routes = schedule.topology.links, schedule.routes
+    scale = lcm(*(latency.denominator for latency in links.latencies_s))
+    table = np.array([int(latency * scale) for latency in links.latencies_s], dtype=object)
+    of_route = np.add.reduceat(table[links.latency_class[routes.link_ids]], routes.offsets[:-1])
+    used = np.unique(schedule.transfers.step.astype(np.int64) * len(routes) + schedule.transfers.route)
+    longest = np.zeros(max(1, schedule.steps), dtype=object)
+    np.maximum.at(longest, used // len(routes), of_route[used % len(routes)])
+    return Fraction(sum(longest), scale)

@@ -1,0 +1,125 @@
+"""All-to-all schedules: the flows of the rate, in whole chunks along paths."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.alltoall import linear_program
+from synth.alltoall.alltoall import DEFAULT_GAP, approximate, choose_method, upper_bound
+from synth.alltoall.commodities import commodities_of
+from synth.alltoall.paths import Paths, paths_of
+from synth.alltoall.rate import Method, Report
+from synth.alltoall.rational import common_denominator
+from synth.alltoall.reduction import Reduction, reduce
+from synth.alltoall.routing import Router
+from synth.collective import ALLTOALL
+from synth.errors import InvalidInput
+from synth.schedule.routes import Routes
+from synth.schedule.schedule import Schedule
+from synth.schedule.transfers import ColumnBounds
+from synth.topology.topology import Topology
+
+MAX_RANKS = 512
+MAX_CELLS = 2**22
+MAX_CHUNKS = 4096
+_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_LARGEST_DENOMINATOR = 64
+_NEARLY_BEST = Fraction(1, 200)
+
+
+def alltoall_schedule(
+    topology: Topology,
+    chunks: int | None = None,
+    gap: Fraction = DEFAULT_GAP,
+    method: Method | None = None,
+    report: Report | None = None,
+) -> Schedule:
+    """Return a pipelined all-to-all of `topology`: one transfer per path, all of them streaming at once.
+
+    Shard source * N + target starts at source and must end at target. Transfers lead over paths of several links;
+    `steps` is the number of links of the longest. chunks: chunks per shard, None for the fewest of a short list
+    that come within half a percent of the best of it. `gap` and `method` as for `alltoall_rate`. The certificate
+    holds link prices that bound the rate from above; `synth.alltoall.certificate` checks it.
+
+    Raises InvalidInput beyond 512 ranks or 2^22 pairs of a rank and a link.
+    """
+    _require_size(topology)
+    if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
+        raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
+    reduction = reduce(topology, commodities_of(topology, symmetric=False))
+    chosen = choose_method(reduction, method)
+    answer = approximate(reduction, chosen, gap, report)
+    if chosen == "lp":  # many flows are optimal: take one that lets the least data pass through other ranks
+        answer = linear_program.shorten(reduction, answer)
+    count = chunks or _best_count(reduction, answer.class_flow)
+    upper, prices = upper_bound(reduction, answer)
+    certificate = _certificate(topology, reduction, upper, prices)
+    parameters = {"chunks": chunks, "solver": chosen}
+    paths = list(_all_paths(reduction, answer.class_flow, count))
+    return _schedule(topology, reduction, paths, count, parameters, certificate)
+
+
+def _require_size(topology: Topology) -> None:
+    cells = topology.compute_count * len(topology.links)
+    if topology.compute_count > MAX_RANKS or cells > MAX_CELLS:
+        rule = f"an all-to-all schedule must have at most {MAX_RANKS} ranks and {MAX_CELLS} pairs of a rank and a link"
+        value = f"{topology.compute_count} ranks, {cells} pairs in {topology.spec}"
+        raise InvalidInput(rule, value, "choose a smaller network; the rate alone can be had for larger ones")
+
+
+def _best_count(reduction: Reduction, class_flow: NDArray[np.float64]) -> int:
+    """Return the smallest listed number of chunks whose rate is nearly the best of all listed."""
+    exact = common_denominator(class_flow, _LARGEST_DENOMINATOR)
+    rates = {count: _routed(reduction, class_flow, count) for count in sorted({*_COUNTS, exact})}
+    best = max(rates.values())
+    return next(count for count, rate in rates.items() if rate * (1 + _NEARLY_BEST) >= best)
+
+
+def _routed(reduction: Reduction, class_flow: NDArray[np.float64], count: int) -> Fraction:
+    router = Router(reduction.full, count)
+    for block, flows in reduction.lifted(class_flow):
+        router.route(flows, block)
+    return router.rate()
+
+
+def _all_paths(reduction: Reduction, class_flow: NDArray[np.float64], count: int) -> Iterator[Paths]:
+    router = Router(reduction.full, count)
+    for block, flows in reduction.lifted(class_flow):
+        yield paths_of(reduction.full, block, router.route(flows, block))
+
+
+def _schedule(
+    topology: Topology,
+    reduction: Reduction,
+    parts: list[Paths],
+    chunks: int,
+    parameters: Mapping[str, Any],
+    certificate: Mapping[str, Any],
+) -> Schedule:
+    ranks = topology.compute_count
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+    links = reduction.full.link_ids[np.concatenate([part.links for part in parts])]
+    routes = Routes(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), links)
+    shard = np.concatenate([part.source * ranks + part.target for part in parts])
+    lo = np.concatenate([part.lo for part in parts])
+    hi = lo + np.concatenate([part.amount for part in parts])
+    at_once = np.zeros(len(shard), dtype=np.uint8)
+    steps = int(lengths.max())
+    bounds = ColumnBounds(steps, len(routes), ranks * ranks, chunks)
+    transfers = bounds.pack((at_once, np.arange(len(shard)), shard, lo, hi, at_once))
+    return Schedule(
+        topology, ALLTOALL, "pipelined", steps, chunks, transfers, routes, "alltoall", parameters, certificate
+    )
+
+
+def _certificate(
+    topology: Topology, reduction: Reduction, upper: Fraction, prices: NDArray[np.int64]
+) -> Mapping[str, Any]:
+    of_link = np.zeros(len(topology.links), dtype=np.int64)
+    of_link[reduction.full.link_ids] = prices[reduction.full.link_class]
+    return {"kind": "alltoall-prices", "rate_upper": str(upper), "prices": of_link.tolist()}
