@@ -86,6 +86,11 @@ class Store:
             self._known_files.add(path)
         self._save()
 
+    @property
+    def picture_path(self) -> Path:
+        """Where the picture of the launch stands, once there is one."""
+        return self.folder / "campaign.png"
+
     def schedule_path(self, schedule_id: str) -> Path:
         return self.folder / "schedules" / f"{schedule_id}.parquet"
 

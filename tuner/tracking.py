@@ -198,6 +198,9 @@ class Tracker:
             self._upload_trial(record)
         mlflow = self._require_mlflow()
         mlflow.log(self._parent_run_id, summary_of(trials))
+        picture = self._store.picture_path
+        if picture.exists():
+            mlflow.upload(self._parent_run_id, {picture.name: picture.read_bytes()})
         for trial_id, sizes in (final.results if final else {}).items():
             mlflow.log(self._runs[trial_id].run_id, _size_metrics(sizes, "final_"))
         mlflow.end_run(self._parent_run_id, status)

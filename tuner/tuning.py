@@ -8,12 +8,14 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from runners.workshop import Workshop
 from synth.errors import ChoraleError, InvalidInput
 from synth.topology.topology import Topology
 from tuner.campaign import Campaign
 from tuner.controller import Clocks, Controller
+from tuner.files import write_file
 from tuner.final import Standing, standings
 from tuner.home import Home
 from tuner.launch import Launch, check_same_conditions, conditions_of, launch_folders, space_id
@@ -45,6 +47,7 @@ class TuneReport:
     tracked: Tracked
     interrupted: bool
     seconds: float
+    folder: Path
 
 
 def open_store(campaign: Campaign, topology: Topology, home: Home, resume: bool) -> Store:
@@ -91,6 +94,7 @@ def tune(
         tracker = Tracker(home, campaign, topology, store)
         tracker.start()
         interrupted, failure = _measure(campaign, topology, store, tracker, make_workshop, make_progress)
+        _draw(campaign, store)
         status = "KILLED" if interrupted else "FAILED" if failure else "FINISHED"
         tracked = tracker.finish(
             store.trials, store.final, status, INTERRUPTED_PATIENCE_S if interrupted else UPLOAD_PATIENCE_S
@@ -103,9 +107,25 @@ def tune(
         best = winners(ranked)
         versions = {} if interrupted else _register(campaign, topology, store, tracker, tracked, best)
         seconds = time.monotonic() - started_s
-        return TuneReport(store.launch, tuple(store.trials), tuple(ranked), versions, tracked, interrupted, seconds)
+        return TuneReport(
+            store.launch, tuple(store.trials), tuple(ranked), versions, tracked, interrupted, seconds, store.folder
+        )
     finally:
         store.close()
+
+
+def _draw(campaign: Campaign, store: Store) -> None:
+    """Put a picture of the launch beside its journal; a picture that cannot be kept is not worth losing a launch."""
+    complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
+    if not complete:
+        return
+    from tuner.plots.campaign_plot import campaign_png  # noqa: PLC0415  # matplotlib takes half a second to import
+
+    title = f"{campaign.name}: {campaign.collective} on {campaign.topology}, {campaign.runner.kind} runner"
+    try:
+        write_file(store.picture_path, campaign_png(complete, title))
+    except ChoraleError as error:
+        _log.warning("no picture: %s", error)
 
 
 def _measure(
