@@ -17,6 +17,7 @@ from synth.topology.topology import Topology
 
 MAX_CELLS = 2**27
 """Pairs of a source and a link."""
+_BYTES_PER_CELL = 40
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -102,9 +103,9 @@ def require_cells(spec: str, sources: int, links: int) -> None:
     """Refuse a problem that would take too much memory and time."""
     cells = sources * links
     if cells > MAX_CELLS:
-        gib = 8 * sources * (links + 2 * links) / 2**30
+        gib = _BYTES_PER_CELL * cells / 2**30
         rule = f"all-to-all rates need at most {MAX_CELLS} pairs of a source and a link, after known symmetries"
-        value = f"{sources} sources x {links} links in {spec}, about {gib:.0f} GiB"
+        value = f"{sources} sources x {links} links in {spec}, up to {gib:.0f} GiB"
         raise InvalidInput(rule, value, "choose a smaller network, or one whose family knows its symmetries")
 
 

@@ -48,9 +48,7 @@ def alltoall_schedule(
 
     Raises InvalidInput beyond 512 ranks or 2^22 pairs of a rank and a link.
     """
-    _require_size(topology)
-    if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
-        raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
+    require_schedule_size(topology, chunks)
     reduction = reduce(topology, commodities_of(topology, symmetric=False))
     chosen = choose_method(reduction, method)
     answer = approximate(reduction, chosen, gap, report)
@@ -64,7 +62,10 @@ def alltoall_schedule(
     return _schedule(topology, reduction, paths, count, parameters, certificate)
 
 
-def _require_size(topology: Topology) -> None:
+def require_schedule_size(topology: Topology, chunks: int | None) -> None:
+    """Refuse what `alltoall_schedule` would refuse, before anything is computed."""
+    if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
+        raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
     cells = topology.compute_count * len(topology.links)
     if topology.compute_count > MAX_RANKS or cells > MAX_CELLS:
         rule = f"an all-to-all schedule must have at most {MAX_RANKS} ranks and {MAX_CELLS} pairs of a rank and a link"

@@ -18,7 +18,7 @@ class Cost:
     time_per_byte:    T_B / M, in 1 / bandwidth_unit
     bandwidth_factor: T_B / (M / B) with B the egress bandwidth of a node; None unless the topology is regular,
                       direct-connect and of unit capacity
-    latency_s:        sum over steps of the largest link latency used in the step
+    latency_s:        sum over steps of the largest latency, along its route, of a transfer in the step
     """
 
     steps: int

@@ -13,12 +13,13 @@ from rich.table import Table
 from synth.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
 from synth.alltoall.certificate import check_alltoall_certificate
 from synth.alltoall.rate import AllToAllRate, Method, Report
-from synth.alltoall.schedule import alltoall_schedule
+from synth.alltoall.schedule import alltoall_schedule, require_schedule_size
+from synth.errors import InvalidInput
 from synth.identity import parse_rational, rational_text
 from synth.kernels import warm_alltoall
 from synth.topology.topology import Topology
 from synth.verify.verify import verify
-from tuner.cli.output import emit_json, people
+from tuner.cli.output import emit_json, people, results
 from tuner.schedule_files import require_schedule_suffix, save_schedule
 from tuner.specs import load_topology
 from tuner.stages import Stages, peak_memory_bytes
@@ -53,16 +54,22 @@ def alltoall(
     """
     if output is not None:
         require_schedule_suffix(output)
+    elif chunks is not None:
+        raise InvalidInput("--chunks is for a schedule", f"--chunks {chunks} without a file", "add -o alltoall.parquet")
     wanted, allowed = parse_method(method), parse_rational(gap, "--gap")
     stages = Stages()
     with stages.stage("topology"):
         topology = load_topology(spec)
+        if output is not None:
+            require_schedule_size(topology, chunks)
     with stages.stage("compile"):
         compiled = warm_alltoall()
     if compiled == 0:
         del stages.seconds["compile"]
     with _progress(spec) as report, stages.stage("rate"):
         rate = alltoall_rate(topology, allowed, wanted, report)
+    if rate.gap > allowed:
+        people.print(f"the bounds differ by {float(rate.gap):.3%} still: the largest number of iterations is done")
     document = _document(topology, rate)
     if output is not None:
         document["schedule"] = _write_schedule(topology, chunks, rate, wanted, output, stages)
@@ -71,7 +78,7 @@ def alltoall(
     if as_json:
         emit_json(document)
     else:
-        people.print(_table(document, topology.bandwidth_unit))
+        results.print(_table(document, topology.bandwidth_unit))
 
 
 def _document(topology: Topology, rate: AllToAllRate) -> dict[str, Any]:
@@ -117,9 +124,8 @@ def _progress(spec: str) -> Iterator[Report | None]:
         return
 
     def show(lower: Fraction, upper: Fraction) -> None:
-        status.update(
-            f"all-to-all on {spec}: {float(lower):.5g} to {float(upper):.5g} ({float(upper / lower - 1):.2%})"
-        )
+        apart = f"{float(upper / lower - 1):.2%} apart"
+        status.update(f"all-to-all on {spec}: {float(lower):.5g} to {float(upper):.5g}, {apart}")
 
     with people.status(f"all-to-all on {spec}") as status:
         yield show
@@ -129,9 +135,8 @@ def _table(document: dict[str, Any], unit: str) -> Table:
     table = Table(title=f"all-to-all on {document['topology']['spec']}", show_header=False)
     table.add_row("ranks", str(document["topology"]["nodes"]))
     rate = f"{document['rate']:.6g} {'of a link' if unit == 'link' else unit}"
-    table.add_row(
-        "each rank to every other", rate if document["exact"] is None else f"{rate}, exactly {document['exact']}"
-    )
+    exact = "" if document["exact"] is None else f", exactly {document['exact']}"
+    table.add_row("each rank to every other", rate + exact)
     table.add_row("proven", f"{document['lower']:.6g} to {document['upper']:.6g} ({document['gap']:.3%} apart)")
     table.add_row("method", document["method"])
     if "schedule" in document:
