@@ -20,7 +20,17 @@ def test_the_wheel_owns_four_packages(tmp_path):
             target = source / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes((ROOT / name).read_bytes())
-    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(tmp_path), str(source)]
+    build = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        str(tmp_path),
+        str(source),
+    ]
     subprocess.run(build, check=True, capture_output=True)
     (wheel,) = tmp_path.glob("chorale-*.whl")
     names = zipfile.ZipFile(wheel).namelist()
@@ -40,7 +50,9 @@ def test_constraints_name_versions_only():
 
 def test_every_dependency_has_a_minimum_and_a_pin():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    pinned = {line.partition("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()}
+    pinned = {
+        line.partition("==")[0].lower().replace("_", "-") for line in (ROOT / "constraints.txt").read_text().split()
+    }
     for requirement in [*project["dependencies"], *project["optional-dependencies"]["dev"]]:
         name = requirement.split(">")[0].split("[")[0].strip().lower().replace("_", "-")
         assert name in pinned, requirement
