@@ -9,6 +9,7 @@ from synth.bfb.bfb import bfb_allgather
 from synth.collective import Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.executor.port import Executor, Progress
+from synth.expand.expand import expand_allgather
 from synth.rings.ring import ring_allgather
 from synth.schedule.compose import concatenate, reverse_allgather
 from synth.schedule.schedule import Schedule
@@ -32,7 +33,11 @@ def _biring(topology: Topology, chunks: int | None, _executor: Executor, _progre
     return ring_allgather(topology, both_ways=True, chunks=chunks)
 
 
-GATHER_METHODS: Mapping[str, Gather] = {"bfb": _bfb, "ring": _ring, "biring": _biring}
+def _expand(topology: Topology, chunks: int | None, executor: Executor, progress: Progress | None) -> Schedule:
+    return expand_allgather(topology, executor, chunks, progress)
+
+
+GATHER_METHODS: Mapping[str, Gather] = {"bfb": _bfb, "ring": _ring, "biring": _biring, "expand": _expand}
 """Methods that make an allgather; their reduce_scatter and allreduce follow by reversal and concatenation."""
 
 METHODS = tuple(GATHER_METHODS)

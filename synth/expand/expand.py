@@ -1,0 +1,112 @@
+"""Expansion: the schedule of a large network from the schedule of the small one that it is made of.
+
+Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5, appendices A.6, D.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.errors import InvalidInput
+from synth.executor.port import Executor, Progress
+from synth.expand.bidirectional import bidirectional_schedule
+from synth.expand.columns import allgather_of
+from synth.expand.degree import degree_schedule
+from synth.expand.line import line_schedule
+from synth.expand.moved import moved_schedule
+from synth.expand.own import base_allgather, stored_allgather
+from synth.expand.power import power_schedule
+from synth.expand.recipe import Base, Bidirectional, Degree, Line, Power, Recipe, is_expansion, recipe_of
+from synth.schedule.schedule import Schedule
+from synth.topology.expansions.bidirectional import bidirectional
+from synth.topology.expansions.degree import degree_expansion
+from synth.topology.expansions.line import line_graph, line_order
+from synth.topology.expansions.product import cartesian_product
+from synth.topology.grammar import parse_spec
+from synth.topology.spec import parse_topology
+from synth.topology.topology import Topology
+from synth.topology.transpose import transpose, transpose_with_links
+
+
+def expand_allgather(
+    topology: Topology, executor: Executor, chunks: int | None = None, progress: Progress | None = None
+) -> Schedule:
+    """Return the allgather that grows, expansion by expansion, from the schedule of the base in `topology.spec`.
+
+    The base uses its own schedule from the database, else BFB (`base_allgather`). `chunks` per shard must be a multiple
+    of what the expansions need; without it, exactly that. O(transfers).
+    Raises InvalidInput for a spec without expansion whose network has no schedule of its own, and for a base in a file.
+    """
+    recipe = recipe_of(parse_spec(topology.spec))
+    if (
+        not is_expansion(recipe)
+        and stored_allgather(topology) is None
+        and stored_allgather(transpose(topology)) is None
+    ):
+        rule = "expand must be given an expansion, or a base with a schedule of its own"
+        raise InvalidInput(rule, topology.spec, "use bfb, or line(…), degree(…;n), power(…;n), bidirectional(…)")
+    schedule = schedule_of(recipe, executor, progress)
+    if schedule.topology.id != topology.id:
+        rule = "the network to expand must be what its spec says"
+        raise InvalidInput(rule, topology.spec, "make it with parse_topology")
+    needed = schedule.chunks_per_shard
+    parameters = {"chunks": chunks, **schedule.parameters}
+    schedule = replace(schedule, topology=topology, parameters=parameters)
+    if chunks is None or chunks == needed:
+        return schedule
+    if chunks < 1 or chunks % needed:
+        rule = f"chunks per shard must be a multiple of {needed} for this expansion"
+        raise InvalidInput(rule, chunks, f"choose {needed}, or leave it out")
+    return _cut(schedule, chunks // needed)
+
+
+def schedule_of(recipe: Recipe, executor: Executor, progress: Progress | None = None) -> Schedule:
+    """Return the allgather of the network that `recipe` describes, on that network."""
+    if isinstance(recipe, Base):
+        network = parse_topology(recipe.spec)
+        return base_allgather(transpose(network) if recipe.flipped else network, executor, progress)
+    if isinstance(recipe, Bidirectional):
+        forwards = schedule_of(recipe.forwards, executor, progress)
+        backwards = schedule_of(recipe.backwards, executor, progress)
+        both = bidirectional(forwards.topology, f"bidirectional({forwards.topology.spec})")
+        joined = bidirectional_schedule(forwards, backwards, both)
+        other = backwards.parameters["base_method"]
+        return replace(joined, parameters={**joined.parameters, "transposed_base_method": other})
+    inner = schedule_of(recipe.inner, executor, progress)
+    return _expanded(recipe, inner)
+
+
+def _expanded(recipe: Line | Degree | Power, inner: Schedule) -> Schedule:
+    network = inner.topology
+    if isinstance(recipe, Degree):
+        spec = f"degree({network.spec};{recipe.copies})"
+        return degree_schedule(inner, recipe.copies, degree_expansion(network, recipe.copies, spec))
+    if isinstance(recipe, Power):
+        spec = f"power({network.spec};{recipe.times})"
+        return power_schedule(inner, recipe.times, cartesian_product([network] * recipe.times, spec, "power"))
+    lined = line_schedule(inner, line_graph(network, f"line({network.spec})"))
+    return _transposed_ranks(lined, network) if recipe.flipped else lined
+
+
+def _transposed_ranks(lined: Schedule, network: Topology) -> Schedule:
+    """Return `lined`, on the line graph of `network`, on the transpose of the line graph of its transpose instead.
+
+    That is the same network. A rank is a link there too, but of the transpose, where links are in another order.
+    """
+    turned, origin = transpose_with_links(network)
+    target = transpose(line_graph(turned, f"line({turned.spec})"))
+    new_rank: NDArray[np.int64] = np.empty(len(origin), dtype=np.int64)
+    new_rank[origin[line_order(turned)]] = np.arange(len(origin))
+    return moved_schedule(lined, new_rank[line_order(network)], target)
+
+
+def _cut(schedule: Schedule, factor: int) -> Schedule:
+    """Return `schedule` with every chunk cut into `factor`."""
+    rows = schedule.transfers
+    lo, hi = rows.lo.astype(np.int64) * factor, rows.hi.astype(np.int64) * factor
+    columns = (rows.step, rows.route, rows.shard, lo, hi)
+    chunks = schedule.chunks_per_shard * factor
+    return allgather_of(schedule, schedule.topology, schedule.steps, chunks, columns)

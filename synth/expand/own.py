@@ -1,0 +1,52 @@
+"""The allgather of a base: its own from the database, the mirror image of that, or BFB."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from synth.bases.database import load
+from synth.bases.schedule import base_schedule
+from synth.bfb.bfb import bfb_allgather
+from synth.executor.port import Executor, Progress
+from synth.expand.mirror import mirror_image
+from synth.expand.moved import moved_schedule
+from synth.schedule.schedule import Schedule
+from synth.topology.families.bases import base_topology
+from synth.topology.topology import Topology
+from synth.topology.transpose import transpose
+
+Origin = Literal["own", "mirrored", "bfb"]
+
+
+def base_allgather(topology: Topology, executor: Executor, progress: Progress | None) -> Schedule:
+    """Return the allgather of a base: `parameters` say which base, and by what method its schedule was made.
+
+    "own" where the database stores one for this network, whatever its spec; "mirrored" where it stores one for the
+    transpose and the network is reverse-symmetric (found by search, up to 64 nodes), so that the same schedule runs
+    under other names of the nodes; else "bfb". On the transpose of a base that is not reverse-symmetric, such as
+    Diamond, BFB is all that is known, at a cost of its own.
+    """
+    schedule = stored_allgather(topology)
+    if schedule is not None:
+        return _told(schedule, topology, "own")
+    mirrored = transpose(topology)
+    schedule = stored_allgather(mirrored)
+    image = None if schedule is None else mirror_image(mirrored)
+    if schedule is None or image is None:
+        return _told(bfb_allgather(topology, executor, None, progress), topology, "bfb")
+    return _told(moved_schedule(schedule, image, topology), topology, "mirrored")
+
+
+def stored_allgather(topology: Topology) -> Schedule | None:
+    """Return the allgather that the database of bases stores for exactly this network, None if it has none."""
+    for name, entry in load().items():
+        same_size = entry.has_own_schedule and entry.nodes == topology.compute_count == topology.node_count
+        if same_size and base_topology(entry, f"base:{name}").id == topology.id:
+            return base_schedule(name, topology)
+    return None
+
+
+def _told(schedule: Schedule, topology: Topology, origin: Origin) -> Schedule:
+    parameters = {"base": topology.spec, "base_method": origin}
+    return replace(schedule, method="expand", parameters=parameters, certificate={})
