@@ -67,4 +67,23 @@ def regular_topologies(max_nodes: int = 12) -> st.SearchStrategy[str]:
         st.tuples(st.sampled_from([2, 4]), st.integers(3, 7)).map(lambda dm: f"biring:{dm[0]},{dm[1]}"),
         st.lists(st.integers(2, 4), min_size=1, max_size=2).map(lambda sizes: "torus:" + "x".join(map(str, sizes))),
         st.tuples(st.integers(7, max(7, max_nodes)), st.integers(2, 3)).map(lambda na: f"circulant:{na[0]},1,{na[1]}"),
+        st.sampled_from(
+            [
+                "twisted-torus:3x4,2",
+                "twisted-torus:2x4,1",
+                "twisted-torus:2x2x4",
+                "hamming:2,3",
+                "hyperx:2x4",
+                "dicirculant:3",
+                "shiftedring:8",
+                "cayley:3.2.2,5,1",
+                "cayley:2.2.1.3,1,3,6",
+                "distreg:4,10",
+                "distreg:4,14",
+                "degree(complete:3;2)",
+                "power(uniring:1,3;2)",
+                "product(uniring:2,3;complete:2)",
+                "bidirectional(uniring:1,5)",
+            ]
+        ),
     )

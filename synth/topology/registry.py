@@ -62,9 +62,12 @@ def require_size(spec: str, nodes: int, links: int) -> None:
         raise InvalidInput(f"a topology must have at most {MAX_LINKS} links", spec, "choose a smaller network")
 
 
-def whole_numbers(call: FamilyCall, syntax: str, separator: str = ",") -> list[int]:
-    """Return the arguments of `call` as ints; `syntax` tells the user how they are written."""
-    pieces = call.text.split(separator)
+def whole_numbers(call: FamilyCall, syntax: str, separator: str = ",", text: str | None = None) -> list[int]:
+    """Return the arguments of `call`, or `text` where only that part of them is meant, as ints.
+
+    `syntax` tells the user how they are written.
+    """
+    pieces = (call.text if text is None else text).split(separator)
     way_out = f"write {syntax}"
     if not all(re.fullmatch("[0-9]+", piece) for piece in pieces):
         raise InvalidInput(f"the arguments of {call.name} must be whole numbers", str(call), way_out)

@@ -13,7 +13,8 @@ def bidirectional(topology: Topology, spec: str) -> Topology:
 
     Nodes stay; degree d becomes 2 d (a network that is two-way already gets every link twice). Symmetries of G stay.
     The result is reverse-symmetric. If G is reverse-symmetric, half of every shard may follow its schedule and
-    the other half its mirror image, at the same cost. O(L log L).
+    the other half its mirror image, at the same cost; BFB on the result never takes more steps, but may take more
+    time where links become parallel. O(L log L).
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.6.
     """
     links = topology.links

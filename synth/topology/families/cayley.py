@@ -23,10 +23,10 @@ def plan_cayley(call: FamilyCall) -> Plan:
     Search finds generators with a bandwidth-optimal BFB schedule near or at the Moore bound: `base:cayley-N-d`.
     """
     group_text, _, generator_text = call.text.partition(",")
-    group_numbers = whole_numbers(FamilyCall(call.name, group_text), _SYNTAX, separator=".")
+    group_numbers = whole_numbers(call, _SYNTAX, separator=".", text=group_text)
     way_out = f"write {_SYNTAX}"
     require(len(group_numbers) in (3, 4), "the group of cayley must be m.k.r or m.k.r.l", call, way_out)
-    generators = whole_numbers(FamilyCall(call.name, generator_text), _SYNTAX)
+    generators = whole_numbers(call, _SYNTAX, text=generator_text)
     m, k, r, *rest = group_numbers
     group = SemidirectProduct(m, k, r, *rest)
     rule = "r^k must be 1 modulo m, with m, k and l >= 1, for m.k.r.l to be a group"

@@ -28,8 +28,8 @@ def plan_hxmesh(call: FamilyCall) -> Plan:
     Source: Hoefler et al., "HammingMesh: a network topology for large-scale deep learning", 2022.
     """
     board_text, _, shape_text = call.text.partition(",")
-    (b,) = whole_numbers(FamilyCall(call.name, board_text), _SYNTAX)
-    boards = whole_numbers(FamilyCall(call.name, shape_text), _SYNTAX, separator="x")
+    (b,) = whole_numbers(call, _SYNTAX, text=board_text)
+    boards = whole_numbers(call, _SYNTAX, separator="x", text=shape_text)
     way_out = f"write {_SYNTAX} such as hxmesh:2,4x4"
     require(len(boards) == 2, "hxmesh must have two numbers of boards, XxY", call, way_out)
     require(b >= 1 and min(boards) >= 1, "hxmesh:b,XxY must have b, X and Y >= 1", call, way_out)

@@ -35,11 +35,13 @@ def plan_twisted_torus(call: FamilyCall) -> Plan:
     "TPU v4", 2023; Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 6.
     """
     shape, comma, twist_text = call.text.partition(",")
-    sizes = whole_numbers(FamilyCall(call.name, shape), _SYNTAX, separator="x")
+    sizes = whole_numbers(call, _SYNTAX, separator="x", text=shape)
     require(min(sizes) >= 2, "every dimension of twisted-torus must be >= 2", call, f"write {_SYNTAX}")
     if comma:
-        (twist,) = whole_numbers(FamilyCall(call.name, twist_text), _SYNTAX)
+        twists = whole_numbers(call, _SYNTAX, text=twist_text)
+        require(len(twists) == 1, "twisted-torus must have one twist s", call, f"write {_SYNTAX}")
         require(len(sizes) == 2, "only a twisted torus of two dimensions takes a twist s", call, f"write {_SYNTAX}")
+        (twist,) = twists
         require(twist < sizes[1], "the twist s of twisted-torus:AxB,s must be below B", call, f"write {_SYNTAX}")
         return _plan_two(call, sizes, twist)
     rule = "twisted-torus without s must have the shape k x k x 2k or k x 2k x 2k"

@@ -1,0 +1,54 @@
+"""The shipped base graphs: every claim is derived anew."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from synth.bases import database
+from synth.bases.entry import BaseEntry
+from synth.bases.schedule import base_schedule
+from synth.collective import ALLGATHER
+from synth.errors import InvalidInput
+from synth.executor.serial import SerialExecutor
+from synth.methods import synthesize
+from synth.topology.check import check_topology
+from synth.topology.families.bases import base_topology
+from synth.verify.verified import VerifiedSchedule
+from synth.verify.verify import verify
+from tests.bfb_cost import moore_steps
+
+ENTRIES = list(database.load().values())
+
+
+def claimed_schedule(entry: BaseEntry) -> VerifiedSchedule:
+    if entry.claim.method == "own":
+        return verify(base_schedule(entry.name))
+    assert entry.claim.method == "bfb"
+    topology = check_topology(base_topology(entry, f"base:{entry.name}"))
+    return synthesize("bfb", topology, ALLGATHER, None, SerialExecutor())
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.name)
+def test_claim(entry):
+    cost = claimed_schedule(entry).cost
+    assert (cost.steps, cost.bandwidth_factor) == (entry.claim.steps, entry.claim.bandwidth_factor)
+    assert entry.claim.bandwidth_factor == Fraction(entry.nodes - 1, entry.nodes)
+    assert entry.claim.steps >= moore_steps(entry.nodes, entry.degree)
+    assert entry.has_own_schedule == (entry.claim.method == "own")
+    assert entry.source
+
+
+def test_what_is_there():
+    assert database.names()[:6] == ("diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2", "d3")
+    assert {f"cayley-{nodes}-{degree}" for nodes in range(6, 73) for degree in (2, 3, 4)} < set(database.names())
+    assert database.get("cayley-32-4").claim.steps == moore_steps(32, 4) == 3
+    assert database.get("cayley-128-4").claim.steps == moore_steps(128, 4) == 4
+    assert [entry.name for entry in ENTRIES if entry.has_own_schedule] == list(database.names()[:5])
+
+
+def test_unknown_name():
+    with pytest.raises(InvalidInput) as caught:
+        database.get("cayley-32-44")
+    assert str(caught.value).startswith("a base must be one that is known; got cayley-32-44; did you mean cayley-32-4")

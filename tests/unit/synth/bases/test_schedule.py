@@ -1,0 +1,49 @@
+"""Stored schedules: they verify, are optimal, and are refused where they do not belong."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from synth.bases.schedule import base_schedule
+from synth.errors import InvalidInput
+from synth.topology.spec import parse_topology
+from synth.verify.verify import verify
+from tests.bfb_cost import bfb_cost
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "steps"),
+    [
+        ("diamond", "diamond", 3),
+        ("dbjmod-2-3", "dbjmod:2,3", 4),
+        ("dbjmod-2-4", "dbjmod:2,4", 5),
+        ("dbjmod-3-2", "dbjmod:3,2", 3),
+        ("dbjmod-4-2", "dbjmod:4,2", 3),
+    ],
+)
+def test_better_than_bfb(name, spec, steps):
+    schedule = base_schedule(name, parse_topology(spec))
+    cost = verify(schedule).cost
+    nodes = schedule.topology.compute_count
+    assert (cost.steps, cost.bandwidth_factor) == (steps, Fraction(nodes - 1, nodes))
+    assert schedule.topology.spec == spec
+    assert schedule.id == base_schedule(name).id
+    bfb_factor = bfb_cost(spec)[1]
+    assert bfb_factor is not None
+    assert bfb_factor > cost.bandwidth_factor
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "error"),
+    [
+        ("d3", None, "a base must have a schedule of its own to be expanded; got d3, which has none; "
+         "use the method bfb, which reaches 3 steps"),
+        ("diamond", "dbjmod:2,3", "the topology must be that of the base diamond; got dbjmod:2,3; use base:diamond"),
+    ],
+)  # fmt: skip
+def test_errors(name, spec, error):
+    with pytest.raises(InvalidInput) as caught:
+        base_schedule(name, None if spec is None else parse_topology(spec))
+    assert str(caught.value) == error

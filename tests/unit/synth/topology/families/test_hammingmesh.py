@@ -1,0 +1,79 @@
+"""HammingMesh against its definition by boards."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from synth.errors import InvalidInput
+from synth.topology.families.hammingmesh import plan_hxmesh
+from synth.topology.grammar import parse_spec
+from synth.topology.spec import parse_topology
+
+
+@given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))
+def test_links_by_name(b, x, y):
+    if b * x * b * y < 2:
+        return
+    topology = parse_topology(f"hxmesh:{b},{x}x{y}")
+    ids = topology.node_ids
+    found = Counter((ids[link.src], ids[link.dst]) for link in topology.links)
+    expected: Counter[tuple[str, str]] = Counter()
+    rows, columns = b * x, b * y
+    for row in range(rows):
+        for column in range(columns):
+            here = str(row * columns + column)
+            for other_row, other_column in ((row, column + 1), (row + 1, column)):
+                same_board = (row // b, column // b) == (other_row // b, other_column // b)
+                if other_row < rows and other_column < columns and same_board:
+                    add(expected, here, str(other_row * columns + other_column))
+            for port in (0, b - 1):
+                if y > 1 and column % b == port:
+                    add(expected, here, f"row:{row}")
+                if x > 1 and row % b == port:
+                    add(expected, here, f"column:{column}")
+    assert found == expected
+    assert topology.compute_count == rows * columns
+    if x > 1 and y > 1:
+        assert topology.degree == 4
+    plan = plan_hxmesh(parse_spec(f"hxmesh:{b},{x}x{y}"))
+    assert (plan.nodes, plan.links) == (topology.node_count, len(topology.links))
+
+
+def add(links: Counter[tuple[str, str]], one: str, other: str) -> None:
+    links[one, other] += 1
+    links[other, one] += 1
+
+
+def test_one_board_is_a_mesh():
+    assert parse_topology("hxmesh:4,1x1").id == parse_topology("mesh:4x4").id
+
+
+def test_boards_of_one_node_meet_in_switches_twice():
+    topology = parse_topology("hxmesh:1,2x3")
+    assert topology.switch_count == 5
+    assert topology.node_ids[6:] == ("row:0", "row:1", "column:0", "column:1", "column:2")
+
+
+WAY_OUT = "write hxmesh:b,XxY such as hxmesh:2,4x4"
+
+
+@pytest.mark.parametrize(
+    ("spec", "error"),
+    [
+        ("2", "the arguments of hxmesh must be whole numbers; got hxmesh:2; write hxmesh:b,XxY"),
+        ("2,4", f"hxmesh must have two numbers of boards, XxY; got hxmesh:2,4; {WAY_OUT}"),
+        ("2,2x2x2", f"hxmesh must have two numbers of boards, XxY; got hxmesh:2,2x2x2; {WAY_OUT}"),
+        ("0,4x4", f"hxmesh:b,XxY must have b, X and Y >= 1; got hxmesh:0,4x4; {WAY_OUT}"),
+        ("2,0x4", f"hxmesh:b,XxY must have b, X and Y >= 1; got hxmesh:2,0x4; {WAY_OUT}"),
+        ("1,1x1", f"hxmesh must have at least two nodes; got hxmesh:1,1x1; {WAY_OUT}"),
+        ("9,999x999", "a topology must have at most 1048576 nodes; got hxmesh:9,999x999; choose a smaller network"),
+    ],
+)
+def test_errors(spec, error):
+    with pytest.raises(InvalidInput) as caught:
+        parse_topology(f"hxmesh:{spec}")
+    assert str(caught.value) == error
