@@ -85,7 +85,10 @@ def test_list_json_has_every_family_with_an_example_that_works():
     rows = json.loads(run("list", "--json"))["topologies"]
     names = {row["name"] for row in rows}
     families = {"ring", "biring", "uniring", "torus", "mesh", "hypercube", "complete", "bipartite", "circulant"}
-    assert families | {"file", "transpose", "without"} <= names
+    families |= {"twisted-torus", "twisted-hypercube", "hamming", "dicirculant", "kautz", "genkautz", "debruijn"}
+    families |= {"dbjmod", "diamond", "distreg", "cayley", "base", "shiftedring", "dbt", "hxmesh", "hyperx"}
+    functions = {"line", "degree", "power", "product", "bidirectional", "transpose", "without", "scaled"}
+    assert families | functions | {"file"} <= names
     for row in rows:
         assert set(row) == {"name", "kind", "syntax", "what", "example"}
         if row["kind"] != "file":
