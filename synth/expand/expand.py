@@ -5,7 +5,9 @@ Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +32,8 @@ from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from synth.topology.transpose import transpose, transpose_with_links
 
+ScheduleOfBase: TypeAlias = Callable[[Base], Schedule]
+
 
 def expand_allgather(
     topology: Topology, executor: Executor, chunks: int | None = None, progress: Progress | None = None
@@ -48,7 +52,7 @@ def expand_allgather(
     ):
         rule = "expand must be given an expansion, or a base with a schedule of its own"
         raise InvalidInput(rule, topology.spec, "use bfb, or line(…), degree(…;n), power(…;n), bidirectional(…)")
-    schedule = schedule_of(recipe, executor, progress)
+    schedule = schedule_of(recipe, base_schedules(executor, progress))
     if schedule.topology.id != topology.id:
         rule = "the network to expand must be what its spec says"
         raise InvalidInput(rule, topology.spec, "make it with parse_topology")
@@ -63,20 +67,28 @@ def expand_allgather(
     return _cut(schedule, chunks // needed)
 
 
-def schedule_of(recipe: Recipe, executor: Executor, progress: Progress | None = None) -> Schedule:
+def base_schedules(executor: Executor, progress: Progress | None = None) -> ScheduleOfBase:
+    """Return the function that makes the allgather of a base, or of its transpose."""
+
+    def make(base: Base) -> Schedule:
+        network = parse_topology(base.spec)
+        return base_allgather(transpose(network) if base.flipped else network, executor, progress)
+
+    return make
+
+
+def schedule_of(recipe: Recipe, schedule_of_base: ScheduleOfBase) -> Schedule:
     """Return the allgather of the network that `recipe` describes, on that network."""
     if isinstance(recipe, Base):
-        network = parse_topology(recipe.spec)
-        return base_allgather(transpose(network) if recipe.flipped else network, executor, progress)
+        return schedule_of_base(recipe)
     if isinstance(recipe, Bidirectional):
-        forwards = schedule_of(recipe.forwards, executor, progress)
-        backwards = schedule_of(recipe.backwards, executor, progress)
+        forwards = schedule_of(recipe.forwards, schedule_of_base)
+        backwards = schedule_of(recipe.backwards, schedule_of_base)
         both = bidirectional(forwards.topology, f"bidirectional({forwards.topology.spec})")
         joined = bidirectional_schedule(forwards, backwards, both)
-        other = backwards.parameters["base_method"]
+        other = backwards.parameters.get("base_method")
         return replace(joined, parameters={**joined.parameters, "transposed_base_method": other})
-    inner = schedule_of(recipe.inner, executor, progress)
-    return _expanded(recipe, inner)
+    return _expanded(recipe, schedule_of(recipe.inner, schedule_of_base))
 
 
 def _expanded(recipe: Line | Degree | Power, inner: Schedule) -> Schedule:

@@ -57,7 +57,7 @@ def _stages(base: Schedule, times: int) -> Iterator[tuple[NDArray[np.integer], .
 
 
 def _link_ids(network: Topology, rank: Ids) -> list[Ids]:
-    """Return for each axis of the grid `rank` the ids of its links: by link of the factor there, and place elsewhere."""
+    """Return for each axis of the grid `rank` the ids of its links, by link of the factor there and place elsewhere."""
     links = network.links
     axes = range(rank.ndim)
     src = [np.take(rank, links.src, axis) for axis in axes]
