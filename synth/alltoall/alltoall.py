@@ -81,7 +81,10 @@ def certify(reduction: Reduction, answer: Approximate, method: Method) -> AllToA
 
 def upper_bound(reduction: Reduction, answer: Approximate) -> tuple[Fraction, NDArray[np.int64]]:
     """Return the exact bound by the answer's prices, or by equal ones if these are better, and int64[C] prices."""
-    candidates = [integer_prices(prices)[reduction.merged] for prices in (answer.prices, np.ones_like(answer.prices))]
-    bounds = [distance_bound(reduction.full, prices) for prices in candidates]
-    better = 0 if bounds[0] <= bounds[1] else 1
-    return bounds[better], candidates[better]
+    found: list[tuple[Fraction, NDArray[np.int64]]] = []
+    for prices in (answer.prices, np.ones_like(answer.prices)):  # equal prices always bound
+        whole = integer_prices(prices)[reduction.merged]
+        bound = distance_bound(reduction.full, whole)
+        if bound is not None:
+            found.append((bound, whole))
+    return min(found, key=lambda pair: pair[0])

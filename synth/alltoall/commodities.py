@@ -15,7 +15,7 @@ from synth.errors import InvalidInput
 from synth.topology.automorphism import is_automorphism, orbits
 from synth.topology.topology import Topology
 
-MAX_CELLS = 2**27
+MAX_CELLS = 2**26
 """Pairs of a source and a link."""
 _BYTES_PER_CELL = 40
 
@@ -69,7 +69,7 @@ def commodities_of(topology: Topology, symmetric: bool = True) -> Commodities:
     """Return the problem of `topology`, with sources and links merged along the symmetries that it carries.
 
     Each symmetry is checked exactly before it is used; with `symmetric` False none is. O(symmetries * L log L).
-    Raises InvalidInput where more than 2^27 pairs of a source and a link would remain.
+    Raises InvalidInput where more than 2^26 pairs of a source and a link would remain.
     """
     links = topology.links
     kept = np.flatnonzero(links.src != links.dst).astype(np.int32)  # self-loops carry nothing

@@ -65,7 +65,7 @@ class _Best:
         if router.rate() > self.lower:
             self.lower, self.flows = router.rate(), point.flows.copy()
         upper = distance_bound(self.problem, integer_prices(point.prices))
-        if self.upper is None or upper < self.upper:
+        if upper is not None and (self.upper is None or upper < self.upper):
             self.upper, self.prices = upper, point.prices.copy()
 
     def is_within(self, gap: Fraction) -> bool:

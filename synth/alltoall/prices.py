@@ -34,8 +34,10 @@ def integer_prices(prices: NDArray[np.float64]) -> NDArray[np.int64]:
     return rounded
 
 
-def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction:
+def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction | None:
     """Return the exact upper bound on the rate by `prices`, one integer up to `PRICE_UNITS` per link of each class.
+
+    None where every pair has a path that costs nothing: such prices bound nothing.
 
     Prices equal along symmetries make distances equal along symmetries, so one search per source class is enough.
     O(sources * links * log links).
@@ -46,6 +48,8 @@ def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction:
         problem.outgoing, problem.outgoing_links, problem.dst, of_link, problem.demand, problem.sources, sums
     )
     paid = sum(int(weight) * int(total) for weight, total in zip(problem.weights, sums, strict=True))
+    if paid == 0:
+        return None
     columns = zip(prices, problem.class_size, problem.class_capacity, strict=True)
     earned = sum(int(price) * int(size) * int(capacity) for price, size, capacity in columns)
     return Fraction(earned, paid * problem.scale)

@@ -1,0 +1,35 @@
+"""The all-to-all rate by the whole linear program of the full paper, appendix A.5: slow, for small networks."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import linprog
+
+from synth.topology.topology import Topology
+
+
+def full_alltoall_rate(topology: Topology) -> float:
+    """Maximise f such that every rank s has a flow that leaves f at every other rank, within the capacities."""
+    ranks, nodes, links = topology.compute_count, topology.node_count, list(topology.links)
+    variables = ranks * len(links) + 1
+    capacity_rows = np.zeros((len(links), variables))
+    delivery_rows = []
+    for source in range(ranks):
+        offset = source * len(links)
+        capacity_rows[:, offset : offset + len(links)] = np.eye(len(links))
+        for node in range(nodes):
+            if node == source:
+                continue
+            row = np.zeros(variables)
+            for index, link in enumerate(links):
+                row[offset + index] = float(link.src == node) - float(link.dst == node)
+            row[-1] = float(node < ranks)
+            delivery_rows.append(row)
+    objective = np.zeros(variables)
+    objective[-1] = -1.0
+    result = linprog(
+        objective,
+        A_ub=np.vstack([capacity_rows, *delivery_rows]),
+        b_ub=np.concatenate([[float(link.bandwidth) for link in links], np.zeros(len(delivery_rows))]),
+    )
+    return float(result.x[-1])
