@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from fractions import Fraction
 
+import numpy as np
+
 from synth.alltoall.alltoall import METHODS, alltoall_rate
 from synth.alltoall.schedule import alltoall_schedule
 from synth.collective import ALLREDUCE
 from synth.compiled import compilations
 from synth.executor.serial import SerialExecutor
+from synth.finder.reach import loads_of_low_diameter
 from synth.methods import synthesize
 from synth.topology.distance import diameter
 from synth.topology.links import Link, Links
@@ -42,6 +45,14 @@ def warm_alltoall() -> int:
     return compilations() - before
 
 
+def warm_finder() -> int:
+    """Run the kernels of the topology finder once; return how many had to be compiled."""
+    before = compilations()
+    loads_of_low_diameter(np.array([[2], [0], [1]], dtype=np.int32), 3)
+    return compilations() - before
+
+
 if __name__ == "__main__":
     warm()
     warm_alltoall()
+    warm_finder()

@@ -21,7 +21,19 @@ app = typer.Typer(
 )
 
 # Each module registers its commands on the app it is given.
-COMMAND_MODULES = ("topology", "synthesize", "verify", "lower", "alltoall", "run", "tune", "best", "ui", "doctor")
+COMMAND_MODULES = (
+    "topology",
+    "find",
+    "synthesize",
+    "verify",
+    "lower",
+    "alltoall",
+    "run",
+    "tune",
+    "best",
+    "ui",
+    "doctor",
+)
 
 
 def _print_version(wanted: bool) -> None:

@@ -1,0 +1,98 @@
+"""All ways to reach a number of nodes and a degree by expansions of bases, with pruning on the way.
+
+Works backwards from the goal: a line graph comes from N / d nodes, a degree expansion from N / k nodes of degree
+d / k, a power from the root, a product from factors. What is found for a smaller size is remembered, so that asking
+for all sizes in rising order is a dynamic programme. Source: full paper, section 5.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from synth.finder.candidate import Candidate
+from synth.finder.divisors import divisors, roots
+from synth.finder.optimal_parts import OptimalParts
+from synth.finder.pareto import promising
+from synth.finder.rules import bidirectional_of, degree_of, line_of, power_of
+from synth.finder.sources import Sources
+
+_TIES = 3
+"""Candidates of equal predicted cost and method that are expanded further."""
+
+
+class Constructions:
+    """Candidates by (nodes, degree); costs are predicted where they are not known."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+        self._parts = OptimalParts(sources)
+        self._kept: dict[tuple[int, int], list[Candidate]] = {}
+        self._one_way = Constructions(_one_way(sources)) if sources.bidirectional else None
+
+    def candidates(self, nodes: int, degree: int) -> list[Candidate]:
+        """Return every candidate of `nodes` and `degree` whose parts were worth keeping; one per spec and method."""
+        found = {(candidate.spec, candidate.method): candidate for candidate in self._all(nodes, degree)}
+        return list(found.values())
+
+    def kept(self, nodes: int, degree: int) -> list[Candidate]:
+        """Return the candidates that may be Pareto-efficient, or would be without those that have self-loops."""
+        key = (nodes, degree)
+        if key not in self._kept:
+            everyone = self.candidates(nodes, degree)
+            # Degree expansion takes no self-loops: their owners must not push out all others.
+            loopless = [candidate for candidate in everyone if not candidate.traits.self_loops]
+            worthy = dict.fromkeys(promising(everyone) + promising(loopless))
+            self._kept[key] = _few_of_equals(worthy)
+        return self._kept[key]
+
+    def _all(self, nodes: int, degree: int) -> Iterator[Candidate]:
+        if nodes < 2 or degree < 1:
+            return
+        yield from self._sources.all(nodes, degree)
+        if self._one_way is None:
+            yield from self._lines(nodes, degree)
+        elif degree % 2 == 0:
+            yield from self._doubled(self._one_way, nodes, degree // 2)
+        yield from self._degree_expansions(nodes, degree)
+        yield from self._powers(nodes, degree)
+        yield from self._parts.products(nodes, degree)
+
+    def _lines(self, nodes: int, degree: int) -> Iterator[Candidate]:
+        if degree >= 2 and nodes % degree == 0:
+            for base in self.kept(nodes // degree, degree):
+                yield line_of(base)
+
+    def _degree_expansions(self, nodes: int, degree: int) -> Iterator[Candidate]:
+        for copies in divisors(degree)[1:]:
+            if nodes % copies == 0:
+                for base in self.kept(nodes // copies, degree // copies):
+                    if not base.traits.self_loops:
+                        yield degree_of(base, copies)
+
+    def _powers(self, nodes: int, degree: int) -> Iterator[Candidate]:
+        for root, times in roots(nodes):
+            if degree % times == 0:
+                for base in self.kept(root, degree // times):
+                    yield power_of(base, times)
+
+    @staticmethod
+    def _doubled(one_way: Constructions, nodes: int, degree: int) -> Iterator[Candidate]:
+        for base in one_way.kept(nodes, degree):
+            # A stored schedule needs a mirror image; BFB makes its own.
+            if base.method == "bfb" or base.traits.reverse_symmetric:
+                yield bidirectional_of(base)
+
+
+def _one_way(sources: Sources) -> Sources:
+    return Sources(sources.scores, sources.bases, bidirectional=False, found=sources.found)
+
+
+def _few_of_equals(candidates: dict[Candidate, None]) -> list[Candidate]:
+    kept: list[Candidate] = []
+    seen: dict[tuple[object, ...], int] = {}
+    for candidate in sorted(candidates, key=lambda candidate: candidate.taste):
+        key = (candidate.method, candidate.steps, candidate.bandwidth_factor, candidate.traits)
+        seen[key] = seen.get(key, 0) + 1
+        if seen[key] <= _TIES:
+            kept.append(candidate)
+    return kept

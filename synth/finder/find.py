@@ -1,0 +1,90 @@
+"""The topology finder: the whole Pareto frontier of steps against bandwidth time for a number of nodes and degree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from synth.executor.port import Executor, Progress
+from synth.finder.candidate import Candidate
+from synth.finder.confirm import confirm
+from synth.finder.constructions import Constructions
+from synth.finder.pareto import frontier
+from synth.finder.query import Query
+from synth.finder.refine import refined
+from synth.finder.scores import Scores
+from synth.finder.sources import Sources
+from synth.finder.ties import choose
+from synth.topology.distance import diameter
+from synth.topology.spec import parse_topology
+
+CONFIRMED_NODES = 1024
+"""Schedules of networks up to this size are made and verified."""
+
+Stage = Callable[[str], Progress | None]
+"""Called with the name of each stage as it begins; returns what hears about its tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A Pareto-efficient candidate with its real cost.
+
+    diameter: of the topology; a stored schedule may take more steps
+    confirmed: whether the schedule was made and verified, not only its cost computed
+    equals: how many other candidates that were considered cost the same
+    """
+
+    candidate: Candidate
+    diameter: int
+    confirmed: bool
+    equals: int
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The frontier by rising steps, and how many candidates it was chosen from."""
+
+    query: Query
+    frontier: tuple[Finding, ...]
+    considered: int
+    scored: int
+
+
+def find(
+    query: Query,
+    executor: Executor,
+    stage: Stage | None = None,
+    found: Mapping[tuple[int, int], tuple[Candidate, ...]] | None = None,
+    confirmed_nodes: int = CONFIRMED_NODES,
+) -> Findings:
+    """Return the Pareto frontier that bases and expansions give for `query`.
+
+    Costs are exact: candidates near the predicted frontier are scored by BFB on the built topology, those of a stored
+    schedule by the exact rules; up to `confirmed_nodes` nodes every row is synthesized and verified. `found` adds
+    bases, such as those of `synth.finder.search`. Equal for any executor. Raises InvalidInput for a question
+    without an answer, CheckFailed if a schedule does not cost what was claimed.
+    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5.4.
+    """
+    enter: Stage = stage or (lambda _name: None)
+    scores = Scores()
+    sources = Sources(scores, query.bases, query.bidirectional, found or {})
+    enter("constructions")
+    candidates = Constructions(sources).candidates(query.nodes, query.degree)
+    groups = frontier(refined(candidates, scores, executor, enter("scores")))
+    chosen = choose(groups, executor, enter("all-to-all rates"))
+    with_schedule = query.nodes <= confirmed_nodes
+    if with_schedule:
+        report = enter("schedules")
+        for done, candidate in enumerate(chosen, start=1):
+            confirm(candidate, executor)
+            if report is not None:
+                report(done, len(chosen))
+    rows = (
+        Finding(candidate, _diameter(candidate), with_schedule, len(group) - 1)
+        for candidate, group in zip(chosen, groups, strict=True)
+    )
+    return Findings(query, tuple(rows), len(candidates), len(scores))
+
+
+def _diameter(candidate: Candidate) -> int:
+    return candidate.steps if candidate.method == "bfb" else diameter(parse_topology(candidate.spec))

@@ -1,0 +1,110 @@
+"""`chorale find`: the best topologies of a number of nodes and a degree."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import Progress as ProgressBar
+
+from runners.sizes import parse_size
+from synth.errors import InvalidInput
+from synth.executor.port import Progress
+from synth.finder.find import Stage
+from synth.finder.find import find as find_topologies
+from synth.finder.query import Query
+from synth.finder.sources import BASE_SETS
+from synth.finder.workload import Workload
+from synth.identity import parse_rational
+from synth.kernels import warm, warm_finder
+from tuner.cli.output import emit_json, people, results
+from tuner.executors import EXECUTORS, open_executor
+from tuner.find_report import find_document, find_table
+from tuner.stages import Stages, peak_memory_bytes
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("find")(find)
+
+
+def find(
+    nodes: Annotated[int, typer.Option("--nodes", "-n", help="Number of nodes.")],
+    degree: Annotated[int, typer.Option("--degree", "-d", help="Links out of and into every node.")],
+    bidirectional: Annotated[bool, typer.Option("--bidirectional", help="Every link must have its reverse.")] = False,
+    bases: Annotated[str, typer.Option(help=f"Bases to expand: {' or '.join(BASE_SETS)}.")] = "all",
+    alpha_us: Annotated[str | None, typer.Option(help="Workload: microseconds for a step.")] = None,
+    size: Annotated[str | None, typer.Option(help="Workload: bytes of the allreduce, such as 1M.")] = None,
+    bandwidth_gbps: Annotated[str | None, typer.Option(help="Workload: Gbit/s of a whole node.")] = None,
+    executor: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(EXECUTORS)}.")] = "serial",
+    workers: Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the frontier as .png, .svg or .pdf.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Find all topologies that are Pareto-efficient in steps and bandwidth time, and the best for a workload.
+
+    `chorale synth METHOD SPEC` reproduces every row.
+
+    Example: chorale find --nodes 64 --degree 4 --alpha-us 10 --size 1M --bandwidth-gbps 100
+    """
+    if bases not in BASE_SETS:
+        raise InvalidInput("a set of bases must be one that is known", bases, f"choose from {', '.join(BASE_SETS)}")
+    query = Query(nodes, degree, bidirectional, "paper" if bases == "paper" else "all")
+    workload = _workload(alpha_us, size, bandwidth_gbps)
+    if plot is not None:
+        from tuner.plots.topology_plot import require_plot_format  # noqa: PLC0415 (matplotlib is slow)
+
+        require_plot_format(plot)
+    stages = Stages()
+    with stages.stage("compile"):
+        compiled = warm() + warm_finder()
+    if compiled == 0:
+        del stages.seconds["compile"]
+    with open_executor(executor, workers) as running, _staged(stages) as stage:
+        findings = find_topologies(query, running, stage)
+    document = find_document(findings, workload)
+    if plot is not None:
+        from tuner.plots.frontier_plot import plot_frontier  # noqa: PLC0415 (matplotlib is slow)
+
+        plot_frontier(findings, plot)
+    seconds = stages.report(outside_total=("compile",))
+    document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
+    if as_json:
+        emit_json(document)
+        return
+    results.print(find_table(document, workload, findings))
+    people.print(f"{findings.considered} candidates considered, {findings.scored} scored exactly")
+
+
+def _workload(alpha_us: str | None, size: str | None, bandwidth_gbps: str | None) -> Workload | None:
+    if alpha_us is None and size is None and bandwidth_gbps is None:
+        return None
+    if alpha_us is None or size is None or bandwidth_gbps is None:
+        given = {"--alpha-us": alpha_us, "--size": size, "--bandwidth-gbps": bandwidth_gbps}
+        missing = ", ".join(name for name, value in given.items() if value is None)
+        rule = "a workload must have --alpha-us, --size and --bandwidth-gbps"
+        raise InvalidInput(rule, f"no {missing}", "give all three or none")
+    alpha, bandwidth = parse_rational(alpha_us, "--alpha-us"), parse_rational(bandwidth_gbps, "--bandwidth-gbps")
+    return Workload(alpha, parse_size(size), bandwidth)
+
+
+@contextmanager
+def _staged(stages: Stages) -> Iterator[Stage]:
+    """Yield what measures the stages of a search one after the other and draws a bar where somebody watches."""
+    watched = people.is_terminal and not people.quiet
+    with ExitStack() as outer:
+        bar = outer.enter_context(ProgressBar(console=people, transient=True)) if watched else None
+        current = outer.enter_context(ExitStack())
+
+        def enter(name: str) -> Progress | None:
+            current.close()
+            current.enter_context(stages.stage(name))
+            if bar is None:
+                return None
+            row = bar.add_task(name, total=None)
+            return lambda done, total: bar.update(row, completed=done, total=total)
+
+        yield enter
