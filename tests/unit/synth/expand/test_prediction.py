@@ -1,0 +1,125 @@
+"""Predicted costs against the verified schedules they are about."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth.errors import InvalidInput
+from synth.expand.expand import expand_allgather, schedule_of
+from synth.expand.line import line_schedule
+from synth.expand.prediction import bound_line, predict, predict_allgather, predict_line, prediction_of
+from synth.expand.recipe import Base, Bidirectional, Degree, Line, Power, Recipe
+from synth.topology.expansions.line import line_graph
+from synth.topology.spec import parse_topology
+from synth.topology.topology import Topology
+from synth.topology.transpose import transpose
+from synth.verify.verify import verify
+from tests.unit.synth.expand.networks import SERIAL, breadth_first, regular_networks
+
+MOST_LINKS = 1500
+
+
+@st.composite
+def recipes(draw: st.DrawFn, network: Topology) -> Recipe:
+    """Up to three expansions of `network`, as long as the result stays small; there is a transpose now and then."""
+    nodes, degree = network.node_count, network.degree
+    flipped = draw(st.booleans())
+    forwards: Recipe = Base("random", flipped)
+    backwards: Recipe = Base("random", not flipped)
+    for _ in range(draw(st.integers(1, 3))):
+        kind, count = draw(st.sampled_from(["line", "degree", "power", "bidirectional"])), draw(st.integers(1, 3))
+        if kind == "line":
+            grown = nodes * degree, degree
+            larger = [Line(forwards, flipped), Line(backwards, not flipped)]
+        elif kind == "degree":
+            grown = nodes * count, degree * count
+            larger = [Degree(forwards, count), Degree(backwards, count)]
+        elif kind == "power":
+            grown = nodes**count, degree * count
+            larger = [Power(forwards, count), Power(backwards, count)]
+        else:
+            grown = nodes, 2 * degree
+            larger = [Bidirectional(forwards, backwards), Bidirectional(backwards, forwards)]
+        if grown[0] * grown[1] <= MOST_LINKS:
+            (nodes, degree), (forwards, backwards) = grown, larger
+    return forwards
+
+
+def is_as_predicted(recipe: Recipe, network: Topology) -> None:
+    def schedule_of_base(base: Base):
+        return breadth_first(transpose(network) if base.flipped else network)
+
+    verified = verify(schedule_of(recipe, schedule_of_base))
+    predicted = predict(recipe, schedule_of_base)
+    topology = verified.schedule.topology
+    assert (predicted.nodes, predicted.degree) == (topology.compute_count, topology.degree)
+    assert (predicted.steps, predicted.bandwidth_factor) == (verified.cost.steps, verified.cost.bandwidth_factor)
+
+
+@given(st.data(), regular_networks(5, loops=False))
+def test_any_expansions_of_random_networks(data, network):
+    is_as_predicted(data.draw(recipes(network)), network)
+
+
+@given(regular_networks(4), st.integers(1, 4))
+def test_line_graphs_of_line_graphs(network, times):
+    schedule = breadth_first(network)
+    predicted, bound = predict_line(schedule, times), bound_line(prediction_of(schedule), times)
+    assert predicted.bandwidth_factor <= bound.bandwidth_factor
+    for _ in range(times):
+        if len(schedule.topology.links) * network.degree > MOST_LINKS:
+            return
+        schedule = line_schedule(schedule, line_graph(schedule.topology, "line"))
+    cost = verify(schedule).cost
+    assert (predicted.steps, predicted.bandwidth_factor) == (cost.steps, cost.bandwidth_factor)
+
+
+@pytest.mark.parametrize(
+    ("spec", "factor", "bound"),
+    [
+        ("uniring:1,7", "6/7", "1"),  # its own line graph
+        ("complete:2", "1/2", "1"),
+        ("uniring:2,2", "3/4", "1"),  # all that comes after a link is the node where its shard began
+        ("complete:3", "1", "1"),  # one of the two ways on leads elsewhere
+        ("bipartite:4", "1", "1"),
+    ],
+)
+def test_where_the_bound_of_theorem_7_is_loose(spec, factor, bound):
+    schedule = expand_allgather(parse_topology(f"transpose(transpose(line({spec})))"), SERIAL)
+    predicted = predict_allgather(f"line({spec})", SERIAL)
+    assert predicted.bandwidth_factor == verify(schedule).cost.bandwidth_factor == Fraction(factor)
+    base = predict_allgather(spec, SERIAL)
+    assert bound_line(base).bandwidth_factor == base.bandwidth_factor + Fraction(1, base.nodes) == Fraction(bound)
+
+
+def test_a_walk_that_comes_back_to_its_first_link_saves_nothing_twice():
+    topology = parse_topology("line(uniring:2,2;3)")
+    cost = verify(expand_allgather(topology, SERIAL)).cost
+    assert predict_allgather(topology.spec, SERIAL).bandwidth_factor == cost.bandwidth_factor == Fraction(9, 8)
+
+
+@pytest.mark.parametrize(
+    "spec", ["line(mesh:2x3)", "degree(without(ring:5;link=0-1);2)", "power(scaled(ring:4;link=0-1;factor=1/2);2)"]
+)
+def test_costs_are_predicted_for_regular_networks_of_unit_capacity(spec):
+    with pytest.raises(InvalidInput, match="is predicted on regular networks of unit capacity"):
+        predict_allgather(spec, SERIAL)
+
+
+@settings(max_examples=20)
+@given(regular_networks(5, loops=False), st.integers(2, 3))
+def test_the_theorems_in_closed_form(network, count):
+    def schedule_of_base(base: Base):
+        return breadth_first(transpose(network) if base.flipped else network)
+
+    leaf, nodes = Base("random", flipped=False), network.node_count
+    base = predict(leaf, schedule_of_base)
+    degree, power = predict(Degree(leaf, count), schedule_of_base), predict(Power(leaf, count), schedule_of_base)
+    assert (degree.steps, power.steps) == (base.steps + 1, count * base.steps)
+    assert degree.bandwidth_factor == base.bandwidth_factor + Fraction(count - 1, count * nodes)
+    times = Fraction(nodes, nodes - 1) * Fraction(nodes**count - 1, nodes**count)
+    assert power.bandwidth_factor == base.bandwidth_factor * times
