@@ -26,7 +26,10 @@ def check_alltoall_certificate(topology: Topology, certificate: Mapping[str, Any
         raise CheckFailed(_RULE, "prices that are not one whole number >= 0 per link", "make the schedule again")
     earned = sum((price * link.bandwidth for price, link in zip(prices, topology.links, strict=True)), Fraction(0))
     paid = sum(_distances(topology, prices, source) for source in range(topology.compute_count))
-    stated = Fraction(certificate["rate_upper"])
+    try:
+        stated = Fraction(certificate.get("rate_upper", ""))
+    except (TypeError, ValueError, ZeroDivisionError) as error:
+        raise CheckFailed(_RULE, "a rate_upper that is no rational number", "make the schedule again") from error
     if paid == 0 or earned / paid > stated:
         raise CheckFailed(_RULE, f"prices that do not prove {stated}", "make the schedule again")
     return stated

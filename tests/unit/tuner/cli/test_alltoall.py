@@ -1,0 +1,88 @@
+"""`chorale alltoall`: what it prints and writes, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import pytest
+
+from tests.command import chorale
+
+DISCONNECTED = {
+    "format": "chorale-topology/1",
+    "name": "two islands",
+    "bandwidth_unit": "GB/s",
+    "nodes": [{"id": name, "kind": "compute"} for name in "abcd"],
+    "links": [{"src": a, "dst": b, "bandwidth": 1, "bidirectional": True} for a, b in ("ab", "cd")],
+}
+
+
+def test_json(capsys):
+    done = chorale(capsys, "alltoall", "torus:4x4", "--json")
+    assert done.code == 0
+    document = done.document
+    assert list(document) == [
+        "topology", "rate", "lower", "upper", "exact", "gap", "method", "seconds", "stages", "peak_memory_bytes",
+    ]  # fmt: skip
+    assert document["rate"] == document["lower"] == document["upper"] == 0.125
+    assert document["exact"] == "1/8"
+    assert (document["method"], document["gap"]) == ("lp", 0.0)
+    assert 0 < document["seconds"] < 60
+    assert document["topology"]["nodes"] == 16
+
+
+def test_first_order_bounds(capsys):
+    document = chorale(capsys, "alltoall", "genkautz:3,20", "--method", "pdhg", "--gap", "1/50", "--json").document
+    assert document["method"] == "pdhg"
+    assert document["exact"] is None
+    assert document["lower"] < document["upper"] <= document["lower"] * 1.02
+
+
+def test_for_people(capsys):
+    done = chorale(capsys, "alltoall", "ring:4", "--quiet")
+    assert done.code == 0
+    assert done.stdout == ""
+    assert "0.5 of a link, exactly 1/2" in done.stderr
+
+
+def test_a_schedule_is_written_and_verifies(capsys, tmp_path):
+    path = tmp_path / "alltoall.parquet"
+    document = chorale(capsys, "alltoall", "mesh:2x3", "-o", path, "--chunks", 2, "--json").document
+    schedule = document["schedule"]
+    assert schedule["output"] == str(path)
+    assert schedule["chunks_per_shard"] == 2
+    assert schedule["rate"] <= document["upper"]
+    assert schedule["gap"] == pytest.approx(document["upper"] / schedule["rate"] - 1)
+    checked = chorale(capsys, "verify", path, "--json")
+    assert checked.code == 0
+    assert checked.document["cost"]["time_per_byte"] == str(
+        1 / (6 * Fraction(schedule["rate"]).limit_denominator(1000))
+    )
+    assert "transfers over up to" in chorale(capsys, "alltoall", "mesh:2x3", "-o", path).stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["ring:3", "--gap", "-1"], "the gap of an all-to-all rate must not be negative; got -1; choose 0.005 or so"),
+        (["ring:3", "--gap", "little"], "--gap must be a rational number; got 'little'"),
+        (["ring:3", "--method", "x"], "an all-to-all method must be one that is known; got x; choose from lp, pdhg"),
+        (["ring:3", "-o", "a.txt"], "a schedule file must end in .parquet or .json; got a.txt"),
+        (["ring:3", "--chunks", "2"], "--chunks is for a schedule; got --chunks 2 without a file"),
+        (["ring:3", "-o", "a.json", "--chunks", "0"], "chunks per shard must be 1 to 4096; got 0"),
+        (["torus:40x40", "-o", "a.json"], "an all-to-all schedule must have at most 512 ranks"),
+        (["without(torus:100x100;node=0)"], "all-to-all rates need at most 67108864 pairs of a source and a link"),
+        (["nope:3"], "a topology family must be one that is known; got nope"),
+        (["file:islands.json"], "every node must have a path to every other; got no path from a to c"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(capsys, tmp_path, monkeypatch, arguments, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "islands.json").write_text(json.dumps(DISCONNECTED))
+    done = chorale(capsys, "alltoall", *arguments)
+    assert done.code == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"chorale: {message}")
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["islands.json"]
