@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup quickstart test test-slow check format ui bench clean
+.PHONY: setup quickstart test test-slow check format ui clean
 
 setup: $(STAMP)
 
