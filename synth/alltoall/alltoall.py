@@ -12,6 +12,7 @@ from synth.alltoall import first_order, linear_program
 from synth.alltoall.commodities import commodities_of
 from synth.alltoall.linear_program import Approximate
 from synth.alltoall.prices import distance_bound, integer_prices
+from synth.alltoall.product import factors_of, rate_of_product
 from synth.alltoall.rate import AllToAllRate, Method, Report
 from synth.alltoall.rational import common_denominator
 from synth.alltoall.reduction import Reduction, reduce
@@ -32,13 +33,18 @@ def alltoall_rate(
 ) -> AllToAllRate:
     """Return bounds on the rate at which every rank can send to every other, over any routes, all at once.
 
-    Known symmetries and colour refinement shrink the linear program; up to 50000 variables it is solved as such
-    ("lp"), beyond that by a first-order method ("pdhg") until the bounds differ by at most the fraction `gap`.
-    `method` chooses one of them. The bounds are computed in whole numbers on the network itself, whatever the
-    solver did. Data may pass through ranks and switches. Raises InvalidInput for too large a network.
+    Products take the rates of their factors. Known symmetries and colour refinement shrink the linear program; up to
+    50000 variables it is solved as such ("lp"), beyond that by a first-order method ("pdhg") until the bounds differ
+    by at most the fraction `gap`. `method` chooses one of them. The bounds are computed in whole numbers on the
+    network itself, whatever the solver did. Data may pass through ranks and switches. Raises InvalidInput for too
+    large a network.
     """
     if gap < 0:
         raise InvalidInput("the gap of an all-to-all rate must not be negative", gap, "choose 0.005 or so")
+    factors = factors_of(topology)
+    if factors:
+        known = {factor.id: alltoall_rate(factor, gap, method, report) for factor in factors}
+        return rate_of_product(topology, factors, [known[factor.id] for factor in factors])
     reduction = reduce(topology, commodities_of(topology))
     chosen = choose_method(reduction, method)
     return certify(reduction, approximate(reduction, chosen, gap, report), chosen)

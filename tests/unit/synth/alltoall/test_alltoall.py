@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from synth.alltoall.alltoall import METHODS, alltoall_rate, approximate, certify, parse_method
 from synth.alltoall.commodities import commodities_of
+from synth.alltoall.product import factors_of
 from synth.alltoall.reduction import reduce
 from synth.errors import InvalidInput
 from synth.topology.links import Link, Links
@@ -96,6 +98,12 @@ def test_closed_forms_are_met_exactly(spec, rate):
         ("debruijn:4,4", 0.00404),
         ("line(bipartite:4;3)", 0.00188),
         ("line(distreg:4,32;2)", 0.00178),
+        ("product(biring:2,8;power(uniring:1,4;2))", 0.00521),
+        ("line(power(diamond;2))", 0.00362),
+        ("power(dbjmod:2,4;2)", 0.00294),
+        ("line(product(power(uniring:1,4;3);uniring:1,2))", 0.00112),
+        ("product(power(uniring:1,4;3);uniring:1,8)", 0.000558),
+        ("power(product(uniring:1,4;uniring:1,8);2)", 0.000279),
     ],
 )
 def test_published_rates(spec, printed):
@@ -118,6 +126,35 @@ def test_a_published_rate_that_no_flow_can_reach():
     rate = alltoall_rate(parse_topology("line(circulant:16,3,4;3)"), gap=Fraction(1, 20))
     assert rate.upper < Fraction("7.9e-4")
     assert rate.lower > Fraction("7.4e-4")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "product(mesh:2x3;uniring:1,3)",
+        "power(diamond;2)",
+        "product(genkautz:2,5;ring:4)",
+        "product(ring:3;product(mesh:2x2;uniring:2,3))",
+        "product(scaled(ring:4;link=0-1;factor=1/3);uniring:1,3)",
+    ],
+)
+def test_rates_of_products_follow_from_their_factors(spec):
+    topology = parse_topology(spec)
+    assert factors_of(topology)
+    reduction = reduce(topology, commodities_of(topology))
+    whole = certify(reduction, approximate(reduction, "lp", Fraction(0), None), "lp")
+    assert alltoall_rate(topology) == whole
+    assert whole.gap == 0
+
+
+def test_a_network_that_only_claims_to_be_a_product_is_not_taken_for_one():
+    ring = parse_topology("ring:6")
+    liar = replace(ring, spec="product(ring:3;complete:2)")
+    unbuildable = ("My network", "product(mesh:1x2;ring:3)", "power(file:ring.json;2)", "power(ring:3;0)")
+    for claim in (liar, ring, *(replace(ring, spec=spec) for spec in unbuildable)):
+        assert factors_of(claim) == []
+    assert alltoall_rate(liar) == alltoall_rate(ring)
+    assert len(factors_of(parse_topology("power(uniring:1,3;4)"))) == 4
 
 
 @given(networks(2, 6), st.integers(0, 2**32 - 1))
