@@ -30,6 +30,8 @@ def set_verbosity(quiet: bool, verbose: bool) -> None:
     handler = RichHandler(console=people, show_path=False, show_time=verbose, markup=False)
     logging.basicConfig(level=logging.WARNING, handlers=[handler], format="%(message)s", force=True)
     logging.getLogger("chorale").setLevel(level)
+    # Each retry of an unreachable server would be a paragraph; the failure itself is reported anyway.
+    logging.getLogger("urllib3").setLevel(logging.DEBUG if verbose else logging.ERROR)
 
 
 def print_error(message: str) -> None:
