@@ -14,7 +14,13 @@ from synth.identity import content_id, parse_rational
 
 FORMAT = "chorale-bases/1"
 _KEYS = {"name", "nodes", "degree", "claim", "source", "id"}
-_FORMS = ({"edges"}, {"edges", "schedule"}, {"group", "generators"})
+_FORMS = (
+    {"edges"},
+    {"edges", "schedule"},
+    {"edges", "transposed_schedule"},
+    {"edges", "schedule", "transposed_schedule"},
+    {"group", "generators"},
+)
 _WAY_OUT = "restore the file from the distribution, or write it anew with synth.bases.entry.write_entries"
 
 Value = TypeVar("Value")
@@ -33,7 +39,8 @@ class Claim:
 class Sends:
     """A stored schedule: rows (0-based step, link, shard, lo, hi), chunks in units of 1 / `chunks_per_shard`.
 
-    A link is an index into the edges of the entry, which are in the order of link ids.
+    A link is an index into the edges of the entry, which are in the order of link ids; for the transpose, into its
+    links in the order of their ids there.
     """
 
     chunks_per_shard: int
@@ -48,6 +55,7 @@ class BaseEntry:
     group:      (m, k, r, l) of `synth.topology.semidirect`, with `generators` by rank
     claim:      what a test re-derives; nothing relies on it unverified
     schedule:   its own schedule where that is better than BFB
+    transposed_schedule: the same for the transpose, where that is not the same network; the claim holds for it too
     source:     where it comes from
     """
 
@@ -60,6 +68,7 @@ class BaseEntry:
     group: tuple[int, int, int, int] | None = None
     generators: tuple[int, ...] = ()
     schedule: Sends | None = None
+    transposed_schedule: Sends | None = None
 
     @property
     def has_own_schedule(self) -> bool:
@@ -108,8 +117,9 @@ def _facts(entry: BaseEntry) -> dict[str, Any]:
         facts["edges"] = entry.edges
     if entry.group is not None:
         facts |= {"group": entry.group, "generators": entry.generators}
-    if entry.schedule is not None:
-        facts["schedule"] = {"chunks_per_shard": entry.schedule.chunks_per_shard, "rows": entry.schedule.rows}
+    for key, sends in (("schedule", entry.schedule), ("transposed_schedule", entry.transposed_schedule)):
+        if sends is not None:
+            facts[key] = {"chunks_per_shard": sends.chunks_per_shard, "rows": sends.rows}
     return facts | {"source": entry.source}
 
 
@@ -129,7 +139,7 @@ def _listed(document: Any) -> list[dict[str, Any]]:
 def _entry(item: dict[str, Any]) -> BaseEntry:
     if item.keys() - _KEYS not in _FORMS or not item.keys() >= _KEYS:
         raise ValueError
-    claim, schedule, group = item["claim"], item.get("schedule"), item.get("group")
+    claim, group = item["claim"], item.get("group")
     factor = parse_rational(claim["bandwidth_factor"], "bandwidth_factor")
     entry = BaseEntry(
         name=item["name"],
@@ -140,14 +150,19 @@ def _entry(item: dict[str, Any]) -> BaseEntry:
         edges=_pairs(item["edges"]) if "edges" in item else None,
         group=None if group is None else _four(group),
         generators=_counts(item.get("generators", [])),
-        schedule=None
-        if schedule is None
-        else Sends(_count(schedule["chunks_per_shard"]), tuple(_counts(row) for row in schedule["rows"])),
+        schedule=_sends(item.get("schedule")),
+        transposed_schedule=_sends(item.get("transposed_schedule")),
     )
     links = len(entry.edges) if entry.edges is not None else entry.nodes * len(entry.generators)
     if links != entry.nodes * entry.degree:
         raise ValueError
     return entry
+
+
+def _sends(item: Any) -> Sends | None:
+    if item is None:
+        return None
+    return Sends(_count(item["chunks_per_shard"]), tuple(_counts(row) for row in item["rows"]))
 
 
 def _count(value: Any) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from synth.bases.database import get
+from synth.bases.entry import Sends
 from synth.collective import ALLGATHER
 from synth.errors import InvalidInput
 from synth.schedule.routes import Routes
@@ -12,6 +13,7 @@ from synth.schedule.schedule import Schedule
 from synth.schedule.transfers import ColumnBounds
 from synth.topology.families.bases import base_topology
 from synth.topology.topology import Topology
+from synth.topology.transpose import transpose
 
 
 def base_schedule(name: str, topology: Topology | None = None) -> Schedule:
@@ -27,20 +29,42 @@ def base_schedule(name: str, topology: Topology | None = None) -> Schedule:
             rule, f"{name}, which has none", f"use the method bfb, which reaches {entry.claim.steps} steps"
         )
     own = base_topology(entry, f"base:{name}")
+    _require_same(topology, own, f"that of the base {name}")
+    return _allgather(name, entry.schedule, topology or own)
+
+
+def transposed_base_schedule(name: str, topology: Topology | None = None) -> Schedule:
+    """Return the allgather that the database stores for the transpose of the base `name`, on `topology` or on that.
+
+    Only bases with a schedule of their own that are not reverse-symmetric have one; on the others, theirs runs under
+    other names of the nodes. Nothing is verified here. Raises InvalidInput as `base_schedule` does.
+    """
+    entry = get(name)
+    if entry.transposed_schedule is None:
+        rule = "a base must have a schedule stored for its transpose"
+        raise InvalidInput(rule, f"{name}, which has none", "use the method expand, which knows what to do instead")
+    own = transpose(base_topology(entry, f"base:{name}"))
+    _require_same(topology, own, f"the transpose of the base {name}")
+    return _allgather(name, entry.transposed_schedule, topology or own)
+
+
+def _require_same(topology: Topology | None, own: Topology, what: str) -> None:
     if topology is not None and topology.id != own.id:
-        raise InvalidInput(f"the topology must be that of the base {name}", topology.spec, f"use base:{name}")
-    chosen = own if topology is None else topology
-    columns = np.array(entry.schedule.rows, dtype=np.int64).T
+        raise InvalidInput(f"the topology must be {what}", topology.spec, f"use {own.spec}")
+
+
+def _allgather(name: str, sends: Sends, topology: Topology) -> Schedule:
+    columns = np.array(sends.rows, dtype=np.int64).T
     steps = int(columns[0].max()) + 1
-    bounds = ColumnBounds(steps, len(chosen.links), chosen.compute_count, entry.schedule.chunks_per_shard)
+    bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, sends.chunks_per_shard)
     return Schedule(
-        topology=chosen,
+        topology=topology,
         collective=ALLGATHER,
         kind="stepped",
         steps=steps,
-        chunks_per_shard=entry.schedule.chunks_per_shard,
+        chunks_per_shard=sends.chunks_per_shard,
         transfers=bounds.pack((*columns, np.zeros(columns.shape[1], dtype=np.int64))),
-        routes=Routes.direct(len(chosen.links)),
+        routes=Routes.direct(len(topology.links)),
         method="expand",
         parameters={"base": name},
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from synth.bases.database import load
-from synth.bases.schedule import base_schedule
+from synth.bases.schedule import base_schedule, transposed_base_schedule
 from synth.bfb.bfb import bfb_allgather
 from synth.executor.port import Executor, Progress
 from synth.expand.mirror import mirror_image
@@ -23,9 +23,8 @@ def base_allgather(topology: Topology, executor: Executor, progress: Progress | 
     """Return the allgather of a base: `parameters` say which base, and by what method its schedule was made.
 
     "own" where the database stores one for this network, whatever its spec; "mirrored" where it stores one for the
-    transpose and the network is reverse-symmetric (found by search, up to 64 nodes), so that the same schedule runs
-    under other names of the nodes; else "bfb". On the transpose of a base that is not reverse-symmetric, such as
-    Diamond, BFB is all that is known, at a cost of its own.
+    transpose only and the network is reverse-symmetric (found by search, up to 64 nodes), so that the same schedule
+    runs under other names of the nodes; else "bfb".
     """
     schedule = stored_allgather(topology)
     if schedule is not None:
@@ -39,11 +38,15 @@ def base_allgather(topology: Topology, executor: Executor, progress: Progress | 
 
 
 def stored_allgather(topology: Topology) -> Schedule | None:
-    """Return the allgather that the database of bases stores for exactly this network, None if it has none."""
+    """Return the allgather that the database stores for exactly this network, a base or its transpose; else None."""
     for name, entry in load().items():
-        same_size = entry.has_own_schedule and entry.nodes == topology.compute_count == topology.node_count
-        if same_size and base_topology(entry, f"base:{name}").id == topology.id:
+        if not entry.has_own_schedule or not entry.nodes == topology.compute_count == topology.node_count:
+            continue
+        base = base_topology(entry, f"base:{name}")
+        if base.id == topology.id:
             return base_schedule(name, topology)
+        if entry.transposed_schedule is not None and transpose(base).id == topology.id:
+            return transposed_base_schedule(name, topology)
     return None
 
 

@@ -6,9 +6,11 @@ from fractions import Fraction
 
 import pytest
 
-from synth.bases.schedule import base_schedule
+from synth.bases.database import get
+from synth.bases.schedule import base_schedule, transposed_base_schedule
 from synth.errors import InvalidInput
 from synth.topology.spec import parse_topology
+from synth.topology.transpose import transpose
 from synth.verify.verify import verify
 from tests.bfb_cost import bfb_cost
 
@@ -33,6 +35,29 @@ def test_better_than_bfb(name, spec, steps):
     bfb_factor = bfb_cost(spec)[1]
     assert bfb_factor is not None
     assert bfb_factor > cost.bandwidth_factor
+
+
+@pytest.mark.parametrize("name", ["diamond", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2"])
+def test_the_claim_holds_for_the_transpose_too(name):
+    schedule, claim = transposed_base_schedule(name), get(name).claim
+    cost = verify(schedule).cost
+    assert schedule.topology.id == transpose(base_schedule(name).topology).id
+    assert (cost.steps, cost.bandwidth_factor) == (claim.steps, claim.bandwidth_factor)
+
+
+@pytest.mark.parametrize(
+    ("name", "spec", "error"),
+    [
+        ("dbjmod-2-3", None, "a base must have a schedule stored for its transpose; got dbjmod-2-3, which has none; "
+         "use the method expand, which knows what to do instead"),
+        ("diamond", "diamond", "the topology must be the transpose of the base diamond; got diamond; "
+         "use transpose(base:diamond)"),
+    ],
+)  # fmt: skip
+def test_errors_of_the_transpose(name, spec, error):
+    with pytest.raises(InvalidInput) as caught:
+        transposed_base_schedule(name, None if spec is None else parse_topology(spec))
+    assert str(caught.value) == error
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,22 @@ def test_published_results_are_predicted(spec, steps, factor):
     assert (predicted.steps, predicted.bandwidth_factor) == (steps, Fraction(factor))
 
 
+@pytest.mark.parametrize(
+    ("spec", "steps", "factor"),
+    [
+        ("dbjmod:2,3", 8, "7/4"),
+        ("line(dbjmod:3,2)", 8, "2"),
+        ("power(diamond;2)", 12, "63/32"),
+        ("line(dbjmod:4,2;2)", 10, "65/32"),
+        ("line(power(dbjmod:2,4;2))", 22, "2"),
+        ("bidirectional(diamond)", 6, "7/4"),
+    ],
+)
+def test_an_allreduce_costs_twice_as_much(spec, steps, factor):
+    cost = synthesize("expand", parse_topology(spec), ALLREDUCE, None, SERIAL).cost
+    assert (cost.steps, cost.bandwidth_factor) == (steps, Fraction(factor))
+
+
 def test_bfb_on_the_expanded_network_takes_fewer_steps():
     topology = parse_topology("degree(biring:2,5;2)")
     cost = synthesize("bfb", topology, ALLGATHER, None, SERIAL).cost
@@ -105,6 +121,7 @@ def test_bases_use_their_own_schedule_its_mirror_image_or_bfb():
     assert told("line(base:diamond)") == ("own", 1)
     assert told("transpose(dbjmod:2,3)") == ("mirrored", Fraction(7, 8))
     assert told("transpose(transpose(diamond))") == ("own", Fraction(7, 8))
+    assert told("transpose(diamond)") == ("own", Fraction(7, 8))
     assert told("line(base:d3)") == ("bfb", 1)
 
 
