@@ -92,5 +92,6 @@ def _optimal(spec: str, nodes: int, degree: int, steps: int, traits: Traits) -> 
         exact=True,
         traits=traits,
         least_steps=steps,
+        least_factor=least_bandwidth_factor(nodes),
         origin=(spec,),
     )

@@ -32,10 +32,10 @@ class Traits:
 class Candidate:
     """Topology `spec` of `nodes` and `degree`, allgather by `method` in `steps` at T_B = `bandwidth_factor` M / B.
 
-    exact:      whether steps and factor are those of a real schedule; else they are predicted by a rule
-    least_steps: a bound on the steps of the real schedule, where the prediction may be too high
-    expansions: how many functions of topologies the spec is deep, for taste between equals
-    origin:     the bases that it is made of
+    exact:       whether steps and factor are those of a real schedule; else they are predicted by a rule
+    least_steps, least_factor: what the real schedule cannot beat, where the prediction may be too high
+    expansions:  how many functions of topologies the spec is deep, for taste between equals
+    origin:      the bases that it is made of
     """
 
     spec: str
@@ -47,19 +47,13 @@ class Candidate:
     exact: bool
     traits: Traits
     least_steps: int
+    least_factor: Fraction
     expansions: int = 0
     origin: tuple[str, ...] = ()
 
     @property
     def is_bandwidth_optimal(self) -> bool:
         return self.bandwidth_factor == least_bandwidth_factor(self.nodes)
-
-    @property
-    def best_imaginable(self) -> tuple[int, Fraction]:
-        """Steps and factor that a real schedule of this candidate can at best have."""
-        if self.exact:
-            return self.steps, self.bandwidth_factor
-        return self.least_steps, least_bandwidth_factor(self.nodes)
 
     @property
     def taste(self) -> tuple[int, int, str]:

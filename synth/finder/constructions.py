@@ -19,6 +19,9 @@ from synth.finder.sources import Sources
 _TIES = 3
 """Candidates of equal predicted cost and method that are expanded further."""
 
+_CLOSED_UNDER_LINE = ("genkautz:", "debruijn:")
+"""Families whose line graphs are members again: number the link from x to -d x - a as d x + a - 1, for example."""
+
 
 class Constructions:
     """Candidates by (nodes, degree); costs are predicted where they are not known."""
@@ -60,7 +63,8 @@ class Constructions:
     def _lines(self, nodes: int, degree: int) -> Iterator[Candidate]:
         if degree >= 2 and nodes % degree == 0:
             for base in self.kept(nodes // degree, degree):
-                yield line_of(base)
+                if not base.spec.startswith(_CLOSED_UNDER_LINE):
+                    yield line_of(base)
 
     def _degree_expansions(self, nodes: int, degree: int) -> Iterator[Candidate]:
         for copies in divisors(degree)[1:]:

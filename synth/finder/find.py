@@ -11,7 +11,7 @@ from synth.finder.confirm import confirm
 from synth.finder.constructions import Constructions
 from synth.finder.pareto import frontier
 from synth.finder.query import Query
-from synth.finder.refine import refined
+from synth.finder.refine import check_claims, guesses, refined
 from synth.finder.scores import Scores
 from synth.finder.sources import Sources
 from synth.finder.ties import choose
@@ -70,7 +70,9 @@ def find(
     sources = Sources(scores, query.bases, query.bidirectional, found or {})
     enter("constructions")
     candidates = Constructions(sources).candidates(query.nodes, query.degree)
-    groups = frontier(refined(candidates, scores, executor, enter("scores")))
+    scores.compute(guesses(candidates), executor, enter("scores"))
+    groups = frontier(refined(candidates, scores))
+    check_claims(groups, scores, executor)
     chosen = choose(groups, executor, enter("all-to-all rates"))
     with_schedule = query.nodes <= confirmed_nodes
     if with_schedule:

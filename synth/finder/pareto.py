@@ -27,7 +27,7 @@ def frontier(candidates: Iterable[Candidate]) -> list[tuple[Candidate, ...]]:
 
 
 def promising(candidates: Iterable[Candidate]) -> list[Candidate]:
-    """Return the candidates whose best imaginable cost no other candidate is expected to beat.
+    """Return the candidates whose least imaginable cost no other candidate is expected to beat.
 
     Candidates of equal cost all stay. O(n * frontier).
     """
@@ -37,5 +37,5 @@ def promising(candidates: Iterable[Candidate]) -> list[Candidate]:
 
 
 def _beats(cost: Cost, candidate: Candidate) -> bool:
-    steps, factor = candidate.best_imaginable
+    steps, factor = candidate.least_steps, candidate.least_factor
     return cost != (steps, factor) and cost[0] <= steps and cost[1] <= factor

@@ -32,13 +32,17 @@ def _hear(heard: Words, tails: NDArray[np.int32], following: Words) -> None:
 
 
 @compiled
-def loads_of_low_diameter(tails: NDArray[np.int32], most_steps: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def loads_of_low_diameter(
+    tails: NDArray[np.int32], chosen: NDArray[np.int64], most_steps: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the BFB load of every step as p / q, in shards per link of capacity 1.
 
-    tails: int32[N, degree], tails of the in-links of every node; degree <= MAX_DEGREE. The load of a step is the
-    largest n(S) / |S| over nodes and sets S of in-links; n(S) counts the shards that arrive and that only S brings
-    (full paper, theorem 19). A shard arrives if it has not been heard before, and link k brings it if its tail has.
-    Empty arrays if the diameter is above `most_steps`. O(diameter * 2^degree * N^2 / 64) time, N^2 / 4 bytes.
+    tails: int32[N, degree], tails of the in-links of every node; degree <= MAX_DEGREE. `chosen`: at least one node of
+    every orbit. The load of a step is the largest n(S) / |S| over chosen nodes and sets S of in-links; n(S) counts the
+    shards that arrive and that only S brings (full paper, theorem 19). A shard arrives if it has not been heard before,
+    and link k brings it if its tail has heard it.
+    Empty arrays if the diameter is above `most_steps`. N^2 / 4 bytes, and time
+    O(diameter * (degree * N + 2^degree * chosen) * N / 64).
     """
     nodes, degree = tails.shape
     words = (nodes + 63) // 64
@@ -51,11 +55,11 @@ def loads_of_low_diameter(tails: NDArray[np.int32], most_steps: int) -> tuple[ND
     for step in range(most_steps):
         _hear(heard, tails, following)
         missing = np.int64(0)
-        for node in range(nodes):
+        for node in chosen:
             _raise_load(node, heard, following, tails, left_out, top[step : step + 1], bottom[step : step + 1])
             for word in range(words):
                 missing += 64 - _ones(following[node, word])
-        if missing == nodes * (64 * words - nodes):
+        if missing == len(chosen) * (64 * words - nodes):
             return top[: step + 1], bottom[: step + 1]
         heard, following = following, heard
     return top[:0], bottom[:0]

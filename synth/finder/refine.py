@@ -5,31 +5,39 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from synth.executor.port import Executor, Progress
+from synth.errors import CheckFailed
+from synth.executor.port import Executor
 from synth.finder.candidate import Candidate
-from synth.finder.pareto import frontier, promising
+from synth.finder.pareto import cost_of, promising
 from synth.finder.scores import Scores
 
 
-def refined(
-    candidates: Sequence[Candidate], scores: Scores, executor: Executor, progress: Progress | None = None
-) -> list[Candidate]:
-    """Return the promising `candidates` with real costs; those that end up on the frontier have all been scored.
+def refined(candidates: Sequence[Candidate], scores: Scores) -> list[Candidate]:
+    """Return the promising `candidates` with real costs, scoring here what `scores` does not know yet.
 
-    A stored schedule, expanded, costs exactly what the rules say; all others are breadth-first broadcast, scored one
-    topology per task. Candidates whose cost is known by a theorem are scored last, if they are still in play.
+    A stored schedule, expanded, costs exactly what the rules say; all others are breadth-first broadcast.
     """
-    everyone = promising(candidates)
-    guesses = [candidate.spec for candidate in everyone if candidate.method == "bfb" and not candidate.exact]
-    scores.compute(guesses, executor, progress)
-    known = [candidate if candidate.exact else _real(candidate, scores) for candidate in everyone]
-    while True:
-        ahead = [candidate for group in frontier(known) for candidate in group]
-        claimed = [candidate for candidate in ahead if candidate.method == "bfb" and not scores.has(candidate.spec)]
-        if not claimed:
-            return known
-        scores.compute([candidate.spec for candidate in claimed], executor, progress)
-        known = [_real(candidate, scores) if candidate in claimed else candidate for candidate in known]
+    return [candidate if candidate.exact else _real(candidate, scores) for candidate in promising(candidates)]
+
+
+def guesses(candidates: Sequence[Candidate]) -> list[str]:
+    """Return the specs that `refined` needs the scores of."""
+    return [candidate.spec for candidate in promising(candidates) if not candidate.exact]
+
+
+def check_claims(groups: Sequence[tuple[Candidate, ...]], scores: Scores, executor: Executor) -> None:
+    """Score what stands on the frontier by a theorem or a claim of the database, one topology per task, and compare.
+
+    Raises CheckFailed if a real cost differs.
+    """
+    claimed = [candidate for group in groups for candidate in group if candidate.method == "bfb"]
+    scores.compute([candidate.spec for candidate in claimed], executor)
+    for candidate in claimed:
+        score = scores.of(candidate.spec)
+        if (score.steps, score.bandwidth_factor) != cost_of(candidate):
+            value = f"{score.steps} steps and {score.bandwidth_factor}"
+            rule = f"bfb on {candidate.spec} must take {candidate.steps} steps and {candidate.bandwidth_factor} M/B"
+            raise CheckFailed(rule, value, "report this as a defect of the finder")
 
 
 def _real(candidate: Candidate, scores: Scores) -> Candidate:
@@ -40,4 +48,5 @@ def _real(candidate: Candidate, scores: Scores) -> Candidate:
         bandwidth_factor=score.bandwidth_factor,
         exact=True,
         least_steps=score.steps,
+        least_factor=score.bandwidth_factor,
     )

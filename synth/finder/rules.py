@@ -10,25 +10,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from synth.finder.bounds import least_bandwidth_factor
+from synth.finder.bounds import least_bandwidth_factor, least_steps
 from synth.finder.candidate import Candidate, Traits
 from synth.topology.grammar import FamilyCall, FunctionCall, Number, SpecTree, parse_spec
 
 
 def line_of(base: Candidate) -> Candidate:
-    """Line graph: degree * N nodes, T_L + 1, T_B + 1 / N (theorem 7.1; for BFB an upper bound)."""
+    """Line graph: degree * N nodes, T_L + 1, T_B + 1 / N (theorem 7.1; for BFB an upper bound).
+
+    In the BFB problem of step t + 1 at a link from u to w stand degree copies of every shard that reaches u in step t,
+    less at most one, since the link needs no copy of itself. So T_B falls by less than T_L / N from there.
+    """
     traits = base.traits
+    factor = base.bandwidth_factor + Fraction(1, base.nodes)
+    slack = Fraction(base.steps, base.nodes) if base.method == "bfb" else Fraction(0)
+    least = base.least_factor + Fraction(1, base.nodes) - slack
     return Candidate(
         spec=_line_spec(base.spec),
         method=base.method,
         nodes=base.nodes * base.degree,
         degree=base.degree,
         steps=base.steps + 1,
-        bandwidth_factor=base.bandwidth_factor + Fraction(1, base.nodes),
+        bandwidth_factor=factor,
         exact=base.exact and base.method == "expand",
         # Two links follow one another in one way only, so that there are no parallel links.
         traits=Traits(not traits.self_loops, traits.self_loops, False, traits.reverse_symmetric),
         least_steps=base.least_steps + 1,
+        least_factor=max(least, least_bandwidth_factor(base.nodes * base.degree)),
         expansions=base.expansions + 1,
         origin=base.origin,
     )
@@ -38,9 +46,12 @@ def degree_of(base: Candidate, copies: int) -> Candidate:
     """Degree expansion of a network without self-loops: copies * N nodes of copies * degree.
 
     T_L + 1 and T_B + (copies - 1) / (copies * N) (theorem 11). BFB takes one step less if a node can hear from itself
-    within T_L steps, as the copies of a node do from each other: two suffice where every link has its reverse.
+    within T_L steps, as the copies of a node do from each other: two suffice where every link has its reverse. Its
+    problems are those of the base, every shard and link copies times, and those shards of copies on top.
     """
     nodes = base.nodes * copies
+    factor = base.bandwidth_factor + Fraction(copies - 1, nodes)
+    lowest = max(base.least_factor, least_bandwidth_factor(nodes)) if base.method == "bfb" else factor
     steps, least = base.steps + 1, base.steps + 1
     if base.method == "bfb":
         least = max(base.least_steps, 2)
@@ -51,10 +62,11 @@ def degree_of(base: Candidate, copies: int) -> Candidate:
         nodes=nodes,
         degree=base.degree * copies,
         steps=steps,
-        bandwidth_factor=base.bandwidth_factor + Fraction(copies - 1, nodes),
+        bandwidth_factor=factor,
         exact=base.exact and base.method == "expand",
         traits=base.traits,
         least_steps=least,
+        least_factor=lowest,
         expansions=base.expansions + 1,
         origin=base.origin,
     )
@@ -74,6 +86,7 @@ def power_of(base: Candidate, times: int) -> Candidate:
         exact=base.exact and base.method == "expand",
         traits=base.traits,
         least_steps=base.least_steps * times,
+        least_factor=factor if base.method == "expand" else least_bandwidth_factor(nodes),
         expansions=base.expansions + 1,
         origin=base.origin,
     )
@@ -103,6 +116,7 @@ def product_of(parts: Sequence[Candidate]) -> Candidate:
             reverse_symmetric=all(part.traits.reverse_symmetric for part in parts),
         ),
         least_steps=steps,
+        least_factor=least_bandwidth_factor(nodes),
         expansions=max(part.expansions for part in parts) + 1,
         origin=tuple(dict.fromkeys(name for part in parts for name in part.origin)),
     )
@@ -113,6 +127,7 @@ def bidirectional_of(base: Candidate) -> Candidate:
 
     For BFB that is a guess: shorter paths through reversed links change its steps and its balance.
     """
+    own = base.method == "expand"
     return Candidate(
         spec=f"bidirectional({base.spec})",
         method=base.method,
@@ -120,9 +135,10 @@ def bidirectional_of(base: Candidate) -> Candidate:
         degree=2 * base.degree,
         steps=base.steps,
         bandwidth_factor=base.bandwidth_factor,
-        exact=base.exact and base.method == "expand",
+        exact=base.exact and own,
         traits=Traits(False, base.traits.self_loops, True, True),
-        least_steps=1,
+        least_steps=base.steps if own else least_steps(base.nodes, 2 * base.degree, bidirectional=True),
+        least_factor=base.bandwidth_factor if own else least_bandwidth_factor(base.nodes),
         expansions=base.expansions + 1,
         origin=base.origin,
     )

@@ -51,13 +51,18 @@ def _loads(topology: Topology, degree: int) -> list[Fraction]:
         return _loads_of(topology, representatives)
     if degree <= MAX_DEGREE:
         tails = topology.links.src.reshape(-1, degree).copy()
-        top, bottom = loads_of_low_diameter(tails, _LOW_DIAMETER)
-        if len(top):
-            return _fractions(top, bottom)
+        loads = low_diameter_loads(tails, representatives)
+        if loads:
+            return loads
     network = network_of(topology)
     problems = problems_of(network)
     top, bottom, _, _ = least_loads(0, network.nodes, problems, int(problems.rows.max()))
     return _fractions(top, bottom)
+
+
+def low_diameter_loads(tails: NDArray[np.int32], chosen: NDArray[np.int64]) -> list[Fraction]:
+    """Return the load of every step from the tails of in-links, rows by node; empty if the diameter is not low."""
+    return _fractions(*loads_of_low_diameter(tails, chosen, _LOW_DIAMETER))
 
 
 def _representatives(topology: Topology) -> NDArray[np.int64]:

@@ -121,5 +121,6 @@ def _scored(spec: str, nodes: int, degree: int, score: Score, traits: Traits, me
         exact=True,
         traits=traits,
         least_steps=score.steps,
+        least_factor=score.bandwidth_factor,
         origin=(spec,),
     )

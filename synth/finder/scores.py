@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from synth.executor.port import Executor, Progress
+from synth.finder.kautz import kautz_score
 from synth.finder.score import Score, bfb_score
+from synth.topology.grammar import FamilyCall, parse_spec
 from synth.topology.spec import parse_topology
+
+_MOST_TASKS = 64
 
 
 class Scores:
@@ -18,21 +22,31 @@ class Scores:
     def __len__(self) -> int:
         return len(self._known)
 
-    def has(self, spec: str) -> bool:
-        """Whether the score of `spec` is known."""
-        return spec in self._known
-
     def of(self, spec: str) -> Score:
         """Return the score of `spec`, computed here unless it is known."""
         if spec not in self._known:
-            self._known[spec] = bfb_score(parse_topology(spec))
+            self._known[spec] = score_of(spec)
         return self._known[spec]
 
     def compute(self, specs: Iterable[str], executor: Executor, progress: Progress | None = None) -> None:
-        """Compute the scores of all `specs` that are not known yet, one task each, on `executor`."""
+        """Compute the scores of all `specs` that are not known yet on `executor`.
+
+        A task is one topology, or, of many, every 64th.
+        """
         missing = [spec for spec in dict.fromkeys(specs) if spec not in self._known]
-        self._known.update(zip(missing, executor.map(_score, missing, None, progress), strict=True))
+        hands = [missing[first::_MOST_TASKS] for first in range(min(len(missing), _MOST_TASKS))]
+        for hand, scores in zip(hands, executor.map(_score_all, hands, None, progress), strict=True):
+            self._known.update(zip(hand, scores, strict=True))
 
 
-def _score(_shared: None, spec: str) -> Score:
+def score_of(spec: str) -> Score:
+    """Return the exact BFB score of the topology `spec`."""
+    tree = parse_spec(spec)
+    if isinstance(tree, FamilyCall) and tree.name == "genkautz":
+        degree, nodes = map(int, tree.text.split(","))
+        return kautz_score(degree, nodes)
     return bfb_score(parse_topology(spec))
+
+
+def _score_all(_shared: None, specs: Sequence[str]) -> list[Score]:
+    return [score_of(spec) for spec in specs]

@@ -1,0 +1,48 @@
+"""The frontiers of many sizes at once: a dynamic programme over rising numbers of nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from synth.executor.port import Executor
+from synth.finder.candidate import Candidate
+from synth.finder.constructions import Constructions
+from synth.finder.divisors import divisors
+from synth.finder.find import Stage
+from synth.finder.pareto import frontier
+from synth.finder.query import Query
+from synth.finder.refine import guesses, refined
+from synth.finder.scores import Scores
+from synth.finder.sources import Sources
+
+
+def find_all(
+    queries: Sequence[Query], executor: Executor, stage: Stage | None = None
+) -> dict[Query, tuple[Candidate, ...]]:
+    """Return the Pareto frontier by rising steps of every query, as `find` would, the simplest of equals.
+
+    All queries must agree in degree, bases and direction. Costs that follow from theorems or that the database
+    claims are taken as they are, all others computed on the built topology; no schedule is made.
+    """
+    enter: Stage = stage or (lambda _name: None)
+    scores = Scores()
+    ordered = sorted(queries, key=lambda query: query.nodes)
+    first = ordered[0]
+    if not first.bidirectional:
+        scores.compute(_kautz_specs(ordered), executor, enter("generalized Kautz graphs"))
+    constructions = Constructions(Sources(scores, first.bases, first.bidirectional))
+    enter("constructions")
+    candidates = {query: constructions.candidates(query.nodes, query.degree) for query in ordered}
+    wanted = [spec for query in ordered for spec in guesses(candidates[query])]
+    scores.compute(wanted, executor, enter("scores"))
+    return {query: tuple(group[0] for group in frontier(refined(candidates[query], scores))) for query in ordered}
+
+
+def _kautz_specs(queries: Sequence[Query]) -> list[str]:
+    """Return the generalized Kautz graphs that the constructions will ask for, also for degree expansion."""
+    return [
+        f"genkautz:{query.degree // copies},{query.nodes // copies}"
+        for query in queries
+        for copies in divisors(query.degree)
+        if query.nodes % copies == 0 and query.nodes // copies > query.degree // copies + 1 and copies < query.degree
+    ]
