@@ -55,7 +55,8 @@ class BaseEntry:
     group:      (m, k, r, l) of `synth.topology.semidirect`, with `generators` by rank
     claim:      what a test re-derives; nothing relies on it unverified
     schedule:   its own schedule where that is better than BFB
-    transposed_schedule: the same for the transpose, where that is not the same network; the claim holds for it too
+    transposed_schedule: the same for the transpose, where that is not the same network, of equal loads in every step;
+                the claim holds for it too
     source:     where it comes from
     """
 

@@ -9,6 +9,7 @@ import pytest
 from synth.bases.database import get
 from synth.bases.schedule import base_schedule, transposed_base_schedule
 from synth.errors import InvalidInput
+from synth.expand.prediction import prediction_of
 from synth.topology.spec import parse_topology
 from synth.topology.transpose import transpose
 from synth.verify.verify import verify
@@ -43,6 +44,7 @@ def test_the_claim_holds_for_the_transpose_too(name):
     cost = verify(schedule).cost
     assert schedule.topology.id == transpose(base_schedule(name).topology).id
     assert (cost.steps, cost.bandwidth_factor) == (claim.steps, claim.bandwidth_factor)
+    assert prediction_of(schedule).loads == prediction_of(base_schedule(name)).loads
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,7 @@ def test_published_results_are_predicted(spec, steps, factor):
         ("line(dbjmod:4,2;2)", 10, "65/32"),
         ("line(power(dbjmod:2,4;2))", 22, "2"),
         ("bidirectional(diamond)", 6, "7/4"),
+        ("bidirectional(line(dbjmod:2,4))", 12, "2"),
     ],
 )
 def test_an_allreduce_costs_twice_as_much(spec, steps, factor):
