@@ -12,6 +12,7 @@ from synth.collective import ALLREDUCE
 from synth.compiled import compilations
 from synth.executor.serial import SerialExecutor
 from synth.finder.reach import loads_of_low_diameter
+from synth.finder.search import Hunt, search
 from synth.methods import synthesize
 from synth.topology.distance import diameter
 from synth.topology.links import Link, Links
@@ -49,6 +50,7 @@ def warm_finder() -> int:
     """Run the kernels of the topology finder once; return how many had to be compiled."""
     before = compilations()
     loads_of_low_diameter(np.array([[2], [0], [1]], dtype=np.int32), np.arange(3), 3)
+    search(Hunt(4, 2), [0], SerialExecutor())
     return compilations() - before
 
 

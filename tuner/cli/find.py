@@ -20,6 +20,7 @@ from synth.finder.sources import BASE_SETS
 from synth.finder.workload import Workload
 from synth.identity import parse_rational
 from synth.kernels import warm, warm_finder
+from tuner.base_search import search_bases
 from tuner.cli.output import emit_json, people, results
 from tuner.executors import EXECUTORS, open_executor
 from tuner.find_report import find_document, find_table
@@ -36,6 +37,13 @@ def find(
     degree: Annotated[int, typer.Option("--degree", "-d", help="Links out of and into every node.")],
     bidirectional: Annotated[bool, typer.Option("--bidirectional", help="Every link must have its reverse.")] = False,
     bases: Annotated[str, typer.Option(help=f"Bases to expand: {' or '.join(BASE_SETS)}.")] = "all",
+    seeds: Annotated[
+        int, typer.Option("--search", min=0, max=10**6, help="Seeds of the search for Cayley digraphs; 0: no search.")
+    ] = 16,
+    record: Annotated[
+        Path | None,
+        typer.Option("--search-record", metavar="FILE", help="JSON file that keeps the search, to go on later."),
+    ] = None,
     alpha_us: Annotated[str | None, typer.Option(help="Workload: microseconds for a step.")] = None,
     size: Annotated[str | None, typer.Option(help="Workload: bytes of the allreduce, such as 1M.")] = None,
     bandwidth_gbps: Annotated[str | None, typer.Option(help="Workload: Gbit/s of a whole node.")] = None,
@@ -64,7 +72,8 @@ def find(
     if compiled == 0:
         del stages.seconds["compile"]
     with open_executor(executor, workers) as running, _staged(stages) as stage:
-        findings = find_topologies(query, running, stage)
+        found = search_bases(query, seeds, running, stage, record) if query.bases == "all" else {}
+        findings = find_topologies(query, running, stage, found)
     document = find_document(findings, workload)
     if plot is not None:
         from tuner.plots.frontier_plot import plot_frontier  # noqa: PLC0415 (matplotlib is slow)
