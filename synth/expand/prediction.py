@@ -19,6 +19,7 @@ from synth.expand.recipe import Base, Bidirectional, Degree, Line, Power, Recipe
 from synth.expand.walks import line_loads
 from synth.schedule.schedule import Schedule
 from synth.topology.grammar import parse_spec
+from synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,7 @@ class Prediction:
 
 def prediction_of(schedule: Schedule) -> Prediction:
     """Return the facts of a schedule that exists. O(rows). Raises InvalidInput unless regular and of unit capacity."""
-    return Prediction(schedule.topology.compute_count, _degree(schedule), line_loads(schedule, 0))
+    return Prediction(schedule.topology.compute_count, regular_degree(schedule.topology), line_loads(schedule, 0))
 
 
 def predict_allgather(spec: str, executor: Executor) -> Prediction:
@@ -63,7 +64,7 @@ def predict_line(schedule: Schedule, times: int = 1) -> Prediction:
     No shard of `schedule` may be sent to where it starts. On a d-regular G with d > 1 every step stays, one is added
     for each time; a single cycle is its own line graph, and steps that turn out empty are left out.
     """
-    degree, nodes = _degree(schedule), schedule.topology.compute_count
+    degree, nodes = regular_degree(schedule.topology), schedule.topology.compute_count
     added = [Fraction(degree) ** (times - time) for time in range(times, 0, -1)]
     if degree == 1:
         # The only walk from a node comes back to it after a full turn.
@@ -130,9 +131,10 @@ def _lines(recipe: Line) -> tuple[int, Recipe]:
     return times, inner
 
 
-def _degree(schedule: Schedule) -> int:
-    degree = schedule.topology.degree
-    if degree is None or schedule.topology.node_bandwidth is None:
+def regular_degree(topology: Topology) -> int:
+    """Return the degree of a regular network of unit capacity; raises InvalidInput for others."""
+    degree = topology.degree
+    if degree is None or topology.node_bandwidth is None:
         rule = "the cost of an expansion is predicted on regular networks of unit capacity"
-        raise InvalidInput(rule, schedule.topology.spec, "expand it and verify")
+        raise InvalidInput(rule, topology.spec, "expand it and verify")
     return degree
