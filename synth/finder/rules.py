@@ -19,7 +19,8 @@ def line_of(base: Candidate) -> Candidate:
     """Line graph: degree * N nodes, T_L + 1, T_B + 1 / N (theorem 7.1; for BFB an upper bound).
 
     In the BFB problem of step t + 1 at a link from u to w stand degree copies of every shard that reaches u in step t,
-    less at most one, since the link needs no copy of itself. So T_B falls by less than T_L / N from there.
+    less at most one, since the link needs no copy of itself. So T_B falls by at most T_L / N from there. Needs a degree
+    of 2 or more: a one-way ring is its own line graph.
     """
     traits = base.traits
     factor = base.bandwidth_factor + Fraction(1, base.nodes)

@@ -1,0 +1,91 @@
+"""Every base costs, and is, what the finder believes of it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from synth.bases.database import load
+from synth.finder.base_families import DISTANCE_REGULAR_STEPS, further_families, paper_families
+from synth.finder.score import bfb_score
+from synth.finder.scored_bases import circulants, database_entries, de_bruijn, generalized_kautz, traits_of
+from synth.finder.scores import Scores
+from synth.finder.sources import Sources
+from synth.topology.spec import parse_topology
+
+
+def check(candidate) -> None:
+    topology = parse_topology(candidate.spec)
+    assert (topology.compute_count, topology.degree) == (candidate.nodes, candidate.degree), candidate
+    real = traits_of(topology)
+    assert (real.simple, real.self_loops, real.bidirectional) == (
+        candidate.traits.simple,
+        candidate.traits.self_loops,
+        candidate.traits.bidirectional,
+    ), candidate
+    if candidate.method == "bfb":
+        score = bfb_score(topology)
+        assert (score.steps, score.bandwidth_factor) == (candidate.steps, candidate.bandwidth_factor), candidate
+    assert (candidate.least_steps, candidate.least_factor) == (candidate.steps, candidate.bandwidth_factor)
+
+
+@pytest.mark.parametrize("degree", [1, 2, 3, 4, 6, 8])
+def test_families_keep_their_promise(degree):
+    seen = set()
+    for nodes in range(max(2, degree + 1), 66):
+        for candidate in (*paper_families(nodes, degree), *further_families(nodes, degree)):
+            check(candidate)
+            seen.add(candidate.spec.partition(":")[0])
+    assert "uniring" in seen
+    expected = {1: {"complete"}, 2: {"ring", "hypercube"}, 4: {"circulant", "distreg", "hamming", "twisted-torus"}}
+    assert expected.get(degree, set()) <= seen
+
+
+@pytest.mark.parametrize("nodes", DISTANCE_REGULAR_STEPS)
+def test_distance_regular_graphs(nodes):
+    check(next(c for c in paper_families(nodes, 4) if c.spec.startswith("distreg")))
+
+
+def test_circulants_of_two_offsets_at_large_sizes():
+    for nodes in (500, 512, 1000, 1024, 1999, 2000):
+        check(next(c for c in paper_families(nodes, 4) if c.spec.startswith("circulant")))
+
+
+@pytest.mark.parametrize("degree", [2, 3, 4, 5, 6])
+def test_scored_families(degree):
+    scores = Scores()
+    for nodes in range(degree + 1, 40):
+        for family in (generalized_kautz, de_bruijn, circulants):
+            for candidate in family(nodes, degree, scores):
+                check(candidate)
+
+
+def test_a_bidirectional_network_exists_wherever_it_can():
+    sources = Sources(Scores(), bidirectional=True)
+    for degree in range(2, 9):
+        for nodes in range(degree + 1, 60):
+            if nodes * degree % 2 == 0:
+                found = list(sources.all(nodes, degree))
+                assert found, (nodes, degree)
+                assert all(candidate.traits.bidirectional for candidate in found)
+
+
+def test_database_entries_of_both_kinds():
+    own, plain = database_entries(8, 2, Scores(), paper_only=False), []
+    methods = {(c.spec, c.method): c for c in own}
+    assert (methods["diamond", "expand"].steps, methods["diamond", "expand"].bandwidth_factor) == (3, Fraction(7, 8))
+    assert methods["diamond", "bfb"].bandwidth_factor == 1
+    assert ("base:d3", "bfb") in methods
+    plain = {c.spec for c in database_entries(8, 2, Scores(), paper_only=True)}
+    assert plain == {"diamond", "dbjmod:2,3"}
+
+
+def test_all_database_entries_are_offered_once_by_their_size():
+    scores = Scores()
+    for entry in load().values():
+        offered = [c for c in database_entries(entry.nodes, entry.degree, scores, False) if entry.name in c.spec]
+        for candidate in offered:
+            check(candidate)
+        special = entry.name == "diamond" or entry.name.startswith("dbjmod")
+        assert len(offered) == (1 if not special else 2 * (entry.name == "diamond")), entry.name
