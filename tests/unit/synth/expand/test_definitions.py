@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -100,6 +102,19 @@ def test_parallel_links_share_the_load_of_the_base():
     base = breadth_first(parse_topology("uniring:2,5"))
     expanded = verify(power_schedule(base, 2, parse_topology("power(uniring:2,5;2)")))
     assert expanded.link_loads.largest == expanded.link_loads.smallest
+
+
+@given(UNEQUAL_LINKS, st.integers(2, 3))
+def test_unequal_parallel_links_keep_their_loads(network, count):
+    base = breadth_first(network)
+    nodes, before = network.node_count, verify(base).cost.time_per_byte
+    power = power_schedule(base, count, cartesian_product([network] * count, "power"))
+    in_all = Fraction(nodes**count - 1, nodes - 1)
+    assert verify(power).cost.time_per_byte == before * nodes * in_all / (count * nodes**count)
+    degree = degree_schedule(base, count, degree_expansion(network, count, "degree"))
+    fan_in = np.bincount(network.links.dst)
+    last = max(Fraction(count - 1, count * int(fan_in[link.dst])) / link.bandwidth for link in network.links)
+    assert verify(degree).cost.time_per_byte == (before * nodes + last) / (count * nodes)
 
 
 def test_only_allgathers_are_expanded():

@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth.errors import InvalidInput
-from synth.expand.expand import expand_allgather, schedule_of
+from synth.expand.expand import base_schedules, expand_allgather, schedule_of
 from synth.expand.line import line_schedule
 from synth.expand.prediction import bound_line, predict, predict_allgather, predict_line, prediction_of
-from synth.expand.recipe import Base, Bidirectional, Degree, Line, Power, Recipe
+from synth.expand.recipe import Base, Bidirectional, Degree, Line, Power, Recipe, recipe_of
 from synth.topology.expansions.line import line_graph
+from synth.topology.grammar import parse_spec
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from synth.topology.transpose import transpose
@@ -94,6 +95,23 @@ def test_where_the_bound_of_theorem_7_is_loose(spec, factor, bound):
     assert predicted.bandwidth_factor == verify(schedule).cost.bandwidth_factor == Fraction(factor)
     base = predict_allgather(spec, SERIAL)
     assert bound_line(base).bandwidth_factor == base.bandwidth_factor + Fraction(1, base.nodes) == Fraction(bound)
+
+
+@pytest.mark.parametrize(
+    ("spec", "steps", "factor"),
+    [
+        ("line(degree(uniring:2,2;1))", 2, "3/4"),  # expansions that leave everything as it was
+        ("line(power(uniring:2,2;1))", 2, "3/4"),
+        ("bidirectional(genkautz:2,9)", 3, "14/9"),  # the transpose has less to do in the last step
+        ("bidirectional(transpose(genkautz:2,9))", 3, "14/9"),
+        ("transpose(genkautz:2,9)", 3, "10/9"),
+    ],
+)
+def test_special_cases(spec, steps, factor):
+    cost = verify(schedule_of(recipe_of(parse_spec(spec)), base_schedules(SERIAL))).cost
+    predicted = predict_allgather(spec, SERIAL)
+    assert (predicted.steps, predicted.bandwidth_factor) == (cost.steps, cost.bandwidth_factor)
+    assert (predicted.steps, predicted.bandwidth_factor) == (steps, Fraction(factor))
 
 
 def test_a_walk_that_comes_back_to_its_first_link_saves_nothing_twice():
