@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from rich import box
 from rich.table import Table
 
+from synth.finder.candidate import Candidate
 from synth.finder.find import Finding, Findings
 from synth.finder.query import Query
 from synth.finder.workload import Workload
@@ -21,19 +23,18 @@ def find_document(findings: Findings, workload: Workload | None) -> dict[str, An
         "degree": query.degree,
         "bidirectional": query.bidirectional,
         "bases": query.bases,
-        "frontier": [_row(finding, query) for finding in findings.frontier],
+        "frontier": [_row(finding, query, workload) for finding in findings.frontier],
         "bound": {"steps": query.least_steps, "bandwidth_factor": str(query.least_bandwidth_factor)},
         "considered": findings.considered,
         "scored": findings.scored,
     }
     if workload is not None:
         best = workload.best(finding.candidate for finding in findings.frontier)
-        row = next(_row(finding, query) for finding in findings.frontier if finding.candidate == best)
-        document["best"] = row | {"allreduce_us": float(workload.time_us(best))}
+        document["best"] = next(row for row in document["frontier"] if row["spec"] == best.spec)
     return document
 
 
-def find_table(document: Mapping[str, Any], workload: Workload | None, findings: Findings) -> Table:
+def find_table(document: Mapping[str, Any]) -> Table:
     """Return the frontier as a table for the terminal, the bound as its last row."""
     kind = "bidirectional, " if document["bidirectional"] else ""
     title = f"{document['nodes']} nodes, {kind}degree {document['degree']}"
@@ -41,38 +42,85 @@ def find_table(document: Mapping[str, Any], workload: Workload | None, findings:
     bound = document["bound"]
     table.add_column("steps", footer=str(bound["steps"]), justify="right", no_wrap=True)
     table.add_column("T_B (M/B)", footer=bound["bandwidth_factor"], no_wrap=True)
-    table.add_column("", footer=f"{float(findings.query.least_bandwidth_factor):.4f}", no_wrap=True)
-    if workload is not None:
+    table.add_column("", footer=_decimal(bound["bandwidth_factor"]), no_wrap=True)
+    best = document.get("best")
+    if best is not None:
         table.add_column("us", justify="right", no_wrap=True)
     table.add_column("optimal", footer="(bounds)", no_wrap=True)
     table.add_column("method", no_wrap=True)
     table.add_column("spec", overflow="fold")
-    for finding, row in zip(findings.frontier, document["frontier"], strict=True):
-        cells = [str(row["steps"]), row["bandwidth_factor"], f"{float(finding.candidate.bandwidth_factor):.4f}"]
-        if workload is not None:
-            cells.append(f"{float(workload.time_us(finding.candidate)):.1f}")
+    for row in document["frontier"]:
+        cells = [str(row["steps"]), row["bandwidth_factor"], _decimal(row["bandwidth_factor"])]
+        if best is not None:
+            cells.append(f"{row['allreduce_us']:.1f}")
         checked = "" if row["confirmed"] else " (schedule not made: large)"
         cells += [_optimal(row), row["method"], row["spec"] + checked]
-        table.add_row(*cells, style="bold" if row["spec"] == document.get("best", {}).get("spec") else None)
+        table.add_row(*cells, style="bold" if best is not None and row["spec"] == best["spec"] else None)
     return table
 
 
-def _row(finding: Finding, query: Query) -> dict[str, Any]:
+def sizes_document(frontiers: Mapping[Query, Sequence[Candidate]], workload: Workload | None) -> dict[str, Any]:
+    """Return the JSON document of the frontiers of many sizes, without seconds."""
+    first = next(iter(frontiers))
+    sizes: list[dict[str, Any]] = []
+    for query, candidates in frontiers.items():
+        size: dict[str, Any] = {
+            "nodes": query.nodes,
+            "frontier": [_cost(candidate, query) for candidate in candidates],
+            "bound": {"steps": query.least_steps, "bandwidth_factor": str(query.least_bandwidth_factor)},
+        }
+        if workload is not None:
+            best = workload.best(candidates)
+            size["best"] = _cost(best, query) | {"allreduce_us": float(workload.time_us(best))}
+        sizes.append(size)
+    return {"degree": first.degree, "bidirectional": first.bidirectional, "bases": first.bases, "sizes": sizes}
+
+
+def sizes_table(document: Mapping[str, Any]) -> Table:
+    """Return the same as a table: one row for every row of a frontier."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("nodes", "steps", "T_B (M/B)", "optimal", "method"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("spec", overflow="fold")
+    for size in document["sizes"]:
+        for index, row in enumerate(size["frontier"]):
+            nodes = "" if index else str(size["nodes"])
+            bold = "bold" if row["spec"] == size.get("best", {}).get("spec") else None
+            cells = (str(row["steps"]), row["bandwidth_factor"], _optimal(row), row["method"], row["spec"])
+            table.add_row(nodes, *cells, style=bold)
+    return table
+
+
+def _row(finding: Finding, query: Query, workload: Workload | None) -> dict[str, Any]:
     candidate = finding.candidate
+    time = {} if workload is None else {"allreduce_us": float(workload.time_us(candidate))}
+    return (
+        _cost(candidate, query)
+        | time
+        | {
+            "diameter": finding.diameter,
+            "confirmed": finding.confirmed,
+            "equals": finding.equals,
+            "bases": list(candidate.origin),
+        }
+    )
+
+
+def _cost(candidate: Candidate, query: Query) -> dict[str, Any]:
     return {
         "spec": candidate.spec,
         "method": candidate.method,
         "steps": candidate.steps,
         "bandwidth_factor": str(candidate.bandwidth_factor),
-        "diameter": finding.diameter,
         "bandwidth_optimal": candidate.is_bandwidth_optimal,
         "moore_optimal": candidate.steps == query.least_steps,
-        "confirmed": finding.confirmed,
-        "equals": finding.equals,
-        "bases": list(candidate.origin),
     }
 
 
 def _optimal(row: Mapping[str, Any]) -> str:
     names = [name for key, name in (("moore_optimal", "steps"), ("bandwidth_optimal", "T_B")) if row[key]]
     return ", ".join(names)
+
+
+def _decimal(factor: str) -> str:
+    return f"{float(Fraction(factor)):.4f}"

@@ -64,11 +64,11 @@ def _lengths(
     while head < tail:
         element = queue[head]
         head += 1
-        if length[element] == most_steps:
-            return -1
         for index in range(len(generators)):
             following = right[generators[index], element]
             if length[following] < 0:
+                if length[element] == most_steps:
+                    return -1
                 length[following] = length[element] + 1
                 queue[tail] = following
                 tail += 1

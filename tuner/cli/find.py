@@ -15,15 +15,16 @@ from synth.errors import InvalidInput
 from synth.executor.port import Progress
 from synth.finder.find import Stage
 from synth.finder.find import find as find_topologies
-from synth.finder.query import Query
-from synth.finder.sources import BASE_SETS
+from synth.finder.query import MAX_NODES, Query
+from synth.finder.sources import BASE_SETS, BaseSet
+from synth.finder.table import find_all
 from synth.finder.workload import Workload
 from synth.identity import parse_rational
 from synth.kernels import warm, warm_finder
 from tuner.base_search import search_bases
 from tuner.cli.output import emit_json, people, results
 from tuner.executors import EXECUTORS, open_executor
-from tuner.find_report import find_document, find_table
+from tuner.find_report import find_document, find_table, sizes_document, sizes_table
 from tuner.stages import Stages, peak_memory_bytes
 
 
@@ -33,7 +34,7 @@ def register(app: typer.Typer) -> None:
 
 
 def find(
-    nodes: Annotated[int, typer.Option("--nodes", "-n", help="Number of nodes.")],
+    nodes: Annotated[str, typer.Option("--nodes", "-n", help="Number of nodes, or FIRST:LAST for all of these.")],
     degree: Annotated[int, typer.Option("--degree", "-d", help="Links out of and into every node.")],
     bidirectional: Annotated[bool, typer.Option("--bidirectional", help="Every link must have its reverse.")] = False,
     bases: Annotated[str, typer.Option(help=f"Bases to expand: {' or '.join(BASE_SETS)}.")] = "all",
@@ -54,27 +55,32 @@ def find(
 ) -> None:
     """Find all topologies that are Pareto-efficient in steps and bandwidth time, and the best for a workload.
 
-    `chorale synth METHOD SPEC` reproduces every row.
+    `chorale synth METHOD SPEC` reproduces every row. A range of nodes takes costs that are known by theorems as they
+    are, makes no schedules and searches for no bases.
 
     Example: chorale find --nodes 64 --degree 4 --alpha-us 10 --size 1M --bandwidth-gbps 100
     """
     if bases not in BASE_SETS:
         raise InvalidInput("a set of bases must be one that is known", bases, f"choose from {', '.join(BASE_SETS)}")
-    query = Query(nodes, degree, bidirectional, "paper" if bases == "paper" else "all")
+    base_set: BaseSet = "paper" if bases == "paper" else "all"
+    queries = [Query(count, degree, bidirectional, base_set) for count in _node_counts(nodes, degree, bidirectional)]
     workload = _workload(alpha_us, size, bandwidth_gbps)
     if plot is not None:
-        from tuner.plots.topology_plot import require_plot_format  # noqa: PLC0415 (matplotlib is slow)
-
-        require_plot_format(plot)
+        _require_plot(plot, queries)
     stages = Stages()
     with stages.stage("compile"):
         compiled = warm() + warm_finder()
     if compiled == 0:
         del stages.seconds["compile"]
     with open_executor(executor, workers) as running, _staged(stages) as stage:
-        found = search_bases(query, seeds, running, stage, record) if query.bases == "all" else {}
-        findings = find_topologies(query, running, stage, found)
-    document = find_document(findings, workload)
+        if ":" in nodes:
+            document = sizes_document(find_all(queries, running, stage), workload)
+            table = sizes_table
+        else:
+            found = search_bases(queries[0], seeds, running, stage, record) if base_set == "all" else {}
+            findings = find_topologies(queries[0], running, stage, found)
+            document = find_document(findings, workload)
+            table = find_table
     if plot is not None:
         from tuner.plots.frontier_plot import plot_frontier  # noqa: PLC0415 (matplotlib is slow)
 
@@ -83,9 +89,32 @@ def find(
     document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
     if as_json:
         emit_json(document)
-        return
-    results.print(find_table(document, workload, findings))
-    people.print(f"{findings.considered} candidates considered, {findings.scored} scored exactly")
+    else:
+        results.print(table(document))
+        people.print(f"{document['seconds']:.2f} s")
+
+
+def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
+    """Read N or FIRST:LAST; of a range, keep the sizes that exist."""
+    first, colon, last = text.partition(":")
+    if not (first.isdecimal() and len(first) < 10 and (not colon or (last.isdecimal() and len(last) < 10))):
+        raise InvalidInput("--nodes must be a number or a range", text, "write 64 or 5:2000")
+    if not colon:
+        return [int(first)]
+    possible = range(max(int(first), degree + 1, 2), min(int(last), MAX_NODES) + 1)
+    counts = [count for count in possible if not bidirectional or (count * degree % 2 == 0 and degree > 1)]
+    if not counts:
+        value = f"{text} with degree {degree}"
+        raise InvalidInput("a range of nodes must hold sizes that exist", value, "choose more nodes than the degree")
+    return counts
+
+
+def _require_plot(plot: Path, queries: list[Query]) -> None:
+    from tuner.plots.topology_plot import require_plot_format  # noqa: PLC0415 (matplotlib is slow)
+
+    require_plot_format(plot)
+    if len(queries) > 1:
+        raise InvalidInput("a plot must be of one number of nodes", f"{len(queries)} of them", "leave out --plot")
 
 
 def _workload(alpha_us: str | None, size: str | None, bandwidth_gbps: str | None) -> Workload | None:
