@@ -17,12 +17,21 @@ from synth.topology.topology import Topology
 
 Column: TypeAlias = NDArray[np.integer]
 
+MAX_TRANSFERS = 2**27
+
 
 def require_expandable(schedule: Schedule) -> None:
     """Refuse what is not a stepped allgather over single links."""
     if schedule.collective != ALLGATHER or schedule.kind != "stepped" or not schedule.routes.is_direct:
         rule = "a schedule must be a stepped allgather over direct links to be expanded"
         raise InvalidInput(rule, f"{schedule.kind} {schedule.collective} by {schedule.method}", "expand an allgather")
+
+
+def require_size(transfers: int, topology: Topology) -> None:
+    """Refuse a schedule that would be too large, before it is made."""
+    if transfers > MAX_TRANSFERS:
+        rule = f"an expanded schedule must have at most {MAX_TRANSFERS} transfers"
+        raise InvalidInput(rule, f"{transfers} on {topology.spec}", "choose fewer nodes, or bfb, which makes fewer")
 
 
 def allgather_of(base: Schedule, topology: Topology, steps: int, chunks: int, columns: Sequence[Column]) -> Schedule:

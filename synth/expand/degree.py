@@ -6,7 +6,7 @@ from math import lcm
 
 import numpy as np
 
-from synth.expand.columns import Column, allgather_of, link_ids, repeated, require_expandable
+from synth.expand.columns import Column, allgather_of, link_ids, repeated, require_expandable, require_size
 from synth.schedule.schedule import Schedule
 from synth.topology.topology import Topology
 
@@ -22,6 +22,7 @@ def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule
     """
     require_expandable(base)
     rows = base.transfers
+    require_size(len(rows) * copies**2 + len(topology.links) * (copies - 1), topology)
     last = _among_copies(copies, topology) if copies > 1 else None
     chunks = base.chunks_per_shard if last is None else lcm(base.chunks_per_shard, int(np.lcm.reduce(last[2])))
     factor = chunks // base.chunks_per_shard

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from synth.errors import InvalidInput
 from synth.executor.port import Executor, Progress
 from synth.expand.bidirectional import bidirectional_schedule
-from synth.expand.columns import allgather_of
+from synth.expand.columns import allgather_of, require_size
 from synth.expand.degree import degree_schedule
 from synth.expand.line import line_schedule
 from synth.expand.moved import moved_schedule
@@ -52,6 +52,7 @@ def expand_allgather(
     ):
         rule = "expand must be given an expansion, or a base with a schedule of its own"
         raise InvalidInput(rule, topology.spec, "use bfb, or line(…), degree(…;n), power(…;n), bidirectional(…)")
+    require_size(topology.compute_count * (topology.compute_count - 1), topology)
     schedule = schedule_of(recipe, base_schedules(executor, progress))
     if schedule.topology.id != topology.id:
         rule = "the network to expand must be what its spec says"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.expand.columns import allgather_of, repeated, require_expandable
+from synth.expand.columns import allgather_of, repeated, require_expandable, require_size
 from synth.schedule.schedule import Schedule
 from synth.topology.expansions.line import line_order
 from synth.topology.topology import Topology
@@ -42,6 +42,8 @@ def line_schedule(base: Schedule, topology: Topology) -> Schedule:
     rows, links = base.transfers, base.topology.links
     link = rows.route.astype(np.int32)
     through = links.dst[link]
+    transfers = np.dot(at.fan_out[through].astype(np.int64), at.fan_in[rows.shard])
+    require_size(len(topology.links) + int(transfers), topology)
     row, out_number = repeated(at.fan_out[through])
     receiver = at.first_out[through][row] + out_number
     route = at.first_into[receiver] + (link - at.first_in[through])[row]

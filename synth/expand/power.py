@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.expand.columns import allgather_of, link_ids, require_expandable
+from synth.expand.columns import allgather_of, link_ids, require_expandable, require_size
 from synth.schedule.schedule import Schedule
 from synth.topology.topology import Topology
 
@@ -23,6 +23,8 @@ def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 14.
     """
     require_expandable(base)
+    nodes = base.topology.node_count
+    require_size(len(base.transfers) * times * sum(nodes ** (times - 1 + stage) for stage in range(times)), topology)
     parts = list(_stages(base, times))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     return allgather_of(base, topology, times * base.steps, times * base.chunks_per_shard, columns)

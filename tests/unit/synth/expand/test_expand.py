@@ -9,11 +9,14 @@ import pytest
 
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from synth.errors import InvalidInput
-from synth.expand.expand import expand_allgather
+from synth.expand import columns
+from synth.expand.expand import base_schedules, expand_allgather, schedule_of
 from synth.expand.mirror import mirror_image
 from synth.expand.own import base_allgather, stored_allgather
 from synth.expand.prediction import predict_allgather
+from synth.expand.recipe import recipe_of
 from synth.methods import synthesize, synthesize_unverified
+from synth.topology.grammar import parse_spec
 from synth.topology.links import Links
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
@@ -166,11 +169,24 @@ def test_chunks_are_cut_on_request():
         ("power(diamond;2)", 6, "must be a multiple of 4"),
         ("power(diamond;2)", 0, "must be a multiple of 4"),
         ("power(diamond;2)", -4, "must be a multiple of 4"),
+        ("line(ring:4;12)", None, "must have at most 134217728 transfers; got 268419072 on "),
     ],
 )
 def test_what_is_refused(spec, chunks, message):
     with pytest.raises(InvalidInput, match=message):
         synthesize_unverified("expand", parse_topology(spec), ALLGATHER, chunks, SERIAL)
+
+
+@pytest.mark.parametrize("spec", ["line(diamond)", "degree(diamond;3)", "power(diamond;2)"])
+def test_nothing_too_large_is_made(spec, monkeypatch):
+    topology = parse_topology(spec)
+    needed = len(expand_allgather(topology, SERIAL).transfers)
+    recipe = recipe_of(parse_spec(spec))
+    monkeypatch.setattr(columns, "MAX_TRANSFERS", needed - 1)
+    with pytest.raises(InvalidInput, match=f"must have at most {needed - 1} transfers"):
+        schedule_of(recipe, base_schedules(SERIAL))
+    monkeypatch.setattr(columns, "MAX_TRANSFERS", 2 * needed)
+    assert len(schedule_of(recipe, base_schedules(SERIAL)).transfers) == needed
 
 
 @pytest.mark.parametrize(
