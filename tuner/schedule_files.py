@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from synth.errors import InvalidInput
 from synth.schedule.codec import from_json_text, from_parquet, stated_id, to_json_text, to_parquet
 from synth.schedule.schedule import Schedule
+from synth.schedule.symmetric import SymmetricSchedule
+from synth.schedule.symmetric_codec import holds_symmetric, symmetric_from_parquet, symmetric_to_parquet
+from synth.verify.symmetric import VerifiedSymmetric
 from synth.verify.verified import VerifiedSchedule
 from tuner.files import read_file, write_file
 from tuner.specs import load_topology
 
 SUFFIXES = (".parquet", ".json")
+MAX_EXPANDED_ROWS = 2**22
+"""Symmetric schedules with more transfers are not written out to be lowered or run."""
 
 
 def require_schedule_suffix(path: str | Path) -> None:
@@ -22,27 +26,46 @@ def require_schedule_suffix(path: str | Path) -> None:
         raise InvalidInput(rule, str(path), "choose one of the two, for example schedule.parquet")
 
 
+def require_suffix_of_symmetric(path: str | Path) -> None:
+    """Raise InvalidInput unless a schedule in symmetric form can be written to `path`."""
+    if Path(path).suffix != ".parquet":
+        rule = "a schedule in symmetric form is written as .parquet"
+        raise InvalidInput(rule, str(path), "use a file name that ends in .parquet")
+
+
 def load_schedule(path: str | Path) -> Schedule:
-    """Read the schedule file at `path`, by its suffix. The schedule is not yet verified."""
+    """Read the schedule file at `path`, by its suffix. The schedule is not yet verified.
+
+    A schedule in symmetric form is written out; InvalidInput if it has more than `MAX_EXPANDED_ROWS` transfers.
+    """
     require_schedule_suffix(path)
-    return _reader(path)(read_file(str(path)), load_topology)
+    schedule = _read(path, read_file(str(path)))
+    return schedule.expand(MAX_EXPANDED_ROWS) if isinstance(schedule, SymmetricSchedule) else schedule
 
 
-def load_for_inspection(path: str | Path) -> tuple[Schedule, str]:
+def load_for_inspection(path: str | Path) -> tuple[Schedule | SymmetricSchedule, str]:
     """Read a schedule file whose content may differ from its id; return the schedule and the stated id."""
     require_schedule_suffix(path)
     content = read_file(str(path))
-    schedule = _reader(path)(content, load_topology, require_id=False)
+    schedule = _read(path, content, require_id=False)
     return schedule, stated_id(content)
 
 
-def _reader(path: str | Path) -> Callable[..., Schedule]:
-    return from_parquet if Path(path).suffix == ".parquet" else from_json_text
+def _read(path: str | Path, content: bytes, require_id: bool = True) -> Schedule | SymmetricSchedule:
+    if Path(path).suffix != ".parquet":
+        return from_json_text(content, load_topology, require_id)
+    if holds_symmetric(content):
+        return symmetric_from_parquet(content, load_topology, require_id)
+    return from_parquet(content, load_topology, require_id)
 
 
-def save_schedule(verified: VerifiedSchedule, path: str | Path) -> None:
+def save_schedule(verified: VerifiedSchedule | VerifiedSymmetric, path: str | Path) -> None:
     """Write a verified schedule to `path`, by its suffix; an older file survives any failure."""
     require_schedule_suffix(path)
     schedule = verified.schedule
+    if isinstance(schedule, SymmetricSchedule):
+        require_suffix_of_symmetric(path)
+        write_file(path, symmetric_to_parquet(schedule))
+        return
     is_parquet = Path(path).suffix == ".parquet"
     write_file(path, to_parquet(schedule) if is_parquet else to_json_text(schedule).encode())

@@ -8,25 +8,39 @@ from typing import Any
 from rich.table import Table
 
 from synth.bound.cut import Bound
+from synth.schedule.symmetric import SymmetricSchedule
+from synth.verify.symmetric import VerifiedSymmetric
 from synth.verify.verified import VerifiedSchedule
 from tuner.describe import describe_topology
 
+_VERIFIED = {
+    "columns": "yes: every chunk replayed",
+    "symmetric": "yes: rank 0 replayed, symmetries checked",
+}
 
-def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mapping[str, float]) -> dict[str, Any]:
+
+def synthesis_document(
+    verified: VerifiedSchedule | VerifiedSymmetric, bound: Bound, seconds: Mapping[str, float]
+) -> dict[str, Any]:
     """Return the JSON document of the contract, without memory and output path."""
     schedule, cost = verified.schedule, verified.cost
     gap = cost.time_per_byte / bound.value - 1
     factor = cost.bandwidth_factor
+    if isinstance(schedule, SymmetricSchedule):
+        form, transfers = "symmetric", schedule.transfer_count
+    else:
+        form, transfers = "columns", len(schedule.transfers)
     return {
         "topology": describe_topology(schedule.topology),
         "collective": schedule.collective.name.value,
         "method": schedule.method,
         "parameters": dict(schedule.parameters),
         "schedule": {
+            "form": form,
             "kind": schedule.kind,
             "steps": schedule.steps,
             "height": schedule.steps,
-            "transfers": len(schedule.transfers),
+            "transfers": transfers,
             "chunks_per_shard": schedule.chunks_per_shard,
             "trees_per_root": schedule.trees_per_root,
             "id": schedule.id,
@@ -64,7 +78,7 @@ def synthesis_table(document: Mapping[str, Any]) -> Table:
     table.add_row("algbw", f"{cost['algbw']:.4g} {unit}")
     table.add_row("lower bound", f"{optimality['lower_bound']} ({verdict})")
     table.add_row("seconds", ", ".join(f"{name} {value:.3f}" for name, value in seconds.items()))
-    table.add_row("verified", "yes: every chunk replayed")
+    table.add_row("verified", _VERIFIED[schedule["form"]])
     table.add_row("id", schedule["id"])
     if document["output"]:
         table.add_row("written to", document["output"])

@@ -1,4 +1,8 @@
-"""Kernels that run the problems of a block of nodes: least loads, loads for whole chunks, and the transfers."""
+"""Kernels that run the problems of a block of nodes: least loads, loads for whole chunks, and the transfers.
+
+Compiled copies on disk are renewed when this file changes, not when `problems` alone does: after a change to a
+helper there, change or touch this file too.
+"""
 
 from __future__ import annotations
 

@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 
 from synth.bfb.problems import Problems, hop_rows
 from synth.errors import InvalidInput
+from synth.topology.distance import distances_to
 from synth.topology.topology import Topology
 
 MAX_PAIRS = 2**29
 """Distances take two bytes per pair of nodes: 1 GiB."""
 MAX_CHUNKS = 2**15
+MAX_HOPS = 2**16 - 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,17 +26,25 @@ class Network:
     """In-links of node u: `tails[offsets[u]:offsets[u + 1]]`, numbered as in the topology (sorted by target).
 
     capacities: int64 per link; bandwidth = capacity * unit, with the largest unit that keeps them integers.
+    rows:       None for a whole network. Else only the first `nodes` nodes are there to be solved: `rows` holds the
+                hop counts from every shard to each of them, then to other nodes that `tails` names by row.
+    key:        names the network among all others
     """
 
-    topology_id: str
+    key: str
     offsets: NDArray[np.int64]
     tails: NDArray[np.int32]
     capacities: NDArray[np.int64]
     unit: Fraction
+    rows: NDArray[np.uint16] | None = None
 
     @property
     def nodes(self) -> int:
         return len(self.offsets) - 1
+
+    @property
+    def shards(self) -> int:
+        return self.nodes if self.rows is None else self.rows.shape[1]
 
     @property
     def words(self) -> int:
@@ -48,22 +58,50 @@ class Network:
 
 def network_of(topology: Topology) -> Network:
     """Return the kernels' view of `topology`, after checking that breadth-first broadcast applies to it."""
+    _require_direct(topology)
+    nodes = topology.compute_count
+    if nodes * nodes > MAX_PAIRS:
+        gib = f"{2 * nodes * nodes / 2**30:.1f} GiB"
+        rule = "bfb keeps a table of hop counts of at most 1 GiB"
+        way_out = f"use at most {int(MAX_PAIRS**0.5)} nodes, or a topology with known symmetries such as a torus"
+        raise InvalidInput(rule, f"{nodes} nodes, which need {gib}", way_out)
+    capacities, unit = _capacities(topology)
+    offsets = topology.links.incoming_offsets(nodes)
+    return Network(topology.id, offsets, topology.links.src.copy(), capacities, unit)
+
+
+def network_of_rank_0(topology: Topology) -> Network:
+    """Return the part of `topology` that decides what rank 0 receives: its in-links, and hops to it and their tails.
+
+    Links of rank 0 keep their ids, because links are sorted by target. O(degree * links) time.
+    """
+    _require_direct(topology)
+    capacities, unit = _capacities(topology)
+    degree = int(np.searchsorted(topology.links.dst, 1))
+    hops = distances_to(topology, np.concatenate([[0], topology.links.src[:degree]]))
+    if int(hops.max()) >= MAX_HOPS:
+        raise InvalidInput(f"bfb counts up to {MAX_HOPS} hops", int(hops.max()), "use a smaller topology")
+    offsets = np.array([0, degree], dtype=np.int64)
+    tails = np.arange(1, degree + 1, dtype=np.int32)
+    rows = np.ascontiguousarray(hops, dtype=np.uint16)
+    return Network(f"rank 0 of {topology.id}", offsets, tails, capacities[:degree].copy(), unit, rows)
+
+
+def _require_direct(topology: Topology) -> None:
     if topology.switch_count:
         rule = "bfb needs a direct-connect topology"
         raise InvalidInput(
             rule, f"{topology.spec} with {topology.switch_count} switches", "use a topology without switches"
         )
-    nodes = topology.compute_count
-    if nodes * nodes > MAX_PAIRS:
-        gib = f"{2 * nodes * nodes / 2**30:.1f} GiB"
-        rule = "bfb keeps a table of hop counts of at most 1 GiB"
-        raise InvalidInput(rule, f"{nodes} nodes, which need {gib}", f"use at most {int(MAX_PAIRS**0.5)} nodes")
+
+
+def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:
+    """Return (capacity per link, their unit)."""
     integer, scale = topology.links.integer_bandwidths()
     common = reduce(gcd, (int(value) for value in np.unique(integer)))
     capacities = integer // common
-    _check_magnitude(nodes, capacities)
-    offsets = topology.links.incoming_offsets(nodes)
-    return Network(topology.id, offsets, topology.links.src.copy(), capacities, Fraction(common, scale))
+    _check_magnitude(topology.compute_count, capacities)
+    return capacities, Fraction(common, scale)
 
 
 def _check_magnitude(nodes: int, capacities: NDArray[np.int64]) -> None:
@@ -79,10 +117,10 @@ _memory: dict[str, Problems] = {}
 
 def problems_of(network: Network) -> Problems:
     """Return the problems of `network`; the last ones are kept, since many tasks share the table of hop counts."""
-    if network.topology_id not in _memory:
+    if network.key not in _memory:
         _memory.clear()
         # Arrays that come from another process may be read-only, for which the kernels have no code.
         offsets, tails = network.offsets.copy(), network.tails.copy()
-        rows = hop_rows(offsets, tails)
-        _memory[network.topology_id] = Problems(offsets, tails, network.capacities.copy(), rows, network.words)
-    return _memory[network.topology_id]
+        rows = hop_rows(offsets, tails) if network.rows is None else network.rows.copy()
+        _memory[network.key] = Problems(offsets, tails, network.capacities.copy(), rows, network.words)
+    return _memory[network.key]

@@ -28,7 +28,10 @@ Ranks = NDArray[np.int32]
 
 
 class Problems(NamedTuple):
-    """All problems of a network: its in-links in rows (see `Network`), and hop counts `rows[u, v]` from v to u."""
+    """The problems of nodes: their in-links in rows (see `Network`), and hop counts `rows[u, v]` from shard v to u.
+
+    There may be rows of more nodes than are solved, which `tails` may name.
+    """
 
     offsets: Integers
     tails: Ranks
@@ -62,22 +65,22 @@ class Workspace(NamedTuple):
 @inlined
 def make_workspace(problems: Problems, steps: int) -> Workspace:
     """Return scratch for the problems of any node."""
-    nodes = len(problems.offsets) - 1
+    nodes, shards = len(problems.offsets) - 1, problems.rows.shape[1]
     widest = 0
     for node in range(nodes):
         widest = max(widest, problems.offsets[node + 1] - problems.offsets[node])
     table_size = 4
-    while table_size < 2 * nodes:
+    while table_size < 2 * shards:
         table_size *= 2
     return Workspace(
-        np.zeros((nodes, problems.words), dtype=np.uint64),
-        np.empty(nodes, dtype=np.int32),
+        np.zeros((shards, problems.words), dtype=np.uint64),
+        np.empty(shards, dtype=np.int32),
         np.empty(steps + 2, dtype=np.int64),
         np.full(table_size, -1, dtype=np.int32),
-        np.zeros((nodes, problems.words), dtype=np.uint64),
-        np.zeros(nodes, dtype=np.int64),
-        np.empty(nodes, dtype=np.int32),
-        np.zeros((nodes, widest), dtype=np.int64),
+        np.zeros((shards, problems.words), dtype=np.uint64),
+        np.zeros(shards, dtype=np.int64),
+        np.empty(shards, dtype=np.int32),
+        np.zeros((shards, widest), dtype=np.int64),
         np.empty((widest, 2), dtype=np.int32),
     )
 

@@ -79,6 +79,6 @@ def block_transfers(shared: WholeChunks, block: Block) -> tuple[NDArray[np.unsig
     times = (shared.times.top.copy(), shared.times.bottom.copy())
     step, rows = place_chunks(block.first, block.last, problems_of(shared.network), shared.chunks, *times)
     network = shared.network
-    largest = (len(shared.times.top), len(network.tails), network.nodes, shared.chunks, shared.chunks)
+    largest = (len(shared.times.top), len(network.tails), network.shards, shared.chunks, shared.chunks)
     columns = (step, *rows.T)
     return tuple(column.astype(np.min_scalar_type(limit)) for column, limit in zip(columns, largest, strict=True))

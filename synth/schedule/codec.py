@@ -47,6 +47,16 @@ def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True)
     With `require_id`, also if the content does not give the id that the file states; without it the caller
     must compare (see `stated_id`), as the verifier does to report more than the first difference.
     """
+    document, table = read_table(content)
+    if is_symmetric(document):
+        rule = "a schedule in symmetric form holds the rows of one rank only"
+        raise InvalidInput(rule, "a file in that form", "read it with `synth.schedule.symmetric_codec`")
+    columns = [table.column(name).to_numpy() for name in COLUMN_NAMES]
+    return _schedule(document, columns, parse_spec, require_id)
+
+
+def read_table(content: bytes) -> tuple[dict[str, Any], pa.Table]:
+    """Return the metadata and the columns of a .parquet schedule of any form."""
     try:
         table = pq.read_table(io.BytesIO(content))
     except (pa.ArrowException, OSError) as error:
@@ -54,8 +64,12 @@ def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True)
     text = (table.schema.metadata or {}).get(METADATA_KEY)
     if text is None or any(name not in table.column_names for name in COLUMN_NAMES):
         raise InvalidInput("a schedule file must hold Chorale's columns and metadata", "other content", _AGAIN)
-    columns = [table.column(name).to_numpy() for name in COLUMN_NAMES]
-    return _schedule(_parse_json(text), columns, parse_spec, require_id)
+    return parse_document(text), table
+
+
+def is_symmetric(document: Mapping[str, Any]) -> bool:
+    """Whether the file with this metadata holds a `SymmetricSchedule`."""
+    return bool(document.get("form", "columns") == "symmetric")
 
 
 def to_json_text(schedule: Schedule) -> str:
@@ -72,7 +86,7 @@ def to_json_text(schedule: Schedule) -> str:
 
 def from_json_text(content: bytes, parse_spec: ParseSpec, require_id: bool = True) -> Schedule:
     """Read a schedule back from JSON. Raises InvalidInput like `from_parquet`."""
-    document = _parse_json(content)
+    document = parse_document(content)
     rows = document.get("transfers")
     if document.get("columns") != list(COLUMN_NAMES) or not isinstance(rows, list):
         raise InvalidInput("a JSON schedule must have `columns` and `transfers`", "other keys", _AGAIN)
@@ -87,15 +101,15 @@ def stated_id(content: bytes) -> str:
     """Return the content id that a schedule file states."""
     if content[:4] == b"PAR1":
         metadata = pq.read_schema(io.BytesIO(content)).metadata
-        return str(_parse_json(metadata[METADATA_KEY])["id"])
-    return str(_parse_json(content)["id"])
+        return str(parse_document(metadata[METADATA_KEY])["id"])
+    return str(parse_document(content)["id"])
 
 
 def _metadata(schedule: Schedule) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "id": schedule.id,
-        "topology": _topology_reference(schedule.topology),
+        "topology": topology_reference(schedule.topology),
         "collective": schedule.collective.name.value,
         "root": schedule.collective.root,
         "kind": schedule.kind,
@@ -109,7 +123,7 @@ def _metadata(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def _topology_reference(topology: Topology) -> dict[str, Any]:
+def topology_reference(topology: Topology) -> dict[str, Any]:
     """Name the topology by spec and id; a spec that reads a file travels with the whole network."""
     reference: dict[str, Any] = {"spec": topology.spec, "id": topology.id}
     if "file:" in topology.spec:
@@ -121,7 +135,8 @@ def _route_lists(routes: Routes) -> dict[str, list[int]]:
     return {"offsets": routes.offsets.tolist(), "link_ids": routes.link_ids.tolist()}
 
 
-def _parse_json(text: bytes) -> dict[str, Any]:
+def parse_document(text: bytes) -> dict[str, Any]:
+    """Return the metadata of a schedule file, after checking its format."""
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -146,7 +161,7 @@ def _schedule(
 
 
 def _build(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: ParseSpec) -> Schedule:
-    topology = _topology(document["topology"], parse_spec)
+    topology = read_topology(document["topology"], parse_spec)
     collective = parse_collective(document["collective"], document["root"] or 0)
     table = document["routes"]
     routes = Routes.direct(len(topology.links)) if table is None else _read_routes(table)
@@ -164,7 +179,8 @@ def _build(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: P
     )  # fmt: skip
 
 
-def _topology(reference: Mapping[str, Any], parse_spec: ParseSpec) -> Topology:
+def read_topology(reference: Mapping[str, Any], parse_spec: ParseSpec) -> Topology:
+    """Return the topology that `topology_reference` described. Raises InvalidInput if it is another one by now."""
     network = reference.get("network")
     topology = (
         parse_spec(reference["spec"]) if network is None else from_json(json.dumps(network).encode(), reference["spec"])

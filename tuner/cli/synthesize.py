@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.progress import Progress as ProgressBar
 
+from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb
 from synth.bound.bound import lower_bound
 from synth.bound.certificate import check_bound
 from synth.bound.cut import Bound
@@ -16,12 +17,15 @@ from synth.collective import parse_collective
 from synth.executor.port import Progress
 from synth.kernels import warm
 from synth.methods import METHODS, synthesize_unverified
+from synth.schedule.schedule import Schedule
+from synth.schedule.symmetric import SymmetricSchedule
 from synth.topology.topology import Topology
+from synth.verify.symmetric import VerifiedSymmetric, verify_symmetric
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
 from tuner.cli.output import emit_json, people, results
 from tuner.executors import EXECUTORS, open_executor
-from tuner.schedule_files import require_schedule_suffix, save_schedule
+from tuner.schedule_files import require_schedule_suffix, require_suffix_of_symmetric, save_schedule
 from tuner.specs import load_topology
 from tuner.stages import Stages, peak_memory_bytes
 from tuner.synthesis_report import synthesis_document, synthesis_table
@@ -54,15 +58,23 @@ def synth(
     wanted = parse_collective(collective)
     with stages.stage("topology"):
         topology = load_topology(spec)
+    with stages.stage("synthesis"):
+        is_symmetric = method == "bfb" and prefers_symmetric_form(topology)
+    if is_symmetric and output is not None:
+        require_suffix_of_symmetric(output)
     _warm(stages)
     with (
         open_executor(executor, workers) as running,
         _progress_bar(f"{method} {spec}") as progress,
         stages.stage("synthesis"),
     ):
-        schedule = synthesize_unverified(method, topology, wanted, chunks, running, progress)
+        schedule: Schedule | SymmetricSchedule
+        if is_symmetric:
+            schedule = symmetric_bfb(topology, wanted, running, chunks, progress)
+        else:
+            schedule = synthesize_unverified(method, topology, wanted, chunks, running, progress)
     with stages.stage("verification"):
-        verified = verify(schedule)
+        verified = _verified(schedule)
     bound = _bound(stages, topology, verified)
     if output is not None:
         with stages.stage("writing"):
@@ -76,7 +88,11 @@ def synth(
         results.print(synthesis_table(document | {"unit": topology.bandwidth_unit}))
 
 
-def _bound(stages: Stages, topology: Topology, verified: VerifiedSchedule) -> Bound:
+def _verified(schedule: Schedule | SymmetricSchedule) -> VerifiedSchedule | VerifiedSymmetric:
+    return verify_symmetric(schedule) if isinstance(schedule, SymmetricSchedule) else verify(schedule)
+
+
+def _bound(stages: Stages, topology: Topology, verified: VerifiedSchedule | VerifiedSymmetric) -> Bound:
     with stages.stage("bound"):
         bound = lower_bound(topology, verified.schedule.collective, verified.cost.time_per_byte)
         check_bound(topology, verified.schedule.collective, bound)

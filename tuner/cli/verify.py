@@ -9,6 +9,8 @@ import typer
 from rich.table import Table
 
 from synth.schedule.schedule import Schedule
+from synth.schedule.symmetric import SymmetricSchedule
+from synth.verify.symmetric import VerifiedSymmetric, inspect_symmetric
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import inspect
 from synth.verify.violation import Violation
@@ -30,7 +32,7 @@ def verify(
     Example: chorale verify torus.parquet --json
     """
     schedule, stated = load_for_inspection(file)
-    violations, verified = inspect(schedule)
+    violations, verified = _inspect(schedule)
     if stated != schedule.id:
         violations = [
             Violation("content-id", f"the file states id {stated}, its content has {schedule.id}"),
@@ -45,7 +47,13 @@ def verify(
         raise typer.Exit(1)
 
 
-def _document(violations: list[Violation], verified: VerifiedSchedule | None) -> dict[str, Any]:
+def _inspect(
+    schedule: Schedule | SymmetricSchedule,
+) -> tuple[list[Violation], VerifiedSchedule | VerifiedSymmetric | None]:
+    return inspect_symmetric(schedule) if isinstance(schedule, SymmetricSchedule) else inspect(schedule)
+
+
+def _document(violations: list[Violation], verified: VerifiedSchedule | VerifiedSymmetric | None) -> dict[str, Any]:
     document: dict[str, Any] = {
         "ok": not violations,
         "violations": [{"rule": violation.rule, "message": violation.message} for violation in violations],
@@ -72,7 +80,7 @@ def _document(violations: list[Violation], verified: VerifiedSchedule | None) ->
     return document
 
 
-def _table(file: str, schedule: Schedule, document: Mapping[str, Any]) -> Table:
+def _table(file: str, schedule: Schedule | SymmetricSchedule, document: Mapping[str, Any]) -> Table:
     verdict = "verified" if document["ok"] else "NOT correct"
     title = f"{file}: {schedule.method} {schedule.collective} on {schedule.topology.spec} is {verdict}"
     table = Table(title=title, show_header=False)

@@ -1,0 +1,64 @@
+"""The plan of a breadth-first broadcast: loads, chunks and step times, before chunks are placed on links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.bfb.chunks import best_chunks, chunk_times, critical_links, merge_loads
+from synth.bfb.network import MAX_CHUNKS, Network
+from synth.bfb.tasks import Loads, WholeChunks, block_loads, block_transfers, blocks_of
+from synth.errors import InvalidInput
+from synth.executor.port import Executor, Progress
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """Solved loads, chosen chunks and step times: all that the placement of chunks needs."""
+
+    network: Network
+    loads: Loads  # of divisible shards
+    chunks: int
+    chosen: Loads  # of whole chunks
+
+    @property
+    def steps(self) -> int:
+        return len(self.loads.times.top)
+
+
+def make_plan(network: Network, executor: Executor, chunks: int | None, progress: Progress | None) -> Plan:
+    """Return the plan for the nodes of `network`; chunks as in `bfb_allgather`."""
+    if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
+        raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
+    loads = merge_loads(executor.map(block_loads, blocks_of(network.nodes), network, progress))
+    if chunks is None:
+        return Plan(network, loads, *best_chunks(network, loads, executor))
+    return Plan(network, loads, chunks, chunk_times(network, loads, chunks, executor, progress))
+
+
+def place_columns(plan: Plan, executor: Executor, progress: Progress | None) -> list[NDArray[np.unsignedinteger]]:
+    """Return the columns of `Transfers`: what every node receives, by node, step and shard."""
+    shared = WholeChunks(plan.network, plan.chunks, plan.chosen.times)
+    parts = executor.map(block_transfers, blocks_of(plan.network.nodes), shared, progress)
+    columns = [np.concatenate([part[column] for part in parts]) for column in range(5)]
+    return [*columns, np.zeros(len(columns[0]), dtype=np.uint8)]
+
+
+def certificate_of(plan: Plan) -> Mapping[str, Any]:
+    """Say for every step which node and links make its load, and which make its time in whole chunks."""
+    steps = range(plan.steps)
+    return {
+        "kind": "bfb-steps",
+        "loads": [_reason(plan.network, plan.loads, step) for step in steps],
+        "times": [_reason(plan.network, plan.chosen, step) for step in steps],
+    }
+
+
+def _reason(network: Network, loads: Loads, step: int) -> Mapping[str, Any]:
+    value = Fraction(int(loads.times.top[step]), int(loads.times.bottom[step])) / network.unit
+    return {"value": str(value), "node": int(loads.node[step]), "links": critical_links(network, loads, step)}

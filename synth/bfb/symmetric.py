@@ -1,0 +1,51 @@
+"""Breadth-first broadcast of vertex-transitive networks: solved for rank 0, carried to all ranks by symmetries."""
+
+from __future__ import annotations
+
+from synth.bfb.network import network_of_rank_0
+from synth.bfb.plan import certificate_of, make_plan, place_columns
+from synth.collective import Collective
+from synth.executor.port import Executor, Progress
+from synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, symmetric_parts
+from synth.schedule.transfers import ColumnBounds
+from synth.topology.automorphism import known_symmetries_are_transitive
+from synth.topology.topology import Topology
+from synth.topology.transpose import transpose_with_links
+
+COLUMN_RANKS = 4096
+"""Above this number of ranks the rows of all ranks are too many to be written out as a matter of course."""
+
+
+def prefers_symmetric_form(topology: Topology) -> bool:
+    """Whether `topology` is too large for the rows of all ranks, and known to be vertex-transitive."""
+    return topology.compute_count > COLUMN_RANKS and known_symmetries_are_transitive(topology)
+
+
+def symmetric_bfb(
+    topology: Topology,
+    collective: Collective,
+    executor: Executor,
+    chunks: int | None = None,
+    progress: Progress | None = None,
+) -> SymmetricSchedule:
+    """Return the breadth-first broadcast of `collective` as base transfers and symmetries.
+
+    The same steps, chunks and cost as `bfb_allgather` (and its reversal) on the same topology: a symmetry takes
+    the problems of rank 0 to those of any other rank, so that all have the same least times. Cost: O(degree *
+    links) for hop counts, then the problems of one rank. Raises InvalidInput unless the symmetries that
+    `topology` carries take rank 0 to every rank, and where breadth-first broadcast does not apply.
+    """
+    has_scatter, has_gather = symmetric_parts(collective)
+    scatter = gather = None
+    if has_scatter:
+        scatter = _gather(transpose_with_links(topology)[0], executor, chunks, progress)
+    if has_gather:
+        gather = _gather(topology, executor, chunks, progress)
+    return SymmetricSchedule(topology, collective, scatter, gather, "bfb", {"chunks": chunks})
+
+
+def _gather(topology: Topology, executor: Executor, chunks: int | None, progress: Progress | None) -> SymmetricGather:
+    plan = make_plan(network_of_rank_0(topology), executor, chunks, progress)
+    bounds = ColumnBounds(plan.steps, len(topology.links), topology.compute_count, plan.chunks)
+    base = bounds.pack(place_columns(plan, executor, progress))
+    return SymmetricGather(topology, plan.steps, plan.chunks, base, certificate_of(plan))

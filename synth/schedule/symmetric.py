@@ -1,0 +1,196 @@
+"""Schedules of vertex-transitive networks as what one rank receives, and symmetries that take it to every rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import lcm
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.collective import ALLGATHER, Collective, CollectiveName
+from synth.errors import InvalidInput
+from synth.identity import content_id
+from synth.schedule.compose import concatenate, reverse_allgather
+from synth.schedule.routes import Routes
+from synth.schedule.schedule import Kind, Parameter, Schedule
+from synth.schedule.transfers import ColumnBounds, Transfers
+from synth.topology.topology import Topology
+from synth.topology.transpose import transpose_with_links
+from synth.topology.transversal import Transversal
+
+MAX_EXPANDED_ROWS = 2**27
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SymmetricGather:
+    """A stepped allgather in which rank r receives the image of what rank 0 receives.
+
+    base:        the rows that rank 0 receives; `route` is the id of an in-link of rank 0
+    transversal: `element(r)` takes rank 0 to r; it maps shards as it maps ranks, and links by their ends and their
+                 place among parallel links
+    id:          content id over topology, steps, chunks, base rows and generators
+
+    Nothing here is checked: `synth.verify.symmetric` does that.
+    """
+
+    topology: Topology
+    steps: int
+    chunks_per_shard: int
+    base: Transfers
+    certificate: Mapping[str, Any] = field(default_factory=dict)
+    transversal: Transversal = field(init=False)
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "transversal", Transversal.of(self.topology))
+        object.__setattr__(self, "id", _gather_id(self))
+
+    @property
+    def bounds(self) -> ColumnBounds:
+        """The counts that fix the types of the columns, the same as of the expanded schedule."""
+        return ColumnBounds(self.steps, len(self.topology.links), self.topology.compute_count, self.chunks_per_shard)
+
+    @property
+    def transfer_count(self) -> int:
+        """Rows of the expanded schedule."""
+        return len(self.base) * self.topology.compute_count
+
+    def rank_transfers(self, rank: int) -> Transfers:
+        """Return the rows that `rank` receives, in the order of the base rows. O(depth * N + rows)."""
+        element = self.transversal.element(rank)
+        links = self.topology.links
+        degree = int(np.searchsorted(links.dst, 1))
+        first = int(np.searchsorted(links.dst, rank))
+        link_images = first + _places(links.parallel_index()[:degree], element[None, links.src[:degree]])[0]
+        base = self.base
+        columns = (base.step, link_images[base.route], element[base.shard], base.lo, base.hi, base.reduce)
+        return self.bounds.pack(columns)
+
+    def base_links(self) -> NDArray[np.int32]:
+        """Return int32[links]: the in-link of rank 0 of which each link is the image. O(links * log degree)."""
+        links = self.topology.links
+        degree = int(np.searchsorted(links.dst, 1))
+        places = _places(links.parallel_index()[:degree], self.transversal.images(links.src[:degree]))
+        result = np.empty(len(links), dtype=np.int32)
+        first = np.arange(self.topology.compute_count)[:, None] * degree
+        result[first + places] = np.arange(degree, dtype=np.int32)
+        return result
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SymmetricSchedule:
+    """An allgather, reduce_scatter or allreduce of symmetric parts.
+
+    gather:  an allgather on `topology`, for allgather and allreduce
+    scatter: an allgather on the transpose of `topology`, which runs backwards in time (see
+             `synth.schedule.compose.reverse_allgather`), for reduce_scatter and allreduce; it comes first
+    """
+
+    topology: Topology
+    collective: Collective
+    scatter: SymmetricGather | None
+    gather: SymmetricGather | None
+    method: str
+    parameters: Mapping[str, Parameter]
+    id: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        facts = {
+            "format": "chorale-symmetric-schedule/1",
+            "topology": self.topology.id,
+            "collective": self.collective.name.value,
+            "scatter": None if self.scatter is None else self.scatter.id,
+            "gather": None if self.gather is None else self.gather.id,
+        }
+        object.__setattr__(self, "id", content_id(facts))
+
+    @property
+    def parts(self) -> tuple[SymmetricGather, ...]:
+        """The parts in the order in which they run."""
+        return tuple(part for part in (self.scatter, self.gather) if part is not None)
+
+    @property
+    def kind(self) -> Kind:
+        return "stepped"
+
+    @property
+    def trees_per_root(self) -> int | None:
+        return None
+
+    @property
+    def steps(self) -> int:
+        return sum(part.steps for part in self.parts)
+
+    @property
+    def chunks_per_shard(self) -> int:
+        return lcm(*(part.chunks_per_shard for part in self.parts))
+
+    @property
+    def transfer_count(self) -> int:
+        """Rows of the expanded schedule."""
+        return sum(part.transfer_count for part in self.parts)
+
+    def expand(self, most_rows: int = MAX_EXPANDED_ROWS) -> Schedule:
+        """Return the schedule with the rows of all ranks. O(depth * N^2 + rows).
+
+        Raises InvalidInput where it would have more than `most_rows` rows.
+        """
+        if self.transfer_count > most_rows:
+            rule = f"a symmetric schedule is written out up to {most_rows} transfers"
+            value = f"{self.method} on {self.topology.spec} with {self.transfer_count}"
+            raise InvalidInput(rule, value, "use a smaller topology, or the rows of one rank at a time")
+        gather = None if self.gather is None else _expanded(self.gather, self)
+        if self.scatter is None:
+            if gather is None:
+                raise ValueError("a symmetric schedule needs a part")
+            return gather
+        backwards = _expanded(self.scatter, self)
+        scatter = reverse_allgather(backwards, self.topology, transpose_with_links(self.topology)[1])
+        return scatter if gather is None else concatenate(scatter, gather)
+
+
+def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
+    """Return whether `collective` has a scatter part and a gather part. Raises InvalidInput if it has no such form."""
+    parts = {
+        CollectiveName.ALLGATHER: (False, True),
+        CollectiveName.REDUCE_SCATTER: (True, False),
+        CollectiveName.ALLREDUCE: (True, True),
+    }
+    if collective.name not in parts:
+        known = "allgather, reduce_scatter or allreduce"
+        raise InvalidInput(f"the symmetric form is for {known}", collective.name.value, f"choose {known}")
+    return parts[collective.name]
+
+
+def _expanded(part: SymmetricGather, whole: SymmetricSchedule) -> Schedule:
+    ranks = [part.rank_transfers(rank) for rank in range(part.topology.compute_count)]
+    columns = [np.concatenate(column) for column in zip(*(rows.columns for rows in ranks), strict=True)]
+    routes = Routes.direct(len(part.topology.links))
+    return Schedule(
+        part.topology, ALLGATHER, "stepped", part.steps, part.chunks_per_shard, Transfers(*columns), routes,
+        whole.method, whole.parameters, part.certificate,
+    )  # fmt: skip
+
+
+def _places(parallel: NDArray[np.int32], sources: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return, for the images of the in-links of rank 0 (by row), their places among the in-links of their target.
+
+    In-links are numbered by source, then by place among parallel links, which symmetries keep.
+    """
+    order = np.argsort(sources.astype(np.int64) * len(parallel) + parallel, axis=1)
+    places = np.empty_like(order)
+    np.put_along_axis(places, order, np.broadcast_to(np.arange(len(parallel)), order.shape), axis=1)
+    return places
+
+
+def _gather_id(gather: SymmetricGather) -> str:
+    facts = {
+        "format": "chorale-symmetric-gather/1",
+        "topology": gather.topology.id,
+        "steps": gather.steps,
+        "chunks_per_shard": gather.chunks_per_shard,
+    }
+    return content_id(facts, [*gather.base.columns, *gather.topology.automorphisms])

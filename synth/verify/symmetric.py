@@ -1,0 +1,204 @@
+"""Verification of symmetric schedules: rank 0 replayed against the symmetries, never more than one rank's rows.
+
+Independent of the synthesizers, like `synth.verify.verify`. Why looking at rank 0 is enough: let every generator
+be an automorphism of the network, and let them take rank 0 to every rank. Hop counts are the same on both sides
+of a symmetry. So if a shard at k hops from rank 0 is always there after step L(k), it is so at every rank, for
+all shards at k hops from that rank, whichever symmetry carried the rows there. Then a row that brings shard v
+over link w -> 0 in step t sends what w has, if L(hops from v to w) < t; and so does its image at every rank.
+This is sufficient. It is not necessary: a schedule that treats shards at equal distance in unequal ways may be
+right and still be refused here; written out, `verify` decides about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.errors import CheckFailed
+from synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
+from synth.schedule.transfers import COLUMN_NAMES
+from synth.topology.automorphism import is_automorphism
+from synth.topology.distance import distances_to
+from synth.topology.transpose import transpose_with_links
+from synth.verify.verified import Cost, LoadSummary
+from synth.verify.violation import Violation
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class VerifiedSymmetric:
+    """A symmetric schedule in which no fault was found; the same facts as of a `VerifiedSchedule`.
+
+    Only `synth.verify.symmetric.verify_symmetric` makes one.
+    """
+
+    schedule: SymmetricSchedule
+    cost: Cost
+    link_loads: LoadSummary
+
+
+def verify_symmetric(schedule: SymmetricSchedule) -> VerifiedSymmetric:
+    """Return the verified form of `schedule`, or raise CheckFailed naming the first fault.
+
+    Cost: O(generators * links log links + degree * links + rows of rank 0 * log).
+    """
+    found, verified = inspect_symmetric(schedule)
+    if verified is None:
+        value = f"{found[0].message} ({len(found)} violation(s))"
+        raise CheckFailed("a schedule must pass verification", value, "synthesize it again")
+    return verified
+
+
+def inspect_symmetric(schedule: SymmetricSchedule) -> tuple[list[Violation], VerifiedSymmetric | None]:
+    """Return all kinds of fault found, and the verified schedule where there are none."""
+    found = list(_whole_violations(schedule))
+    for part in schedule.parts if not found else ():
+        found += _symmetry_violations(part)
+        found = found or list(_form_violations(part))
+        found = found or list(_replay_violations(part))
+    if schedule.scatter is not None and not found and _duplicates(schedule.scatter):
+        # Backwards, a second delivery would be a second addition.
+        found.append(Violation("reduced-twice", "the scatter part brings a chunk to rank 0 for the second time"))
+    if found:
+        return found, None
+    return [], VerifiedSymmetric(schedule, _cost(schedule), _summary(schedule))
+
+
+def _whole_violations(schedule: SymmetricSchedule) -> Iterator[Violation]:
+    """Check that the parts are those of the collective, on the network and its transpose."""
+    expected = {"allgather": (False, True), "reduce_scatter": (True, False), "allreduce": (True, True)}
+    parts = (schedule.scatter is not None, schedule.gather is not None)
+    if expected.get(schedule.collective.name.value) != parts:
+        yield Violation("parts", f"{schedule.collective} does not consist of the parts that are there")
+    if schedule.gather is not None and schedule.gather.topology.id != schedule.topology.id:
+        yield Violation("parts", "the gather part is on another network")
+    if schedule.scatter is not None and schedule.scatter.topology.id != transpose_with_links(schedule.topology)[0].id:
+        yield Violation("parts", "the scatter part is not on the transpose of the network")
+
+
+def _symmetry_violations(part: SymmetricGather) -> Iterator[Violation]:
+    """Check every generator; that they take rank 0 to every rank is what a `Transversal` stands for."""
+    topology, fits = part.topology, True
+    for index, generator in enumerate(topology.automorphisms):
+        if not is_automorphism(topology, generator):
+            fits = False
+            yield Violation("symmetry", f"generator {index} does not keep the links of {topology.spec}")
+    if not fits:
+        return
+    links, base = topology.links, part.base_links()
+    for column in (links.bandwidth_class, links.latency_class):
+        if np.any(column != column[base]):
+            yield Violation("symmetry", f"parallel links of {topology.spec} are not in the order that symmetries keep")
+
+
+def _form_violations(part: SymmetricGather) -> Iterator[Violation]:
+    """Check types and ranges of the base rows, and that each ends in rank 0 and starts elsewhere."""
+    bounds, base, links = part.bounds, part.base, part.topology.links
+    for name, column, dtype in zip(COLUMN_NAMES, base.columns, bounds.dtypes, strict=True):
+        if column.dtype != dtype:
+            yield Violation("column-type", f"column {name} has type {column.dtype}, not {dtype}")
+    degree = int(np.searchsorted(links.dst, 1))
+    limits = (bounds.steps, degree, bounds.shards, bounds.chunks_per_shard, bounds.chunks_per_shard + 1, 1)
+    fits = True
+    for name, column, limit in zip(COLUMN_NAMES, base.columns, limits, strict=True):
+        if len(column) and int(column.max()) >= limit:
+            fits = False
+            yield Violation(
+                "column-range", f"row {int(np.argmax(column))}: {name} is {int(column.max())}, not below {limit}"
+            )
+    empty = np.flatnonzero(base.lo >= base.hi)
+    if len(empty):
+        yield Violation("interval", f"row {int(empty[0])}: the chunk interval is empty")
+    if fits and np.any(links.src[base.route] == 0):
+        yield Violation("self-send", "rank 0 sends to itself")
+
+
+def _replay_violations(part: SymmetricGather) -> Iterator[Violation]:
+    """Check that rank 0 gets every chunk, and that every tail has what it sends by then."""
+    base, links = part.base, part.topology.links
+    missing = _first_missing(part)
+    if missing is not None:
+        yield Violation("not-delivered", f"a chunk of shard {missing} is missing at rank 0, and its images elsewhere")
+    degree = int(np.searchsorted(links.dst, 1))
+    hops = distances_to(part.topology, np.concatenate([[0], links.src[:degree]])).astype(np.int64)
+    own, at_tail = hops[0], hops[1:]
+    step = base.step.astype(np.int64)
+    # What starts at rank 0 is there before the first step, whatever else arrives.
+    after = np.full(int(hops.max()) + 1, -1, dtype=np.int64)
+    np.maximum.at(after, own[base.shard], step)
+    after[0] = -1
+    early = np.flatnonzero(after[at_tail[base.route, base.shard]] >= step)
+    if len(early):
+        row = int(early[0])
+        text = (
+            f"row {row} sends shard {int(base.shard[row])} in step {int(step[row])}, before all shards as far are there"
+        )
+        yield Violation("sent-before-received", text)
+
+
+def _intervals(part: SymmetricGather) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return (start, end) of what rank 0 holds in the end, its own shard too, in chunks along all shards, by start."""
+    chunks = part.chunks_per_shard
+    first = part.base.shard.astype(np.int64) * chunks
+    starts = np.concatenate([[0], first + part.base.lo])
+    ends = np.concatenate([[chunks], first + part.base.hi])
+    order = np.argsort(starts, kind="stable")
+    return starts[order], ends[order]
+
+
+def _first_missing(part: SymmetricGather) -> int | None:
+    """Return the first shard of which rank 0 lacks a chunk."""
+    starts, ends = _intervals(part)
+    covered = np.maximum.accumulate(ends)
+    total = part.topology.compute_count * part.chunks_per_shard
+    gaps = np.flatnonzero(covered < np.append(starts[1:], total))
+    return int(covered[gaps[0]]) // part.chunks_per_shard if len(gaps) else None
+
+
+def _duplicates(part: SymmetricGather) -> int:
+    """Return how many chunks rank 0 gets that it has, once nothing is missing."""
+    starts, ends = _intervals(part)
+    return int((ends - starts).sum()) - part.topology.compute_count * part.chunks_per_shard
+
+
+def _loads(part: SymmetricGather) -> NDArray[np.int64]:
+    """Return int64[steps, in-links of rank 0], in chunks; every link carries what one of these carries."""
+    degree = int(np.searchsorted(part.topology.links.dst, 1))
+    loads = np.zeros((part.steps, degree), dtype=np.int64)
+    np.add.at(loads, (part.base.step, part.base.route), part.base.hi.astype(np.int64) - part.base.lo)
+    return loads
+
+
+def _cost(schedule: SymmetricSchedule) -> Cost:
+    """Return the exact cost: steps follow one another, each as long as its slowest link, the same at every rank."""
+    time_per_byte = latency_s = Fraction(0)
+    for part in schedule.parts:
+        chunk = Fraction(1, part.chunks_per_shard * part.topology.compute_count)
+        incoming = [part.topology.links[link] for link in range(_loads(part).shape[1])]
+        for period in _loads(part).tolist():
+            carried = list(zip(period, incoming, strict=True))
+            time_per_byte += chunk * max(load / link.bandwidth for load, link in carried)
+            latency_s += max((link.latency_s for load, link in carried if load), default=Fraction(0))
+    bandwidth = schedule.topology.node_bandwidth
+    factor = None if bandwidth is None else time_per_byte * bandwidth
+    return Cost(schedule.steps, time_per_byte, factor, latency_s)
+
+
+def _summary(schedule: SymmetricSchedule) -> LoadSummary:
+    """Return the loads of all links over the whole schedule. O(links * log degree)."""
+    total = np.zeros(len(schedule.topology.links), dtype=np.int64)
+    duplicates = 0
+    for part in schedule.parts:
+        scale = schedule.chunks_per_shard // part.chunks_per_shard
+        of_link = scale * _loads(part).sum(axis=0)[part.base_links()]
+        if part is schedule.scatter:
+            total[transpose_with_links(schedule.topology)[1]] += of_link
+        else:
+            total += of_link
+        duplicates += scale * _duplicates(part) * part.topology.compute_count
+    chunk = Fraction(1, schedule.chunks_per_shard * schedule.topology.compute_count)
+    largest, smallest, idle = int(total.max()) * chunk, int(total.min()) * chunk, int((total == 0).sum())
+    return LoadSummary(largest, smallest, int(total.sum()) * chunk, idle, duplicates)

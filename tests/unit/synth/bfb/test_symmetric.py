@@ -1,0 +1,103 @@
+"""Breadth-first broadcast in symmetric form against the same schedule solved and replayed for all ranks."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from synth.bfb.bfb import bfb_allgather
+from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb
+from synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER
+from synth.compiled import compilations
+from synth.errors import InvalidInput
+from synth.executor.processes import ProcessExecutor
+from synth.executor.serial import SerialExecutor
+from synth.kernels import warm
+from synth.methods import synthesize
+from synth.topology.spec import parse_topology
+from synth.verify.bfb_certificate import check_bfb_steps
+from synth.verify.symmetric import verify_symmetric
+from synth.verify.verify import verify
+from tests.symmetric_networks import symmetric_networks, unequal_torus
+
+SERIAL = SerialExecutor()
+NETWORKS = pytest.mark.parametrize("topology", symmetric_networks(), ids=lambda topology: topology.spec)
+
+
+@NETWORKS
+@pytest.mark.parametrize("collective", [ALLGATHER, REDUCE_SCATTER, ALLREDUCE], ids=str)
+def test_the_expanded_schedule_is_right_and_costs_the_same(topology, collective):
+    schedule = symmetric_bfb(topology, collective, SERIAL)
+    found = verify_symmetric(schedule)
+    expanded = verify(schedule.expand())
+    assert expanded.schedule.collective == collective
+    assert len(expanded.schedule.transfers) == schedule.transfer_count
+    assert found.cost == expanded.cost
+    assert found.link_loads == expanded.link_loads
+    full = synthesize("bfb", topology, collective, None, SERIAL)
+    assert full.cost == expanded.cost
+    assert (full.schedule.steps, full.schedule.chunks_per_shard) == (schedule.steps, schedule.chunks_per_shard)
+
+
+@NETWORKS
+def test_rank_0_receives_what_the_full_schedule_gives_it(topology):
+    base = symmetric_bfb(topology, ALLGATHER, SERIAL).gather.base
+    full = bfb_allgather(topology, SERIAL)
+    expected = full.transfers.select(full.dst == 0)
+    for column, other in zip(base.columns, expected.columns, strict=True):
+        assert column.dtype == other.dtype
+        assert column.tolist() == other.tolist()
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 5])
+def test_a_given_number_of_chunks(chunks):
+    schedule = symmetric_bfb(unequal_torus(), ALLREDUCE, SERIAL, chunks)
+    assert schedule.chunks_per_shard == chunks
+    assert verify_symmetric(schedule).cost == synthesize("bfb", unequal_torus(), ALLREDUCE, chunks, SERIAL).cost
+
+
+@NETWORKS
+def test_the_certificate_holds_for_the_whole_network(topology):
+    gather = symmetric_bfb(topology, ALLGATHER, SERIAL).gather
+    check_bfb_steps(topology, gather.chunks_per_shard, gather.certificate)
+
+
+def test_processes_give_the_same_schedule():
+    topology = unequal_torus()
+    with closing(ProcessExecutor(2)) as processes:
+        assert symmetric_bfb(topology, ALLREDUCE, processes).id == symmetric_bfb(topology, ALLREDUCE, SERIAL).id
+
+
+def test_warm_kernels_cover_the_symmetric_form():
+    warm()
+    before = compilations()
+    verify_symmetric(symmetric_bfb(unequal_torus(), ALLREDUCE, SERIAL))
+    assert compilations() == before
+
+
+def test_sixteen_thousand_nodes():
+    topology = parse_topology("torus:128x128")
+    verified = verify_symmetric(symmetric_bfb(topology, ALLGATHER, SERIAL))
+    assert verified.cost.steps == 128
+    assert verified.cost.time_per_byte == verified.link_loads.largest
+    assert str(verified.cost.bandwidth_factor) == "16383/16384"
+
+
+@pytest.mark.parametrize(
+    ("spec", "preferred"),
+    [("torus:64x64", False), ("torus:65x64", True), ("mesh:65x64", False), ("genkautz:4,4097", False)],
+)
+def test_the_form_is_chosen_by_size_and_symmetry(spec, preferred):
+    assert prefers_symmetric_form(parse_topology(spec)) is preferred
+
+
+@pytest.mark.parametrize("spec", ["mesh:3x3", "genkautz:2,9"])
+def test_networks_without_known_symmetries_are_refused(spec):
+    with pytest.raises(InvalidInput, match="symmetries"):
+        symmetric_bfb(parse_topology(spec), ALLGATHER, SERIAL)
+
+
+def test_other_collectives_are_refused():
+    with pytest.raises(InvalidInput, match="allgather, reduce_scatter or allreduce"):
+        symmetric_bfb(parse_topology("ring:5"), ALLTOALL, SERIAL)

@@ -1,0 +1,64 @@
+"""The commands on topologies too large for the rows of all ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from synth.bfb.symmetric import symmetric_bfb
+from synth.collective import ALLGATHER
+from synth.executor.serial import SerialExecutor
+from synth.topology.spec import parse_topology
+from synth.verify.symmetric import verify_symmetric
+from tests.command import chorale
+from tuner.schedule_files import save_schedule
+
+
+def test_a_large_torus_is_designed_written_and_verified(capsys, tmp_path):
+    output = tmp_path / "torus.parquet"
+    document = chorale(capsys, "synth", "bfb", "torus:66x66", "--json", "-o", output).document
+    schedule = document["schedule"]
+    assert (schedule["form"], schedule["kind"], schedule["steps"]) == ("symmetric", "stepped", 66)
+    assert schedule["transfers"] % 66**2 == 0
+    assert document["cost"]["bandwidth_factor"] == "4355/4356"
+    assert document["optimality"]["gap"] == "0"
+    done = chorale(capsys, "verify", output, "--json")
+    assert (done.code, done.document["ok"]) == (0, True)
+    assert done.document["cost"]["bandwidth_factor"] == "4355/4356"
+    assert "verified" in chorale(capsys, "verify", output).stderr
+    refused = chorale(capsys, "lower", output, "--target", "msccl-xml", "-o", tmp_path / "torus.xml")
+    assert refused.code == 2
+    assert "written out up to 4194304 transfers" in refused.stderr
+
+
+def test_smaller_ones_are_written_out_as_columns(capsys):
+    assert chorale(capsys, "synth", "bfb", "torus:4x4", "--json").document["schedule"]["form"] == "columns"
+
+
+def test_people_read_how_it_was_verified(capsys):
+    assert "rank 0 replayed, symmetries checked" in chorale(capsys, "synth", "bfb", "torus:66x66").stderr
+
+
+def test_a_symmetric_schedule_is_not_written_as_json(capsys, tmp_path):
+    done = chorale(capsys, "synth", "bfb", "torus:66x66", "-o", tmp_path / "torus.json")
+    assert done.code == 2
+    assert "ends in .parquet" in done.stderr
+
+
+def test_a_small_one_is_written_out_to_be_lowered(capsys, tmp_path):
+    schedule = symmetric_bfb(parse_topology("ring:5"), ALLGATHER, SerialExecutor())
+    save_schedule(verify_symmetric(schedule), tmp_path / "ring.parquet")
+    done = chorale(
+        capsys, "lower", tmp_path / "ring.parquet", "--target", "msccl-xml", "-o", tmp_path / "ring.xml", "--json"
+    )
+    assert done.code == 0
+    assert done.document["schedule"] == schedule.expand().id
+
+
+@pytest.mark.parametrize("command", ["verify", "lower"])
+def test_a_damaged_file_is_one_line(capsys, tmp_path, command):
+    path = tmp_path / "ring.parquet"
+    path.write_bytes(b"PAR1 nothing")
+    extra = ("--target", "msccl-xml", "-o", tmp_path / "ring.xml") if command == "lower" else ()
+    done = chorale(capsys, command, path, *extra)
+    assert done.code == 2
+    assert "Parquet" in done.stderr
