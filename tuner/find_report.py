@@ -45,6 +45,7 @@ def find_table(document: Mapping[str, Any]) -> Table:
     table.add_column("", footer=_decimal(bound["bandwidth_factor"]), no_wrap=True)
     best = document.get("best")
     if best is not None:
+        table.caption = "us: allreduce of the workload; the fastest in bold"
         table.add_column("us", justify="right", no_wrap=True)
     table.add_column("optimal", footer="(bounds)", no_wrap=True)
     table.add_column("method", no_wrap=True)

@@ -1,0 +1,135 @@
+"""`chorale find` as scripts and people use it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.command import chorale
+
+WORKLOAD = ("--alpha-us", 10, "--size", "1M", "--bandwidth-gbps", 100)
+
+
+def test_the_document_of_the_contract(capsys):
+    done = chorale(capsys, "find", "--nodes", 64, "--degree", 4, "--search", 0, *WORKLOAD, "--json")
+    assert done.code == 0
+    document = done.document
+    assert (document["nodes"], document["degree"], document["bidirectional"]) == (64, 4, False)
+    assert document["bound"] == {"steps": 3, "bandwidth_factor": "63/64"}
+    first, second = document["frontier"]
+    assert (first["steps"], first["bandwidth_factor"]) == (3, "21/16")
+    assert (first["moore_optimal"], first["bandwidth_optimal"]) == (True, False)
+    assert (second["steps"], second["bandwidth_factor"], second["diameter"]) == (4, "63/64", 4)
+    assert (second["moore_optimal"], second["bandwidth_optimal"]) == (False, True)
+    assert all(row["confirmed"] for row in (first, second))
+    assert document["best"] == second
+    assert second["allreduce_us"] == pytest.approx(2 * (4 * 10 + 63 / 64 * 2**20 * 8 / 100e3))
+    assert document["seconds"] > 0
+    assert sum(v for k, v in document["stages"].items() if k != "compile") == pytest.approx(document["seconds"])
+
+
+@pytest.mark.parametrize("options", [("-n", 24, "-d", 3), ("-n", 18, "-d", 4, "--bidirectional"), ("-n", 8, "-d", 2)])
+def test_synth_reproduces_every_row(capsys, options):
+    document = chorale(capsys, "find", *options, "--json").document
+    assert document["frontier"]
+    for row in document["frontier"]:
+        made = chorale(capsys, "synth", row["method"], row["spec"], "--json").document
+        assert made["schedule"]["steps"] == row["steps"]
+        assert made["cost"]["bandwidth_factor"] == row["bandwidth_factor"]
+        assert made["topology"]["diameter"] == row["diameter"]
+        assert (made["topology"]["nodes"], made["topology"]["degree"]) == (options[1], options[3])
+        assert (made["optimality"]["gap"] == "0") == row["bandwidth_optimal"]
+
+
+def test_people_get_a_table(capsys):
+    done = chorale(capsys, "find", "-n", 32, "-d", 4, "--bases", "paper", *WORKLOAD)
+    assert done.code == 0
+    assert done.stdout == ""
+    assert "line(bipartite:4)" in done.stderr
+    assert "31/32" in done.stderr
+    assert "allreduce of the workload" in done.stderr
+
+
+def test_a_range_of_sizes(capsys):
+    document = chorale(capsys, "find", "-n", "3:20", "-d", 4, *WORKLOAD, "--json").document
+    assert [size["nodes"] for size in document["sizes"]] == list(range(5, 21))
+    for size in document["sizes"]:
+        assert size["best"]["spec"] in [row["spec"] for row in size["frontier"]]
+        assert size["frontier"][0]["steps"] >= size["bound"]["steps"]
+    two_way = chorale(capsys, "find", "-n", "4:9", "-d", 3, "--bidirectional", "--json").document
+    assert [size["nodes"] for size in two_way["sizes"]] == [4, 6, 8]
+    assert "circulant" in chorale(capsys, "find", "-n", "30:31", "-d", 4).stderr
+
+
+def test_any_executor_gives_the_same_answer(capsys):
+    options = ("find", "-n", 40, "-d", 4, "--json")
+    serial, processes = (
+        chorale(capsys, *options, "--executor", name, "--workers", 2).document for name in ("serial", "processes")
+    )
+    assert serial["frontier"] == processes["frontier"]
+    assert (serial["considered"], serial["scored"]) == (processes["considered"], processes["scored"])
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_ray_gives_the_same_answer(capsys):
+    options = ("find", "-n", 40, "-d", 4, "--json")
+    serial = chorale(capsys, *options).document
+    assert chorale(capsys, *options, "--executor", "ray", "--workers", 2).document["frontier"] == serial["frontier"]
+
+
+def test_a_search_is_taken_up_where_it_was_left(capsys, tmp_path):
+    record = tmp_path / "bases.json"
+    options = ("find", "-n", 36, "-d", 4, "--json", "--search-record", record)
+    few = chorale(capsys, *options, "--search", 3).document
+    assert {hunt["seeds"] for hunt in json.loads(record.read_text())["hunts"]} == {3}
+    more = chorale(capsys, *options, "--search", 20).document
+    assert {hunt["seeds"] for hunt in json.loads(record.read_text())["hunts"]} == {20}
+    at_once = chorale(capsys, "find", "-n", 36, "-d", 4, "--json", "--search", 20).document
+    assert more["frontier"] == at_once["frontier"]
+    assert few["frontier"][0]["steps"] >= more["frontier"][0]["steps"]
+    record.write_text(record.read_text().replace("cayley:", "torus:"))
+    refused = chorale(capsys, *options)
+    assert refused.code == 2
+    assert "record of a search" in refused.stderr
+
+
+def test_a_plot(capsys, tmp_path):
+    for suffix, begin in ((".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")):
+        file, again = tmp_path / f"frontier{suffix}", tmp_path / f"again{suffix}"
+        for path in (file, again):
+            assert chorale(capsys, "find", "-n", 16, "-d", 4, "--search", 0, "--plot", path).code == 0
+        assert file.read_bytes().startswith(begin)
+        assert file.read_bytes() == again.read_bytes()
+    svg = (tmp_path / "frontier.svg").read_text()
+    assert "16 nodes, degree 4" in svg
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        (("-n", 4, "-d", 4), "the degree must be below the number of nodes"),
+        (("-n", 1, "-d", 1), "between 2 and"),
+        (("-n", 10**8, "-d", 4), "between 2 and"),
+        (("-n", "many", "-d", 4), "--nodes must be a number"),
+        (("-n", "9" * 5000, "-d", 4), "--nodes must be a number"),
+        (("-n", "3:4", "-d", 4), "must hold sizes that exist"),
+        (("-n", "5:9", "-d", 1, "--bidirectional"), "must hold sizes that exist"),
+        (("-n", 8, "-d", 0), "at least 1"),
+        (("-n", 7, "-d", 3, "--bidirectional"), "even number"),
+        (("-n", 8, "-d", 2, "--bases", "mine"), "a set of bases must be one that is known"),
+        (("-n", 8, "-d", 2, "--executor", "abacus"), "an executor must be one that is known"),
+        (("-n", 8, "-d", 2, "--size", "1M"), "no --alpha-us, --bandwidth-gbps"),
+        (("-n", 8, "-d", 2, "--alpha-us", "x", "--size", "1M", "--bandwidth-gbps", 1), "--alpha-us must be"),
+        (("-n", 8, "-d", 2, "--alpha-us", 1, "--size", "1M", "--bandwidth-gbps", 0), "must be positive"),
+        (("-n", 8, "-d", 2, "--plot", "frontier.txt"), "a plot must be"),
+        (("-n", "8:9", "-d", 2, "--plot", "frontier.png"), "of one number of nodes"),
+    ],
+)
+def test_errors_are_one_line_and_exit_2(capsys, options, rule):
+    done = chorale(capsys, "find", *options, "--json")
+    assert done.code == 2
+    assert done.stdout == ""
+    assert rule in done.stderr
+    assert done.stderr.count("\n") == 1
