@@ -9,7 +9,7 @@ from synth.schedule.codec import from_json_text, from_parquet, stated_id, to_jso
 from synth.schedule.schedule import Schedule
 from synth.schedule.symmetric import SymmetricSchedule
 from synth.schedule.symmetric_codec import holds_symmetric, symmetric_from_parquet, symmetric_to_parquet
-from synth.verify.symmetric import VerifiedSymmetric
+from synth.verify.symmetric import VerifiedSymmetric, verify_symmetric
 from synth.verify.verified import VerifiedSchedule
 from tuner.files import read_file, write_file
 from tuner.specs import load_topology
@@ -36,11 +36,14 @@ def require_suffix_of_symmetric(path: str | Path) -> None:
 def load_schedule(path: str | Path) -> Schedule:
     """Read the schedule file at `path`, by its suffix. The schedule is not yet verified.
 
-    A schedule in symmetric form is written out; InvalidInput if it has more than `MAX_EXPANDED_ROWS` transfers.
+    A schedule in symmetric form is checked as such (CheckFailed) and written out; InvalidInput if it has more than
+    `MAX_EXPANDED_ROWS` transfers.
     """
     require_schedule_suffix(path)
     schedule = _read(path, read_file(str(path)))
-    return schedule.expand(MAX_EXPANDED_ROWS) if isinstance(schedule, SymmetricSchedule) else schedule
+    if isinstance(schedule, SymmetricSchedule):
+        return verify_symmetric(schedule).schedule.expand(MAX_EXPANDED_ROWS)
+    return schedule
 
 
 def load_for_inspection(path: str | Path) -> tuple[Schedule | SymmetricSchedule, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from synth.bfb.network import network_of
 from synth.bfb.plan import certificate_of, make_plan, place_columns
+from synth.bfb.symmetric import symmetric_bfb, takes_shortcut
 from synth.collective import ALLGATHER
 from synth.executor.port import Executor, Progress
 from synth.schedule.routes import Routes
@@ -26,9 +27,12 @@ def bfb_allgather(
     smallest number that loses nothing against divisible shards. `certificate` names, for every step, the node
     and links that make the step as long as it is; `synth.verify.bfb_certificate` checks it.
 
-    Cost: O(N * links) for hop counts, then for every node O(N * degree) and a few small flows per step.
+    Cost: O(N * links) for hop counts, then for every node O(N * degree) and a few small flows per step;
+    on large networks with known symmetries that take any rank to any other, for one node only, then O(rows).
     Raises InvalidInput for switches, unreachable nodes, or a size beyond the limits.
     """
+    if takes_shortcut(topology):
+        return symmetric_bfb(topology, ALLGATHER, executor, chunks, progress).expand()
     plan = make_plan(network_of(topology), executor, chunks, progress)
     columns = place_columns(plan, executor, progress)
     bounds = ColumnBounds(plan.steps, len(topology.links), topology.compute_count, plan.chunks)

@@ -15,6 +15,15 @@ from synth.topology.transpose import transpose_with_links
 COLUMN_RANKS = 4096
 """Above this number of ranks the rows of all ranks are too many to be written out as a matter of course."""
 
+SHORTCUT_RANKS = 512
+"""From this number of ranks on, the rows of all ranks are images of those of rank 0 where symmetries are known."""
+
+
+def takes_shortcut(topology: Topology) -> bool:
+    """Whether it pays to solve rank 0 only, and `topology` is known to be vertex-transitive."""
+    large = topology.compute_count >= SHORTCUT_RANKS and not topology.switch_count
+    return large and known_symmetries_are_transitive(topology)
+
 
 def prefers_symmetric_form(topology: Topology) -> bool:
     """Whether `topology` is too large for the rows of all ranks, and known to be vertex-transitive."""

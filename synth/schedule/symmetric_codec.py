@@ -111,7 +111,7 @@ def _build(document: Mapping[str, Any], table: pa.Table, parse_spec: ParseSpec) 
 
 def _part(topology: Topology, facts: Mapping[str, Any], columns: list[np.ndarray]) -> SymmetricGather:
     steps, chunks = int(facts["steps"]), int(facts["chunks_per_shard"])
-    if steps < 0 or chunks < 1:
+    if steps < 0 or not 1 <= chunks < 2**31:
         raise ValueError("steps or chunks_per_shard")
     bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, chunks)
     for column, dtype in zip(columns, bounds.dtypes, strict=True):

@@ -24,6 +24,7 @@ from synth.schedule.transfers import COLUMN_NAMES
 from synth.topology.automorphism import is_automorphism
 from synth.topology.distance import distances_to
 from synth.topology.transpose import transpose_with_links
+from synth.verify.replay import NEVER
 from synth.verify.verified import Cost, LoadSummary
 from synth.verify.violation import Violation
 
@@ -100,6 +101,8 @@ def _form_violations(part: SymmetricGather) -> Iterator[Violation]:
     for name, column, dtype in zip(COLUMN_NAMES, base.columns, bounds.dtypes, strict=True):
         if column.dtype != dtype:
             yield Violation("column-type", f"column {name} has type {column.dtype}, not {dtype}")
+    if part.steps >= NEVER - 1:
+        yield Violation("steps", f"{part.steps} steps are more than the {NEVER - 2} that can be replayed")
     degree = int(np.searchsorted(links.dst, 1))
     limits = (bounds.steps, degree, bounds.shards, bounds.chunks_per_shard, bounds.chunks_per_shard + 1, 1)
     fits = True

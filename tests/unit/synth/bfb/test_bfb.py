@@ -143,7 +143,7 @@ def test_absurd_numbers_of_chunks_are_refused(chunks):
 
 def test_too_many_nodes_are_refused_with_the_memory_they_need():
     with pytest.raises(InvalidInput, match=r"needs? \d+\.\d GiB"):
-        bfb_allgather(parse_topology("torus:256x256"), SERIAL)
+        bfb_allgather(parse_topology("mesh:256x256"), SERIAL)
 
 
 def test_tampered_certificates_are_noticed():

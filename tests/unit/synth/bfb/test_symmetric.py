@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from contextlib import closing
+from fractions import Fraction
 
 import pytest
 
 from synth.bfb.bfb import bfb_allgather
-from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb
+from synth.bfb.network import network_of
+from synth.bfb.plan import certificate_of, make_plan
+from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb, takes_shortcut
 from synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER
 from synth.compiled import compilations
 from synth.errors import InvalidInput
@@ -74,6 +77,21 @@ def test_warm_kernels_cover_the_symmetric_form():
     before = compilations()
     verify_symmetric(symmetric_bfb(unequal_torus(), ALLREDUCE, SERIAL))
     assert compilations() == before
+
+
+@pytest.mark.parametrize("spec", ["hypercube:9", "torus:25x21", "hamming:2,23"])
+def test_large_networks_are_solved_for_one_rank_at_the_same_cost(spec):
+    """Node by node and by the shortcut: the same steps, chunks and step times."""
+    topology = parse_topology(spec)
+    assert takes_shortcut(topology)
+    verified = verify(bfb_allgather(topology, SERIAL))
+    plan = make_plan(network_of(topology), SERIAL, None, None)
+    assert (verified.schedule.steps, verified.schedule.chunks_per_shard) == (plan.steps, plan.chunks)
+    assert verified.schedule.certificate == certificate_of(plan)
+    shard = Fraction(1, topology.compute_count * plan.chunks)
+    assert verified.cost.time_per_byte == shard * sum(
+        Fraction(entry["value"]) for entry in certificate_of(plan)["times"]
+    )
 
 
 def test_sixteen_thousand_nodes():

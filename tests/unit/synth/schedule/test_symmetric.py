@@ -29,6 +29,16 @@ def test_every_link_carries_what_the_link_of_rank_0_does_of_which_it_is_the_imag
     assert np.array_equal(links.bandwidth_class, links.bandwidth_class[base_links])
 
 
+@pytest.mark.parametrize("topology", symmetric_networks(), ids=lambda topology: topology.spec)
+def test_writing_out_gives_the_rows_of_rank_after_rank(topology):
+    schedule = symmetric_bfb(topology, ALLGATHER, SERIAL)
+    expanded = schedule.expand()
+    ranks = [schedule.gather.rank_transfers(rank) for rank in range(topology.compute_count)]
+    for column, *parts in zip(expanded.transfers.columns, *(rows.columns for rows in ranks), strict=True):
+        assert np.array_equal(column, np.concatenate(parts))
+    assert np.array_equal(expanded.dst, np.repeat(np.arange(topology.compute_count), len(schedule.gather.base)))
+
+
 def test_one_rank_of_many_without_the_others():
     gather = symmetric_bfb(parse_topology("hypercube:14"), ALLGATHER, SERIAL).gather
     rows = gather.rank_transfers(9999)

@@ -112,6 +112,13 @@ def test_rows_out_of_form_are_named(name, value, rule):
     assert rule in rules(with_base(schedule, with_value(schedule.gather.base, name, 3, value)))
 
 
+def test_too_many_steps_are_named():
+    gather = symmetric_bfb(parse_topology("torus:4x3"), ALLGATHER, SERIAL).gather
+    endless = SymmetricGather(gather.topology, 10**12, gather.chunks_per_shard, gather.base)
+    schedule = SymmetricSchedule(gather.topology, ALLGATHER, None, endless, "bfb", {})
+    assert "steps" in rules(schedule)
+
+
 def test_columns_of_another_type_are_named():
     schedule = symmetric_bfb(parse_topology("torus:4x3"), ALLGATHER, SERIAL)
     wide = Transfers(*(column.astype(np.uint32) for column in schedule.gather.base.columns))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from synth.bfb.symmetric import symmetric_bfb
 from synth.collective import ALLGATHER
 from synth.executor.serial import SerialExecutor
+from synth.schedule.symmetric import SymmetricSchedule
+from synth.schedule.symmetric_codec import symmetric_to_parquet
 from synth.topology.spec import parse_topology
 from synth.verify.symmetric import verify_symmetric
 from tests.command import chorale
@@ -52,6 +56,20 @@ def test_a_small_one_is_written_out_to_be_lowered(capsys, tmp_path):
     )
     assert done.code == 0
     assert done.document["schedule"] == schedule.expand().id
+
+
+def test_a_file_that_lacks_a_row_fails(capsys, tmp_path):
+    """The id matches; only the replay can see that something is missing."""
+    topology = parse_topology("ring:5")
+    gather = symmetric_bfb(topology, ALLGATHER, SerialExecutor()).gather
+    damaged = replace(gather, base=gather.base.select(slice(1, None)))
+    schedule = SymmetricSchedule(topology, ALLGATHER, None, damaged, "bfb", {})
+    path = tmp_path / "ring.parquet"
+    path.write_bytes(symmetric_to_parquet(schedule))
+    done = chorale(capsys, "verify", path, "--json")
+    assert done.code == 1
+    assert [violation["rule"] for violation in done.document["violations"]] == ["not-delivered"]
+    assert chorale(capsys, "lower", path, "--target", "msccl-xml", "-o", tmp_path / "ring.xml").code == 1
 
 
 @pytest.mark.parametrize("command", ["verify", "lower"])
