@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -10,6 +13,29 @@ import numba
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 _registry: list[Any] = []
+
+
+def _kernel_sources() -> bytes:
+    """Return the text of every file of `synth` that uses this module."""
+    files = sorted(Path(__file__).parent.rglob("*.py"))
+    texts = (file.read_bytes() for file in files)
+    return b"\x00".join(text for text in texts if b"synth.compiled" in text)
+
+
+def _cache_folder() -> Path:
+    """Return a folder that belongs to exactly these kernels.
+
+    numba's own cache watches the file of a kernel only: after a change to a helper in another file it would run
+    machine code that was compiled with the old helper.
+    """
+    package = Path(__file__).parent
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    beside = package / "__pycache__" if os.access(package, os.W_OK) else Path.home() / ".cache" / "chorale"
+    key = hashlib.sha256(_kernel_sources()).hexdigest()[:16]
+    return (Path(given) if given else beside) / f"kernels-{key}"
+
+
+numba.config.CACHE_DIR = str(_cache_folder())
 
 
 def compiled(function: Function) -> Function:

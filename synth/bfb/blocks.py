@@ -1,8 +1,4 @@
-"""Kernels that run the problems of a block of nodes: least loads, loads for whole chunks, and the transfers.
-
-Compiled copies on disk are renewed when this file changes, not when `problems` alone does: after a change to a
-helper there, change or touch this file too.
-"""
+"""Kernels that run the problems of a block of nodes: least loads, loads for whole chunks, and the transfers."""
 
 from __future__ import annotations
 
