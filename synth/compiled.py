@@ -35,7 +35,7 @@ def _cache_folder() -> Path:
     return (Path(given) if given else beside) / f"kernels-{key}"
 
 
-numba.config.CACHE_DIR = str(_cache_folder())
+numba.config.CACHE_DIR = str(_cache_folder())  # type: ignore[attr-defined]  # read from the environment by numba
 
 
 def compiled(function: Function) -> Function:
