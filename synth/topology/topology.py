@@ -24,8 +24,8 @@ class Topology:
 
     Compute nodes come first, in rank order, then switches: for a compute node, index and rank are the same
     number. `spec` is how it was asked for (provenance, not identity). `automorphisms` are known generators
-    of a group of symmetries: each an int32 permutation of the compute nodes that maps links onto links of
-    equal bandwidth and latency. `id` is the content id over nodes, links and unit; two specs of the same
+    of a group of symmetries: each an int32 permutation of all nodes that keeps their kinds and maps links onto
+    links of equal bandwidth and latency. `id` is the content id over nodes, links and unit; two specs of the same
     network share it.
     """
 

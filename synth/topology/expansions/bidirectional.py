@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.topology.expansions.columns import Rates, sorted_links
+from synth.topology.sorted_links import Rates, sorted_links
 from synth.topology.topology import Topology
 
 

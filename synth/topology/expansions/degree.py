@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from synth.errors import InvalidInput
-from synth.topology.expansions.columns import Column, Rates, ranked_topology, require_direct, sorted_links
+from synth.topology.expansions.columns import ranked_topology, require_direct
+from synth.topology.sorted_links import Column, Rates, sorted_links
 from synth.topology.topology import Topology
 
 

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.errors import InvalidInput
-from synth.topology.expansions.columns import Column, Rates, ranked_topology, require_direct, sorted_links
+from synth.topology.expansions.columns import ranked_topology, require_direct
 from synth.topology.registry import require_size
+from synth.topology.sorted_links import Column, Rates, sorted_links
 from synth.topology.topology import Topology
 
 

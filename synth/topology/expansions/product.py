@@ -9,7 +9,8 @@ from fractions import Fraction
 import numpy as np
 
 from synth.errors import InvalidInput
-from synth.topology.expansions.columns import Column, Rates, ranked_topology, require_direct, sorted_links
+from synth.topology.expansions.columns import ranked_topology, require_direct
+from synth.topology.sorted_links import Column, Rates, sorted_links
 from synth.topology.topology import Topology
 
 

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from synth.topology.expansions.columns import Rates, sorted_links
+from synth.topology.sorted_links import Rates, sorted_links
 from synth.topology.topology import Topology
 from synth.topology.without import LostLink, NodeNames, parallel_links
 

@@ -1,0 +1,90 @@
+"""What switched fabrics share: named nodes, links both ways at their bandwidth in GB/s, rotations as symmetries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.identity import parse_rational
+from synth.topology.families.unit import NodeColumn
+from synth.topology.grammar import FamilyCall
+from synth.topology.registry import require
+from synth.topology.sorted_links import Rates, sorted_links
+from synth.topology.topology import Topology
+
+NodeGrid = NDArray[np.int64]
+"""Nodes of one kind by their place, such as int64[boxes, GPUs per box]."""
+
+
+class Fabric:
+    """A switched network in the making: compute nodes first, then switches in the order of `add_switches`."""
+
+    def __init__(self, spec: str, compute_ids: Sequence[str]) -> None:
+        self.spec = spec
+        self.node_ids = list(compute_ids)
+        self.compute_count = len(compute_ids)
+        self.ends: list[tuple[NodeColumn, NodeColumn]] = []
+        self.rates: list[Fraction] = []
+        self.moves: list[list[tuple[NodeColumn, NodeColumn]]] = []
+
+    def add_switches(self, ids: Iterable[str], shape: tuple[int, ...]) -> NodeGrid:
+        """Add switches called `ids` and return them in a grid of `shape`."""
+        first = len(self.node_ids)
+        self.node_ids += ids
+        return np.arange(first, len(self.node_ids)).reshape(shape)
+
+    def wire(self, one: NodeGrid, other: NodeGrid, bandwidth: Fraction) -> None:
+        """Link each node of `one` with the node of `other` in its place, both ways; shapes broadcast."""
+        left, right = (column.ravel() for column in np.broadcast_arrays(one, other))
+        self.ends += [(left, right), (right, left)]
+        self.rates += [bandwidth, bandwidth]
+
+    def add_rotation(self, *turned: tuple[NodeGrid, int]) -> None:
+        """Note the symmetry that moves the nodes of every (grid, axis) one place along that axis, if any move."""
+        if any(grid.shape[axis] > 1 for grid, axis in turned):
+            self.moves.append([(grid.ravel(), np.roll(grid, -1, axis).ravel()) for grid, axis in turned])
+
+    def topology(self) -> Topology:
+        """Return the network. O(L log L)."""
+        table = tuple(sorted(set(self.rates)))
+        lengths = [len(src) for src, _ in self.ends]
+        classes = np.repeat(np.array([table.index(rate) for rate in self.rates], dtype=np.int32), lengths)
+        src, dst = (np.concatenate(column) for column in zip(*self.ends, strict=True))
+        rates = Rates(classes, table, np.zeros_like(classes), (Fraction(0),))
+        return Topology(
+            spec=self.spec,
+            node_ids=tuple(self.node_ids),
+            compute_count=self.compute_count,
+            links=sorted_links(src, dst, rates),
+            bandwidth_unit="GB/s",
+            automorphisms=tuple(self._permutation(moved) for moved in self.moves),
+        )
+
+    def _permutation(self, moved: Iterable[tuple[NodeColumn, NodeColumn]]) -> NDArray[np.int32]:
+        permutation = np.arange(len(self.node_ids), dtype=np.int32)
+        for nodes, images in moved:
+            permutation[nodes] = images
+        return permutation
+
+
+def places(*sizes: int) -> list[str]:
+    """Return the names of all places of a grid in order, such as 0.0, 0.1, 1.0, 1.1."""
+    names = [""]
+    for size in sizes:
+        names = [f"{name}.{index}" if name else str(index) for name in names for index in range(size)]
+    return names
+
+
+def named(kind: str, *sizes: int) -> list[str]:
+    """Return the ids of switches of one kind at all places of a grid, such as nic:0.3."""
+    return [f"{kind}:{place}" for place in places(*sizes)]
+
+
+def positive_bandwidth(text: str, call: FamilyCall, syntax: str) -> Fraction:
+    """Return the bandwidth that `text`, an argument of `call`, gives in GB/s: a positive whole number or rational."""
+    bandwidth = parse_rational(text, f"the bandwidth of {call.name}")
+    require(bandwidth > 0, f"the bandwidth of {call.name} must be positive", call, f"write {syntax}")
+    return bandwidth

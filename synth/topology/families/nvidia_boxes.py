@@ -1,0 +1,149 @@
+"""Boxes of GPUs behind an NVSwitch, joined by their NICs: DGX A100, DGX H100, rail-optimised Clos networks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from synth.topology.families.fabric import Fabric, NodeGrid, named, places, positive_bandwidth
+from synth.topology.grammar import FamilyCall
+from synth.topology.registry import Family, Plan, fixed_numbers, require, whole_numbers
+from synth.topology.topology import Topology
+
+_CLOS_SYNTAX = "railclos:boxes,gpus,nic,spines"
+_H100_NVSWITCH = Fraction(450)
+
+
+@dataclass(frozen=True, slots=True)
+class _Boxes:
+    """How many boxes of how many GPUs, the bandwidths of a GPU in GB/s, and the switches that the NICs meet in.
+
+    NIC i of every box leads to switch i modulo `joints`, called `joint_kind`; `spines` switches join these.
+    """
+
+    boxes: int
+    gpus: int
+    nvswitch: Fraction
+    nic: Fraction
+    joint_kind: str
+    joints: int
+    spines: int = 0
+
+    @property
+    def has_nvswitch(self) -> bool:
+        return self.gpus > 1
+
+    @property
+    def is_joined(self) -> bool:
+        return self.boxes > 1
+
+    @property
+    def spine_count(self) -> int:
+        return self.spines if self.is_joined and self.joints > 1 else 0
+
+
+def plan_a100(call: FamilyCall) -> Plan:
+    """DGX A100 boxes: 8 GPUs (`box.gpu`) to `nvswitch:box` at 300 GB/s, and by their NICs to two InfiniBand switches.
+
+    Each GPU is linked with its NIC (`nic:box.gpu`, a switch node) and the NIC with `ib:0` or `ib:1`, by the
+    parity of the GPU, at 25 GB/s. One box has no NICs and no InfiniBand. All links both ways.
+
+    Optimum of allgather with n = 8 boxes GPUs: 342.86 GB/s for one box; else the smaller of 325 n / (n - 1), what one
+    GPU receives, and 200 boxes / (boxes - 1), what one box receives: 346.67 for two boxes (k = 13), 266.67 for four.
+    The known symmetries (rotations of the boxes and of the GPUs) act regularly.
+    Source: Zhao et al., "ForestColl", evaluation on 2 x 8 A100; NVIDIA, "DGX A100 System Architecture", 2020.
+    """
+    return _plan_dgx(call, nvswitch=Fraction(300), nic=Fraction(25), joint_kind="ib", joints=2)
+
+
+def plan_h100(call: FamilyCall) -> Plan:
+    """DGX H100 boxes: 8 GPUs to `nvswitch:box` at 450 GB/s; NIC i of every box to the switch `rail:i` at 50 GB/s.
+
+    Rails meet in the boxes only. One box has no NICs and no rails. All links both ways.
+
+    Optimum of allgather with n = 8 boxes GPUs: 514.29 GB/s for one box, else the smaller of 500 n / (n - 1) and
+    400 boxes / (boxes - 1). The known symmetries (rotations of the boxes and of the GPUs) act regularly.
+    Source: NVIDIA, DGX H100 data sheet (NVLink 4: 18 links of 25 GB/s each way; eight NICs of 400 Gbit/s).
+    """
+    return _plan_dgx(call, nvswitch=_H100_NVSWITCH, nic=Fraction(50), joint_kind="rail", joints=8)
+
+
+def plan_railclos(call: FamilyCall) -> Plan:
+    """Rail-optimised Clos: boxes of GPUs behind an NVSwitch, a rail switch per GPU index, spines between the rails.
+
+    GPUs are linked with `nvswitch:box` at 450 GB/s and with their NICs at `nic` GB/s; NIC i of every box leads to
+    `rail:i` at `nic`; every rail leads to each of the switches `spine:0`, … at boxes * nic / spines, so that a rail
+    has as much bandwidth up as down and spines never block. All links both ways. With spines = 0 rails meet in the
+    boxes only. What would join nothing is left out: the NVSwitch of a single GPU, all NICs, rails and spines of a
+    single box, the spines of a single rail. boxes * gpus >= 2.
+
+    Optimum of allgather with n = boxes * gpus GPUs, boxes > 1 and gpus > 1: the smaller of (450 + nic) n / (n - 1) and
+    gpus * nic * boxes / (boxes - 1). Spines change neither: they matter for all-to-all. The known symmetries
+    (rotations of the boxes and of the GPUs) act regularly.
+    Source: Wang et al., "Rail-only: a low-cost high-performance network for training LLMs", 2023, for both forms of
+    the network; decision 10 says what it leaves open.
+    """
+    texts = call.text.split(",")
+    way_out = f"write {_CLOS_SYNTAX}"
+    require(len(texts) == 4, "railclos must have four arguments", call, way_out)
+    boxes, gpus, spines = whole_numbers(call, _CLOS_SYNTAX, text=",".join([*texts[:2], texts[3]]))
+    nic = positive_bandwidth(texts[2], call, _CLOS_SYNTAX)
+    require(boxes >= 1 and gpus >= 1, "railclos must have boxes and gpus >= 1", call, way_out)
+    require(boxes * gpus >= 2, "railclos must have at least two GPUs", call, "add boxes or GPUs")
+    return _plan(call, _Boxes(boxes, gpus, _H100_NVSWITCH, nic, "rail", gpus, spines))
+
+
+def _plan_dgx(call: FamilyCall, nvswitch: Fraction, nic: Fraction, joint_kind: str, joints: int) -> Plan:
+    (boxes,) = fixed_numbers(call, f"{call.name}:boxes", 1)
+    require(boxes >= 1, f"{call.name} must have at least one box", call, f"use {call.name}:1")
+    return _plan(call, _Boxes(boxes, 8, nvswitch, nic, joint_kind, joints))
+
+
+def _plan(call: FamilyCall, shape: _Boxes) -> Plan:
+    gpus = shape.boxes * shape.gpus
+    nodes = gpus + (shape.boxes if shape.has_nvswitch else 0)
+    links = 2 * gpus if shape.has_nvswitch else 0
+    if shape.is_joined:
+        nodes += gpus + shape.joints + shape.spine_count
+        links += 4 * gpus + 2 * shape.joints * shape.spine_count
+    return Plan(str(call), nodes, links, lambda: _build(str(call), shape))
+
+
+def _build(spec: str, shape: _Boxes) -> Topology:
+    fabric = Fabric(spec, places(shape.boxes, shape.gpus))
+    gpu = np.arange(fabric.compute_count).reshape(shape.boxes, shape.gpus)
+    by_box, by_gpu = [(gpu, 0)], [(gpu, 1)]
+    if shape.has_nvswitch:
+        nvswitch = fabric.add_switches(named("nvswitch", shape.boxes), (shape.boxes, 1))
+        fabric.wire(gpu, nvswitch, shape.nvswitch)
+        by_box.append((nvswitch, 0))
+    if shape.is_joined:
+        nic, joint = _add_network(fabric, gpu, shape)
+        by_box.append((nic, 0))
+        by_gpu += [(nic, 1), (joint, 0)]
+    fabric.add_rotation(*by_box)
+    fabric.add_rotation(*by_gpu)
+    return fabric.topology()
+
+
+def _add_network(fabric: Fabric, gpu: NodeGrid, shape: _Boxes) -> tuple[NodeGrid, NodeGrid]:
+    """Add NICs, the switches that they meet in, and spines; return NICs by box and GPU, and the switches."""
+    nic = fabric.add_switches(named("nic", *gpu.shape), gpu.shape)
+    joint = fabric.add_switches(named(shape.joint_kind, shape.joints), (shape.joints,))
+    fabric.wire(gpu, nic, shape.nic)
+    fabric.wire(nic, joint[np.arange(shape.gpus) % shape.joints], shape.nic)
+    if shape.spine_count:
+        spine = fabric.add_switches(named("spine", shape.spine_count), (1, shape.spine_count))
+        fabric.wire(joint[:, None], spine, shape.boxes * shape.nic / shape.spine_count)
+    return nic, joint
+
+
+FAMILIES = (
+    Family("a100", "a100:boxes", "a100:2", "DGX A100: NVSwitch 300 GB/s, InfiniBand 25 GB/s", plan_a100),
+    Family("h100", "h100:boxes", "h100:2", "DGX H100: NVSwitch 450 GB/s, eight rails of 50 GB/s", plan_h100),
+    Family(
+        "railclos", _CLOS_SYNTAX, "railclos:4,8,50,4", "boxes behind NVSwitches, a rail per GPU, spines", plan_railclos
+    ),
+)

@@ -1,0 +1,39 @@
+"""One switch in the middle."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from synth.topology.families.fabric import Fabric, named, places, positive_bandwidth
+from synth.topology.grammar import FamilyCall
+from synth.topology.registry import Family, Plan, require, whole_numbers
+from synth.topology.topology import Topology
+
+_SYNTAX = "switch:m,bw"
+
+
+def plan_switch(call: FamilyCall) -> Plan:
+    """One non-blocking switch (`switch:0`): m compute nodes, each linked with it both ways at bw GB/s.
+
+    m >= 2; bw is positive, a whole number, a decimal or p/q. The optimum of allgather is bw m / (m - 1) GB/s: the link
+    into one node decides. Rotations of the nodes are known symmetries.
+    """
+    count_text, comma, bandwidth_text = call.text.partition(",")
+    (m,) = whole_numbers(call, _SYNTAX, text=count_text)
+    require(bool(comma), "switch:m,bw must have a number of nodes and a bandwidth", call, f"write {_SYNTAX}")
+    require(m >= 2, "switch:m,bw must have m >= 2 nodes", call, "add nodes")
+    bandwidth = positive_bandwidth(bandwidth_text, call, _SYNTAX)
+    return Plan(str(call), m + 1, 2 * m, lambda: _switch(str(call), m, bandwidth))
+
+
+def _switch(spec: str, m: int, bandwidth: Fraction) -> Topology:
+    fabric = Fabric(spec, places(m))
+    nodes = np.arange(m)
+    fabric.wire(nodes, fabric.add_switches(named("switch", 1), (1,)), bandwidth)
+    fabric.add_rotation((nodes, 0))
+    return fabric.topology()
+
+
+FAMILIES = (Family("switch", _SYNTAX, "switch:8,50", "m nodes on one switch, bw GB/s each", plan_switch),)
