@@ -18,22 +18,31 @@ from synth.topology.transpose import transpose_with_links
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
 
-Gather: TypeAlias = Callable[[Topology, int | None, Executor, Progress | None], Schedule]
+Gather: TypeAlias = Callable[[Topology, int | None, Executor, Progress | None, int | None], Schedule]
+"""Of the topology, chunks per shard, executor, progress and bytes of the vector."""
 
 
-def _bfb(topology: Topology, chunks: int | None, executor: Executor, progress: Progress | None) -> Schedule:
-    return bfb_allgather(topology, executor, chunks, progress)
+def _bfb(
+    topology: Topology, chunks: int | None, executor: Executor, progress: Progress | None, size_bytes: int | None
+) -> Schedule:
+    return bfb_allgather(topology, executor, chunks, progress, size_bytes)
 
 
-def _ring(topology: Topology, chunks: int | None, _executor: Executor, _progress: Progress | None) -> Schedule:
+def _ring(
+    topology: Topology, chunks: int | None, _executor: Executor, _progress: Progress | None, _size_bytes: int | None
+) -> Schedule:
     return ring_allgather(topology, both_ways=False, chunks=chunks)
 
 
-def _biring(topology: Topology, chunks: int | None, _executor: Executor, _progress: Progress | None) -> Schedule:
+def _biring(
+    topology: Topology, chunks: int | None, _executor: Executor, _progress: Progress | None, _size_bytes: int | None
+) -> Schedule:
     return ring_allgather(topology, both_ways=True, chunks=chunks)
 
 
-def _expand(topology: Topology, chunks: int | None, executor: Executor, progress: Progress | None) -> Schedule:
+def _expand(
+    topology: Topology, chunks: int | None, executor: Executor, progress: Progress | None, _size_bytes: int | None
+) -> Schedule:
     return expand_allgather(topology, executor, chunks, progress)
 
 
@@ -50,28 +59,31 @@ def synthesize_unverified(
     chunks: int | None,
     executor: Executor,
     progress: Progress | None = None,
+    size_bytes: int | None = None,
 ) -> Schedule:
     """Return the schedule that `method` makes, not yet verified (for timing the two apart).
 
     chunks: chunks per shard, None for the smallest number that reaches the method's best time.
+    size_bytes: bytes of the whole vector, which bfb weighs link latencies against; other methods do not depend on it.
     Raises InvalidInput for an unknown method or a collective that the method cannot do.
     """
     if method not in GATHER_METHODS:
         raise InvalidInput("a method must be one that is known", method, f"choose from {', '.join(METHODS)}")
     gather = GATHER_METHODS[method]
     if collective.name == CollectiveName.ALLGATHER:
-        return gather(topology, chunks, executor, progress)
+        return gather(topology, chunks, executor, progress, size_bytes)
     if collective.name not in (CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE):
         known = "allgather, reduce_scatter or allreduce"
         raise InvalidInput(f"{method} makes {known}", collective.name.value, f"choose {known}")
     transposed, original_link = transpose_with_links(topology)
-    backwards = gather(transposed, chunks, executor, progress)
+    backwards = gather(transposed, chunks, executor, progress, size_bytes)
     scatter = reverse_allgather(backwards, topology, original_link)
     if collective.name == CollectiveName.REDUCE_SCATTER:
         return scatter
     # A network that equals its transpose has the same allgather; no need to make it twice.
-    forwards = backwards if transposed.id == topology.id else gather(topology, chunks, executor, progress)
-    return concatenate(scatter, _on(forwards, topology))
+    if transposed.id == topology.id:
+        return concatenate(scatter, _on(backwards, topology))
+    return concatenate(scatter, gather(topology, chunks, executor, progress, size_bytes))
 
 
 def synthesize(
@@ -81,9 +93,14 @@ def synthesize(
     chunks: int | None,
     executor: Executor,
     progress: Progress | None = None,
+    size_bytes: int | None = None,
 ) -> VerifiedSchedule:
-    """Return the verified schedule that `method` makes of `collective` on `topology`."""
-    return verify(synthesize_unverified(method, topology, collective, chunks, executor, progress))
+    """Return the verified schedule that `method` makes of `collective` on `topology`.
+
+    With `size_bytes`, its cost holds the exact time at that size.
+    """
+    schedule = synthesize_unverified(method, topology, collective, chunks, executor, progress, size_bytes)
+    return verify(schedule, size_bytes)
 
 
 def _on(schedule: Schedule, topology: Topology) -> Schedule:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
 from rich.table import Table
 
+from runners.sizes import format_size
 from synth.bound.cut import Bound
 from synth.schedule.symmetric import SymmetricSchedule
+from synth.verify.bfb_certificate import least_time
 from synth.verify.symmetric import VerifiedSymmetric
 from synth.verify.verified import VerifiedSchedule
 from tuner.describe import describe_topology
@@ -61,6 +64,20 @@ def synthesis_document(
     }
 
 
+def timing_document(verified: VerifiedSchedule | VerifiedSymmetric, size_bytes: int) -> dict[str, Any]:
+    """Return what a given size adds to the costs: exact seconds, and for bfb the least with divisible shards."""
+    schedule, time_s = verified.schedule, verified.cost.time_s
+    document: dict[str, Any] = {"size_bytes": size_bytes, "time_s": None if time_s is None else str(time_s)}
+    if schedule.method != "bfb":
+        return document
+    if isinstance(schedule, SymmetricSchedule):
+        claims = [(part.topology, part.certificate) for part in schedule.parts]
+    else:
+        claims = [(schedule.topology, schedule.certificate)]
+    least_s = sum((least_time(topology, certificate) for topology, certificate in claims), Fraction(0))
+    return document | {"divisible_time_s": str(least_s)}
+
+
 def synthesis_table(document: Mapping[str, Any]) -> Table:
     """Return the same as a table for the terminal."""
     topology, schedule, cost = document["topology"], document["schedule"], document["cost"]
@@ -76,6 +93,8 @@ def synthesis_table(document: Mapping[str, Any]) -> Table:
         table.add_row("bandwidth time", f"{cost['bandwidth_factor']} M/B")
     table.add_row("time per byte", f"{cost['time_per_byte']} per {unit}")
     table.add_row("algbw", f"{cost['algbw']:.4g} {unit}")
+    if "time_s" in cost:
+        table.add_row(f"time for {format_size(cost['size_bytes'])}", _seconds_text(cost))
     table.add_row("lower bound", f"{optimality['lower_bound']} ({verdict})")
     table.add_row("seconds", ", ".join(f"{name} {value:.3f}" for name, value in seconds.items()))
     table.add_row("verified", _VERIFIED[schedule["form"]])
@@ -83,6 +102,17 @@ def synthesis_table(document: Mapping[str, Any]) -> Table:
     if document["output"]:
         table.add_row("written to", document["output"])
     return table
+
+
+def _seconds_text(cost: Mapping[str, Any]) -> str:
+    seconds = _fraction(cost["time_s"])
+    text = f"{seconds * 1e6:.6g} us"
+    if "divisible_time_s" not in cost:
+        return text
+    more = Fraction(cost["time_s"]) / Fraction(cost["divisible_time_s"]) - 1
+    return (
+        f"{text} ({float(more):.2%} above that of divisible shards)" if more else f"{text} (as with divisible shards)"
+    )
 
 
 def _fraction(text: str) -> float:

@@ -12,24 +12,16 @@ from synth.bfb.problems import (
     Ranks,
     Workspace,
     all_usable,
-    capacity_of,
     count_inside,
     find_classes,
-    holds,
     jobs_of,
     make_workspace,
     place,
     prepare_node,
     reached,
 )
+from synth.bfb.times import InLinks, in_links, least_time, next_time, room_until
 from synth.compiled import compiled, inlined
-
-
-@inlined
-def _gcd(first: int, second: int) -> int:
-    while second:
-        first, second = second, first % second
-    return first
 
 
 @compiled
@@ -37,7 +29,8 @@ def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[
     """Solve the problems of nodes `first` to `last - 1`: the largest U(u, t) of each step and why.
 
     Returns (p, q, node, links), rows by step: max over the block's nodes of U(u, t) = p / q in lowest terms,
-    the node that attains it and its critical link set S, so that n(S) / c(S) = p / q. q = 0: nothing arrives.
+    the node that attains it and its critical link set S, so that S has carried n(S) shards at p / q ticks and not
+    before. q = 0: nothing arrives.
     """
     top = np.zeros(steps, dtype=np.int64)
     bottom = np.zeros(steps, dtype=np.int64)
@@ -46,7 +39,7 @@ def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[
     work = make_workspace(problems, steps)
     links = np.zeros(problems.words, dtype=np.uint64)
     for node in range(first, last):
-        capacities = problems.capacities[problems.offsets[node] : problems.offsets[node + 1]]
+        incoming = in_links(node, problems, 1)
         prepare_node(node, problems, work)
         for step in range(steps):
             jobs = jobs_of(step, work)
@@ -57,33 +50,21 @@ def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[
             feasible = False
             # The largest load so far is a lower bound that most nodes meet at once.
             while not feasible:
-                count, capacity = count_inside(classes, links, work), capacity_of(links, capacities)
-                if bottom[step] == 0 or count * bottom[step] > top[step] * capacity:
-                    divisor = _gcd(count, capacity)
-                    top[step], bottom[step] = count // divisor, capacity // divisor
+                ticks, parts = least_time(count_inside(classes, links, work), links, incoming)
+                if bottom[step] == 0 or ticks * bottom[step] > top[step] * parts:
+                    top[step], bottom[step] = ticks, parts
                     witness[step] = node
                     witness_links[step] = links
-                feasible = place(classes, bottom[step], capacities * top[step], work)
+                unit = bottom[step] * problems.grain
+                feasible = place(classes, unit, room_until(top[step], bottom[step], incoming), work)
                 if not feasible:
-                    reached(len(capacities), links, work)
+                    reached(len(incoming.delays), links, work)
     return top, bottom, witness, witness_links
 
 
 @inlined
-def _raise_time(top: int, bottom: int, need: int, links: Masks, capacities: Integers) -> tuple[int, int]:
-    """Return the least time above top / bottom at which the links of S can carry `need` whole chunks."""
-    while True:
-        total = 0
-        best_top, best_bottom = -1, 1
-        for link in range(len(capacities)):
-            if holds(links, link):
-                whole = capacities[link] * top // bottom
-                total += whole
-                if best_top < 0 or (whole + 1) * best_bottom < best_top * capacities[link]:
-                    best_top, best_bottom = whole + 1, capacities[link]
-        if total >= need:
-            return top, bottom
-        top, bottom = best_top, best_bottom
+def _whole_chunks(top: int, bottom: int, incoming: InLinks) -> Integers:
+    return room_until(top, bottom, incoming) // (bottom * incoming.grain)
 
 
 @compiled
@@ -93,9 +74,9 @@ def whole_chunk_times(
     """Return (p, q, node, links) per step: the least time p / q >= the given one that lets all nodes finish it.
 
     `node` and `links` say which problem made the time longer than the given one (-1: none did). Shards are cut
-    into `chunks` equal chunks and a link of capacity c carries floor(c * time) whole chunks in that time; the
-    given time (chunks over capacity) is a lower bound to start from. Exact for any capacities: with whole
-    chunks the problem is a transportation problem, whose polytope is integral.
+    into `chunks` equal chunks and a link of capacity c and delay a carries floor(c * (time - a) / grain) whole
+    chunks, if its delay is over; the given time (in ticks of a chunk) is a lower bound to start from. Exact for any
+    capacities and delays: with whole chunks the problem is a transportation problem, whose polytope is integral.
     """
     steps = len(least_top)
     top, bottom = least_top.copy(), least_bottom.copy()
@@ -104,17 +85,17 @@ def whole_chunk_times(
     work = make_workspace(problems, steps)
     links = np.zeros(problems.words, dtype=np.uint64)
     for node in range(first, last):
-        capacities = problems.capacities[problems.offsets[node] : problems.offsets[node + 1]]
+        incoming = in_links(node, problems, chunks)
         prepare_node(node, problems, work)
         for step in range(steps):
             jobs = jobs_of(step, work)
             if len(jobs) == 0:
                 continue
             classes = find_classes(jobs, work)
-            while not place(classes, chunks, capacities * top[step] // bottom[step], work):
-                reached(len(capacities), links, work)
+            while not place(classes, chunks, _whole_chunks(top[step], bottom[step], incoming), work):
+                reached(len(incoming.delays), links, work)
                 need = chunks * count_inside(classes, links, work)
-                top[step], bottom[step] = _raise_time(top[step], bottom[step], need, links, capacities)
+                top[step], bottom[step] = next_time(top[step], bottom[step], need, links, incoming)
                 witness[step] = node
                 witness_links[step] = links
     return top, bottom, witness, witness_links
@@ -159,17 +140,17 @@ def place_chunks(
     step_of = np.empty(limit, dtype=np.int32)
     written = 0
     for node in range(first, last):
-        capacities = problems.capacities[problems.offsets[node] : problems.offsets[node + 1]]
+        incoming = in_links(node, problems, chunks)
         prepare_node(node, problems, work)
         for step in range(steps):
             jobs = jobs_of(step, work)
             if len(jobs) == 0:
                 continue
             classes = find_classes(jobs, work)
-            if not place(classes, chunks, capacities * top[step] // bottom[step], work):
+            if not place(classes, chunks, _whole_chunks(top[step], bottom[step], incoming), work):
                 raise ValueError("a step does not fit its time")
             # A class of j jobs on k links makes at most j + k - 1 pieces.
-            most = len(jobs) + classes * len(capacities)
+            most = len(jobs) + classes * len(incoming.delays)
             if written + most > len(step_of):
                 step_of = np.concatenate((step_of, np.empty(len(step_of) + most, dtype=np.int32)))
                 out = np.concatenate((out, np.empty((len(out) + most, 4), dtype=np.int32)))

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from math import lcm
 
 import numpy as np
 
+from synth.bfb.clock import MOST_TIMED_CHUNKS
 from synth.bfb.network import MAX_CHUNKS, Network
 from synth.bfb.tasks import Loads, StepTimes, WholeChunks, block_chunk_times, blocks_of
 from synth.errors import InvalidInput
 from synth.executor.port import Executor, Progress
 
+_USUAL_CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST_TIMED_CHUNKS)
+_NEARLY = Fraction(101, 100)
+
 
 def chunk_times(
     network: Network, loads: Loads, chunks: int, executor: Executor, progress: Progress | None = None
 ) -> Loads:
-    """Return the least time of each step with `chunks` whole chunks per shard, in chunks per unit of capacity.
+    """Return the least time of each step with `chunks` whole chunks per shard, in ticks of a chunk.
 
-    Equal capacities: ceil(chunks * U), exactly, because the transportation polytope is integral (the paper's
-    rounding, theorem 20, is only a bound). Unequal capacities: one more pass over the problems.
+    Equal links: ceil(chunks * U), exactly, because the transportation polytope is integral (the paper's
+    rounding, theorem 20, is only a bound). Unequal capacities or delays: one more pass over the problems.
     """
     top, bottom = loads.times.top * chunks, loads.times.bottom
     if network.is_homogeneous:
@@ -32,19 +37,44 @@ def chunk_times(
 def best_chunks(network: Network, loads: Loads, executor: Executor) -> tuple[int, Loads]:
     """Return the smallest number of chunks per shard that reaches the loads of divisible shards, and its times.
 
-    Necessary: every critical link of a step carries exactly c_k * U, so that must be whole chunks. With equal
-    capacities this is also sufficient; else multiples are tried in turn, and the common denominator of all
-    c_k * U always works.
+    Necessary: every critical link of a step carries exactly c_k * (U - a_k), so that must be whole chunks. With equal
+    links this is also sufficient; else multiples are tried in turn, and the common denominator for all links always
+    works. Where delays differ that may be as large as the number of bytes: up to `MOST_TIMED_CHUNKS` are tried, then
+    `_nearly_best_chunks` chooses.
     """
     needed, sufficient = _denominators(network, loads)
-    for chunks in range(needed, min(sufficient, MAX_CHUNKS) + 1, needed):
+    most = MOST_TIMED_CHUNKS if network.has_delays else MAX_CHUNKS
+    for chunks in range(needed, min(sufficient, most) + 1, needed):
         chosen = chunk_times(network, loads, chunks, executor)
         if np.array_equal(chosen.times.top * loads.times.bottom, loads.times.top * chunks * chosen.times.bottom):
             return chunks, chosen
+    if network.has_delays:
+        return _nearly_best_chunks(network, loads, executor)
     rule = f"without --chunks, bfb needs at most {MAX_CHUNKS} chunks per shard to reach its optimum"
     raise InvalidInput(
         rule, f"a topology that needs more ({sufficient} suffice)", "choose a number with --chunks, such as 12"
     )
+
+
+def _nearly_best_chunks(network: Network, loads: Loads, executor: Executor) -> tuple[int, Loads]:
+    """Return the first of `_USUAL_CHUNKS` within 1 % of the time of divisible shards; if none is, the fastest."""
+    ideal = _total_time(network, loads, 1)
+    best: tuple[Fraction, int, Loads] | None = None
+    for chunks in _USUAL_CHUNKS:
+        chosen = chunk_times(network, loads, chunks, executor)
+        total = _total_time(network, chosen, chunks)
+        if best is None or total < best[0]:
+            best = total, chunks, chosen
+        if total <= ideal * _NEARLY:
+            break
+    if best is None:
+        raise ValueError("there must be numbers of chunks to choose from")
+    return best[1:]
+
+
+def _total_time(network: Network, loads: Loads, chunks: int) -> Fraction:
+    steps = range(len(loads.times.top))
+    return sum((network.step_time(loads.times.of_step(step), chunks) for step in steps), Fraction(0))
 
 
 def merge_loads(parts: list[Loads]) -> Loads:
@@ -59,15 +89,21 @@ def merge_loads(parts: list[Loads]) -> Loads:
 
 
 def _denominators(network: Network, loads: Loads) -> tuple[int, int]:
-    """Return (lcm over critical links, lcm over all links) of the denominators of c_k * U_t."""
+    """Return (lcm over critical links, lcm over all links) of the denominators of c_k * (U_t - a_k) / grain."""
     needed = sufficient = 1
-    values = [int(value) for value in np.unique(network.capacities)]
+    kinds = np.unique(np.column_stack([network.capacities, network.delays]), axis=0).tolist()
     for step in range(len(loads.times.top)):
-        load = Fraction(int(loads.times.top[step]), int(loads.times.bottom[step]))
-        sufficient = lcm(sufficient, *((load * value).denominator for value in values))
+        time = loads.times.of_step(step)
         critical = critical_links(network, loads, step)
-        needed = lcm(needed, *((load * int(network.capacities[link])).denominator for link in critical))
+        critical_kinds = [(int(network.capacities[link]), int(network.delays[link])) for link in critical]
+        sufficient = lcm(sufficient, *_parts(kinds, time, network.grain))
+        needed = lcm(needed, *_parts(critical_kinds, time, network.grain))
     return needed, sufficient
+
+
+def _parts(kinds: Sequence[Sequence[int]], time: Fraction, grain: int) -> list[int]:
+    """Return the denominators of the shards that links of these (capacity, delay) carry until `time`."""
+    return [(capacity * (time - delay) / grain).denominator for capacity, delay in kinds if delay < time]
 
 
 def critical_links(network: Network, loads: Loads, step: int) -> list[int]:

@@ -10,6 +10,7 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
+from synth.bfb.clock import Clock, delays_and_clock, require_magnitude
 from synth.bfb.problems import Problems, hop_rows
 from synth.errors import InvalidInput
 from synth.topology.distance import distances_to
@@ -26,6 +27,8 @@ class Network:
     """In-links of node u: `tails[offsets[u]:offsets[u + 1]]`, numbered as in the topology (sorted by target).
 
     capacities: int64 per link; bandwidth = capacity * unit, with the largest unit that keeps them integers.
+    delays:     int64 per link: ticks until the first byte arrives, 0 throughout where there is no clock
+    clock:      what a tick is, where latencies count; else None, and a tick is what a shard takes at capacity 1
     rows:       None for a whole network. Else only the first `nodes` nodes are there to be solved: `rows` holds the
                 hop counts from every shard to each of them, then to other nodes that `tails` names by row.
     key:        names the network among all others
@@ -35,7 +38,9 @@ class Network:
     offsets: NDArray[np.int64]
     tails: NDArray[np.int32]
     capacities: NDArray[np.int64]
+    delays: NDArray[np.int64]
     unit: Fraction
+    clock: Clock | None = None
     rows: NDArray[np.uint16] | None = None
 
     @property
@@ -52,12 +57,33 @@ class Network:
         return (int(np.diff(self.offsets).max()) + 63) // 64
 
     @property
+    def has_delays(self) -> bool:
+        return bool(np.any(self.delays))
+
+    @property
     def is_homogeneous(self) -> bool:
-        return bool(np.all(self.capacities == 1))
+        return not self.has_delays and bool(np.all(self.capacities == 1))
+
+    @property
+    def grain(self) -> int:
+        return 1 if self.clock is None else self.clock.grain
+
+    def step_time(self, ticks: Fraction, chunks: int) -> Fraction:
+        """Return the time of a step of `ticks` of a chunk: in seconds by the clock, else in chunks per bandwidth."""
+        return ticks / self.unit if self.clock is None else self.clock.seconds(ticks, chunks)
+
+    def require_magnitude(self, chunks: int) -> None:
+        """Raise InvalidInput unless times with so many chunks per shard stay within 64 bits."""
+        if self.clock is not None:
+            inwards = np.add.reduceat(self.capacities, self.offsets[:-1])
+            require_magnitude(self.clock, self.shards, int(self.delays.max()), int(inwards.max()), chunks)
 
 
-def network_of(topology: Topology) -> Network:
-    """Return the kernels' view of `topology`, after checking that breadth-first broadcast applies to it."""
+def network_of(topology: Topology, size_bytes: int | None = None) -> Network:
+    """Return the kernels' view of `topology`, after checking that breadth-first broadcast applies to it.
+
+    With `size_bytes`, the bytes of the whole vector, latencies count.
+    """
     _require_direct(topology)
     nodes = topology.compute_count
     if nodes * nodes > MAX_PAIRS:
@@ -66,17 +92,20 @@ def network_of(topology: Topology) -> Network:
         way_out = f"use at most {int(MAX_PAIRS**0.5)} nodes, or a topology with known symmetries such as a torus"
         raise InvalidInput(rule, f"{nodes} nodes, which need {gib}", way_out)
     capacities, unit = _capacities(topology)
+    delays, clock = _timing(topology, size_bytes, unit)
     offsets = topology.links.incoming_offsets(nodes)
-    return Network(topology.id, offsets, topology.links.src.copy(), capacities, unit)
+    key = f"{topology.id} at {size_bytes}"
+    return Network(key, offsets, topology.links.src.copy(), capacities, delays, unit, clock)
 
 
-def network_of_rank_0(topology: Topology) -> Network:
+def network_of_rank_0(topology: Topology, size_bytes: int | None = None) -> Network:
     """Return the part of `topology` that decides what rank 0 receives: its in-links, and hops to it and their tails.
 
     Links of rank 0 keep their ids, because links are sorted by target. O(degree * links) time.
     """
     _require_direct(topology)
     capacities, unit = _capacities(topology)
+    delays, clock = _timing(topology, size_bytes, unit)
     degree = int(np.searchsorted(topology.links.dst, 1))
     hops = distances_to(topology, np.concatenate([[0], topology.links.src[:degree]]))
     if int(hops.max()) >= MAX_HOPS:
@@ -84,7 +113,8 @@ def network_of_rank_0(topology: Topology) -> Network:
     offsets = np.array([0, degree], dtype=np.int64)
     tails = np.arange(1, degree + 1, dtype=np.int32)
     rows = np.ascontiguousarray(hops, dtype=np.uint16)
-    return Network(f"rank 0 of {topology.id}", offsets, tails, capacities[:degree].copy(), unit, rows)
+    key = f"rank 0 of {topology.id} at {size_bytes}"
+    return Network(key, offsets, tails, capacities[:degree].copy(), delays[:degree].copy(), unit, clock, rows)
 
 
 def _require_direct(topology: Topology) -> None:
@@ -102,6 +132,12 @@ def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:
     capacities = integer // common
     _check_magnitude(topology.compute_count, capacities)
     return capacities, Fraction(common, scale)
+
+
+def _timing(topology: Topology, size_bytes: int | None, unit: Fraction) -> tuple[NDArray[np.int64], Clock | None]:
+    if size_bytes is None:
+        return np.zeros(len(topology.links), dtype=np.int64), None
+    return delays_and_clock(topology, size_bytes, unit)
 
 
 def _check_magnitude(nodes: int, capacities: NDArray[np.int64]) -> None:
@@ -122,5 +158,6 @@ def problems_of(network: Network) -> Problems:
         # Arrays that come from another process may be read-only, for which the kernels have no code.
         offsets, tails = network.offsets.copy(), network.tails.copy()
         rows = hop_rows(offsets, tails) if network.rows is None else network.rows.copy()
-        _memory[network.key] = Problems(offsets, tails, network.capacities.copy(), rows, network.words)
+        capacities, delays = network.capacities.copy(), network.delays.copy()
+        _memory[network.key] = Problems(offsets, tails, capacities, delays, network.grain, rows, network.words)
     return _memory[network.key]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth.bfb.chunks import best_chunks, chunk_times, critical_links, merge_loads
+from synth.bfb.clock import MOST_TIMED_CHUNKS
 from synth.bfb.network import MAX_CHUNKS, Network
 from synth.bfb.tasks import Loads, WholeChunks, block_loads, block_transfers, blocks_of
 from synth.errors import InvalidInput
@@ -35,10 +35,16 @@ def make_plan(network: Network, executor: Executor, chunks: int | None, progress
     """Return the plan for the nodes of `network`; chunks as in `bfb_allgather`."""
     if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
         raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
+    network.require_magnitude(MOST_TIMED_CHUNKS if chunks is None else chunks)
     loads = merge_loads(executor.map(block_loads, blocks_of(network.nodes), network, progress))
     if chunks is None:
         return Plan(network, loads, *best_chunks(network, loads, executor))
     return Plan(network, loads, chunks, chunk_times(network, loads, chunks, executor, progress))
+
+
+def parameters_of(chunks: int | None, size_bytes: int | None) -> Mapping[str, int | None]:
+    """Return what a schedule was asked for with."""
+    return {"chunks": chunks} if size_bytes is None else {"chunks": chunks, "size_bytes": size_bytes}
 
 
 def place_columns(plan: Plan, executor: Executor, progress: Progress | None) -> list[NDArray[np.unsignedinteger]]:
@@ -52,13 +58,15 @@ def place_columns(plan: Plan, executor: Executor, progress: Progress | None) -> 
 def certificate_of(plan: Plan) -> Mapping[str, Any]:
     """Say for every step which node and links make its load, and which make its time in whole chunks."""
     steps = range(plan.steps)
+    clock = plan.network.clock
     return {
         "kind": "bfb-steps",
-        "loads": [_reason(plan.network, plan.loads, step) for step in steps],
-        "times": [_reason(plan.network, plan.chosen, step) for step in steps],
+        **({} if clock is None else {"size_bytes": clock.size_bytes}),
+        "loads": [_reason(plan.network, plan.loads, step, 1) for step in steps],
+        "times": [_reason(plan.network, plan.chosen, step, plan.chunks) for step in steps],
     }
 
 
-def _reason(network: Network, loads: Loads, step: int) -> Mapping[str, Any]:
-    value = Fraction(int(loads.times.top[step]), int(loads.times.bottom[step])) / network.unit
+def _reason(network: Network, loads: Loads, step: int, chunks: int) -> Mapping[str, Any]:
+    value = network.step_time(loads.times.of_step(step), chunks)
     return {"value": str(value), "node": int(loads.node[step]), "links": critical_links(network, loads, step)}

@@ -9,6 +9,8 @@ integer capacity c_k. The least time to finish is, by max-flow / min-cut (full p
 It is found by Newton's method on the parametric flow: start from a lower bound p/q, give job v q units and
 link k p * c_k units, and look for a flow that places everything. If there is none, the links reached from a
 stuck job form an S with larger n(S) / c(S); take that and try again. Shards with equal masks are one class.
+Where link k has a delay a_k besides, it carries c_k * max(0, U - a_k) until U, and in place of n(S) / c(S) stands
+the time at which S has carried n(S) (`synth.bfb.times`); all else is the same (full paper, appendix E.3).
 
 All arrays are C-contiguous; masks are rows of uint64 words, bit k of word k // 64 for in-link k of the node.
 """
@@ -30,12 +32,15 @@ Ranks = NDArray[np.int32]
 class Problems(NamedTuple):
     """The problems of nodes: their in-links in rows (see `Network`), and hop counts `rows[u, v]` from shard v to u.
 
-    There may be rows of more nodes than are solved, which `tails` may name.
+    There may be rows of more nodes than are solved, which `tails` may name. `delays`, in ticks of which a shard
+    takes `grain` on a link of capacity 1, are 0 where latencies do not count (see `synth.bfb.times`).
     """
 
     offsets: Integers
     tails: Ranks
     capacities: Integers
+    delays: Integers
+    grain: int
     rows: NDArray[np.uint16]
     words: int
 
@@ -294,16 +299,6 @@ def count_inside(classes: int, links: Masks, work: Workspace) -> int:
             inside &= (work.class_masks[index, word] & ~links[word]) == np.uint64(0)
         if inside:
             total += work.sizes[index]
-    return total
-
-
-@inlined
-def capacity_of(links: Masks, capacities: Integers) -> int:
-    """Return c(S): the capacity of the link set `links` of a node with in-links of `capacities`."""
-    total = 0
-    for link in range(len(capacities)):
-        if holds(links, link):
-            total += capacities[link]
     return total
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from synth.bfb.network import network_of_rank_0
-from synth.bfb.plan import certificate_of, make_plan, place_columns
+from synth.bfb.plan import certificate_of, make_plan, parameters_of, place_columns
 from synth.collective import Collective
 from synth.executor.port import Executor, Progress
 from synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, symmetric_parts
@@ -36,6 +36,7 @@ def symmetric_bfb(
     executor: Executor,
     chunks: int | None = None,
     progress: Progress | None = None,
+    size_bytes: int | None = None,
 ) -> SymmetricSchedule:
     """Return the breadth-first broadcast of `collective` as base transfers and symmetries.
 
@@ -47,14 +48,16 @@ def symmetric_bfb(
     has_scatter, has_gather = symmetric_parts(collective)
     scatter = gather = None
     if has_scatter:
-        scatter = _gather(transpose_with_links(topology)[0], executor, chunks, progress)
+        scatter = _gather(transpose_with_links(topology)[0], executor, chunks, progress, size_bytes)
     if has_gather:
-        gather = _gather(topology, executor, chunks, progress)
-    return SymmetricSchedule(topology, collective, scatter, gather, "bfb", {"chunks": chunks})
+        gather = _gather(topology, executor, chunks, progress, size_bytes)
+    return SymmetricSchedule(topology, collective, scatter, gather, "bfb", parameters_of(chunks, size_bytes))
 
 
-def _gather(topology: Topology, executor: Executor, chunks: int | None, progress: Progress | None) -> SymmetricGather:
-    plan = make_plan(network_of_rank_0(topology), executor, chunks, progress)
+def _gather(
+    topology: Topology, executor: Executor, chunks: int | None, progress: Progress | None, size_bytes: int | None
+) -> SymmetricGather:
+    plan = make_plan(network_of_rank_0(topology, size_bytes), executor, chunks, progress)
     bounds = ColumnBounds(plan.steps, len(topology.links), topology.compute_count, plan.chunks)
     base = bounds.pack(place_columns(plan, executor, progress))
     return SymmetricGather(topology, plan.steps, plan.chunks, base, certificate_of(plan))

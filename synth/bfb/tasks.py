@@ -7,6 +7,7 @@ cutting by step as well would only repeat that pass.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -35,10 +36,13 @@ def blocks_of(nodes: int) -> list[Block]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StepTimes:
-    """Time of each step as p / q (int64 columns), in shards, or chunks, per unit of capacity."""
+    """Time of each step as p / q (int64 columns), in ticks of a shard or of a chunk."""
 
     top: NDArray[np.int64]
     bottom: NDArray[np.int64]
+
+    def of_step(self, step: int) -> Fraction:
+        return Fraction(int(self.top[step]), int(self.bottom[step]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -90,7 +90,8 @@ def _problems_of_some(topology: Topology, network: Network, chosen: NDArray[np.i
     offsets = np.full(network.nodes + 1, len(links), dtype=np.int64)
     offsets[: len(chosen)] = np.cumsum([0, *map(len, ranges[:-1])])
     tails = (place + len(chosen)).astype(np.int32)
-    return Problems(offsets, tails, network.capacities[links].copy(), rows, network.words)
+    capacities, delays = network.capacities[links].copy(), network.delays[links].copy()
+    return Problems(offsets, tails, capacities, delays, network.grain, rows, network.words)
 
 
 def _fractions(top: NDArray[np.int64], bottom: NDArray[np.int64]) -> list[Fraction]:

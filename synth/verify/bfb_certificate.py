@@ -5,7 +5,7 @@ Independent of the synthesizer: hop counts come from NetworkX, sets from plain P
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil
@@ -16,7 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.errors import CheckFailed
+from synth.topology.links import Link
 from synth.topology.topology import Topology
+from synth.topology.transpose import transpose
+from synth.topology.units import bytes_per_second
 
 _AGAIN = "synthesize again"
 
@@ -25,27 +28,41 @@ def check_bfb_steps(topology: Topology, chunks: int, certificate: Mapping[str, A
     """Raise CheckFailed unless every step's load and time are the least that their critical links allow.
 
     For step t the certificate names a node u and links S into it. With n the number of shards at distance t
-    from u all of whose last hops lie in S: divisible shards need n / bandwidth(S), and `chunks` whole chunks
-    per shard cannot be done in less time than claimed. O(steps * (links + N * degree)).
+    from u all of whose last hops lie in S: the claimed load is when S has carried n divisible shards, and `chunks`
+    whole chunks per shard cannot be done in less time than claimed. Times are in shards (or chunks) per bandwidth;
+    where the certificate names the size of the vector, in seconds, and count latencies.
+    O(steps * (links + N * degree)).
     """
-    view = _View(topology, {})
-    for step, entry in enumerate(certificate["loads"]):
-        jobs, bandwidths = _evidence(view, step, entry)
-        if Fraction(entry["value"]) != jobs / sum(bandwidths):
-            raise CheckFailed("a step's load must be shards over bandwidth", f"step {step}: {entry['value']}", _AGAIN)
+    view = _view(topology, certificate)
+    _checked_loads(view, certificate["loads"])
     for step, entry in enumerate(certificate["times"]):
-        jobs, bandwidths = _evidence(view, step, entry)
+        jobs, critical = _evidence(view, step, entry)
         time = Fraction(entry["value"])
-        # In less than `time`, a link carries at most ceil(time * bandwidth) - 1 whole chunks.
-        if sum(ceil(time * bandwidth) - 1 for bandwidth in bandwidths) >= jobs * chunks:
+        carried = [view.shards_until(time, link, chunks) for link in critical]
+        # In less than `time`, a link carries whole chunks fewer than it would in exactly that time.
+        if sum(max(0, ceil(amount) - 1) for amount in carried) >= jobs * chunks:
             raise CheckFailed("a step's time must be the least for whole chunks", f"step {step}: {time}", _AGAIN)
+
+
+def least_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
+    """Return the time that no breadth-first broadcast takes less than, with shards cut as finely as one likes.
+
+    Units as in `check_bfb_steps`. The certificate may be of a schedule that was reversed, or of two in a row; its
+    loads are checked on the way (CheckFailed).
+    """
+    if certificate["kind"] == "concatenation":
+        return sum((least_time(topology, part) for part in certificate["parts"]), Fraction(0))
+    if certificate["kind"] == "reversed":
+        return least_time(transpose(topology), certificate["of"])
+    return _checked_loads(_view(topology, certificate), certificate["loads"])
 
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The topology with hop counts to the nodes asked for so far."""
+    """The topology and the size of the vector, with hop counts to the nodes asked for so far."""
 
     topology: Topology
+    size_bytes: int | None
     hops: dict[int, NDArray[np.int64]]
 
     def hops_to(self, node: int) -> NDArray[np.int64]:
@@ -59,9 +76,30 @@ class _View:
             self.hops[node] = np.array([lengths.get(other, -1) for other in range(self.topology.node_count)])
         return self.hops[node]
 
+    def shards_until(self, time: Fraction, link: Link, chunks: int) -> Fraction:
+        """Return how many of `chunks` equal parts of shards `link` carries until `time`, at most."""
+        if self.size_bytes is None:
+            return time * link.bandwidth
+        chunk_bytes = Fraction(self.size_bytes, self.topology.compute_count * chunks)
+        bytes_until = max(Fraction(0), time - link.latency_s) * link.bandwidth * bytes_per_second(self.topology)
+        return bytes_until / chunk_bytes
 
-def _evidence(view: _View, step: int, entry: Mapping[str, Any]) -> tuple[int, list[Fraction]]:
-    """Return n and the bandwidths of S."""
+
+def _view(topology: Topology, certificate: Mapping[str, Any]) -> _View:
+    return _View(topology, certificate.get("size_bytes"), {})
+
+
+def _checked_loads(view: _View, loads: Sequence[Mapping[str, Any]]) -> Fraction:
+    """Return the sum of `loads`, after checking each."""
+    for step, entry in enumerate(loads):
+        jobs, critical = _evidence(view, step, entry)
+        if sum(view.shards_until(Fraction(entry["value"]), link, 1) for link in critical) != jobs:
+            raise CheckFailed("a step's load must be shards over bandwidth", f"step {step}: {entry['value']}", _AGAIN)
+    return sum((Fraction(entry["value"]) for entry in loads), Fraction(0))
+
+
+def _evidence(view: _View, step: int, entry: Mapping[str, Any]) -> tuple[int, list[Link]]:
+    """Return n and the links of S."""
     links, node = view.topology.links, int(entry["node"])
     critical = set(entry["links"])
     incoming = [int(link) for link in np.flatnonzero(links.dst == node)]
@@ -71,4 +109,4 @@ def _evidence(view: _View, step: int, entry: Mapping[str, Any]) -> tuple[int, li
     for shard in np.flatnonzero(view.hops_to(node) == step + 1):
         usable = {link for link in incoming if view.hops_to(int(links.src[link]))[shard] == step}
         jobs += usable <= critical
-    return jobs, [links[link].bandwidth for link in critical]
+    return jobs, [links[link] for link in critical]

@@ -9,6 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.schedule.schedule import Schedule
+from synth.topology.units import bytes_per_second
+from synth.verify.timing import stepped_time_s
 from synth.verify.verified import Cost, LoadSummary
 
 Loads = NDArray[np.int64]
@@ -26,15 +28,25 @@ def link_loads(schedule: Schedule, route_loads: Loads) -> Loads:
     return loads
 
 
-def cost_of(schedule: Schedule, loads: Loads) -> Cost:
-    """Return the exact cost. Stepped: steps follow one another, each as long as its slowest link. Pipelined: all
-    links stream at once, as long as the slowest one."""
+def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> Cost:
+    """Return the exact cost, with the time at `size_bytes` if given.
+
+    Stepped: steps follow one another, each as long as its slowest link. Pipelined: all links stream at once, as long
+    as the slowest one.
+    """
     periods = loads.sum(axis=0, keepdims=True) if schedule.kind == "pipelined" else loads
     chunk = Fraction(1, schedule.chunks_per_shard * schedule.topology.compute_count)
     time_per_byte = sum((_slowest(schedule, period) for period in periods), Fraction(0)) * chunk
     bandwidth = schedule.topology.node_bandwidth
     factor = None if bandwidth is None else time_per_byte * bandwidth
-    return Cost(schedule.steps, time_per_byte, factor, _latency_s(schedule, loads))
+    latency_s = _latency_s(schedule, loads)
+    if size_bytes is None:
+        return Cost(schedule.steps, time_per_byte, factor, latency_s)
+    if schedule.kind == "stepped":
+        time_s = stepped_time_s(schedule, loads, size_bytes)
+    else:
+        time_s = latency_s + time_per_byte * size_bytes / bytes_per_second(schedule.topology)
+    return Cost(schedule.steps, time_per_byte, factor, latency_s, time_s)
 
 
 def summarize(schedule: Schedule, loads: Loads, duplicates: int) -> LoadSummary:

@@ -24,6 +24,7 @@ from synth.schedule.transfers import COLUMN_NAMES
 from synth.topology.automorphism import is_automorphism
 from synth.topology.distance import distances_to
 from synth.topology.transpose import transpose_with_links
+from synth.topology.units import bytes_per_second
 from synth.verify.replay import NEVER
 from synth.verify.verified import Cost, LoadSummary
 from synth.verify.violation import Violation
@@ -41,19 +42,22 @@ class VerifiedSymmetric:
     link_loads: LoadSummary
 
 
-def verify_symmetric(schedule: SymmetricSchedule) -> VerifiedSymmetric:
+def verify_symmetric(schedule: SymmetricSchedule, size_bytes: int | None = None) -> VerifiedSymmetric:
     """Return the verified form of `schedule`, or raise CheckFailed naming the first fault.
 
-    Cost: O(generators * links log links + degree * links + rows of rank 0 * log).
+    `size_bytes` as in `synth.verify.verify.verify`. Cost: O(generators * links log links + degree * links + rows of
+    rank 0 * log).
     """
-    found, verified = inspect_symmetric(schedule)
+    found, verified = inspect_symmetric(schedule, size_bytes)
     if verified is None:
         value = f"{found[0].message} ({len(found)} violation(s))"
         raise CheckFailed("a schedule must pass verification", value, "synthesize it again")
     return verified
 
 
-def inspect_symmetric(schedule: SymmetricSchedule) -> tuple[list[Violation], VerifiedSymmetric | None]:
+def inspect_symmetric(
+    schedule: SymmetricSchedule, size_bytes: int | None = None
+) -> tuple[list[Violation], VerifiedSymmetric | None]:
     """Return all kinds of fault found, and the verified schedule where there are none."""
     found = list(_whole_violations(schedule))
     for part in schedule.parts if not found else ():
@@ -65,7 +69,7 @@ def inspect_symmetric(schedule: SymmetricSchedule) -> tuple[list[Violation], Ver
         found.append(Violation("reduced-twice", "the scatter part brings a chunk to rank 0 for the second time"))
     if found:
         return found, None
-    return [], VerifiedSymmetric(schedule, _cost(schedule), _summary(schedule))
+    return [], VerifiedSymmetric(schedule, _cost(schedule, size_bytes), _summary(schedule))
 
 
 def _whole_violations(schedule: SymmetricSchedule) -> Iterator[Violation]:
@@ -175,19 +179,25 @@ def _loads(part: SymmetricGather) -> NDArray[np.int64]:
     return loads
 
 
-def _cost(schedule: SymmetricSchedule) -> Cost:
+def _cost(schedule: SymmetricSchedule, size_bytes: int | None) -> Cost:
     """Return the exact cost: steps follow one another, each as long as its slowest link, the same at every rank."""
-    time_per_byte = latency_s = Fraction(0)
+    seconds = None if size_bytes is None else Fraction(size_bytes, bytes_per_second(schedule.topology))
+    time_per_byte = latency_s = time_s = Fraction(0)
     for part in schedule.parts:
         chunk = Fraction(1, part.chunks_per_shard * part.topology.compute_count)
         incoming = [part.topology.links[link] for link in range(_loads(part).shape[1])]
         for period in _loads(part).tolist():
-            carried = list(zip(period, incoming, strict=True))
-            time_per_byte += chunk * max(load / link.bandwidth for load, link in carried)
-            latency_s += max((link.latency_s for load, link in carried if load), default=Fraction(0))
+            used = [
+                (chunk * load / link.bandwidth, link.latency_s)
+                for load, link in zip(period, incoming, strict=True)
+                if load
+            ]
+            time_per_byte += max((time for time, _ in used), default=Fraction(0))
+            latency_s += max((latency for _, latency in used), default=Fraction(0))
+            time_s += max((latency + time * (seconds or 0) for time, latency in used), default=Fraction(0))
     bandwidth = schedule.topology.node_bandwidth
     factor = None if bandwidth is None else time_per_byte * bandwidth
-    return Cost(schedule.steps, time_per_byte, factor, latency_s)
+    return Cost(schedule.steps, time_per_byte, factor, latency_s, None if seconds is None else time_s)
 
 
 def _summary(schedule: SymmetricSchedule) -> LoadSummary:

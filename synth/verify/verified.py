@@ -19,12 +19,14 @@ class Cost:
     bandwidth_factor: T_B / (M / B) with B the egress bandwidth of a node; None unless the topology is regular,
                       direct-connect and of unit capacity
     latency_s:        sum over steps of the largest latency, along its route, of a transfer in the step
+    time_s:           seconds at the size that verification was asked about, see `synth.verify.timing`; else None
     """
 
     steps: int
     time_per_byte: Fraction
     bandwidth_factor: Fraction | None
     latency_s: Fraction
+    time_s: Fraction | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,20 +37,21 @@ class _Window:
     fed: replay.Times
 
 
-def verify(schedule: Schedule) -> VerifiedSchedule:
+def verify(schedule: Schedule, size_bytes: int | None = None) -> VerifiedSchedule:
     """Return the verified form of `schedule`, or raise CheckFailed naming the first fault.
 
-    Cost: O(chunk deliveries) time, at most about 0.5 GiB of tables at a time.
+    With `size_bytes`, the bytes of the whole vector, the cost holds the exact time at that size; InvalidInput where
+    bandwidths count links. Cost: O(chunk deliveries) time, at most about 0.5 GiB of tables at a time.
     """
-    found, verified = inspect(schedule)
+    found, verified = inspect(schedule, size_bytes)
     if verified is None:
         value = f"{found[0].message} ({len(found)} violation(s))"
         raise CheckFailed("a schedule must pass verification", value, "synthesize it again")
     return verified
 
 
-def inspect(schedule: Schedule) -> tuple[list[Violation], VerifiedSchedule | None]:
-    """Return all kinds of fault found, and the verified schedule where there are none."""
+def inspect(schedule: Schedule, size_bytes: int | None = None) -> tuple[list[Violation], VerifiedSchedule | None]:
+    """Return all kinds of fault found, and the verified schedule where there are none; `size_bytes` as in `verify`."""
     found = structural_violations(schedule)
     if found:
         return found, None
@@ -60,7 +61,8 @@ def inspect(schedule: Schedule) -> tuple[list[Violation], VerifiedSchedule | Non
     if found:
         return found, None
     loads = link_loads(schedule, _route_loads(schedule))
-    return [], VerifiedSchedule(schedule, cost_of(schedule, loads), summarize(schedule, loads, duplicates))
+    cost = cost_of(schedule, loads, size_bytes)
+    return [], VerifiedSchedule(schedule, cost, summarize(schedule, loads, duplicates))
 
 
 def _may_be_general(schedule: Schedule, found: list[Violation]) -> bool:

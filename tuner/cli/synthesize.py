@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 from rich.progress import Progress as ProgressBar
 
+from runners.sizes import parse_size
 from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb
 from synth.bound.bound import lower_bound
 from synth.bound.certificate import check_bound
@@ -20,6 +21,7 @@ from synth.methods import METHODS, synthesize_unverified
 from synth.schedule.schedule import Schedule
 from synth.schedule.symmetric import SymmetricSchedule
 from synth.topology.topology import Topology
+from synth.topology.units import bytes_per_second
 from synth.verify.symmetric import VerifiedSymmetric, verify_symmetric
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
@@ -28,7 +30,7 @@ from tuner.executors import EXECUTORS, open_executor
 from tuner.schedule_files import require_schedule_suffix, require_suffix_of_symmetric, save_schedule
 from tuner.specs import load_topology
 from tuner.stages import Stages, peak_memory_bytes
-from tuner.synthesis_report import synthesis_document, synthesis_table
+from tuner.synthesis_report import synthesis_document, synthesis_table, timing_document
 
 
 def register(app: typer.Typer) -> None:
@@ -43,6 +45,10 @@ def synth(
     chunks: Annotated[
         int | None, typer.Option(help="Chunks per shard; default: the smallest number that reaches the optimum.")
     ] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(help="Bytes of the whole vector, such as 1MiB: bfb weighs latencies at it, and its time is told."),
+    ] = None,
     executor: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(EXECUTORS)}.")] = "serial",
     workers: Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Schedule file, .parquet or .json.")] = None,
@@ -50,14 +56,19 @@ def synth(
 ) -> None:
     """Design a schedule for a topology, verify it chunk by chunk and prove how good it is.
 
+    Without --size, latencies of links do not influence the schedule.
+
     Example: chorale synth bfb torus:4x4 --collective allreduce -o torus.parquet
     """
     if output is not None:
         require_schedule_suffix(output)
     stages = Stages()
     wanted = parse_collective(collective)
+    size_bytes = None if size is None else parse_size(size)
     with stages.stage("topology"):
         topology = load_topology(spec)
+        if size_bytes is not None:
+            bytes_per_second(topology)  # refused before anything is made
     with stages.stage("synthesis"):
         is_symmetric = method == "bfb" and prefers_symmetric_form(topology)
     if is_symmetric and output is not None:
@@ -70,17 +81,19 @@ def synth(
     ):
         schedule: Schedule | SymmetricSchedule
         if is_symmetric:
-            schedule = symmetric_bfb(topology, wanted, running, chunks, progress)
+            schedule = symmetric_bfb(topology, wanted, running, chunks, progress, size_bytes)
         else:
-            schedule = synthesize_unverified(method, topology, wanted, chunks, running, progress)
+            schedule = synthesize_unverified(method, topology, wanted, chunks, running, progress, size_bytes)
     with stages.stage("verification"):
-        verified = _verified(schedule)
+        verified = _verified(schedule, size_bytes)
     bound = _bound(stages, topology, verified)
     if output is not None:
         with stages.stage("writing"):
             save_schedule(verified, output)
     seconds = stages.report(outside_total=("topology", "compile", "bound", "writing"))
     document = synthesis_document(verified, bound, seconds)
+    if size_bytes is not None:
+        document["cost"] |= timing_document(verified, size_bytes)
     document |= {"peak_memory_bytes": peak_memory_bytes(), "output": output}
     if as_json:
         emit_json(document)
@@ -88,8 +101,10 @@ def synth(
         results.print(synthesis_table(document | {"unit": topology.bandwidth_unit}))
 
 
-def _verified(schedule: Schedule | SymmetricSchedule) -> VerifiedSchedule | VerifiedSymmetric:
-    return verify_symmetric(schedule) if isinstance(schedule, SymmetricSchedule) else verify(schedule)
+def _verified(schedule: Schedule | SymmetricSchedule, size_bytes: int | None) -> VerifiedSchedule | VerifiedSymmetric:
+    if isinstance(schedule, SymmetricSchedule):
+        return verify_symmetric(schedule, size_bytes)
+    return verify(schedule, size_bytes)
 
 
 def _bound(stages: Stages, topology: Topology, verified: VerifiedSchedule | VerifiedSymmetric) -> Bound:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from synth.errors import InvalidInput
 from synth.schedule.schedule import Schedule
 from synth.schedule.symmetric import SymmetricSchedule
 from synth.verify.symmetric import VerifiedSymmetric, inspect_symmetric
@@ -50,7 +51,21 @@ def verify(
 def _inspect(
     schedule: Schedule | SymmetricSchedule,
 ) -> tuple[list[Violation], VerifiedSchedule | VerifiedSymmetric | None]:
-    return inspect_symmetric(schedule) if isinstance(schedule, SymmetricSchedule) else inspect(schedule)
+    size_bytes = _size_bytes(schedule)
+    if isinstance(schedule, SymmetricSchedule):
+        return inspect_symmetric(schedule, size_bytes)
+    return inspect(schedule, size_bytes)
+
+
+def _size_bytes(schedule: Schedule | SymmetricSchedule) -> int | None:
+    """Return the size that the schedule was made for, if it was made for one."""
+    size_bytes = schedule.parameters.get("size_bytes")
+    if size_bytes is None:
+        return None
+    if isinstance(size_bytes, bool) or not isinstance(size_bytes, int) or size_bytes < 1:
+        rule = "the size that a schedule was made for must be a whole number of bytes"
+        raise InvalidInput(rule, size_bytes, "write the file again with `chorale synth`")
+    return size_bytes
 
 
 def _document(violations: list[Violation], verified: VerifiedSchedule | VerifiedSymmetric | None) -> dict[str, Any]:
@@ -77,6 +92,9 @@ def _document(violations: list[Violation], verified: VerifiedSchedule | Verified
             "algbw": float(1 / cost.time_per_byte),
             "latency_s": float(cost.latency_s),
         }
+        if cost.time_s is not None:
+            size_bytes = verified.schedule.parameters["size_bytes"]
+            document["cost"] |= {"size_bytes": size_bytes, "time_s": str(cost.time_s)}
     return document
 
 

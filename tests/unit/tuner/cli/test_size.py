@@ -1,0 +1,79 @@
+"""`chorale synth --size`: latencies count, and exact times are told."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+import pytest
+
+from tests.command import chorale
+
+
+@pytest.fixture
+def network(tmp_path):
+    """A ring of four in GB/s with one pair of slow links besides."""
+    nodes = [{"id": str(node), "kind": "compute"} for node in range(4)]
+    links = [
+        {"src": str(node), "dst": str((node + 1) % 4), "bandwidth": 10, "latency_s": 1e-6, "bidirectional": True}
+        for node in range(4)
+    ]
+    links.append({"src": "0", "dst": "1", "bandwidth": 10, "latency_s": 2e-5, "bidirectional": True})
+    document = {"format": "chorale-topology/1", "name": "ring", "bandwidth_unit": "GB/s"}
+    path = tmp_path / "ring.json"
+    path.write_text(json.dumps(document | {"nodes": nodes, "links": links}))
+    return f"file:{path}"
+
+
+def test_the_cost_at_a_size(capsys, network, tmp_path):
+    output = tmp_path / "ring.parquet"
+    done = chorale(capsys, "synth", "bfb", network, "--size", "4KB", "--json", "-o", output)
+    assert done.code == 0
+    cost = done.document["cost"]
+    assert done.document["parameters"] == {"chunks": None, "size_bytes": 4096}
+    assert cost["size_bytes"] == 4096
+    # 1024 B at 10 GB/s: neighbours whole, then the opposite shard in halves; the slow links are left alone.
+    assert Fraction(cost["time_s"]) == Fraction(2, 10**6) + Fraction(3, 2) * Fraction(1024, 10**10)
+    assert cost["divisible_time_s"] == cost["time_s"]
+    read = chorale(capsys, "verify", output, "--json").document["cost"]
+    assert (read["size_bytes"], read["time_s"]) == (4096, cost["time_s"])
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "allreduce"])
+def test_people_read_the_time(capsys, network, collective):
+    text = chorale(capsys, "synth", "bfb", network, "--size", "1MiB", "--collective", collective).stderr
+    assert "time for 1MiB" in text
+    assert "divisible shards" in text
+
+
+def test_other_methods_tell_their_time_too(capsys, network):
+    cost = chorale(capsys, "synth", "ring", network, "--size", "4000", "--json").document["cost"]
+    assert Fraction(cost["time_s"]) == 3 * (Fraction(1, 10**6) + Fraction(1000, 10**10))
+    assert "divisible_time_s" not in cost
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("torus:3x3", "--size", "1M"), "a size in bytes needs bandwidths in GB/s or Gbit/s; got torus:3x3"),
+        (("torus:3x3", "--size", "big"), "a size must be a whole number of bytes"),
+        (("torus:3x3", "--size", "0"), "a size must be between 1 byte and 1 TiB"),
+    ],
+)
+def test_wrong_sizes_are_one_line(capsys, arguments, words):
+    done = chorale(capsys, "synth", "bfb", *arguments)
+    assert done.code == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("size", ["many", -1, True, 2.5])
+def test_a_file_with_an_absurd_size_is_refused(capsys, network, tmp_path, size):
+    output = tmp_path / "ring.json"
+    chorale(capsys, "synth", "bfb", network, "--size", "4KB", "-o", output)
+    document = json.loads(output.read_text())
+    document["parameters"]["size_bytes"] = size
+    output.write_text(json.dumps(document))
+    done = chorale(capsys, "verify", output)
+    assert done.code == 2
+    assert "the size that a schedule was made for must be" in done.stderr
