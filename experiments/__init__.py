@@ -1,0 +1,1 @@
+"""One question per file: what the papers printed beside what this code reaches, and measurements of our own."""

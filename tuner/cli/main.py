@@ -31,6 +31,7 @@ COMMAND_MODULES = (
     "run",
     "tune",
     "best",
+    "experiment",
     "ui",
     "doctor",
 )

@@ -1,0 +1,33 @@
+"""The experiments by name. The command imports this module by name, and nothing else does."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+
+from experiments.experiment import Experiment
+from synth.errors import InvalidInput
+
+NAMES = (
+    "direct-connect-table-4",
+    "direct-connect-table-5",
+    "direct-connect-table-7",
+    "direct-connect-table-8",
+    "finder-frontier",
+)
+"""Each is a file of this package, with underscores, that defines EXPERIMENT."""
+
+
+def load(name: str) -> Experiment:
+    """Return the experiment called `name`; raises InvalidInput with the names that come close."""
+    if name not in NAMES:
+        close = difflib.get_close_matches(name, NAMES, n=2)
+        way_out = f"did you mean {' or '.join(close)}" if close else "see `chorale experiment list`"
+        raise InvalidInput("an experiment must be one that is known", name or '""', way_out)
+    experiment: Experiment = importlib.import_module(f"experiments.{name.replace('-', '_')}").EXPERIMENT
+    return experiment
+
+
+def load_all() -> tuple[Experiment, ...]:
+    """Return all experiments in the order of `NAMES`."""
+    return tuple(map(load, NAMES))

@@ -1,0 +1,109 @@
+"""A published row beside ours, quantity by quantity, with a reason for whatever differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from experiments.experiment import Column, Report, Row
+from experiments.published import PublishedRow
+from experiments.verdict import Interval, Verdict, judge
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """Our value of what was printed as `key`.
+
+    limit: what nothing on the same network can beat, if that is known
+    proof: in words, what proves the limit
+    """
+
+    key: str
+    ours: Interval
+    limit: Fraction | int | None = None
+    proof: str = ""
+    smaller_is_better: bool = True
+
+
+def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence[str] = ()) -> Row:
+    """Return the row for people and scripts; it holds unless something of ours is worse than what was printed.
+
+    Numbers that no one can reach on that network do not count against it: the proof is in the reason.
+    """
+    verdicts = {q.key: judge(row.printed[q.key], q.ours, q.limit, q.smaller_is_better) for q in quantities}
+    reasons = [_reason(row, q, verdicts[q.key]) for q in quantities if verdicts[q.key] in ("worse", "impossible")]
+    notes = [row.note] if row.note else []
+    return {
+        "nodes": row.nodes,
+        "topology": row.topology,
+        "spec": row.spec or None,
+        "method": row.method or None,
+        "printed": dict(row.printed),
+        "ours": {q.key: exact_text(q.ours) for q in quantities},
+        "verdict": verdicts,
+        "reason": "; ".join([*reasons, *notes, *remarks]) or None,
+        "holds": "worse" not in verdicts.values(),
+    }
+
+
+def compare_all(rows: Sequence[PublishedRow], compare_one: Callable[[PublishedRow], Row], report: Report) -> list[Row]:
+    """Return what `compare_one` makes of each row, telling `report` which one is being worked on."""
+    answer: list[Row] = []
+    for done, row in enumerate(rows):
+        report(f"{row.nodes} nodes, {row.topology}", done, len(rows))
+        answer.append(compare_one(row))
+    return answer
+
+
+def with_optimal_factor(compared: Row, factor: Fraction, least: Fraction) -> Row:
+    """Return `compared` with T_B beside a claim in words, that it is the least possible."""
+    optimal = factor == least
+    return {
+        **compared,
+        "printed": {**compared["printed"], "bandwidth_factor": "optimal"},
+        "ours": {**compared["ours"], "bandwidth_factor": str(factor)},
+        "verdict": {**compared["verdict"], "bandwidth_factor": "match" if optimal else "worse"},
+        "holds": compared["holds"] and optimal,
+    }
+
+
+def columns_of(keys: Mapping[str, str]) -> tuple[Column, ...]:
+    """Return the columns of a comparison: for each key of a quantity, its heading."""
+    return (
+        Column("nodes", lambda row: str(row["nodes"])),
+        Column("topology", lambda row: str(row["topology"])),
+        Column("spec", lambda row: row["spec"] or ""),
+        *(Column(heading, _cell(key)) for key, heading in keys.items()),
+        Column("reason", lambda row: row["reason"] or ""),
+    )
+
+
+def exact_text(value: Interval) -> str | list[str]:
+    """Return an exact number as p/q, an interval as its two ends."""
+    return str(value.low) if value.low == value.high else [str(value.low), str(value.high)]
+
+
+def short(value: Fraction) -> str:
+    """Return six digits of `value`."""
+    return f"{float(value):.6g}"
+
+
+def _cell(key: str) -> Callable[[Row], str]:
+    def text(row: Row) -> str:
+        if key not in row["verdict"]:
+            return ""
+        ours = row["ours"][key]
+        ends = [ours] if isinstance(ours, str) else ours
+        shown = " to ".join(dict.fromkeys(short(Fraction(end)) for end in ends))
+        verdict: Verdict = row["verdict"][key]
+        return f"{row['printed'][key]}: {shown}" + ("" if verdict == "match" else f" [{verdict}]")
+
+    return text
+
+
+def _reason(row: PublishedRow, quantity: Quantity, verdict: Verdict) -> str:
+    ours = quantity.ours
+    known = short(ours.low) if ours.low == ours.high else f"{short(ours.low)} to {short(ours.high)}"
+    text = f"{quantity.key} {row.printed[quantity.key]} was printed, {known} is certified"
+    return f"{text}: {quantity.proof}" if verdict == "impossible" else text

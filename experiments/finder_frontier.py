@@ -1,0 +1,117 @@
+"""The finder's Pareto frontier beside the one that the paper printed, for 32 to 1,024 nodes of degree 4."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from experiments.comparison import short
+from experiments.experiment import Column, Experiment, Report, Row
+from experiments.published import PublishedRow, published
+from experiments.verdict import digits_of
+from synth.executor.serial import SerialExecutor
+from synth.finder.find import Finding, find
+from synth.finder.query import Query
+
+NODES = (32, 64, 128, 256, 512, 1024)
+DEGREE = 4
+
+
+def _run(report: Report, quick: bool) -> Sequence[Row]:
+    sizes = [nodes for nodes in NODES if not quick or nodes <= 256]
+    answer: list[Row] = []
+    for done, nodes in enumerate(sizes):
+        report(f"{nodes} nodes", done, len(sizes))
+        answer += _rows(nodes)
+    return answer
+
+
+def _rows(nodes: int) -> list[Row]:
+    """Return our frontier, every row of it synthesized and verified, then the printed one, which it must cover."""
+    query = Query(nodes, DEGREE)
+    ours = find(query, SerialExecutor(), confirmed_nodes=nodes).frontier
+    theirs = [row for row in published("7").rows if row.nodes == nodes and not row.is_bound]
+    return [*(_ours(finding, query, theirs) for finding in ours), *(_theirs(row, ours) for row in theirs)]
+
+
+def _ours(finding: Finding, query: Query, theirs: Sequence[PublishedRow]) -> Row:
+    candidate = finding.candidate
+    beaten = [row.topology for row in theirs if _covers(finding, row) and _differs(finding, row)]
+    bounds = [
+        name
+        for name, met in (
+            ("steps", candidate.steps == query.least_steps),
+            ("T_B", candidate.is_bandwidth_optimal),
+        )
+        if met
+    ]
+    return {
+        "nodes": candidate.nodes,
+        "whose": "ours",
+        "steps": candidate.steps,
+        "bandwidth_factor": str(candidate.bandwidth_factor),
+        "method": candidate.method,
+        "spec": candidate.spec,
+        "bounds_met": bounds,
+        "beats": beaten,
+        "verified": finding.confirmed,
+        "reason": f"beats {', '.join(beaten)}" if beaten else None,
+        "holds": finding.confirmed,
+    }
+
+
+def _theirs(row: PublishedRow, ours: Sequence[Finding]) -> Row:
+    cover = next((finding for finding in ours if _covers(finding, row)), None)
+    return {
+        "nodes": row.nodes,
+        "whose": "paper",
+        "steps": int(row.printed["steps"]),
+        "bandwidth_factor": row.printed["bandwidth_factor"],
+        "method": row.method,
+        "spec": row.spec,
+        "bounds_met": [],
+        "beats": [],
+        "verified": False,
+        "reason": "nothing of ours is as good" if cover is None else None,
+        "holds": cover is not None,
+    }
+
+
+def _covers(finding: Finding, row: PublishedRow) -> bool:
+    """Whether `finding` is at least as good in both costs, as far as digits were printed."""
+    candidate = finding.candidate
+    most = digits_of(row.printed["bandwidth_factor"]).high
+    return candidate.steps <= int(row.printed["steps"]) and candidate.bandwidth_factor <= most
+
+
+def _differs(finding: Finding, row: PublishedRow) -> bool:
+    least = digits_of(row.printed["bandwidth_factor"]).low
+    return finding.candidate.steps < int(row.printed["steps"]) or finding.candidate.bandwidth_factor < least
+
+
+def _plot(rows: Sequence[Row], path: Path) -> None:
+    from experiments.frontier_panels import plot_frontiers  # noqa: PLC0415 (matplotlib is slow)
+
+    plot_frontiers(rows, path)
+
+
+EXPERIMENT = Experiment(
+    name="finder-frontier",
+    question="Does the finder's frontier cover and beat the one that the paper printed, with verified schedules?",
+    source=published("7").source,
+    columns=(
+        Column("nodes", lambda row: str(row["nodes"])),
+        Column("whose", lambda row: str(row["whose"])),
+        Column("T_L", lambda row: str(row["steps"])),
+        Column("T_B (M/B)", lambda row: str(row["bandwidth_factor"])),
+        Column("", lambda row: short(Fraction(row["bandwidth_factor"]))),
+        Column("bounds met", lambda row: ", ".join(row["bounds_met"])),
+        Column("method", lambda row: str(row["method"])),
+        Column("spec", lambda row: str(row["spec"])),
+        Column("verified", lambda row: "yes" if row["verified"] else ""),
+        Column("reason", lambda row: row["reason"] or ""),
+    ),
+    run=_run,
+    plot=_plot,
+)

@@ -1,0 +1,60 @@
+"""A picture of `finder-frontier`: for each number of nodes, our steps against T_B and the printed ones."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from experiments.experiment import Row
+from tuner.files import write_file
+
+_STYLES = {"ours": ("tab:blue", "o"), "paper": ("tab:orange", "x")}
+_NO_DATES: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
+
+
+def plot_frontiers(rows: Sequence[Row], path: Path) -> None:
+    """Write one panel for each number of nodes to `path` (.png, .svg or .pdf). The same rows give the same bytes."""
+    file_format = path.suffix.lower()[1:]
+    content = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": "frontiers"}):
+        _figure(rows).savefig(content, format=file_format, dpi=130, metadata=_NO_DATES[file_format])
+    write_file(path, content.getvalue())
+
+
+def _figure(rows: Sequence[Row]) -> Figure:
+    sizes = sorted({row["nodes"] for row in rows})
+    wide = min(3, len(sizes))
+    high = math.ceil(len(sizes) / wide)
+    figure = Figure(figsize=(4 * wide, 3 * high), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(high, wide, squeeze=False).ravel()
+    for axes in panels[len(sizes) :]:
+        axes.set_visible(False)
+    for axes, nodes in zip(panels, sizes, strict=False):
+        _draw(axes, [row for row in rows if row["nodes"] == nodes])
+        axes.set(title=f"{nodes} nodes", xlabel="steps T_L", ylabel="T_B in M/B")
+    panels[0].legend()
+    return figure
+
+
+def _draw(axes: Axes, rows: Sequence[Row]) -> None:
+    for whose, (colour, marker) in _STYLES.items():
+        points = [(row["steps"], float(Fraction(row["bandwidth_factor"]))) for row in rows if row["whose"] == whose]
+        steps, factors = zip(*points, strict=True)
+        axes.step(steps, factors, where="post", color=colour, linewidth=1)
+        axes.scatter(steps, factors, color=colour, marker=marker, label=whose, zorder=3)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)

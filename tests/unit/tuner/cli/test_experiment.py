@@ -1,0 +1,65 @@
+"""`chorale experiment`: what it prints, and how it refuses."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from experiments import catalog
+from tests.command import chorale
+
+
+def test_the_list(capsys):
+    document = chorale(capsys, "experiment", "list", "--json").document
+    assert [entry["name"] for entry in document["experiments"]] == list(catalog.NAMES)
+    assert all(entry["question"].endswith("?") and entry["source"] for entry in document["experiments"])
+    done = chorale(capsys, "experiment", "list")
+    assert (done.code, done.stderr) == (0, "")
+    assert "finder-frontier" in done.stdout
+
+
+def test_json_and_table(capsys):
+    document = chorale(capsys, "experiment", "direct-connect-table-5", "--json").document
+    assert document["holds"] is True
+    assert len(document["rows"]) == 8
+    assert document["seconds"] > 0
+    done = chorale(capsys, "experiment", "direct-connect-table-5")
+    assert done.code == 0
+    assert "C(12,{2,3})" in done.stdout
+    assert done.stderr.endswith(" s\n")
+
+
+def test_a_plot(capsys, tmp_path):
+    file = tmp_path / "frontiers.svg"
+    assert chorale(capsys, "experiment", "finder-frontier", "--quick", "--plot", file, "--json").document["holds"]
+    assert "256 nodes" in file.read_text()
+
+
+def test_a_row_that_does_not_hold_is_exit_1(capsys, monkeypatch):
+    real = catalog.load("direct-connect-table-5")
+
+    def spoiled(report, quick):
+        first, *others = real.run(report, quick)
+        return [{**first, "holds": False, "reason": "spoiled"}, *others]
+
+    monkeypatch.setattr(catalog, "load", lambda _name: dataclasses.replace(real, run=spoiled))
+    done = chorale(capsys, "experiment", "direct-connect-table-5", "--json")
+    assert done.code == 1
+    assert done.document["holds"] is False
+    assert "every row of an experiment must hold; got 5 nodes, complete:5: spoiled" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        (("direct-connect-table-6",), "did you mean direct-connect-table-"),
+        (("",), "see `chorale experiment list`"),
+        (("direct-connect-table-5", "--plot", "a.png"), "a plot must be of an experiment that draws one"),
+        (("finder-frontier", "--plot", "a.txt"), "a plot must be a .png"),
+    ],
+)
+def test_errors_are_one_line_and_exit_2(capsys, options, rule):
+    done = chorale(capsys, "experiment", *options)
+    assert (done.code, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+    assert rule in done.stderr

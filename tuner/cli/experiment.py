@@ -1,0 +1,108 @@
+"""`chorale experiment`: ask one of the questions that the papers, or we, have answered by numbers."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from synth.errors import CheckFailed, InvalidInput
+from tuner.cli.output import emit_json, people
+from tuner.stages import Stages, peak_memory_bytes
+
+_WIDTH = 240
+"""Columns of a table that no terminal limits."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("experiment")(experiment)
+
+
+def experiment(
+    name: Annotated[str, typer.Argument(metavar="list | NAME", help="Experiment to run, or list.")],
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out rows that take longer than about 10 s.")] = False,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the rows as .png, .svg or .pdf.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Compute the answer to a question row by row, beside what was printed where it comes from.
+
+    Exit code 1 if a row does not hold. Every row names the spec and method that reproduce it.
+
+    Example: chorale experiment direct-connect-table-5
+    """
+    # The layer above this one: it is known by its name only, and loaded when it is asked for.
+    catalog = importlib.import_module("experiments.catalog")
+    if name == "list":
+        _list(catalog.load_all(), as_json)
+        return
+    chosen = catalog.load(name)
+    if plot is not None:
+        _require_plot(chosen, plot)
+    stages = Stages()
+    with stages.stage("rows"), _report() as report:
+        rows = chosen.run(report, quick)
+    if plot is not None:
+        chosen.plot(rows, plot)
+    failed = [row for row in rows if not row["holds"]]
+    if as_json:
+        facts = {"experiment": chosen.name, "question": chosen.question, "source": chosen.source, "quick": quick}
+        used = {"seconds": stages.seconds["rows"], "peak_memory_bytes": peak_memory_bytes()}
+        emit_json({**facts, "rows": list(rows), "holds": not failed, **used})
+    else:
+        _print_table(chosen, rows)
+        people.print(f"{stages.seconds['rows']:.1f} s")
+    if failed:
+        value = "; ".join(f"{row['nodes']} nodes, {row['spec']}: {row['reason']}" for row in failed)
+        raise CheckFailed("every row of an experiment must hold", value, f"see chorale experiment {name} --json")
+
+
+def _list(experiments: tuple[Any, ...], as_json: bool) -> None:
+    if as_json:
+        facts = [{"name": e.name, "question": e.question, "source": e.source} for e in experiments]
+        emit_json({"experiments": facts})
+        return
+    table = Table("name", "question", "source", box=box.SIMPLE_HEAD)
+    for known in experiments:
+        table.add_row(known.name, known.question, known.source)
+    _on_stdout().print(table)
+
+
+def _require_plot(chosen: Any, plot: Path) -> None:
+    from tuner.plots.topology_plot import require_plot_format  # noqa: PLC0415 (matplotlib is slow)
+
+    require_plot_format(plot)
+    if chosen.plot is None:
+        raise InvalidInput("a plot must be of an experiment that draws one", chosen.name, "leave out --plot")
+
+
+def _print_table(chosen: Any, rows: Any) -> None:
+    table = Table(title=chosen.question, caption=chosen.source, box=box.SIMPLE_HEAD)
+    for column in chosen.columns:
+        table.add_column(column.heading, overflow="fold")
+    for row in rows:
+        table.add_row(*(column.text(row) for column in chosen.columns), style=None if row["holds"] else "bold red")
+    _on_stdout().print(table, markup=False)
+
+
+def _on_stdout() -> Console:
+    """Return a console for the answer itself; as wide as the table wants where it goes to a file or a pipe."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
+
+
+@contextmanager
+def _report() -> Iterator[Any]:
+    """Yield what hears which row is being worked on: a line that is drawn in place, or nothing."""
+    if people.quiet or not people.is_terminal:
+        yield lambda _what, _done, _total: None
+        return
+    with people.status("…") as status:
+        yield lambda what, done, total: status.update(f"row {done + 1} of {total}: {what}")
