@@ -14,6 +14,7 @@ from synth.executor.serial import SerialExecutor
 from synth.finder.reach import loads_of_low_diameter
 from synth.finder.search import Hunt, search
 from synth.methods import synthesize
+from synth.swing.swing import swing_latency
 from synth.topology.distance import diameter
 from synth.topology.links import Link, Links
 from synth.topology.topology import Topology
@@ -54,7 +55,16 @@ def warm_finder() -> int:
     return compilations() - before
 
 
+def warm_exchange() -> int:
+    """Run the replay of sets once, which exchanges need; return how many kernels had to be compiled."""
+    before = compilations()
+    links = Links.build([Link(0, 1), Link(1, 0)])
+    verify(swing_latency(Topology("pair", ("0", "1"), 2, links), ALLREDUCE).schedule())
+    return compilations() - before
+
+
 if __name__ == "__main__":
     warm()
     warm_alltoall()
     warm_finder()
+    warm_exchange()

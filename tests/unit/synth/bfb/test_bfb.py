@@ -18,9 +18,9 @@ from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from synth.verify.bfb_certificate import check_bfb_steps
-from synth.verify.general import violations
 from synth.verify.verify import verify
 from tests.reference.breadth_first_programs import least_load, least_whole_chunk_time
+from tests.reference.set_replay import violations
 from tests.strategies import networks
 
 SERIAL = SerialExecutor()

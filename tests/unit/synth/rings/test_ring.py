@@ -14,7 +14,7 @@ from synth.methods import synthesize
 from synth.rings.cycle import hamiltonian_cycle
 from synth.rings.ring import ring_allgather
 from synth.topology.spec import parse_topology
-from synth.verify.general import violations
+from tests.reference.set_replay import violations
 from tests.strategies import networks
 
 SERIAL = SerialExecutor()

@@ -1,0 +1,106 @@
+"""Exchanges of the whole vector on a grid: fewest steps, most bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from synth.grid.line import Positions
+from synth.grid.order import Turn
+from synth.grid.port import Cells, Messages
+from synth.grid.scatter import outer_sum, whole_vector
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rounds:
+    """What the positions of one line do: the largest power of two of them exchange, the others are folded onto them.
+
+    kept:   the positions that exchange
+    folded: the others; `onto[i]` takes the vector of `folded[i]` before and hands it the sum afterwards
+    peers:  `peers[s][i]` is the position with which `kept[i]` exchanges in round s
+    """
+
+    size: int
+    kept: Positions
+    folded: Positions
+    onto: Positions
+    peers: tuple[Positions, ...]
+
+    @staticmethod
+    def of(size: int, peers: Sequence[Positions]) -> Rounds:
+        """Return the rounds in which positions 0 to 2^k - 1 of `size` exchange with `peers`."""
+        kept = np.arange(1 << len(peers))
+        folded = np.arange(len(kept), size)
+        return Rounds(size, kept, folded, folded - len(kept), tuple(peers))
+
+    def mirrored(self) -> Rounds:
+        """Return the rounds in which position -a modulo size does what a does here."""
+        kept, folded, onto = (-part % self.size for part in (self.kept, self.folded, self.onto))
+        return Rounds(self.size, kept, folded, onto, tuple(-peer % self.size for peer in self.peers))
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """An allreduce in which every message holds the whole vector of the port.
+
+    Dimensions that are no power of two are folded one after the other, then all lines exchange in the order of
+    `turns`, then the folded ranks are given the result. The latency-optimal algorithms of the Swing paper
+    (sections 2.3.2 and 3.1.2) on sizes that are powers of two.
+    """
+
+    lines: tuple[Rounds, ...]
+    turns: tuple[Turn | None, ...]
+
+    @property
+    def step_count(self) -> int:
+        return 2 * len(self._folds) + len(self.turns)
+
+    def reduces(self, step: int) -> bool:
+        return step < len(self._folds) + len(self.turns)
+
+    def messages(self, step: int) -> Messages:
+        folds = self._folds
+        number = step - len(folds)
+        if number < 0:
+            src, dst = self._fold(folds[step])
+        elif number < len(self.turns):
+            src, dst = self._round(self.turns[number])
+        else:
+            dst, src = self._fold(folds[len(self.turns) - 1 - number])
+        return Messages(src, dst, np.full(len(src), self._ranks, dtype=np.int64))
+
+    def cells(self, step: int) -> Cells:
+        return whole_vector(self.messages(step), self._ranks)
+
+    def signature(self, step: int) -> Hashable:
+        return "exchange", step
+
+    @property
+    def _ranks(self) -> int:
+        return prod(line.size for line in self.lines)
+
+    @property
+    def _folds(self) -> list[int]:
+        return [axis for axis, line in enumerate(self.lines) if len(line.folded)]
+
+    def _fold(self, axis: int) -> tuple[Positions, Positions]:
+        """Return (ranks that are folded along `axis`, onto which): earlier dimensions are folded already."""
+        line = self.lines[axis]
+        others = [line.kept if number < axis else np.arange(line.size) for number, line in enumerate(self.lines)]
+        return self._ranks_at(axis, line.folded, others), self._ranks_at(axis, line.onto, others)
+
+    def _round(self, turn: Turn | None) -> tuple[Positions, Positions]:
+        if turn is None:
+            return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+        axis, number = turn
+        others = [line.kept for line in self.lines]
+        line = self.lines[axis]
+        return self._ranks_at(axis, line.kept, others), self._ranks_at(axis, line.peers[number], others)
+
+    def _ranks_at(self, axis: int, positions: Positions, others: list[Positions]) -> Positions:
+        parts = [positions if number == axis else other for number, other in enumerate(others)]
+        strides = [prod(line.size for line in self.lines[number + 1 :]) for number in range(len(parts))]
+        return outer_sum(part * stride for part, stride in zip(parts, strides, strict=True))

@@ -1,0 +1,107 @@
+"""A port: one of the collectives that run side by side, each on its part of the data, and how ports are combined."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ranks = NDArray[np.int64]
+
+
+class Messages(NamedTuple):
+    """The messages of a step: `shards[i]` shards from `src[i]` to `dst[i]`, each pair once."""
+
+    src: Ranks
+    dst: Ranks
+    shards: NDArray[np.int64]
+
+
+class Cells(NamedTuple):
+    """The shards of a step, one by one: `shard[i]` from `src[i]` to `dst[i]`."""
+
+    src: Ranks
+    dst: Ranks
+    shard: NDArray[np.int64]
+
+
+class Port(Protocol):
+    """A collective on its part of every shard."""
+
+    @property
+    def step_count(self) -> int:
+        """How many steps there are."""
+
+    def reduces(self, step: int) -> bool:
+        """Whether what is sent in `step` is added to what the receiver holds."""
+
+    def messages(self, step: int) -> Messages:
+        """Return the messages of `step`, without naming shards."""
+
+    def cells(self, step: int) -> Cells:
+        """Return what the messages of `step` hold."""
+
+    def signature(self, step: int) -> Hashable:
+        """Return a value that is equal for steps of equal messages (it may differ for some that are equal)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backwards:
+    """`port` backwards in time: what was summed up along a tree is copied down the same tree."""
+
+    port: Port
+
+    @property
+    def step_count(self) -> int:
+        return self.port.step_count
+
+    def reduces(self, step: int) -> bool:
+        return False
+
+    def messages(self, step: int) -> Messages:
+        src, dst, shards = self.port.messages(self._forwards(step))
+        return Messages(dst, src, shards)
+
+    def cells(self, step: int) -> Cells:
+        src, dst, shard = self.port.cells(self._forwards(step))
+        return Cells(dst, src, shard)
+
+    def signature(self, step: int) -> Hashable:
+        return "backwards", self.port.signature(self._forwards(step))
+
+    def _forwards(self, step: int) -> int:
+        return self.port.step_count - 1 - step
+
+
+@dataclass(frozen=True, slots=True)
+class InSequence:
+    """`first`, and then `second`."""
+
+    first: Port
+    second: Port
+
+    @property
+    def step_count(self) -> int:
+        return self.first.step_count + self.second.step_count
+
+    def reduces(self, step: int) -> bool:
+        port, number = self._part(step)
+        return port.reduces(number)
+
+    def messages(self, step: int) -> Messages:
+        port, number = self._part(step)
+        return port.messages(number)
+
+    def cells(self, step: int) -> Cells:
+        port, number = self._part(step)
+        return port.cells(number)
+
+    def signature(self, step: int) -> Hashable:
+        port, number = self._part(step)
+        return port.signature(number)
+
+    def _part(self, step: int) -> tuple[Port, int]:
+        return (self.first, step) if step < self.first.step_count else (self.second, step - self.first.step_count)

@@ -1,0 +1,71 @@
+"""The set of ports of an algorithm: a plain and a mirrored collective for each dimension to begin with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from synth.collective import Collective, CollectiveName
+from synth.errors import InvalidInput
+from synth.grid.exchange import Exchange, Rounds
+from synth.grid.line import Line
+from synth.grid.order import Turn, in_turns
+from synth.grid.port import Backwards, InSequence, Port
+from synth.grid.scatter import Scatter, Tree
+
+Order = Callable[[Sequence[int], int], list[Turn | None]]
+"""From the number of steps of each dimension and the dimension to begin with to the order of all steps."""
+
+
+def scatter_ports(lines: Sequence[Line], order: Order, all_ports: bool) -> list[Scatter]:
+    """Return the collectives that run side by side (Swing paper, section 4.1).
+
+    With `all_ports` one begins in each dimension, and each has a mirror image, which goes the other way around; a
+    grid whose sizes are all 2 has no other way around. Else there is the one that begins in the first dimension.
+    """
+    mirrored = [line.mirrored() for line in lines]
+    counts = [len(line.steps) for line in lines]
+    ports = []
+    for first in range(len(lines) if all_ports else 1):
+        turns = tuple(order(counts, first))
+        ports.append(Scatter(tuple(lines), turns))
+        if all_ports and any(line.size > 2 for line in lines):
+            ports.append(Scatter(tuple(mirrored), turns))
+    return ports
+
+
+def exchange_ports(lines: Sequence[Rounds], all_ports: bool) -> list[Exchange]:
+    """Return the exchanges of whole vectors that run side by side, like `scatter_ports`."""
+    mirrored = [line.mirrored() for line in lines]
+    counts = [len(line.peers) for line in lines]
+    ports = []
+    for first in range(len(lines) if all_ports else 1):
+        turns = tuple(in_turns(counts, first))
+        ports.append(Exchange(tuple(lines), turns))
+        if all_ports and any(line.size > 2 for line in lines):
+            ports.append(Exchange(tuple(mirrored), turns))
+    return ports
+
+
+def collective_port(scatter: Scatter, collective: Collective, method: str) -> Port:
+    """Return the port that makes `collective` of a reduce_scatter.
+
+    allgather is the reduce_scatter backwards, allreduce one after the other, reduce the tree of the root's shard with
+    the whole vector, broadcast the same tree backwards. Raises InvalidInput for alltoall.
+    """
+    if collective.root is not None:
+        tree = Tree(scatter, collective.root)
+        return tree if collective.reduces else Backwards(tree)
+    if collective.name == CollectiveName.REDUCE_SCATTER:
+        return scatter
+    if collective.name == CollectiveName.ALLGATHER:
+        return Backwards(scatter)
+    if collective.name == CollectiveName.ALLREDUCE:
+        return InSequence(scatter, Backwards(scatter))
+    known = "allgather, reduce_scatter, allreduce, broadcast or reduce"
+    raise InvalidInput(f"{method} makes {known}", collective.name.value, f"choose {known}")
+
+
+def require_allreduce(collective: Collective, method: str) -> None:
+    """Raise InvalidInput unless `collective` is allreduce."""
+    if collective.name != CollectiveName.ALLREDUCE:
+        raise InvalidInput(f"{method} makes allreduce, broadcast or reduce", collective.name.value, "choose allreduce")

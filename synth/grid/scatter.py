@@ -1,0 +1,139 @@
+"""A reduce_scatter on a grid as the product of reduce_scatters along its lines; also its trees by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.grid.line import Line
+from synth.grid.order import Turn
+from synth.grid.port import Cells, Messages
+
+Numbers = NDArray[np.int64]
+_NOTHING = np.zeros(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """Every line of dimension d runs `lines[d]`, in the order of `turns` (None: wait).
+
+    A shard is a block in every dimension, those of its owner's coordinates. A rank holds a partial sum of it as
+    long as its position holds the block in all dimensions; in a turn of dimension d it hands on what its line hands
+    on there. So steps are products, and sums over them are cheap: O(N) per step, whatever the number of shards.
+    """
+
+    lines: tuple[Line, ...]
+    turns: tuple[Turn | None, ...]
+
+    @property
+    def step_count(self) -> int:
+        return len(self.turns)
+
+    def reduces(self, step: int) -> bool:
+        return True
+
+    def messages(self, step: int) -> Messages:
+        turn = self.turns[step]
+        if turn is None:
+            return Messages(_NOTHING, _NOTHING, _NOTHING)
+        src, dst, shards = [], [], []
+        for axis, line in enumerate(self.lines):
+            if axis == turn[0]:
+                here, there, blocks = line.steps[turn[1]].pairs(line.size)
+            else:
+                blocks = self._held(axis, step).sum(axis=1)
+                here = there = np.flatnonzero(blocks)
+                blocks = blocks[here]
+            src.append(here * self._stride(axis))
+            dst.append(there * self._stride(axis))
+            shards.append(blocks)
+        return Messages(outer_sum(src), outer_sum(dst), _outer_product(shards))
+
+    def cells(self, step: int) -> Cells:
+        turn = self.turns[step]
+        if turn is None:
+            return Cells(_NOTHING, _NOTHING, _NOTHING)
+        src: list[Numbers] = []
+        dst: list[Numbers] = []
+        shard: list[Numbers] = []
+        for axis, line in enumerate(self.lines):
+            if axis == turn[0]:
+                moved = line.steps[turn[1]]
+                here, there, block = moved.src, moved.dst, moved.block
+            else:
+                here, block = np.nonzero(self._held(axis, step))
+                there = here
+            for numbers, part in ((src, here), (dst, there), (shard, block)):
+                numbers.append(part * self._stride(axis))
+        return Cells(outer_sum(src), outer_sum(dst), outer_sum(shard))
+
+    def signature(self, step: int) -> Hashable:
+        turn = self.turns[step]
+        if turn is None:
+            return None
+        moved = b"".join(part.tobytes() for part in self.lines[turn[0]].steps[turn[1]].pairs(self.lines[turn[0]].size))
+        others = (self._held(axis, step).sum(axis=1).tobytes() for axis in range(len(self.lines)) if axis != turn[0])
+        return turn[0], moved, *others
+
+    def _held(self, axis: int, step: int) -> NDArray[np.bool_]:
+        done = sum(turn is not None and turn[0] == axis for turn in self.turns[:step])
+        return self.lines[axis].held(done)
+
+    def _stride(self, axis: int) -> int:
+        return prod(line.size for line in self.lines[axis + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """A reduce to `root`: every rank sends the whole vector where it hands on the shard of `root` in `scatter`."""
+
+    scatter: Scatter
+    root: int
+
+    @property
+    def step_count(self) -> int:
+        return self.scatter.step_count
+
+    def reduces(self, step: int) -> bool:
+        return True
+
+    def messages(self, step: int) -> Messages:
+        src, dst, shard = self.scatter.cells(step)
+        of_root = shard == self.root
+        count = np.full(int(of_root.sum()), self._ranks, dtype=np.int64)
+        return Messages(src[of_root], dst[of_root], count)
+
+    def cells(self, step: int) -> Cells:
+        return whole_vector(self.messages(step), self._ranks)
+
+    def signature(self, step: int) -> Hashable:
+        return "tree", step, self.root
+
+    @property
+    def _ranks(self) -> int:
+        return prod(line.size for line in self.scatter.lines)
+
+
+def whole_vector(messages: Messages, ranks: int) -> Cells:
+    """Return the cells of messages that hold every shard."""
+    shard = np.tile(np.arange(ranks), len(messages.src))
+    return Cells(np.repeat(messages.src, ranks), np.repeat(messages.dst, ranks), shard)
+
+
+def outer_sum(parts: Iterable[Numbers]) -> Numbers:
+    """Return all sums of one number of each part, the last part fastest."""
+    result = np.zeros(1, dtype=np.int64)
+    for part in parts:
+        result = np.add.outer(result, part).ravel()
+    return result
+
+
+def _outer_product(parts: Iterable[Numbers]) -> Numbers:
+    result = np.ones(1, dtype=np.int64)
+    for part in parts:
+        result = np.multiply.outer(result, part).ravel()
+    return result
