@@ -6,6 +6,7 @@ from math import prod
 
 from synth.errors import InvalidInput
 from synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
+from synth.topology.registry import fixed_numbers, whole_numbers
 from synth.topology.topology import Topology
 
 _SIZES_ARE_ARGUMENTS = ("torus", "mesh", "hyperx")
@@ -38,13 +39,14 @@ def _sizes_of(spec: str) -> tuple[int, ...]:
 
 def _sizes_of_family(call: FamilyCall) -> tuple[int, ...]:
     if call.name in _SIZES_ARE_ARGUMENTS:
-        return tuple(int(size) for size in call.text.split("x"))
+        return tuple(whole_numbers(call, call.name, separator="x"))
     if call.name == "hypercube":
-        return (2,) * int(call.text)
+        return (2,) * fixed_numbers(call, call.name, 1)[0]
     if call.name == "hamming":
-        letters, size = call.text.split(",")
-        return (int(size),) * int(letters)
+        letters, size = fixed_numbers(call, call.name, 2)
+        return (size,) * letters
     if call.name == "hxmesh":
         board, _, boards = call.text.partition(",")
-        return tuple(int(board) * int(count) for count in boards.split("x"))
+        (side,) = whole_numbers(call, call.name, text=board)
+        return tuple(side * count for count in whole_numbers(call, call.name, separator="x", text=boards))
     return ()

@@ -153,6 +153,16 @@ def test_exchanges_are_accepted_by_the_replay_of_sets():
     assert not accepted(drop(exchange_allreduce(), 0))
 
 
+def test_a_single_exchange_is_accepted_too():
+    topology = parse_topology("complete:2")
+    bounds = ColumnBounds(1, 2, 2, 1)
+    rows = np.array([(0, route, shard, 0, 1, 1) for route in range(2) for shard in range(2)])
+    routes = Routes.direct(2)
+    schedule = Schedule(topology, ALLREDUCE, "stepped", 1, 1, bounds.pack(list(rows.T)), routes, "exchange", {})
+    assert accepted(schedule)
+    assert not accepted(drop(schedule, 3))
+
+
 def test_exchanging_the_same_partner_twice_is_reducing_twice():
     schedule = exchange_allreduce()
     route = schedule.transfers.route.copy()
