@@ -8,7 +8,8 @@ import numpy as np
 
 from synth.alltoall.alltoall import METHODS, alltoall_rate
 from synth.alltoall.schedule import alltoall_schedule
-from synth.collective import ALLREDUCE
+from synth.bound.optimum import optimum
+from synth.collective import ALLGATHER, ALLREDUCE
 from synth.compiled import compilations
 from synth.executor.serial import SerialExecutor
 from synth.finder.reach import loads_of_low_diameter
@@ -47,6 +48,14 @@ def warm_alltoall() -> int:
     return compilations() - before
 
 
+def warm_bounds() -> int:
+    """Run the kernels of bounds once; return how many had to be compiled."""
+    before = compilations()
+    links = Links.build(Link(node, (node + way) % 4) for node in range(4) for way in (1, 3))
+    optimum(Topology("warm", ("0", "1", "2", "3"), 4, links), ALLGATHER)
+    return compilations() - before
+
+
 def warm_finder() -> int:
     """Run the kernels of the topology finder once; return how many had to be compiled."""
     before = compilations()
@@ -66,5 +75,6 @@ def warm_exchange() -> int:
 if __name__ == "__main__":
     warm()
     warm_alltoall()
+    warm_bounds()
     warm_finder()
     warm_exchange()

@@ -2,51 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from fractions import Fraction
-from itertools import combinations
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
 
 from synth.topology.topology import Topology
 
 
-def node_sets(topology: Topology) -> Iterator[set[int]]:
-    """Yield every set of nodes that holds some rank but not every rank."""
-    nodes = range(topology.node_count)
-    for size in range(1, topology.node_count):
-        for chosen in combinations(nodes, size):
-            inside = set(chosen)
-            if 0 < len([node for node in inside if node < topology.compute_count]) < topology.compute_count:
-                yield inside
+@dataclass(frozen=True)
+class AllCuts:
+    """Every set T of nodes that holds a rank, as bits of `masks`, for shards that start `weights[rank]` at a rank."""
+
+    topology: Topology
+    weights: tuple[int, ...]
+
+    @cached_property
+    def masks(self) -> NDArray[np.int64]:
+        masks = np.arange(1, 1 << self.topology.node_count)
+        return masks[masks & (1 << self.topology.compute_count) - 1 != 0]
+
+    @cached_property
+    def outside(self) -> NDArray[np.int64]:
+        """Shards that start outside of each set."""
+        return sum(weight * (1 - (self.masks >> rank & 1)) for rank, weight in enumerate(self.weights))  # type: ignore[return-value]
+
+    def entering(self, per_link: list[int]) -> NDArray[np.int64]:
+        """Sum of `per_link` over the links into each set."""
+        total = np.zeros(len(self.masks), dtype=np.int64)
+        for amount, src, dst in zip(
+            per_link, self.topology.links.src.tolist(), self.topology.links.dst.tolist(), strict=True
+        ):
+            total += amount * (self.masks >> dst & 1) * (1 - (self.masks >> src & 1))
+        return total
+
+    def optimum(self) -> Fraction:
+        """Return the largest (shards outside) / (bandwidth into T)."""
+        units, scale = self.topology.links.integer_bandwidths()
+        pairs = set(zip(self.outside.tolist(), self.entering(units.tolist()).tolist(), strict=True))
+        return max(Fraction(outside * scale, bandwidth) for outside, bandwidth in pairs if outside)
+
+    def carries(self, trees_per_bandwidth: Fraction, k: int) -> bool:
+        """Whether links of floor(U * b) let k trees per shard into every set."""
+        amounts = [int(trees_per_bandwidth * link.bandwidth) for link in self.topology.links]
+        return bool(np.all(self.entering(amounts) >= k * self.outside))
 
 
-def bandwidth_into(topology: Topology, inside: set[int]) -> Fraction:
-    return sum(
-        (link.bandwidth for link in topology.links if link.dst in inside and link.src not in inside), Fraction(0)
-    )
-
-
-def bandwidth_out_of(topology: Topology, inside: set[int]) -> Fraction:
-    return sum(
-        (link.bandwidth for link in topology.links if link.src in inside and link.dst not in inside), Fraction(0)
-    )
-
-
-def allgather_optimum(topology: Topology) -> Fraction:
-    ranks = topology.compute_count
-    return max(
-        Fraction(ranks - len([node for node in inside if node < ranks]), ranks) / bandwidth_into(topology, inside)
-        for inside in node_sets(topology)
-    )
-
-
-def reduce_scatter_optimum(topology: Topology) -> Fraction:
-    ranks = topology.compute_count
-    return max(
-        Fraction(ranks - len([node for node in inside if node < ranks]), ranks) / bandwidth_out_of(topology, inside)
-        for inside in node_sets(topology)
-    )
-
-
-def allreduce_crossing(topology: Topology) -> Fraction:
-    """Return the largest bound of theorem 16: the whole vector crosses every cut."""
-    return max(1 / bandwidth_into(topology, inside) for inside in node_sets(topology))
+def previous_breakpoint(topology: Topology, trees_per_bandwidth: Fraction) -> Fraction:
+    """Return the largest m / b below U, m whole and b the bandwidth of a link: floor(U * b) changes nowhere between."""
+    return max((-(-trees_per_bandwidth * value // 1) - 1) / value for value in topology.links.bandwidths)

@@ -16,7 +16,8 @@ from synth.errors import CheckFailed, InvalidInput
 from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
-from tests.reference import all_cuts
+from synth.topology.transpose import transpose
+from tests.reference.all_cuts import AllCuts
 from tests.strategies import networks
 
 
@@ -26,9 +27,12 @@ def test_bounds_equal_the_best_of_all_cuts(topology):
     gather = lower_bound(topology, ALLGATHER)
     scatter = lower_bound(topology, REDUCE_SCATTER)
     both = lower_bound(topology, ALLREDUCE)
-    assert gather.value == all_cuts.allgather_optimum(topology)
-    assert scatter.value == all_cuts.reduce_scatter_optimum(topology)
-    assert both.value >= all_cuts.allreduce_crossing(topology)
+    ranks = topology.compute_count
+    one_root = tuple(int(rank == 0) for rank in range(ranks))
+    assert gather.value == AllCuts(topology, (1,) * ranks).optimum() / ranks
+    assert scatter.value == AllCuts(transpose(topology), (1,) * ranks).optimum() / ranks
+    assert both.value >= AllCuts(topology, one_root).optimum()
+    assert both.value >= AllCuts(transpose(topology), one_root).optimum()
     for collective, bound in ((ALLGATHER, gather), (REDUCE_SCATTER, scatter), (ALLREDUCE, both)):
         check_bound(topology, collective, bound)
 

@@ -1,0 +1,132 @@
+"""The optimum of collectives that spread trees: its time, its bottleneck, how many trees reach it.
+
+allgather: max over node sets T of (N - |T|) / (bandwidth into T) per shard, counting ranks in T (bandwidth-optimal
+pipeline, theorem 1). It is found by Newton's method over cuts: guess a time, ask the oracle for a cut that
+cannot make it, and take the time of that cut. reduce_scatter is allgather on the transpose, broadcast is the
+same with all shards at its root (appendix A), reduce is broadcast on the transpose.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+
+from synth.bound.cut_search import CutSearch, Nodes
+from synth.collective import Collective, CollectiveName
+from synth.errors import InvalidInput
+from synth.topology.topology import Topology
+from synth.topology.transpose import transpose
+
+Direction = Literal["into", "out-of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Optimum:
+    """The least bandwidth time of a collective by k trees per shard, and the cut that allows no less.
+
+    shards:              the vector of M bytes is cut into this many: N, or 1 for broadcast and reduce
+    trees_per_bandwidth: U, so that a link of bandwidth b carries floor(U * b) trees; with capacities like that,
+                         k trees can be packed for every shard, and with no smaller U
+    k:                   trees per shard
+    direction, cut:      all that has to get into (out of) these nodes, in ascending order, takes the whole time
+
+    Trees reach it on every network without switches, and with switches if each of them has as much floor(U * b)
+    in as out: true of all bidirectional networks, and for unrestricted k of all Eulerian ones. Elsewhere it is a
+    bound: no k trees per shard are faster, but trees as fast may not exist.
+    """
+
+    shards: int
+    trees_per_bandwidth: Fraction
+    k: int
+    direction: Direction
+    cut: tuple[int, ...]
+
+    @property
+    def time_per_shard(self) -> Fraction:
+        """U / k, in 1 / bandwidth_unit; 1 / x* of the paper."""
+        return self.trees_per_bandwidth / self.k
+
+    @property
+    def time_per_byte(self) -> Fraction:
+        """T_B / M."""
+        return self.time_per_shard / self.shards
+
+
+def optimum(topology: Topology, collective: Collective) -> Optimum:
+    """Return the optimum over all schedules, with the smallest k whose trees reach it. Few flows, mostly below N.
+
+    Raises InvalidInput for collectives without one (allreduce, alltoall) and where amounts would leave 64 bits.
+    """
+    search = search_for(topology, collective)
+    for time, cut in improving_cuts(search):
+        best = time, cut
+    time, cut = best
+    trees_per_bandwidth, k = whole_trees(topology, time)
+    return Optimum(shards(topology, collective), trees_per_bandwidth, k, direction(collective), node_set(cut))
+
+
+def search_for(topology: Topology, collective: Collective) -> CutSearch:
+    """Return the search over the cuts of allgather or broadcast, on the transpose for reduce_scatter and reduce."""
+    rooted = collective.is_rooted
+    if not rooted and collective.name not in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER):
+        known = "allgather, reduce_scatter, broadcast and reduce"
+        raise InvalidInput(f"trees have an exact optimum for {known}", collective.name, "choose one of them")
+    weights = np.zeros(topology.compute_count, dtype=np.int64)
+    if rooted:
+        weights[_root(topology, collective)] = 1
+    else:
+        weights[:] = 1
+    return CutSearch.of(topology if direction(collective) == "into" else transpose(topology), weights)
+
+
+def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
+    """Yield cuts with the time per shard that they prove, each larger than the last; the last is the optimum.
+
+    Newton's method on rationals (Dinkelbach): mostly one to three cuts.
+    """
+    cut: Nodes | None = search.narrowest_rank()
+    while cut is not None:
+        time = search.time_per_shard(cut)
+        yield time, cut
+        cut = search.violated(*whole_trees(search.topology, time))
+
+
+def whole_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fraction, int]:
+    """Return (U, k) with U / k = `time_per_shard` and the smallest k such that U * b is whole for every link.
+
+    Bandwidth-optimal pipeline, proposition 3, for rational bandwidths.
+    """
+    bandwidths = topology.links.bandwidths
+    scale = math.lcm(*(bandwidth.denominator for bandwidth in bandwidths))
+    time = time_per_shard / scale
+    units = [int(bandwidth * scale) for bandwidth in bandwidths]
+    per_unit = Fraction(time.numerator, math.gcd(time.denominator, *units))
+    return per_unit * scale, int(per_unit / time)
+
+
+def direction(collective: Collective) -> Direction:
+    """Return which way data must cross a cut of the collective."""
+    outward = (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE)
+    return "out-of" if collective.name in outward else "into"
+
+
+def shards(topology: Topology, collective: Collective) -> int:
+    """Return how many shards the vector of the collective is cut into."""
+    return 1 if collective.is_rooted else topology.compute_count
+
+
+def node_set(cut: Nodes) -> tuple[int, ...]:
+    """Return `cut` as plain integers."""
+    return tuple(cut.tolist())
+
+
+def _root(topology: Topology, collective: Collective) -> int:
+    root = collective.root or 0
+    if not 0 <= root < topology.compute_count:
+        raise InvalidInput("a root must be a rank", root, f"choose from 0 to {topology.compute_count - 1}")
+    return root
