@@ -44,5 +44,8 @@ _GROUPS = (
 FAMILIES: dict[str, Family] = {family.name: family for group in _GROUPS for family in group.FAMILIES}
 FUNCTIONS: dict[str, Function] = {function.name: function for function in (*plans.FUNCTIONS, *functions.FUNCTIONS)}
 FILE_ENTRY = Entry(
-    "file", "file:PATH", "file:fabric.json", "a network in JSON (chorale-topology/1) or GraphML, told by its content"
+    "file",
+    "file:PATH",
+    "file:fabric.json",
+    "JSON (chorale-topology/1), GraphML, or one box of an NCCL or RCCL dump (XML)",
 )

@@ -1,7 +1,9 @@
-"""`chorale topology`: list the families, show one network."""
+"""`chorale topology`: list the families, show one network, import one from a file."""
 
 from __future__ import annotations
 
+import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,17 +12,25 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from synth.identity import rational_text
+from synth.errors import InvalidInput
+from synth.identity import parse_rational, rational_text
 from synth.topology.catalog import FAMILIES, FILE_ENTRY, FUNCTIONS
+from synth.topology.dump.boxes import Network, boxes_topology
+from synth.topology.exchange import dumped_machine, from_bytes, to_json
 from synth.topology.symmetry import is_vertex_transitive
 from synth.topology.topology import Topology
-from tuner.cli.output import emit_json
+from tuner.cli.output import emit_json, people
 from tuner.describe import describe_topology, show_topology
+from tuner.files import read_file, write_file
 from tuner.specs import load_topology
 
+_ONLY_PLACES = (
+    "This file places devices on PCI but does not describe GPUs: links other than PCI are missing. "
+    "For the whole machine, run NCCL or RCCL on it with NCCL_TOPO_DUMP_FILE set."
+)
 _ANSWERS = {True: "yes", False: "no", None: "not decided"}
 
-topology_app = typer.Typer(help="List the families of networks and show one.", no_args_is_help=True)
+topology_app = typer.Typer(help="List the families of networks, show one, import one.", no_args_is_help=True)
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
@@ -67,6 +77,51 @@ def show(
         emit_json(show_topology(topology))
     else:
         _print_summary(topology, plot)
+
+
+@topology_app.command("import")
+def import_topology(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A dump of NCCL or RCCL (XML), GraphML or JSON.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The .json file to write.")],
+    boxes: Annotated[int | None, typer.Option(min=1, help="Join so many copies of a dumped machine.")] = None,
+    nic_gbps: Annotated[str | None, typer.Option(metavar="G", help="Gbit/s of every NIC [as dumped].")] = None,
+    rails: Annotated[
+        bool, typer.Option("--rails", help="Join NIC i of all boxes by switch i, not all by one.")
+    ] = False,
+) -> None:
+    """Turn a topology dump into a network, and write it as JSON for file: specs.
+
+    Example: chorale topology import dump.xml --boxes 4 --nic-gbps 200 -o cluster.json
+    """
+    if output.suffix.lower() != ".json":
+        raise InvalidInput("an imported network must be written to a .json file", output.name, "choose another name")
+    spec = f"file:{file}"
+    content = read_file(file)
+    machine = dumped_machine(content, spec)
+    if machine is not None:
+        topology = boxes_topology(machine, Network(boxes or 1, _nic_bandwidth(nic_gbps), rails), spec)
+        if machine.only_places:
+            people.print(_ONLY_PLACES)
+    elif boxes is not None or nic_gbps is not None or rails:
+        raise InvalidInput("--boxes, --nic-gbps and --rails need a topology dump", file, "leave them out")
+    else:
+        topology = from_bytes(content, spec)
+    write_file(output, (json.dumps(to_json(topology), indent=1) + "\n").encode())
+    people.print(
+        f"{output}: {topology.compute_count} nodes, {topology.switch_count} switches, {len(topology.links)} links",
+        soft_wrap=True,
+        highlight=False,
+    )
+
+
+def _nic_bandwidth(text: str | None) -> Fraction | None:
+    """Return GB/s from text in Gbit/s."""
+    if text is None:
+        return None
+    bandwidth = parse_rational(text, "--nic-gbps")
+    if bandwidth <= 0:
+        raise InvalidInput("--nic-gbps must be positive", text, "give the Gbit/s of one NIC")
+    return bandwidth / 8
 
 
 def _catalog_rows() -> list[dict[str, str]]:

@@ -38,9 +38,14 @@ class Fabric:
 
     def wire(self, one: NodeGrid, other: NodeGrid, bandwidth: Fraction) -> None:
         """Link each node of `one` with the node of `other` in its place, both ways; shapes broadcast."""
-        left, right = (column.ravel() for column in np.broadcast_arrays(one, other))
-        self.ends += [(left, right), (right, left)]
-        self.rates += [bandwidth, bandwidth]
+        self.arc(one, other, bandwidth)
+        self.arc(other, one, bandwidth)
+
+    def arc(self, src: NodeGrid, dst: NodeGrid, bandwidth: Fraction) -> None:
+        """Link each node of `src` to the node of `dst` in its place, one way; shapes broadcast."""
+        tails, heads = np.broadcast_arrays(src, dst)
+        self.ends.append((tails.ravel(), heads.ravel()))
+        self.rates.append(bandwidth)
 
     def add_rotation(self, *turned: tuple[NodeGrid, int]) -> None:
         """Note the symmetry that moves the nodes of every (grid, axis) one place along that axis, if any move."""

@@ -90,8 +90,8 @@ EDGE = '<edge source="a" target="b"/>'
 GOLDEN_ERRORS = {
     BOMB + plain(EDGE): "an XML file must not define or refer to entities; got DTDForbidden; remove the DOCTYPE",
     OUTSIDE + plain(EDGE): "an XML file must not define or refer to entities; got DTDForbidden; remove the DOCTYPE",
-    "<graphml>": "a GraphML file must be well-formed XML; got ",
-    "<system/>": "an XML topology file must be GraphML; got a file of <system>; convert the file",
+    "<graphml>": "an XML topology file must be well-formed XML; got ",
+    "<html/>": "an XML topology file must be GraphML; got a file of <html>; convert the file",
     plain(EDGE, '<node id="a"/>'): "both ends of an edge must be nodes; got b; add the node or correct the edge",
     plain(
         EDGE, '<node id="a"/><node id="b"/><node id="a"/>'

@@ -6,10 +6,13 @@ import json
 
 import pytest
 import typer
+from click.testing import Result
 from typer.testing import CliRunner
 
 from synth.errors import ChoraleError, InvalidInput
+from synth.topology.exchange import from_bytes
 from synth.topology.spec import parse_topology
+from tests.dumps import cpu, nvswitch_machine, pairs_machine, pci, system
 from tuner.cli import topology as command
 
 FABRIC = {
@@ -30,13 +33,17 @@ FABRIC = {
 
 def run(*arguments: str) -> str:
     """Run the command, return its output; errors come as exceptions."""
+    return invoke(*arguments).stdout
+
+
+def invoke(*arguments: str) -> Result:
     app = typer.Typer()
     app.callback()(lambda: None)
     command.register(app)
     result = CliRunner().invoke(app, ["topology", *arguments])
     if result.exception is not None:
         raise result.exception
-    return result.stdout
+    return result
 
 
 def test_show_json():
@@ -135,3 +142,67 @@ def test_bad_input_is_exit_2_with_one_line(arguments, message, tmp_path, monkeyp
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_import_of_a_dump_joins_boxes(tmp_path):
+    dump, output = tmp_path / "dump.xml", tmp_path / "cluster.json"
+    dump.write_bytes(nvswitch_machine())
+    run("import", str(dump), "--boxes", "2", "--nic-gbps", "100", "-o", str(output))
+    topology = json.loads(run("show", f"file:{output}", "--json"))
+    assert (topology["topology"]["nodes"], topology["topology"]["switches"]) == (8, 2 + 8 + 1)
+    bandwidths = {(link["src"], link["dst"]): link["bandwidth"] for link in topology["links_list"]}
+    assert bandwidths["1.2", "nvswitch:1"] == "240"
+    assert bandwidths["1.2", "nic:1.2"] == bandwidths["nic:1.2", "net:0"] == "25/2"
+    rails = tmp_path / "rails.json"
+    run("import", str(dump), "--boxes", "2", "--rails", "-o", str(rails))
+    assert json.loads(rails.read_text())["nodes"][-1] == {"id": "net:3", "kind": "switch"}
+
+
+def test_one_box_of_a_dump_is_a_spec(tmp_path):
+    dump, output = tmp_path / "dump.xml", tmp_path / "box.json"
+    dump.write_bytes(pairs_machine())
+    run("import", str(dump), "-o", str(output))
+    shown = json.loads(run("show", f"file:{dump}", "--json"))
+    assert shown["topology"]["id"] == json.loads(run("show", f"file:{output}", "--json"))["topology"]["id"]
+
+
+def test_import_turns_other_formats_into_json(tmp_path):
+    source, output = tmp_path / "fabric.json", tmp_path / "again.json"
+    source.write_text(json.dumps(FABRIC))
+    run("import", str(source), "-o", str(output))
+    assert from_bytes(output.read_bytes(), "file:a").id == from_bytes(source.read_bytes(), "file:b").id
+
+
+def test_import_says_when_a_file_only_places_devices(tmp_path):
+    dump = tmp_path / "hints.xml"
+    places = (pci(f"000{bus}:00:00.0", kind="0x030200") for bus in range(2))
+    dump.write_bytes(system(cpu(0, *places)))
+    result = invoke("import", str(dump), "-o", str(tmp_path / "box.json"))
+    assert "does not describe GPUs" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["-o", "a.xml"], "an imported network must be written to a .json file; got a.xml; choose another name"),
+        (["--nic-gbps", "0", "-o", "a.json"], "--nic-gbps must be positive; got 0; give the Gbit/s of one NIC"),
+        (
+            ["--nic-gbps", "fast", "-o", "a.json"],
+            "--nic-gbps must be a rational number; got 'fast'; "
+            'write a number such as 25 or 12.5, or a rational as text such as "25/3"',
+        ),
+    ],
+)
+def test_import_refuses(arguments, error, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "dump.xml").write_bytes(nvswitch_machine())
+    with pytest.raises(InvalidInput) as caught:
+        run("import", "dump.xml", *arguments)
+    assert str(caught.value) == error
+
+
+def test_boxes_need_a_dump(tmp_path):
+    source = tmp_path / "fabric.json"
+    source.write_text(json.dumps(FABRIC))
+    with pytest.raises(InvalidInput, match="--boxes, --nic-gbps and --rails need a topology dump"):
+        run("import", str(source), "--boxes", "2", "-o", str(tmp_path / "a.json"))

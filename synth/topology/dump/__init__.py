@@ -1,0 +1,1 @@
+"""Topology dumps of NCCL and RCCL: what a machine is made of, and the networks made of such machines."""
