@@ -15,6 +15,9 @@ from synth.executor.serial import SerialExecutor
 from synth.finder.reach import loads_of_low_diameter
 from synth.finder.search import Hunt, search
 from synth.methods import synthesize
+from synth.schedule.traffic import traffic_of
+from synth.simulation.network_model import NetworkModel
+from synth.simulation.simulate import as_fidelity, simulate
 from synth.swing.swing import swing_latency
 from synth.topology.distance import diameter
 from synth.topology.links import Link, Links
@@ -72,9 +75,21 @@ def warm_exchange() -> int:
     return compilations() - before
 
 
+def warm_simulation() -> int:
+    """Run the kernels of both network models once; return how many had to be compiled."""
+    before = compilations()
+    links = Links.build([Link(node, (node + way) % 3) for node in range(3) for way in (1, 2)])
+    ring = synthesize("ring", Topology("warm", ("0", "1", "2"), 3, links), ALLREDUCE, None, SerialExecutor())
+    traffic = traffic_of(ring.schedule)
+    for fidelity in ("step", "flow"):
+        simulate(traffic, NetworkModel.of(link_gbps=1), [1], as_fidelity(fidelity))
+    return compilations() - before
+
+
 if __name__ == "__main__":
     warm()
     warm_alltoall()
     warm_bounds()
     warm_finder()
     warm_exchange()
+    warm_simulation()

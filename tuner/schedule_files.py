@@ -39,11 +39,16 @@ def load_schedule(path: str | Path) -> Schedule:
     A schedule in symmetric form is checked as such (CheckFailed) and written out; InvalidInput if it has more than
     `MAX_EXPANDED_ROWS` transfers.
     """
-    require_schedule_suffix(path)
-    schedule = _read(path, read_file(str(path)))
+    schedule = load_schedule_in_its_form(path)
     if isinstance(schedule, SymmetricSchedule):
         return verify_symmetric(schedule).schedule.expand(MAX_EXPANDED_ROWS)
     return schedule
+
+
+def load_schedule_in_its_form(path: str | Path) -> Schedule | SymmetricSchedule:
+    """Read the schedule file at `path`, in columns or in symmetric form as it is. The schedule is not yet verified."""
+    require_schedule_suffix(path)
+    return _read(path, read_file(str(path)))
 
 
 def load_for_inspection(path: str | Path) -> tuple[Schedule | SymmetricSchedule, str]:

@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from synth.alltoall.commodities import Commodities
 from synth.alltoall.cycles import cancel_cycles
-from synth.alltoall.heap import drop_first, push
 from synth.compiled import compiled
+from synth.heap import drop_first, push
 
 Flows = NDArray[np.float64]
 WholeFlows = NDArray[np.int64]

@@ -28,6 +28,7 @@ COMMAND_MODULES = (
     "verify",
     "lower",
     "alltoall",
+    "simulate",
     "run",
     "tune",
     "best",

@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from synth.finder.find import Finding, Findings
-from tuner.files import write_file
-from tuner.plots.topology_plot import require_plot_format
+from tuner.plots.figure_file import write_figure
 
 _SHADE = "0.88"
-_NO_DATES: dict[str, dict[str, None]] = {
-    "png": {"Software": None},
-    "svg": {"Date": None},
-    "pdf": {"CreationDate": None},
-}
 
 
 def plot_frontier(findings: Findings, path: Path) -> None:
@@ -28,12 +20,7 @@ def plot_frontier(findings: Findings, path: Path) -> None:
 
     The same findings give the same bytes. Raises InvalidInput for another extension.
     """
-    require_plot_format(path)
-    file_format = path.suffix.lower()[1:]
-    content = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "frontier"}):
-        _figure(findings).savefig(content, format=file_format, dpi=130, metadata=_NO_DATES[file_format])
-    write_file(path, content.getvalue())
+    write_figure(_figure(findings), path, "frontier")
 
 
 def _figure(findings: Findings) -> Figure:

@@ -1,0 +1,171 @@
+"""The event loop of the flow-level simulation, as a kernel that can be run in parts."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.compiled import compiled, inlined
+from synth.simulation.event_heap import EventHeap, next_event, schedule_event
+from synth.simulation.sharing import SAME, Paths, Scratch, Sharing, join, leave, share, touch
+
+STARTING, SENDING, FLYING, ARRIVED = range(1, 5)
+
+
+class Messages(NamedTuple):
+    """amount[m]: what message m sends, in capacity times seconds; latency_s[m]: of its route; alpha_s[0]: of all."""
+
+    amount: NDArray[np.float64]
+    latency_s: NDArray[np.float64]
+    alpha_s: NDArray[np.float64]
+
+
+class Conditions(NamedTuple):
+    """What waits for what; see `synth.simulation.flow_graph.FlowGraph`.
+
+    Happenings are numbered: gate g opens: g; message m has left: gates + m; it has arrived: gates + messages + m.
+    Happening h helps `targets[offsets[h] : offsets[h + 1]]`: gates, or above their number messages, which start.
+    """
+
+    offsets: NDArray[np.int64]
+    targets: NDArray[np.int32]
+    needs: NDArray[np.int32]
+
+
+class Course(NamedTuple):
+    """How far the run has come; arrays of one are counters that a kernel can change.
+
+    `happenings[: pending[0]]` are those of the present moment whose consequences are still to come.
+    """
+
+    state: NDArray[np.int8]
+    opened_at_s: NDArray[np.float64]
+    arrived_at_s: NDArray[np.float64]
+    now_s: NDArray[np.float64]
+    arrived: NDArray[np.int64]
+    happenings: NDArray[np.int32]
+    pending: NDArray[np.int64]
+    moment: NDArray[np.int32]
+
+
+class Run(NamedTuple):
+    """All of a simulation, for kernels."""
+
+    messages: Messages
+    paths: Paths
+    conditions: Conditions
+    sharing: Sharing
+    scratch: Scratch
+    heap: EventHeap
+    course: Course
+
+
+@compiled
+def advance(run: Run, moments: int) -> bool:
+    """Run `moments` moments at which something happens; return whether anything is left to come.
+
+    Simultaneous events (up to rounding) are one moment: rates are found once, for all of them.
+    """
+    paths, heap, course = run.paths, run.heap, run.course
+    for _ in range(moments):
+        touched = 0
+        for index in range(_next_moment(heap, course)):
+            message = course.moment[index]
+            if course.state[message] == SENDING:
+                leave(paths, run.sharing, message)
+                touched = touch(paths, run.scratch, touched, message)
+                _depart(run, message)
+            elif course.state[message] == FLYING:
+                _arrive(run, message)
+            else:
+                touched = _begin(run, message, touched)
+        touched = _follow(run, touched)
+        if touched > 0:
+            share(paths, run.sharing, run.scratch, touched, heap, course.now_s[0])
+        if heap.size[0] == 0:
+            return False
+    return True
+
+
+@inlined
+def _follow(run: Run, touched: int) -> int:
+    """Let everything happen that follows at once; return how many links have changed."""
+    conditions, course = run.conditions, run.course
+    while course.pending[0] > 0:
+        course.pending[0] -= 1
+        happening = course.happenings[course.pending[0]]
+        for position in range(conditions.offsets[happening], conditions.offsets[happening + 1]):
+            target = conditions.targets[position]
+            message = target - len(conditions.needs)
+            if message < 0:
+                _help(conditions, course, target)
+            elif run.messages.alpha_s[0] > 0:
+                course.state[message] = STARTING
+                schedule_event(run.heap, message, course.now_s[0] + run.messages.alpha_s[0])
+            else:
+                touched = _begin(run, message, touched)
+    return touched
+
+
+@inlined
+def _next_moment(heap: EventHeap, course: Course) -> int:
+    """Take all events that come next off the heap; return how many there are."""
+    count = 0
+    if heap.size[0] > 0:
+        limit = heap.time[heap.members[0]] * (1 + SAME)
+        while heap.size[0] > 0 and heap.time[heap.members[0]] <= limit:
+            course.moment[count] = next_event(heap)
+            count += 1
+        # The latest of them: nothing may happen before its time.
+        course.now_s[0] = max(course.now_s[0], heap.time[course.moment[count - 1]])
+    return count
+
+
+@inlined
+def _happen(course: Course, happening: int) -> None:
+    course.happenings[course.pending[0]] = happening
+    course.pending[0] += 1
+
+
+@inlined
+def _help(conditions: Conditions, course: Course, gate: int) -> None:
+    conditions.needs[gate] -= 1
+    if conditions.needs[gate] == 0:
+        course.opened_at_s[gate] = course.now_s[0]
+        _happen(course, gate)
+
+
+@inlined
+def _begin(run: Run, message: int, touched: int) -> int:
+    """Let the first byte of `message` leave; return how many links have changed."""
+    messages, course = run.messages, run.course
+    if messages.amount[message] == 0 or run.paths.hops[message] == 0:
+        _depart(run, message)
+        return touched
+    course.state[message] = SENDING
+    join(run.paths, run.sharing, message, messages.amount[message], course.now_s[0])
+    return touch(run.paths, run.scratch, touched, message)
+
+
+@inlined
+def _depart(run: Run, message: int) -> None:
+    """The last byte of `message` leaves."""
+    messages, course = run.messages, run.course
+    _happen(course, len(run.conditions.needs) + message)
+    course.state[message] = FLYING
+    if messages.latency_s[message] > 0:
+        schedule_event(run.heap, message, course.now_s[0] + messages.latency_s[message])
+    else:
+        _arrive(run, message)
+
+
+@inlined
+def _arrive(run: Run, message: int) -> None:
+    """The last byte of `message` has come."""
+    course = run.course
+    _happen(course, len(run.conditions.needs) + len(run.messages.amount) + message)
+    course.state[message] = ARRIVED
+    course.arrived_at_s[message] = course.now_s[0]
+    course.arrived[0] += 1

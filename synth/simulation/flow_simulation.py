@@ -1,0 +1,114 @@
+"""Flow-level simulation: messages share links fairly, and start when what they wait for has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.errors import InvalidInput
+from synth.simulation.event_heap import EventHeap
+from synth.simulation.flow_graph import FlowGraph
+from synth.simulation.flow_kernel import Conditions, Course, Messages, Run, advance
+from synth.simulation.network_model import NetworkModel
+from synth.simulation.sharing import Paths, Scratch, Sharing
+from synth.topology.topology import Topology
+
+MOST_SLOTS = 2**28
+"""Links of the routes of all messages together; each takes 12 bytes."""
+MOMENTS_AT_ONCE = 10_000
+
+Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlowTimes:
+    """Seconds since the start, NaN for what never happened: when gates opened and when messages arrived."""
+
+    opened_s: Times
+    arrived_s: Times
+
+    @property
+    def end_s(self) -> float:
+        """When the last thing happened."""
+        times = np.concatenate([self.opened_s, self.arrived_s])
+        return float(np.nanmax(times, initial=0.0))
+
+
+def simulate_flows(
+    graph: FlowGraph,
+    topology: Topology,
+    model: NetworkModel,
+    bytes_per_amount: float,
+    progress: Callable[[int, int], None] | None = None,
+) -> FlowTimes:
+    """Return when everything in `graph` happens.
+
+    A message leaves alpha after it starts, at the rate that max-min fair sharing of all links on its route gives it
+    at every moment, and arrives the latency of its route after its last byte has left. Between these nothing
+    takes time. Rates are floating point, so times are right to about 1e-12 of their size; the same graph gives the
+    same bytes. O(moments * links of the routes that meet there); `progress` hears messages arrived, of all.
+    Raises InvalidInput for more than `MOST_SLOTS` links of routes.
+    """
+    paths, conditions, count = _paths(graph, topology, model), _conditions(graph), graph.messages
+    latency_s, alpha_s = _latencies(graph, topology, model), np.array([float(model.alpha_s)])
+    run = Run(
+        Messages(np.asarray(graph.amount * bytes_per_amount, dtype=np.float64), latency_s, alpha_s),
+        paths,
+        conditions,
+        Sharing.of(len(topology.links), count, int(paths.hops.sum())),
+        Scratch.of(len(topology.links), count),
+        EventHeap.of(count),
+        _course(graph, conditions),
+    )
+    while advance(run, MOMENTS_AT_ONCE):
+        if progress is not None:
+            progress(int(run.course.arrived[0]), count)
+    return FlowTimes(run.course.opened_at_s, run.course.arrived_at_s)
+
+
+def _paths(graph: FlowGraph, topology: Topology, model: NetworkModel) -> Paths:
+    routes = graph.routes
+    first = routes.offsets[graph.route]
+    hops = (routes.offsets[graph.route + 1] - first).astype(np.int32)
+    ends = np.cumsum(hops, dtype=np.int64)
+    if len(ends) and ends[-1] > MOST_SLOTS:
+        rule = f"a flow-level simulation takes messages over at most {MOST_SLOTS} links together"
+        raise InvalidInput(rule, int(ends[-1]), "use the congestion model (--model step) or a smaller topology")
+    unit = model.unit_bytes_per_s(topology)
+    capacities = np.array([float(bandwidth * unit) for bandwidth in topology.links.bandwidths] or [1.0])
+    return Paths(routes.link_ids, first, hops, ends - hops, capacities[topology.links.bandwidth_class])
+
+
+def _latencies(graph: FlowGraph, topology: Topology, model: NetworkModel) -> Times:
+    routes, links = graph.routes, topology.links
+    table = np.array([float(latency + model.per_hop_s) for latency in links.latencies_s] or [0.0])
+    if len(links.latencies_s) < 2:
+        of_route = np.diff(routes.offsets) * table[0]
+    else:
+        of_route = np.add.reduceat(table[links.latency_class[routes.link_ids]], routes.offsets[:-1])
+    return np.asarray(of_route[graph.route], dtype=np.float64)
+
+
+def _conditions(graph: FlowGraph) -> Conditions:
+    order = np.argsort(graph.cause, kind="stable")
+    happenings = np.arange(graph.gates + 2 * graph.messages + 1)
+    offsets = np.searchsorted(graph.cause[order], happenings).astype(np.int64)
+    effect = graph.effect.astype(np.int32)
+    needs = np.bincount(effect[effect < graph.gates], minlength=graph.gates).astype(np.int32)
+    return Conditions(offsets, effect[order], needs)
+
+
+def _course(graph: FlowGraph, conditions: Conditions) -> Course:
+    """Return the state at the start: gates that need nothing are open."""
+    opened_s = np.full(graph.gates, np.nan)
+    first = np.flatnonzero(conditions.needs == 0)
+    opened_s[first] = 0.0
+    happenings = np.empty(graph.gates + 2 * graph.messages, dtype=np.int32)
+    happenings[: len(first)] = first
+    return Course(
+        np.zeros(graph.messages, np.int8), opened_s, np.full(graph.messages, np.nan), np.zeros(1),
+        np.zeros(1, np.int64), happenings, np.array([len(first)]), np.empty(graph.messages, np.int32),
+    )  # fmt: skip

@@ -1,0 +1,73 @@
+"""How long a traffic pattern takes on a network, by either model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, TypeAlias, cast, get_args
+
+from synth.errors import InvalidInput
+from synth.executor.port import Progress
+from synth.schedule.traffic import Traffic
+from synth.simulation.congestion import congestion_of
+from synth.simulation.flow_simulation import simulate_flows
+from synth.simulation.network_model import NetworkModel
+from synth.simulation.traffic_flows import pipelined_flows, stepped_flows
+
+Fidelity: TypeAlias = Literal["step", "flow"]
+FIDELITIES: tuple[str, ...] = get_args(Fidelity)
+STREAMED_CHUNKS = 64
+"""Into how many chunks the flow model cuts what trees stream, unless told otherwise."""
+MOST_CHUNKS = 2**16
+
+
+def as_fidelity(text: str) -> Fidelity:
+    """Return `text` as the model that it names; InvalidInput for any other text."""
+    if text not in FIDELITIES:
+        raise InvalidInput("a model must be one that is known", text, f"choose {' or '.join(FIDELITIES)}")
+    return cast(Fidelity, text)
+
+
+def simulate(
+    traffic: Traffic,
+    network: NetworkModel,
+    sizes_bytes: Sequence[int],
+    fidelity: Fidelity = "step",
+    pipeline_chunks: int | None = None,
+    progress: Progress | None = None,
+) -> list[float]:
+    """Return the seconds that a vector of each size takes.
+
+    fidelity: "step" is the congestion model (`synth.simulation.congestion`): barriers between steps, exact;
+              "flow" the flow-level simulation (`synth.simulation.flow_simulation`): ranks wait only for what they
+              receive, messages share links fairly
+    pipeline_chunks: into how many chunks trees cut what they stream; None: the best number ("step") or
+              `STREAMED_CHUNKS` ("flow"); without meaning for stepped patterns
+
+    `progress` hears how much of all sizes together is done. The same arguments give the same result.
+    """
+    if pipeline_chunks is not None and not 1 <= pipeline_chunks <= MOST_CHUNKS:
+        rule = f"what trees stream is cut into 1 to {MOST_CHUNKS} chunks"
+        raise InvalidInput(rule, pipeline_chunks, "choose a number in this range")
+    if fidelity == "step":
+        congestion = congestion_of(traffic)
+        return [float(congestion.seconds(network, size, pipeline_chunks)) for size in sizes_bytes]
+    return _flow_seconds(traffic, network, sizes_bytes, pipeline_chunks or STREAMED_CHUNKS, progress)
+
+
+def _flow_seconds(
+    traffic: Traffic, network: NetworkModel, sizes_bytes: Sequence[int], chunks: int, progress: Progress | None
+) -> list[float]:
+    is_pipelined = traffic.kind == "pipelined"
+    graph = pipelined_flows(traffic, chunks) if is_pipelined else stepped_flows(traffic)
+    amounts = traffic.denominator * (chunks if is_pipelined else 1)
+    total = graph.messages * len(sizes_bytes)
+    seconds = []
+    for index, size_bytes in enumerate(sizes_bytes):
+
+        def report(done: int, _of: int, before: int = index * graph.messages) -> None:
+            if progress is not None:
+                progress(before + done, total)
+
+        times = simulate_flows(graph, traffic.topology, network, size_bytes / amounts, report)
+        seconds.append(times.end_s)
+    return seconds

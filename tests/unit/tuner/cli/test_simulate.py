@@ -1,0 +1,112 @@
+"""`chorale simulate`: what it prints and draws, and how it refuses."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.command import chorale
+
+FLAT = {
+    "format": "chorale-topology/1",
+    "name": "pair",
+    "bandwidth_unit": "GB/s",
+    "nodes": [{"id": name, "kind": "compute"} for name in "ab"],
+    "links": [{"src": "a", "dst": "b", "bandwidth": 2, "bidirectional": True}],
+}
+
+
+def test_json(capsys):
+    done = chorale(capsys, "simulate", "ring", "ring:8", "--sizes", "8000,1M", "--link-gbps", 10, "--json")
+    assert done.code == 0
+    document = done.document
+    assert document["collective"] == "allreduce"
+    assert document["topology"]["spec"] == "ring:8"
+    assert document["seed"] is None
+    assert document["parameters"]["hop_us"] == "0.3"
+    assert document["parameters"]["model"] == "step"
+    small, large = document["results"]
+    assert list(small) == ["size_bytes", "time_us", "goodput_gbit_per_s"]
+    assert small["time_us"] == pytest.approx(14 * (0.4 + 0.8))
+    assert small["goodput_gbit_per_s"] == pytest.approx(8000 * 8 / 14 / 1.2 / 1000)
+    assert large["size_bytes"] == 2**20
+
+
+def test_both_models_and_latencies(capsys):
+    arguments = ("simulate", "bfb", "torus:4x4", "--sizes", "4KiB:1MiB:x16", "--link-gbps", 400, "--alpha-us", 2)
+    arguments += ("--link-latency-us", 0, "--hop-us", 0, "--json")
+    step = chorale(capsys, *arguments).document["results"]
+    flow = chorale(capsys, *arguments, "--model", "flow").document["results"]
+    assert [row["time_us"] for row in flow] == pytest.approx([row["time_us"] for row in step])
+    assert step[0]["time_us"] > 8 * 2
+
+
+def test_a_schedule_file(capsys, tmp_path):
+    path = tmp_path / "gather.json"
+    made = chorale(capsys, "synth", "bfb", "ring:5", "-o", path, "--json").document
+    document = chorale(capsys, "simulate", path, "--sizes", "1M", "--link-gbps", 100, "--json").document
+    assert (document["collective"], document["method"]) == ("allgather", "bfb")
+    assert document["schedule"]["id"] == made["schedule"]["id"]
+    refused = chorale(capsys, "simulate", path, "--sizes", "1M", "--link-gbps", 1, "--collective", "allreduce")
+    assert refused.code == 2
+    assert "--collective must be that of the schedule, allgather" in refused.stderr
+
+
+def test_large_symmetric_networks_need_no_rows(capsys, tmp_path):
+    path = tmp_path / "large.parquet"
+    chorale(capsys, "synth", "bfb", "torus:72x72", "--collective", "allreduce", "-o", path)
+    arguments = ("--sizes", "1M", "--link-gbps", 400, "--json")
+    from_file = chorale(capsys, "simulate", path, *arguments).document
+    made = chorale(capsys, "simulate", "bfb", "torus:72x72", *arguments).document
+    assert from_file["results"] == made["results"]
+    assert made["results"][0]["time_us"] > 72 * 2 * 0.4
+
+
+def test_bandwidths_of_the_topology_are_used(capsys, tmp_path):
+    path = tmp_path / "pair.json"
+    path.write_text(json.dumps(FLAT))
+    arguments = ("simulate", "ring", f"file:{path}", "--sizes", 8000, "--hop-us", 0, "--link-latency-us", 0, "--json")
+    done = chorale(capsys, *arguments)
+    assert done.document["results"][0]["time_us"] == pytest.approx(2 * 4000 / 2e9 * 1e6)
+    ignored = chorale(capsys, *arguments, "--link-gbps", 1)
+    assert ignored.document["results"] == done.document["results"]
+    assert "--link-gbps is not used" in ignored.stderr
+
+
+@pytest.mark.parametrize("suffix", ["png", "svg", "pdf"])
+def test_plots_repeat(capsys, tmp_path, suffix):
+    drawn = []
+    for name in ("one", "two"):
+        path = tmp_path / f"{name}.{suffix}"
+        arguments = ("--sizes", "1K:1G:x4", "--link-gbps", 400, "--plot", path, "--quiet")
+        done = chorale(capsys, "simulate", "bfb", "torus:4x4", *arguments)
+        assert done.code == 0
+        drawn.append(path.read_bytes())
+    assert drawn[0] == drawn[1]
+    if suffix == "svg":
+        assert b"goodput" in drawn[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("bfb", "torus:4x4", "--sizes", "1M"), "needs a link rate"),
+        (("bfb", "torus:4x4", "--sizes", "1M", "--link-gbps", "0"), "a link rate must be above zero"),
+        (("bfb", "torus:4x4", "--sizes", "1M", "--link-gbps", "fast"), "must be a rational number"),
+        (("bfb", "torus:4x4", "--sizes", "big", "--link-gbps", "1"), "a size must be a whole number"),
+        (("bfb", "torus:4x4", "--sizes", "1M", "--link-gbps", "1", "--model", "packet"), "choose step or flow"),
+        (("bfb", "torus:4x4", "--sizes", "1M", "--link-gbps", "1", "--pipeline-chunks", "0"), "1 to 65536 chunks"),
+        (("bfb", "torus:4x4", "--sizes", "1M", "--link-gbps", "1", "--plot", "x.gif"), ".png, .svg or .pdf"),
+        (("bfb", "--sizes", "1M", "--link-gbps", "1"), "a schedule file or a method with a topology"),
+        (("swung", "torus:4x4", "--sizes", "1M", "--link-gbps", "1"), "a method must be one that is known"),
+        (("absent.json", "--sizes", "1M", "--link-gbps", "1"), "an input file must be readable"),
+        (("bfb", "ring:4", "--sizes", "1M", "--link-gbps", "1", "--collective", "scan"), "a collective must be"),
+        (("bfb", "ring:4", "--sizes", "1M", "--link-gbps", "1", "--alpha-us", "-1"), "must not be negative"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_2(capsys, arguments, message):
+    done = chorale(capsys, "simulate", *arguments)
+    assert done.code == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,129 @@
+"""`chorale simulate`: predict how long a schedule takes on a network, size by size."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.progress import Progress as ProgressBar
+from rich.table import Table
+
+from runners.sizes import format_size, parse_sizes
+from synth.executor.port import Progress
+from synth.kernels import warm_simulation
+from synth.methods import METHODS
+from synth.simulation.network_model import NetworkModel
+from synth.simulation.simulate import FIDELITIES, as_fidelity
+from synth.simulation.simulate import simulate as simulate_traffic
+from tuner.cli.output import emit_json, people, results
+from tuner.simulated_traffic import Priced, traffic_of_file, traffic_of_method
+from tuner.stages import Stages
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("simulate")(simulate)
+
+
+def simulate(
+    what: Annotated[
+        str, typer.Argument(metavar="FILE|METHOD", help=f"Schedule file, or a method: {', '.join(METHODS)}.")
+    ],
+    sizes: Annotated[str, typer.Option(help="Sizes of the whole vector: 64KiB, 1M,4M or 4KiB:1GiB:x4.")],
+    spec: Annotated[str | None, typer.Argument(help="Topology, for a method; see `chorale topology list`.")] = None,
+    collective: Annotated[
+        str | None, typer.Option(help="allreduce (default for a method), allgather or reduce_scatter.")
+    ] = None,
+    alpha_us: Annotated[str, typer.Option(help="Microseconds from when a message could start until it does.")] = "0",
+    link_latency_us: Annotated[str, typer.Option(help="Microseconds for which a bit is on a link.")] = "0.1",
+    hop_us: Annotated[str, typer.Option(help="Microseconds for which a node handles a packet.")] = "0.3",
+    link_gbps: Annotated[
+        str | None, typer.Option(help="Gbit/s of a link of capacity 1; needed where a spec gives no bandwidths.")
+    ] = None,
+    model: Annotated[
+        str, typer.Option(help=f"{' or '.join(FIDELITIES)}: barriers between steps, or flows that share links.")
+    ] = "step",
+    pipeline_chunks: Annotated[
+        int | None, typer.Option(help="Chunks that trees stream; default: the best number (step) or 64 (flow).")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw goodput as .png, .svg or .pdf.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Predict the time and the goodput of a collective, without running it.
+
+    Example: chorale simulate bfb torus:4x4 --sizes 32KiB:512MiB:x4 --link-gbps 400 --plot goodput.png
+    """
+    sizes_bytes, fidelity = parse_sizes(sizes), as_fidelity(model)
+    network = NetworkModel.of(alpha_us, link_latency_us, hop_us, link_gbps)
+    if plot is not None:
+        from tuner.plots.topology_plot import require_plot_format  # noqa: PLC0415 (matplotlib is slow)
+
+        require_plot_format(plot)
+    stages = Stages()
+    with stages.stage("compile"):
+        compiled = warm_simulation()
+    if compiled == 0:
+        del stages.seconds["compile"]
+    with _progress_bar(what if spec is None else f"{what} {spec}") as progress:
+        with stages.stage("schedule"):
+            if spec is None:
+                priced = traffic_of_file(what, collective, network)
+            else:
+                priced = traffic_of_method(what, spec, collective or "allreduce", network, progress)
+        with stages.stage("simulation"):
+            times_s = simulate_traffic(priced.traffic, network, sizes_bytes, fidelity, pipeline_chunks, progress)
+    if link_gbps is not None and priced.traffic.topology.bandwidth_unit != "link":
+        people.print(f"--link-gbps is not used: {priced.traffic.topology.spec} has bandwidths of its own")
+    rows = [_row(size_bytes, time_s) for size_bytes, time_s in zip(sizes_bytes, times_s, strict=True)]
+    settings = {"model": model, "alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us}
+    document = _document(priced, settings | {"link_gbps": link_gbps, "pipeline_chunks": pipeline_chunks}, rows)
+    document["seconds"] = stages.report(outside_total=("compile",))
+    if plot is not None:
+        from tuner.plots.goodput_plot import plot_goodput  # noqa: PLC0415 (matplotlib is slow)
+
+        plot_goodput(priced.title, {f"{model} model": rows}, plot)
+    if as_json:
+        emit_json(document)
+    else:
+        results.print(_table(priced.title, rows))
+
+
+def _row(size_bytes: int, time_s: float) -> dict[str, Any]:
+    return {"size_bytes": size_bytes, "time_us": time_s * 1e6, "goodput_gbit_per_s": size_bytes * 8 / time_s / 1e9}
+
+
+def _document(priced: Priced, settings: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the JSON document; both models are deterministic, so `seed` is null."""
+    traffic = priced.traffic
+    return {
+        "topology": {"spec": traffic.topology.spec, "nodes": traffic.topology.compute_count, "id": traffic.topology.id},
+        "collective": traffic.collective.name.value,
+        "method": priced.method,
+        "schedule": {"kind": traffic.kind, "steps": len(traffic.steps), "id": priced.schedule_id},
+        "parameters": {**priced.parameters, **settings},
+        "seed": None,
+        "results": rows,
+    }
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    table = Table(title=title)
+    for heading in ("size", "us", "goodput Gbit/s"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        table.add_row(format_size(row["size_bytes"]), f"{row['time_us']:.2f}", f"{row['goodput_gbit_per_s']:.5g}")
+    return table
+
+
+@contextmanager
+def _progress_bar(title: str) -> Iterator[Progress | None]:
+    """Yield a progress callback that draws a bar on the terminal; None where nobody watches."""
+    if people.quiet or not people.is_terminal:
+        yield None
+        return
+    with ProgressBar(console=people, transient=True) as bar:
+        row = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(row, completed=done, total=total)
