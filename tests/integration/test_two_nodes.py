@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,14 +15,33 @@ from tests.integration.two_nodes import TASKS
 ROOT = Path(__file__).parents[2]
 
 
+def run_script(name: str, folder: Path, timeout_s: float) -> dict[str, Any]:
+    """Run a script of this folder in a process of its own; return the document that it prints last."""
+    command = [sys.executable, "-m", f"tests.integration.{name}", str(folder)]
+    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
+    assert finished.returncode == 0, finished.stderr[-3000:]
+    return json.loads(finished.stdout.splitlines()[-1])
+
+
 @pytest.mark.ray
 def test_a_node_that_dies_in_the_middle_changes_no_answer(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.integration.two_nodes", str(tmp_path)]
-    finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=110, check=False)
-    assert finished.returncode == 0, finished.stderr[-3000:]
-    found = json.loads(finished.stdout.splitlines()[-1])
+    found = run_script("two_nodes", tmp_path, 110)
     assert found["nodes_before"] == 2
     assert found["killed_at"] == [8]
     assert found["squares"] == [task * task for task in range(TASKS)]
     assert found["attempts"] > TASKS  # tasks of the dead node were done again
     assert found["left_connected"]  # closing the executor left the cluster that it joined
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_finder_survives_a_node(tmp_path: Path) -> None:
+    """The base search and the scores of many sizes, each with a node killed while its tasks were running."""
+    found = run_script("find_on_two_nodes", tmp_path, 280)
+    for part in ("search", "scores"):
+        assert found[part]["nodes_at_the_kill"] == 2, part
+        assert found[part]["lost_tasks"] > 0, part
+        assert found[part]["answer"] == found[part]["serial"], part
+    assert len(found["search"]["serial"]) >= 2
+    assert len(found["scores"]["serial"]) == 396

@@ -9,7 +9,10 @@ import json
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from runners.ray_cluster import NAMESPACE, ray
 from runners.ray_executor import RayExecutor
@@ -26,7 +29,9 @@ def square_somewhere(folder: str, task: int) -> tuple[int, str]:
     return task * task, node
 
 
-def main(folder: Path) -> dict[str, object]:
+@contextmanager
+def two_nodes() -> Iterator[tuple[Any, Any]]:
+    """Yield a cluster of two nodes of two CPUs each, to which this process is connected, and its second node."""
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - after our settings
 
     cluster = Cluster(
@@ -36,6 +41,19 @@ def main(folder: Path) -> dict[str, object]:
     second = cluster.add_node(num_cpus=2)
     cluster.wait_for_nodes()
     ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
+    try:
+        yield cluster, second
+    finally:
+        ray.shutdown()
+        cluster.shutdown()
+
+
+def main(folder: Path) -> dict[str, object]:
+    with two_nodes() as (cluster, second):
+        return squares(folder, cluster, second)
+
+
+def squares(folder: Path, cluster: Any, second: Any) -> dict[str, object]:
     executor = RayExecutor(workers=4)
     killed_at: list[int] = []
 
@@ -50,8 +68,6 @@ def main(folder: Path) -> dict[str, object]:
     finally:
         executor.close()
         connected = ray.is_initialized()
-        ray.shutdown()
-        cluster.shutdown()
     return {
         "nodes_before": len({node for _, node in before}),
         "squares": [square for square, _ in answers],
