@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 
 from synth.errors import InvalidInput
 from synth.identity import parse_rational
@@ -19,7 +20,7 @@ from synth.topology.topology import MAX_NODES, Topology
 from synth.topology.without import LostLink
 
 _MAX_TIMES = MAX_NODES.bit_length() - 1
-_SCALED = "scaled(spec;link=A-B;link=A>B;…;factor=p/q)"
+_SCALED = "scaled(spec;link=A-B;link=A>B;…;factor=p/q;…)"
 
 
 def plan_line(call: FunctionCall, plan_of: PlanOf) -> Plan:
@@ -86,23 +87,53 @@ def plan_bidirectional(call: FunctionCall, plan_of: PlanOf) -> Plan:
 
 
 def plan_scaled(call: FunctionCall, plan_of: PlanOf) -> Plan:
-    """A degraded fabric: the bandwidth of some links multiplied by a positive factor."""
+    """A degraded fabric: the bandwidth of some links multiplied by a positive factor.
+
+    A factor is for the links before it, back to the factor before; a single one may stand anywhere. A link that is
+    named with two factors is multiplied by both.
+    """
+    inner = inner_plan(call, plan_of, f"write {_SCALED}")
+    groups = _scaled_groups(call)
+
+    def build() -> Topology:
+        topology = inner.build()
+        for links, factor in groups:
+            topology = scaled(topology, links, factor, str(call))
+        return topology
+
+    return Plan(str(call), inner.nodes, inner.links, build)
+
+
+def _scaled_groups(call: FunctionCall) -> list[tuple[list[LostLink], Fraction]]:
+    """Return the links that go with each factor."""
     way_out = f"write {_SCALED}"
-    inner = inner_plan(call, plan_of, way_out)
+    groups: list[tuple[list[LostLink], Fraction]] = []
     links: list[LostLink] = []
-    factors: list[str] = []
-    for option in call.arguments[1:]:
+    options = call.arguments[1:]
+    single = sum(map(_is_factor, options)) == 1
+    for option in sorted(options, key=_is_factor) if single else options:
         if not isinstance(option, Option) or option.key not in ("link", "factor"):
             raise InvalidInput("scaled takes link=A-B and factor=p/q", str(option), way_out)
         if option.key == "link":
             links.append(read_link(option.value))
         else:
-            factors.append(option.value)
-    require(bool(links), "scaled must be told which links", call, way_out)
-    require(len(factors) == 1, "scaled must have exactly one factor", call, way_out)
-    factor = parse_rational(factors[0], "the factor of scaled")
+            require(bool(links), "scaled must be told which links, before each factor", call, way_out)
+            groups.append((links, _factor(option.value, call)))
+            links = []
+    require(not links or bool(groups), "scaled must have a factor", call, way_out)
+    require(not links, "every link of scaled must have a factor after it", call, way_out)
+    require(bool(groups), "scaled must be told which links", call, way_out)
+    return groups
+
+
+def _is_factor(option: object) -> bool:
+    return isinstance(option, Option) and option.key == "factor"
+
+
+def _factor(text: str, call: FunctionCall) -> Fraction:
+    factor = parse_rational(text, "the factor of scaled")
     require(factor > 0, "the factor of scaled must be positive", call, "use without(…) to take links out")
-    return Plan(str(call), inner.nodes, inner.links, lambda: scaled(inner.build(), links, factor, str(call)))
+    return factor
 
 
 def _line_of(plan: Plan, spec: str) -> Plan:

@@ -39,6 +39,13 @@ def nodes(*ids: str) -> dict[str, Any]:
     return document(nodes=[{"id": name, "kind": "compute"} for name in ids])
 
 
+def switched(*links: dict[str, Any], pair: bool = True) -> dict[str, Any]:
+    """Return nodes a and b, linked with each other if `pair`, and a switch s with `links`."""
+    inner = {"src": "a", "dst": "b", "bandwidth": 25, "bidirectional": True}
+    names = [{"id": "a", "kind": "compute"}, {"id": "b", "kind": "compute"}, {"id": "s", "kind": "switch"}]
+    return document(nodes=names, links=[*links, *([inner] if pair else [])])
+
+
 def without_key(key: str) -> dict[str, Any]:
     return {name: value for name, value in document().items() if name != key}
 
@@ -121,6 +128,42 @@ GOLDEN_ERRORS: list[tuple[str, str]] = [
     (
         json.dumps(link(bandwidth=1e300)),
         f"the bandwidth of link a to b must have an exponent between -30 and 30; got 1e+300; {ABOUT_NUMBERS}",
+    ),
+    (
+        json.dumps(link(bandwidth=2**53)),
+        "all bandwidths must be multiples of one common unit above 2^-53, and below 2^53 such units; "
+        "got a common unit of 1/1; round the bandwidths to fewer digits",
+    ),
+    (
+        json.dumps(link(bandwidth="1/0")),
+        f"the bandwidth of link a to b must be a rational number; got '1/0'; {ABOUT_NUMBERS}",
+    ),
+    (
+        json.dumps(link(bandwidth="inf")),
+        f"the bandwidth of link a to b must be a rational number; got 'inf'; {ABOUT_NUMBERS}",
+    ),
+    (
+        json.dumps(link(bandwidth=float("inf"))),
+        "a number in a topology file must be finite; got Infinity; correct the file",
+    ),
+    (
+        json.dumps(link(bandwidth=-25)),
+        "the bandwidth of link a to b must be positive; got -25; leave it out or correct it",
+    ),
+    (
+        json.dumps(switched({"src": "a", "dst": "s", "bandwidth": 1}, {"src": "b", "dst": "s", "bandwidth": 1})),
+        "every node must have a path to every other; "
+        "got no path from s to a in file:x.json; add links or remove the node",
+    ),
+    (
+        json.dumps(switched({"src": "s", "dst": "a", "bandwidth": 1}, {"src": "s", "dst": "b", "bandwidth": 1})),
+        "every node must have a path to every other; "
+        "got no path from a to s in file:x.json; add links or remove the node",
+    ),
+    (
+        json.dumps(switched({"src": "a", "dst": "s", "bandwidth": 1, "bidirectional": True}, pair=False)),
+        "every node must have a path to every other; "
+        "got no path from a to b in file:x.json; add links or remove the node",
     ),
     (
         json.dumps(link(bandwidth=1e-20)),

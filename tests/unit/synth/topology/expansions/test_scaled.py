@@ -50,15 +50,57 @@ def test_scaling_there_and_back_gives_the_same_network():
     )
 
 
-WAY_OUT = "write scaled(spec;link=A-B;link=A>B;…;factor=p/q)"
+def test_several_factors_go_with_the_links_before_them():
+    together = parse_topology("scaled(ring:5;link=0-1;link=1>2;factor=1/3;link=3-4;factor=5/2)")
+    nested = parse_topology("scaled(scaled(ring:5;link=0-1;link=1>2;factor=1/3);link=3-4;factor=5/2)")
+    assert together.id == nested.id
+    assert Counter(link.bandwidth for link in together.links) == {
+        Fraction(1): 5,
+        Fraction(1, 3): 3,
+        Fraction(5, 2): 2,
+    }
+
+
+def test_a_link_with_two_factors_is_multiplied_by_both():
+    assert (
+        parse_topology("scaled(ring:4;link=0-1;factor=2/3;link=0-1;factor=3/4)").id
+        == parse_topology("scaled(ring:4;link=0-1;factor=1/2)").id
+    )
+
+
+def test_a_single_factor_may_stand_anywhere():
+    assert (
+        parse_topology("scaled(ring:4;factor=1/2;link=0-1)").id
+        == parse_topology("scaled(ring:4;link=0-1;factor=1/2)").id
+    )
+
+
+def test_fabrics_with_slow_parts():
+    slow = parse_topology("scaled(a100:2;link=0.3-nic:0.3;link=nic:0.3-ib:1;factor=1/5;link=1.0>nvswitch:1;factor=1/2)")
+    ids = slow.node_ids
+    changed = {(ids[link.src], ids[link.dst]): link.bandwidth for link in slow.links if link.bandwidth not in (25, 300)}
+    infiniband = {("0.3", "nic:0.3"), ("nic:0.3", "0.3"), ("nic:0.3", "ib:1"), ("ib:1", "nic:0.3")}
+    assert changed == {**dict.fromkeys(infiniband, Fraction(5)), ("1.0", "nvswitch:1"): Fraction(150)}
+
+
+WAY_OUT = "write scaled(spec;link=A-B;link=A>B;…;factor=p/q;…)"
 
 
 @pytest.mark.parametrize(
     ("spec", "error"),
     [
-        ("scaled(ring:4;factor=2)", "scaled must be told which links; got {}; " + WAY_OUT),
-        ("scaled(ring:4;link=0-1)", "scaled must have exactly one factor; got {}; " + WAY_OUT),
-        ("scaled(ring:4;link=0-1;factor=1;factor=2)", "scaled must have exactly one factor; got {}; " + WAY_OUT),
+        ("scaled(ring:4;factor=2)", "scaled must be told which links, before each factor; got {}; " + WAY_OUT),
+        ("scaled(ring:4)", "scaled must be told which links; got {}; " + WAY_OUT),
+        ("scaled(ring:4;link=0-1)", "scaled must have a factor; got {}; " + WAY_OUT),
+        ("scaled(ring:4;link=0-1;factor=1;factor=2)", "scaled must be told which links, before each factor; got {}; "
+         + WAY_OUT),
+        ("scaled(ring:4;link=0-1;factor=1/2;link=1-2;factor=2;link=2-3)",
+         "every link of scaled must have a factor after it; got {}; " + WAY_OUT),
+        ("scaled(ring:4;link=0-1;factor=1/2;link=1-2;factor=-1)", "the factor of scaled must be positive; got {}; "
+         "use without(…) to take links out"),
+        ("scaled(ring:4;link=0-1;factor=0.0000000000000000001)", "all bandwidths must be multiples of one common unit "
+         "above 2^-53, and below 2^53 such units; got a common unit of 1/10000000000000000000; "
+         "round the bandwidths to fewer digits"),
         ("scaled(ring:4;link=0-1;factor=0)", "the factor of scaled must be positive; got {}; "
          "use without(…) to take links out"),
         ("scaled(ring:4;link=0-1;factor=x)", "the factor of scaled must be a rational number; got 'x'; "

@@ -238,6 +238,11 @@ def test_boxes_and_their_parts_can_fail():
          'write a number such as 25 or 12.5, or a rational as text such as "25/3"'),
         ("switch:4,1e20", "all bandwidths must be multiples of one common unit above 2^-53, and below 2^53 such units; "
          "got a common unit of 1/1; round the bandwidths to fewer digits"),
+        ("without(a100:2;link=0.3-nvswitch:0;link=0.3-nic:0.3)", "every node must have a path to every other; "
+         "got no path from 0.0 to 0.3 in without(a100:2;link=0.3-nvswitch:0;link=0.3-nic:0.3); "
+         "add links or remove the node"),
+        ("without(fattree:4;node=edge:0.1)", "every node must have a path to every other; "
+         "got no path from 0.0.0 to 0.1.0 in without(fattree:4;node=edge:0.1); add links or remove the node"),
         ("railclos:4,8,50", "railclos must have four arguments; got railclos:4,8,50; "
          "write railclos:boxes,gpus,nic,spines"),
         ("railclos:1,1,50,2", "railclos must have at least two GPUs; got railclos:1,1,50,2; add boxes or GPUs"),
