@@ -12,7 +12,8 @@ from synth.alltoall.alltoall import alltoall_rate
 from synth.collective import ALLGATHER, Collective
 from synth.executor.serial import SerialExecutor
 from synth.methods import synthesize
-from synth.topology.distance import diameter, hop_distances
+from synth.topology.diameter import diameter
+from synth.topology.distance import hop_distances
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from synth.verify.verified import Cost

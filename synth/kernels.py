@@ -19,7 +19,7 @@ from synth.schedule.traffic import traffic_of
 from synth.simulation.network_model import NetworkModel
 from synth.simulation.simulate import as_fidelity, simulate
 from synth.swing.swing import swing_latency
-from synth.topology.distance import diameter
+from synth.topology.diameter import diameter, largest_distance
 from synth.topology.links import Link, Links
 from synth.topology.topology import Topology
 from synth.verify.verify import verify
@@ -35,6 +35,7 @@ def warm() -> int:
         )
         ring = Topology("ring:4", ("0", "1", "2", "3"), 4, links)
         diameter(ring)
+        largest_distance(ring, np.arange(4))
         synthesize("bfb", ring, ALLREDUCE, 1, SerialExecutor())
         synthesize("bfb", ring, ALLREDUCE, None, SerialExecutor())
     return compilations() - before

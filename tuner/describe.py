@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from synth.identity import rational_text
-from synth.topology.distance import diameter
+from synth.topology.diameter import diameter
 from synth.topology.symmetry import is_vertex_transitive
 from synth.topology.topology import Topology
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.bfb.clock import Clock, delays_and_clock, require_magnitude
-from synth.bfb.problems import Problems, hop_rows
+from synth.bfb.problems import Problems
 from synth.errors import InvalidInput
-from synth.topology.distance import distances_to
+from synth.topology.distance import distances_to, hops_between_all
 from synth.topology.topology import Topology
 
 MAX_PAIRS = 2**29
@@ -157,7 +157,7 @@ def problems_of(network: Network) -> Problems:
         _memory.clear()
         # Arrays that come from another process may be read-only, for which the kernels have no code.
         offsets, tails = network.offsets.copy(), network.tails.copy()
-        rows = hop_rows(offsets, tails) if network.rows is None else network.rows.copy()
+        rows = hops_between_all(offsets, tails) if network.rows is None else network.rows.copy()
         capacities, delays = network.capacities.copy(), network.delays.copy()
         _memory[network.key] = Problems(offsets, tails, capacities, delays, network.grain, rows, network.words)
     return _memory[network.key]

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled, inlined
+from synth.compiled import inlined
 
 Masks = NDArray[np.uint64]
 Integers = NDArray[np.int64]
@@ -88,31 +88,6 @@ def make_workspace(problems: Problems, steps: int) -> Workspace:
         np.zeros((shards, widest), dtype=np.int64),
         np.empty((widest, 2), dtype=np.int32),
     )
-
-
-@compiled
-def hop_rows(offsets: Integers, tails: NDArray[np.int32]) -> NDArray[np.uint16]:
-    """Return uint16[N, N]: `rows[u, v]` is the number of hops from v to u. O(N * links)."""
-    nodes = len(offsets) - 1
-    unreached = np.uint16(65535)
-    rows = np.full((nodes, nodes), unreached, dtype=np.uint16)
-    queue = np.empty(nodes, dtype=np.int32)
-    for root in range(nodes):
-        row = rows[root]
-        row[root] = 0
-        queue[0] = root
-        head, tail = 0, 1
-        while head < tail:
-            node = queue[head]
-            head += 1
-            following = np.uint16(row[node] + 1)
-            for link in range(offsets[node], offsets[node + 1]):
-                source = tails[link]
-                if row[source] == unreached:
-                    row[source] = following
-                    queue[tail] = source
-                    tail += 1
-    return rows
 
 
 @inlined

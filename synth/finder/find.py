@@ -15,7 +15,7 @@ from synth.finder.refine import check_claims, guesses, refined
 from synth.finder.scores import Scores
 from synth.finder.sources import Sources
 from synth.finder.ties import choose
-from synth.topology.distance import diameter
+from synth.topology.diameter import diameter
 from synth.topology.spec import parse_topology
 
 CONFIRMED_NODES = 1024

@@ -42,13 +42,19 @@ def orbits(node_count: int, permutations: Sequence[NDArray[np.integer]]) -> NDAr
     return connected_components(graph, directed=False)[1]
 
 
+def checked_orbits(topology: Topology) -> NDArray[np.int32]:
+    """Return int32 per node: equal for nodes that the known symmetries, each checked, take to one another.
+
+    O(generators * L log L).
+    """
+    checked = [generator for generator in topology.automorphisms if is_automorphism(topology, generator)]
+    return orbits(topology.node_count, checked)
+
+
 def known_symmetries_are_transitive(topology: Topology) -> bool:
     """Whether the symmetries that `topology` carries, each checked, take every compute node to every other.
 
     False says nothing: the topology may have symmetries that nobody told it. O(generators * L log L).
     """
-    checked = [generator for generator in topology.automorphisms if is_automorphism(topology, generator)]
-    if not checked:
-        return False
-    orbit = orbits(topology.node_count, checked)[: topology.compute_count]
-    return bool(np.all(orbit == orbit[0]))
+    orbit = checked_orbits(topology)[: topology.compute_count]
+    return bool(topology.automorphisms) and bool(np.all(orbit == orbit[0]))

@@ -1,4 +1,4 @@
-"""Hop distances, diameter and strong connection of a topology."""
+"""Hop distances and strong connection of a topology."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from scipy.sparse.csgraph import breadth_first_order, connected_components
 
 from synth.compiled import compiled
 from synth.errors import InvalidInput
-from synth.topology.automorphism import known_symmetries_are_transitive
 from synth.topology.topology import Topology
 
 Distances = NDArray[np.uint16] | NDArray[np.uint32]
@@ -27,39 +26,12 @@ def hop_distances(topology: Topology) -> Distances:
 
 def distances_to(topology: Topology, targets: NDArray[np.integer]) -> Distances:
     """Return hops[targets, N]: entry [i, v] is the number of links from node v to `targets[i]`."""
-    return _searched(topology, _arcs_backward(topology), targets)
+    return hops_along(topology, arcs_backward(topology), targets)
 
 
 def distances_from(topology: Topology, sources: NDArray[np.integer]) -> Distances:
     """Return hops[sources, N]: entry [i, v] is the number of links from `sources[i]` to node v."""
-    return _searched(topology, _arcs_forward(topology), sources)
-
-
-def diameter(topology: Topology) -> int:
-    """Return the largest distance in links between two compute nodes.
-
-    One search where the known symmetries take every compute node to every other. Else searches there and back from
-    chosen nodes, until the triangle inequality leaves no node that could lie farther from another than what
-    was found: a handful on grids and rings, all nodes at worst. O(searches * links) time, O(nodes) memory.
-    Source: Takes and Kosters, "Computing the eccentricity distribution of large graphs", for directed graphs.
-    """
-    forward, backward = _arcs_forward(topology), _arcs_backward(topology)
-    largest = _from_one(topology, forward, 0).max()
-    if known_symmetries_are_transitive(topology):
-        return int(largest)
-    most = np.full(topology.compute_count, np.iinfo(np.int64).max)  # bounds on how far each node's farthest node is
-    least = np.zeros(topology.compute_count, dtype=np.int64)
-    far = True
-    while (candidates := np.flatnonzero(most > largest)).size:
-        node = candidates[np.argmax(most[candidates])] if far else candidates[np.argmin(least[candidates])]
-        far = not far
-        there, back = _from_one(topology, forward, node), _from_one(topology, backward, node)
-        farthest = there.max()
-        largest = max(largest, farthest, back.max())
-        most = np.minimum(most, back + farthest)
-        least = np.maximum(least, np.maximum(back, farthest - there))
-        most[node] = farthest
-    return int(largest)
+    return hops_along(topology, arcs_forward(topology), sources)
 
 
 def require_strongly_connected(topology: Topology) -> None:
@@ -96,23 +68,33 @@ Arcs = tuple[NDArray[np.int64], NDArray[np.int32]]
 """Offsets and neighbours: `neighbours[offsets[v] : offsets[v + 1]]` are one link away from node v."""
 
 
-def _arcs_backward(topology: Topology) -> Arcs:
+def arcs_backward(topology: Topology) -> Arcs:
+    """Return the arcs along which `hops_along` counts hops to its starts."""
     return topology.links.incoming_offsets(topology.node_count), topology.links.src
 
 
-def _arcs_forward(topology: Topology) -> Arcs:
+def arcs_forward(topology: Topology) -> Arcs:
+    """Return the arcs along which `hops_along` counts hops from its starts. O(L log L)."""
     links = topology.links
     order = np.argsort(links.src, kind="stable")
     offsets = np.searchsorted(links.src[order], np.arange(topology.node_count + 1)).astype(np.int64)
     return offsets, links.dst[order]
 
 
-def _from_one(topology: Topology, arcs: Arcs, node: int) -> NDArray[np.int64]:
-    """Return int64[compute nodes]: hops along `arcs` from `node`."""
-    return _searched(topology, arcs, np.array([node]))[0, : topology.compute_count].astype(np.int64)
+def hops_between_all(offsets: NDArray[np.int64], neighbours: NDArray[np.int32]) -> NDArray[np.uint16]:
+    """Return uint16[N, N]: hops along these arcs from every node (by row), 65535 to what it does not reach.
+
+    Fewer than 65535 nodes. O(N * links).
+    """
+    nodes = len(offsets) - 1
+    unreached = np.uint16(np.iinfo(np.uint16).max)
+    distances = np.full((nodes, nodes), unreached, dtype=np.uint16)
+    _search(offsets, neighbours, np.arange(nodes), unreached, distances)
+    return distances
 
 
-def _searched(topology: Topology, arcs: Arcs, starts: NDArray[np.integer]) -> Distances:
+def hops_along(topology: Topology, arcs: Arcs, starts: NDArray[np.integer]) -> Distances:
+    """Return hops[starts, N]: entry [i, v] is the number of `arcs` from `starts[i]` to node v. O(starts * links)."""
     hops_type = np.uint16 if topology.node_count < 2**16 else np.uint32
     unreached = hops_type(np.iinfo(hops_type).max)
     distances = np.full((len(starts), topology.node_count), unreached, dtype=hops_type)

@@ -13,7 +13,7 @@ from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
 from synth.methods import synthesize, synthesize_unverified
-from synth.topology.distance import diameter
+from synth.topology.diameter import diameter
 from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology

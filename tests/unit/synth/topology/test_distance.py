@@ -1,8 +1,6 @@
-"""Distances, diameter and strong connection against NetworkX."""
+"""Distances and strong connection against NetworkX."""
 
 from __future__ import annotations
-
-import dataclasses
 
 import networkx as nx
 import numpy as np
@@ -10,13 +8,13 @@ import pytest
 from hypothesis import given
 
 from synth.errors import InvalidInput
-from synth.topology import distance
-from synth.topology.distance import diameter, distances_from, distances_to, hop_distances, require_strongly_connected
+from synth.topology.diameter import diameter
+from synth.topology.distance import distances_from, distances_to, hop_distances, require_strongly_connected
 from synth.topology.links import Link, Links
 from synth.topology.networkx_graph import to_networkx
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
-from tests.strategies import regular_topologies, strongly_connected_topologies
+from tests.strategies import strongly_connected_topologies
 
 
 def by_networkx(topology: Topology) -> np.ndarray:
@@ -33,28 +31,6 @@ def test_hop_distances(topology):
     assert np.array_equal(hops, expected.T)
     assert np.array_equal(distances_to(topology, np.array([1, 0])), expected.T[[1, 0]])
     assert np.array_equal(distances_from(topology, np.array([1, 0])), expected[[1, 0]])
-    compute = topology.compute_count
-    assert diameter(topology) == expected[:compute, :compute].max()
-
-
-@given(regular_topologies())
-def test_diameter_by_one_search_equals_diameter_by_all(spec):
-    topology = parse_topology(spec)
-    assert diameter(topology) == diameter(dataclasses.replace(topology, automorphisms=()))
-
-
-def test_diameter_of_a_grid_takes_a_handful_of_searches(monkeypatch):
-    searches = []
-    search = distance._searched
-    monkeypatch.setattr(distance, "_searched", lambda *given: searches.append(given) or search(*given))
-    assert diameter(parse_topology("mesh:40x30")) == 68
-    assert len(searches) < 20
-
-
-def test_a_wrong_symmetry_is_not_believed():
-    path = parse_topology("mesh:4")
-    wrong = np.array([1, 2, 3, 0], dtype=np.int32)
-    assert diameter(dataclasses.replace(path, automorphisms=(wrong,))) == 3
 
 
 def test_distances_beyond_sixteen_bits():

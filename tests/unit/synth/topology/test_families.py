@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synth.topology.automorphism import is_automorphism, known_symmetries_are_transitive, orbits
-from synth.topology.distance import diameter
+from synth.topology.diameter import diameter
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from tests.strategies import regular_topologies

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from synth.errors import InvalidInput
 from synth.topology.automorphism import is_automorphism
-from synth.topology.distance import diameter
+from synth.topology.diameter import diameter
 from synth.topology.expansions import line
 from synth.topology.expansions.line import line_graph
 from synth.topology.links import Link, Links

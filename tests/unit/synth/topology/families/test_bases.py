@@ -8,7 +8,7 @@ import pytest
 from synth.bases import database
 from synth.errors import InvalidInput
 from synth.topology.automorphism import is_automorphism, known_symmetries_are_transitive
-from synth.topology.distance import diameter
+from synth.topology.diameter import diameter
 from synth.topology.families.bases import base_topology
 from synth.topology.spec import parse_topology
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from synth.errors import InvalidInput
 from synth.topology.automorphism import is_automorphism, known_symmetries_are_transitive
-from synth.topology.distance import diameter
+from synth.topology.diameter import diameter
 from synth.topology.semidirect import SemidirectProduct
 from synth.topology.spec import parse_topology
 from tests.bfb_cost import bfb_cost, is_bandwidth_optimal, moore_steps

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from synth.errors import InvalidInput
 from synth.topology.automorphism import is_automorphism
-from synth.topology.distance import diameter
+from synth.topology.diameter import diameter
 from synth.topology.spec import parse_topology
 from tests.bfb_cost import bfb_cost, moore_steps
 from tests.links import graph_of, links_of
