@@ -10,7 +10,7 @@ import numpy as np
 
 from synth.grid.line import Positions
 from synth.grid.order import Turn
-from synth.grid.port import Cells, Messages
+from synth.grid.port import Cells, Messages, Piece
 from synth.grid.scatter import outer_sum, whole_vector
 
 
@@ -61,6 +61,9 @@ class Exchange:
     def reduces(self, step: int) -> bool:
         return step < len(self._folds) + len(self.turns)
 
+    def piece(self, step: int) -> Piece:
+        return Piece()
+
     def messages(self, step: int) -> Messages:
         folds = self._folds
         number = step - len(folds)
@@ -95,10 +98,10 @@ class Exchange:
     def _round(self, turn: Turn | None) -> tuple[Positions, Positions]:
         if turn is None:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        axis, number = turn
         others = [line.kept for line in self.lines]
-        line = self.lines[axis]
-        return self._ranks_at(axis, line.kept, others), self._ranks_at(axis, line.peers[number], others)
+        line = self.lines[turn.axis]
+        peers = line.peers[turn.number]
+        return self._ranks_at(turn.axis, line.kept, others), self._ranks_at(turn.axis, peers, others)
 
     def _ranks_at(self, axis: int, positions: Positions, others: list[Positions]) -> Positions:
         parts = [positions if number == axis else other for number, other in enumerate(others)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import lcm
 
 import numpy as np
 from numpy.typing import NDArray
@@ -93,7 +94,13 @@ class GridPattern:
 
     @cached_property
     def _parts(self) -> int:
-        return len(self.ports) * (2 if self._pairs.splits else 1)
+        return len(self.ports) * self._units
+
+    @cached_property
+    def _units(self) -> int:
+        """Into how many equal units the data of a port is cut: pieces, and halves of them where messages split."""
+        pieces = {port.piece(step).total for step in self._steps for port in self._at(step)}
+        return lcm(*pieces) * (2 if self._pairs.splits else 1)
 
     def _at(self, step: int) -> Iterator[Port]:
         return (port for port in self.ports if step < port.step_count)
@@ -106,17 +113,21 @@ class GridPattern:
         for port in self._at(step):
             src, dst, shards = port.messages(step)
             first, second = self._pairs.find(src, dst)
+            amount = shards * (self._units // port.piece(step).total)
             two = second >= 0
-            whole = 2 if self._pairs.splits else 1
             routes += [first, second[two]]
-            amounts += [np.where(two, shards, whole * shards), shards[two]]
+            amounts += [np.where(two, amount // 2, amount), amount[two] // 2]
         return merged_step(np.concatenate(routes), np.concatenate(amounts))
 
     def _rows(self, number: int, step: int, chunks: int) -> Iterator[list[NDArray[np.int64]]]:
         """Yield columns of rows of `step`, which is the `number`-th that counts."""
         for index, port in enumerate(self.ports):
-            lo, hi = chunks * index // len(self.ports), chunks * (index + 1) // len(self.ports)
-            if step >= port.step_count or lo == hi:
+            if step >= port.step_count:
+                continue
+            piece = port.piece(step)
+            pieces, place = len(self.ports) * piece.total, index * piece.total + piece.number
+            lo, hi = chunks * place // pieces, chunks * (place + 1) // pieces
+            if lo == hi:
                 continue
             src, dst, shard = port.cells(step)
             first, second = self._pairs.find(src, dst)

@@ -28,6 +28,13 @@ class Cells(NamedTuple):
     shard: NDArray[np.int64]
 
 
+class Piece(NamedTuple):
+    """Piece `number` out of `total` equal ones of the data of a port."""
+
+    number: int = 0
+    total: int = 1
+
+
 class Port(Protocol):
     """A collective on its part of every shard."""
 
@@ -37,6 +44,9 @@ class Port(Protocol):
 
     def reduces(self, step: int) -> bool:
         """Whether what is sent in `step` is added to what the receiver holds."""
+
+    def piece(self, step: int) -> Piece:
+        """Return which piece of the port's data is sent in `step`."""
 
     def messages(self, step: int) -> Messages:
         """Return the messages of `step`, without naming shards."""
@@ -60,6 +70,9 @@ class Backwards:
 
     def reduces(self, step: int) -> bool:
         return False
+
+    def piece(self, step: int) -> Piece:
+        return self.port.piece(self._forwards(step))
 
     def messages(self, step: int) -> Messages:
         src, dst, shards = self.port.messages(self._forwards(step))
@@ -90,6 +103,10 @@ class InSequence:
     def reduces(self, step: int) -> bool:
         port, number = self._part(step)
         return port.reduces(number)
+
+    def piece(self, step: int) -> Piece:
+        port, number = self._part(step)
+        return port.piece(number)
 
     def messages(self, step: int) -> Messages:
         port, number = self._part(step)

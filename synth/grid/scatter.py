@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from synth.grid.line import Line
 from synth.grid.order import Turn
-from synth.grid.port import Cells, Messages
+from synth.grid.port import Cells, Messages, Piece
 
 Numbers = NDArray[np.int64]
 _NOTHING = np.zeros(0, dtype=np.int64)
@@ -36,14 +36,18 @@ class Scatter:
     def reduces(self, step: int) -> bool:
         return True
 
+    def piece(self, step: int) -> Piece:
+        turn = self.turns[step]
+        return Piece() if turn is None else Piece(turn.piece, turn.pieces)
+
     def messages(self, step: int) -> Messages:
         turn = self.turns[step]
         if turn is None:
             return Messages(_NOTHING, _NOTHING, _NOTHING)
         src, dst, shards = [], [], []
         for axis, line in enumerate(self.lines):
-            if axis == turn[0]:
-                here, there, blocks = line.steps[turn[1]].pairs(line.size)
+            if axis == turn.axis:
+                here, there, blocks = line.steps[turn.number].pairs(line.size)
             else:
                 blocks = self._held(axis, step).sum(axis=1)
                 here = there = np.flatnonzero(blocks)
@@ -61,8 +65,8 @@ class Scatter:
         dst: list[Numbers] = []
         shard: list[Numbers] = []
         for axis, line in enumerate(self.lines):
-            if axis == turn[0]:
-                moved = line.steps[turn[1]]
+            if axis == turn.axis:
+                moved = line.steps[turn.number]
                 here, there, block = moved.src, moved.dst, moved.block
             else:
                 here, block = np.nonzero(self._held(axis, step))
@@ -75,13 +79,14 @@ class Scatter:
         turn = self.turns[step]
         if turn is None:
             return None
-        moved = b"".join(part.tobytes() for part in self.lines[turn[0]].steps[turn[1]].pairs(self.lines[turn[0]].size))
-        others = (self._held(axis, step).sum(axis=1).tobytes() for axis in range(len(self.lines)) if axis != turn[0])
-        return turn[0], moved, *others
+        line = self.lines[turn.axis]
+        moved = b"".join(part.tobytes() for part in line.steps[turn.number].pairs(line.size))
+        others = (self._held(axis, step).sum(axis=1).tobytes() for axis in range(len(self.lines)) if axis != turn.axis)
+        return turn.axis, turn.pieces, moved, *others
 
     def _held(self, axis: int, step: int) -> NDArray[np.bool_]:
-        done = sum(turn is not None and turn[0] == axis for turn in self.turns[:step])
-        return self.lines[axis].held(done)
+        done = (turn.number + 1 for turn in self.turns[:step] if turn is not None and turn.axis == axis)
+        return self.lines[axis].held(max(done, default=0))
 
     def _stride(self, axis: int) -> int:
         return prod(line.size for line in self.lines[axis + 1 :])
@@ -100,6 +105,9 @@ class Tree:
 
     def reduces(self, step: int) -> bool:
         return True
+
+    def piece(self, step: int) -> Piece:
+        return self.scatter.piece(step)
 
     def messages(self, step: int) -> Messages:
         src, dst, shard = self.scatter.cells(step)

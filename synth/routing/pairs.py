@@ -80,6 +80,7 @@ def _disjoint(first: Routes, second: Routes) -> NDArray[np.bool_]:
     hops = np.repeat(result, np.diff(first.offsets))  # few pairs have two paths at all
     pair = np.repeat(np.arange(len(first)), np.diff(first.offsets))[hops]
     links = int(max(first.link_ids.max(), second.link_ids.max())) + 1
-    shared = np.isin(pair * links + second.link_ids[hops], pair * links + first.link_ids[hops])
+    one, other = (pair * links + path.link_ids[hops] for path in (first, second))
+    shared = np.isin(other, one, assume_unique=True)  # a minimal path has no link twice
     result[pair[shared]] = False
     return result
