@@ -19,13 +19,17 @@ def _local(link_mbps: float | None = None, home: Path | None = None, probe: bool
 
 
 def _simulated(
-    link_mbps: float | str | None = None, alpha_us: float | str = 0, link_latency_us: float | str = 0
+    link_mbps: float | str | None = None,
+    alpha_us: float | str = 0,
+    link_latency_us: float | str = 0,
+    hop_us: float | str = 0,
+    buffer_bytes: int | None = None,
 ) -> Runner:
-    from runners.link_model import LinkModel  # noqa: PLC0415
     from runners.simulated import SimulatedRunner  # noqa: PLC0415
+    from synth.simulation.network_model import NetworkModel  # noqa: PLC0415
 
     rate = None if link_mbps is None else parse_rational(link_mbps, "the link rate (Mbit/s)") / 1000
-    return SimulatedRunner(LinkModel.of(alpha_us, link_latency_us, rate))
+    return SimulatedRunner(NetworkModel.of(alpha_us, link_latency_us, hop_us, rate), buffer_bytes)
 
 
 RUNNERS: Mapping[str, Callable[..., Runner]] = {"local": _local, "simulated": _simulated}
@@ -43,8 +47,8 @@ def create_runner(name: str, options: Mapping[str, Any] | None = None) -> Runner
     """Return a new runner; the caller closes it.
 
     `options` are the keyword arguments of the runner's factory: `link_mbps`, `home` and `probe` for local; `link_mbps`,
-    `alpha_us` and `link_latency_us` for simulated. InvalidInput for an unknown name or option, Unavailable for
-    a runner that is not built yet.
+    `alpha_us`, `link_latency_us`, `hop_us` and `buffer_bytes` for simulated. InvalidInput for an unknown name or
+    option, Unavailable for a runner that is not built yet.
     """
     way_out = f"choose from {', '.join(RUNNERS)}"
     if name in NOT_BUILT:

@@ -1,35 +1,43 @@
-"""SimulatedRunner: exact alpha-beta replay of programs, with the symbolic check of what they compute."""
+"""SimulatedRunner: flow-level simulation of programs, with the symbolic check of what they compute."""
 
 from __future__ import annotations
-
-from fractions import Fraction
 
 import numpy as np
 
 from runners.admission import refusal
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
 from runners.environment import Facts, environment_id
-from runners.link_model import LinkModel, Ticks
-from runners.simulation import Simulation
+from runners.program_flows import ProgramFlows, Stuck
 from runners.sizes import divisible_size
+from synth.errors import InvalidInput
 from synth.lowering.check_execution import execution_violations
 from synth.lowering.program import Program
+from synth.simulation.flow_simulation import simulate_flows
+from synth.simulation.network_model import NetworkModel
 
 _SHOWN_BLOCKS = 8
+_CHUNKS_OF_A_BUFFER = 2
+_SLICES_OF_A_CHUNK = 2
+"""How NCCL, RCCL and MSCCL cut what goes through the buffer of a connection with the Simple protocol."""
 
 
 class SimulatedRunner:
     """Implements `runners.api.Runner` without running anything: the same request always gives the same times.
 
-    `model` says what messages cost; see `Simulation` for what is replayed. A program that hangs at the queue
-    depth of its protocol is a timeout, one that computes something else a wrong result. Nothing is random and
-    no clock is read, so `repeats` equal times are reported and `timeout_s` and `seed` do not matter.
+    `model` says what messages cost; see `ProgramFlows` and `simulate_flows` for what is replayed. With
+    `buffer_bytes` long chunks go through buffers of that size as on GPUs: every block loops over parts of at most
+    half a buffer, each in two slices; without, a chunk is one message. A program that hangs at the queue depth of
+    its protocol is a timeout, one that computes something else a wrong result. Nothing is random and no clock is
+    read, so `repeats` equal times are reported and `timeout_s` and `seed` do not matter.
     """
 
     name = "simulated"
 
-    def __init__(self, model: LinkModel) -> None:
+    def __init__(self, model: NetworkModel, buffer_bytes: int | None = None) -> None:
+        if buffer_bytes is not None and buffer_bytes < 1:
+            raise InvalidInput("a buffer must have at least one byte", buffer_bytes, "leave it out or choose more")
         self._model = model
+        self._buffer_bytes = buffer_bytes
 
     def submit(self, request: RunRequest) -> Outcome:
         """Replay every program at every size; InvalidInput if the model lacks the rate of a link."""
@@ -56,29 +64,35 @@ class SimulatedRunner:
         measurements = []
         for requested_bytes in request.sizes_bytes:
             size_bytes = divisible_size(requested_bytes, element_bytes, counts)
-            ticks = Ticks.of(self._model, request.topology, size_bytes // program.chunks)
-            simulation = Simulation(program, request.topology, ticks)
-            seconds = float(Fraction(simulation.run(), ticks.per_second))
-            if failure := _hang(name, simulation, environment):
-                return failure
-            times_s = (seconds,) * request.repeats
+            chunk_bytes = size_bytes // program.chunks
+            loops, slices = self._parts(chunk_bytes)
+            flows = ProgramFlows(program, request.topology, loops, slices)
+            times = simulate_flows(flows.graph, request.topology, self._model, chunk_bytes / (loops * slices))
+            if stuck := flows.stuck(times):
+                return _hang(name, stuck, environment)
+            times_s = (times.end_s,) * request.repeats
             measurements.append(SizeMeasurement(size_bytes, requested_bytes, times_s, correct=True))
         return _fault(name, program, environment) or tuple(measurements)
+
+    def _parts(self, chunk_bytes: int) -> tuple[int, int]:
+        """Return into how many loops, and slices of each, a chunk is cut."""
+        if self._buffer_bytes is None:
+            return 1, 1
+        return -(-chunk_bytes * _CHUNKS_OF_A_BUFFER // self._buffer_bytes), _SLICES_OF_A_CHUNK
 
     def _environment(self) -> dict[str, str | int | float | None]:
         model = {
             "runner": self.name,
             "alpha_s": str(self._model.alpha_s),
             "link_latency_s": str(self._model.link_latency_s),
+            "hop_s": str(self._model.hop_s),
             "link_gbps": None if self._model.link_gbps is None else str(self._model.link_gbps),
+            "buffer_bytes": self._buffer_bytes,
         }
         return {**model, "environment_id": environment_id(model)}
 
 
-def _hang(name: str, simulation: Simulation, environment: Facts) -> RunFailure | None:
-    stuck = simulation.stuck()
-    if not stuck:
-        return None
+def _hang(name: str, stuck: list[Stuck], environment: Facts) -> RunFailure:
     places = [f"rank {at.rank} block {at.block} instruction {at.step}: {at.reason}" for at in stuck[:_SHOWN_BLOCKS]]
     message = "; ".join([f"program {name} hangs with {len(stuck)} blocks unfinished", *places])
     blocked = tuple((at.rank, at.block, at.step) for at in stuck)

@@ -11,10 +11,9 @@ import pytest
 from rich.console import Console
 
 from runners.api import FailureKind
-from runners.link_model import LinkModel
 from runners.simulated import SimulatedRunner
 from synth.errors import CheckFailed, InvalidInput, Unavailable
-from synth.identity import parse_rational
+from synth.simulation.network_model import NetworkModel
 from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner, InlineWorkshop, fail_with
 from tuner.campaign import Campaign
@@ -33,7 +32,7 @@ NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
 
 
 def simulated() -> SimulatedRunner:
-    return SimulatedRunner(LinkModel.of(0, 0, parse_rational("1", "rate")))
+    return SimulatedRunner(NetworkModel.of(link_gbps=1))
 
 
 def run(home: Home, campaign: Campaign | None = None, resume: bool = False, runner: Any = None) -> TuneReport:
