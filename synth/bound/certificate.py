@@ -1,51 +1,145 @@
-"""Check a bound with code that shares nothing with the search for it."""
+"""Check a bound from its JSON-able form, with code that shares nothing with the search for it.
+
+A bound proves that nothing is faster. That something is as fast is proved by a verified schedule of that time.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from math import ceil
+from typing import Any
 
-from synth.bound.cut import Bound
-from synth.collective import Collective
+from synth.collective import Collective, CollectiveName
 from synth.errors import CheckFailed
 from synth.topology.topology import Topology
 
-_COLLECTIVES = {
-    "into": ("allgather",),
-    "out-of": ("reduce_scatter",),
-    "across-in": ("allreduce",),
-    "across-out": ("allreduce",),
-    "volume": ("allreduce",),
+_WAYS = {
+    CollectiveName.ALLGATHER: ("into",),
+    CollectiveName.REDUCE_SCATTER: ("out-of",),
+    CollectiveName.ALLREDUCE: ("into", "out-of", "received", "sent"),
+    CollectiveName.BROADCAST: ("into",),
+    CollectiveName.REDUCE: ("out-of",),
+    CollectiveName.ALLTOALL: ("into", "out-of"),
 }
 
 
-def check_bound(topology: Topology, collective: Collective, bound: Bound) -> None:
-    """Recompute what `bound` claims from the definition of its kind; raise CheckFailed if it claims too much.
+def check_certificate(topology: Topology, collective: Collective, certificate: Mapping[str, Any]) -> Fraction:
+    """Return the time per byte that `certificate` proves for `collective`; raise CheckFailed if it proves less.
 
-    O(links), plain Python, exact.
+    O(links + size of the certificate), plain Python, exact.
     """
-    if collective.name.value not in _COLLECTIVES.get(bound.kind, ()):
-        raise CheckFailed(
-            "a bound must be of a kind for its collective", f"{bound.kind} for {collective}", "recompute it"
-        )
-    proved = _proved(topology, bound)
-    if proved is None or bound.value > proved:
-        raise CheckFailed("a bound must follow from its cut", f"{bound.value} claimed, {proved} proved", "recompute it")
+    kind = certificate.get("kind")
+    if kind not in _WAYS[collective.name]:
+        raise _failure(f"{kind} for {collective}")
+    claimed = _rational(certificate.get("time_per_byte"))
+    if kind in ("received", "sent"):
+        proved = _by_groups(topology, certificate, kind == "sent")
+    else:
+        proved = _by_cut(topology, collective, certificate, kind == "out-of")
+    if claimed > proved:
+        raise _failure(f"{claimed} claimed, {proved} proved")
+    return claimed
 
 
-def _proved(topology: Topology, bound: Bound) -> Fraction | None:
+def _by_cut(topology: Topology, collective: Collective, certificate: Mapping[str, Any], outward: bool) -> Fraction:
+    inside = _nodes(topology, certificate.get("nodes"))
+    crossing = _crossing(topology, inside, outward)
+    if not crossing:
+        raise _failure("a cut without links")
+    moved = _moved(topology, collective, inside)
+    if certificate.get("k") is None:
+        return moved / sum(crossing, Fraction(0))
+    if collective.name in (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL):
+        raise _failure(f"trees per shard for {collective}")
+    shards = 1 if collective.is_rooted else topology.compute_count
+    return (
+        _by_trees(crossing, certificate["k"], moved * shards, _rational(certificate.get("time_per_byte")) * shards)
+        / shards
+    )
+
+
+def _moved(topology: Topology, collective: Collective, inside: set[int]) -> Fraction:
+    """Return the part of the vector that must cross the cut one way."""
     ranks = topology.compute_count
-    if bound.kind == "volume":
-        capacity = sum(link.bandwidth for link in topology.links if link.src != link.dst and link.dst < ranks)
-        return Fraction(2 * (ranks - 1)) / capacity
-    inside = set(bound.nodes)
-    ranks_inside = len([node for node in inside if 0 <= node < ranks])
-    if not inside <= set(range(topology.node_count)) or not 0 < ranks_inside < ranks:
-        return None
-    outward = bound.kind in ("out-of", "across-out")
-    crossing = Fraction(0)
-    for link in topology.links:
-        near, far = (link.src, link.dst) if outward else (link.dst, link.src)
-        if near in inside and far not in inside:
-            crossing += link.bandwidth
-    moved = Fraction(1) if bound.kind.startswith("across") else Fraction(ranks - ranks_inside, ranks)
-    return moved / crossing
+    within = sum(1 for node in inside if node < ranks)
+    if not 0 < within < ranks:
+        raise _failure("a cut that does not part the ranks")
+    if collective.is_rooted:
+        return Fraction(int(collective.root not in inside))
+    if collective.name == CollectiveName.ALLREDUCE:
+        return Fraction(1)
+    if collective.name == CollectiveName.ALLTOALL:
+        return Fraction(within * (ranks - within), ranks)
+    return Fraction(ranks - within, ranks)
+
+
+def _by_trees(crossing: list[Fraction], k: object, shards: Fraction, time_per_shard: Fraction) -> Fraction:
+    """Return `time_per_shard` if k trees for each of `shards` cannot cross in less, else 0.
+
+    In any less time a link of bandwidth b carries fewer than k * b * time_per_shard trees, a whole number of them.
+    """
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        raise _failure(f"k = {k}")
+    carried = sum(ceil(k * bandwidth * time_per_shard) - 1 for bandwidth in crossing)
+    return time_per_shard if carried < k * shards else Fraction(0)
+
+
+def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool) -> Fraction:
+    """Return 2 (groups - 1) over the bandwidth into all groups of ranks.
+
+    Contract every group to one process: p processes cannot add up an item and know the sum with fewer than
+    2 (p - 1) messages, since the first that knows it has p - 1 messages in its past, and each other one gets another.
+    """
+    parts = certificate.get("parts")
+    if not isinstance(parts, list):
+        raise _failure("no parts")
+    groups = [_nodes(topology, part) for part in parts]
+    ranks = [{node for node in group if node < topology.compute_count} for group in groups]
+    covered = set().union(*ranks)
+    if not all(ranks) or len(covered) != sum(map(len, ranks)):
+        raise _failure("groups without ranks or with ranks in common")
+    groups += [{rank} for rank in range(topology.compute_count) if rank not in covered]
+    member: dict[int, list[int]] = {}
+    for index, group in enumerate(groups):
+        for node in group:
+            member.setdefault(node, []).append(index)
+    crossings = Counter[int]()
+    for near, far, bandwidth_class in _ends(topology, outward):
+        crossings[bandwidth_class] += sum(1 for index in member.get(near, ()) if far not in groups[index])
+    bandwidth = sum(topology.links.bandwidths[place] * count for place, count in crossings.items())
+    return 2 * (len(groups) - 1) / Fraction(bandwidth)
+
+
+def _crossing(topology: Topology, inside: set[int], outward: bool) -> list[Fraction]:
+    """Return the bandwidths of the links into (out of) `inside`."""
+    table = topology.links.bandwidths
+    return [table[place] for near, far, place in _ends(topology, outward) if near in inside and far not in inside]
+
+
+def _ends(topology: Topology, outward: bool) -> Iterator[tuple[int, int, int]]:
+    """Yield (end in question, other end, place of the bandwidth in the table) of every link."""
+    links = topology.links
+    near, far = (links.src, links.dst) if outward else (links.dst, links.src)
+    return zip(near.tolist(), far.tolist(), links.bandwidth_class.tolist(), strict=True)
+
+
+def _nodes(topology: Topology, names: object) -> set[int]:
+    if not isinstance(names, list):
+        raise _failure(f"{names} for a list of node ids")
+    index = {name: node for node, name in enumerate(topology.node_ids)}
+    if not set(names) <= set(index):
+        raise _failure("unknown nodes")
+    return {index[name] for name in names}
+
+
+def _rational(text: object) -> Fraction:
+    try:
+        return Fraction(str(text))
+    except (ValueError, ZeroDivisionError):
+        raise _failure(f"{text} for a time") from None
+
+
+def _failure(found: str) -> CheckFailed:
+    return CheckFailed("a bound must follow from its certificate", found, "compute it again")

@@ -1,4 +1,4 @@
-"""A cut certificate: data that must cross into a set of nodes, over the bandwidth that leads into it."""
+"""A bound with the cuts that prove it."""
 
 from __future__ import annotations
 
@@ -12,22 +12,30 @@ from synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A lower bound on T_B / M (in 1 / bandwidth_unit) with the facts that prove it.
+    """A lower bound on T_B / M (in 1 / bandwidth_unit) with the node sets that prove it.
 
-    kind "into":   all shards that start outside `nodes` must come in: (N - n) / N over the bandwidth into it.
-    kind "out-of": every rank inside holds a part of every sum that ends outside: the same, over the bandwidth out.
-    kind "across-in", "across-out": allreduce moves the whole vector across any cut, each way.
-    kind "volume": allreduce makes ranks receive 2 (N - 1) M in total, over all bandwidth into ranks; no nodes.
+    kind "into", "out-of": what the collective has to move into (out of) `nodes`, over the bandwidth that leads there.
+    kind "received", "sent": allreduce makes p groups of ranks receive (send) 2 (p - 1) M in all, over the sum of the
+        bandwidths into (out of) them. The groups are `parts`, which may hold switches too, and besides
+        every rank that is in none of them by itself.
+    k: the bound holds for schedules of k trees per shard; None: for all schedules.
     """
 
     kind: str
     nodes: tuple[int, ...]
     value: Fraction
+    k: int | None = None
+    parts: tuple[tuple[int, ...], ...] = ()
 
     def to_json(self, topology: Topology) -> Mapping[str, Any]:
         """Return the JSON-able form, nodes by id."""
-        return {
-            "kind": self.kind,
-            "nodes": [topology.node_ids[node] for node in self.nodes],
-            "time_per_byte": str(self.value),
-        }
+        document: dict[str, Any] = {"kind": self.kind, "nodes": self._names(topology, self.nodes)}
+        if self.kind in ("received", "sent"):
+            document["parts"] = [self._names(topology, part) for part in self.parts]
+        if self.k is not None:
+            document["k"] = self.k
+        return document | {"time_per_byte": str(self.value)}
+
+    @staticmethod
+    def _names(topology: Topology, nodes: tuple[int, ...]) -> list[str]:
+        return [topology.node_ids[node] for node in nodes]

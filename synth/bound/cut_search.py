@@ -72,21 +72,23 @@ class CutSearch:
         best = max(first.values(), key=lambda rank: Fraction(total - int(weights[rank]), int(ingress[rank])))
         return np.array([best])
 
-    def violated(self, trees_per_bandwidth: Fraction, k: int) -> Nodes | None:
-        """Return a cut that cannot carry k trees per unit of weight, None if all cuts can.
+    def violated(self, trees_per_bandwidth: Fraction, k: int, sinks: Flags | None = None) -> Nodes | None:
+        """Return a cut around one of `sinks` that cannot carry k trees per unit of weight, None if all cuts can.
 
         A link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`. What a link carries per tree
         of a shard, floor(U * b) / k, must not shrink from call to call: settled ranks are not asked again. Raises
-        InvalidInput where amounts would leave 64 bits. Cost: O(links) and few flows.
+        InvalidInput where amounts would leave 64 bits. `sinks` as flags per rank, all ranks unless given; the cut is
+        the smallest one around its sink. Cost: O(links) and few flows.
         """
         links = self.topology.links
         table = [int(trees_per_bandwidth * bandwidth) for bandwidth in links.bandwidths]
         _require_small(max(table, default=0) * self.busiest, k * int(self.weights.sum()))
         amounts = np.array(table, dtype=np.int64)[links.bandwidth_class[self.useful]]
         capacity = amounts_on(self.graph, self.half_arcs, amounts)
-        sinks = np.arange(self.topology.node_count) < self.topology.compute_count
+        wanted = np.zeros(self.topology.node_count, dtype=np.bool_)
+        wanted[: self.topology.compute_count] = True if sinks is None else sinks
         cuts = np.zeros((1, self.topology.node_count), dtype=np.bool_)
-        found = violated_cuts(self.graph, capacity, self.weights * k, sinks, self.settled, cuts)
+        found = violated_cuts(self.graph, capacity, self.weights * k, wanted, self.settled, cuts)
         return np.flatnonzero(cuts[0]) if found else None
 
     def outside_weight(self, cut: Nodes) -> int:

@@ -28,7 +28,7 @@ def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optim
         cut = failed
         trees_per_bandwidth = smallest_rate(search, cut, k)
         failed = search.violated(trees_per_bandwidth, k)
-    return Optimum(shards(topology, collective), trees_per_bandwidth, k, direction(collective), node_set(cut))
+    return Optimum(shards(topology, collective), trees_per_bandwidth, k, direction(collective), node_set(cut), True)
 
 
 def smallest_rate(search: CutSearch, cut: Nodes, k: int) -> Fraction:

@@ -16,6 +16,7 @@ from typing import Literal
 
 import numpy as np
 
+from synth.bound.cut import Bound
 from synth.bound.cut_search import CutSearch, Nodes
 from synth.collective import Collective, CollectiveName
 from synth.errors import InvalidInput
@@ -34,10 +35,11 @@ class Optimum:
                          k trees can be packed for every shard, and with no smaller U
     k:                   trees per shard
     direction, cut:      all that has to get into (out of) these nodes, in ascending order, takes the whole time
+    is_k_given:          k was asked for: the bound holds for schedules of k trees per shard, not for all
 
-    Trees reach it on every network without switches, and with switches if each of them has as much floor(U * b)
-    in as out: true of all bidirectional networks, and for unrestricted k of all Eulerian ones. Elsewhere it is a
-    bound: no k trees per shard are faster, but trees as fast may not exist.
+    Trees reach it on every network without switches, and with switches if each of them has at least as much
+    floor(U * b) in as out (theorem 4; turned around for reduction): true of all bidirectional networks, and for
+    unrestricted k of all Eulerian ones. Elsewhere it is a bound: trees as fast as that may not exist.
     """
 
     shards: int
@@ -45,6 +47,7 @@ class Optimum:
     k: int
     direction: Direction
     cut: tuple[int, ...]
+    is_k_given: bool = False
 
     @property
     def time_per_shard(self) -> Fraction:
@@ -55,6 +58,21 @@ class Optimum:
     def time_per_byte(self) -> Fraction:
         """T_B / M."""
         return self.time_per_shard / self.shards
+
+    @property
+    def bound(self) -> Bound:
+        """The lower bound, which `check_certificate` can check."""
+        return Bound(self.direction, self.cut, self.time_per_byte, self.k if self.is_k_given else None)
+
+    def is_reached_by_trees(self, topology: Topology) -> bool:
+        """Whether k trees per shard as fast as this are sure to exist on `topology`, by what the switches pass on."""
+        links = topology.links
+        trees = np.array([int(self.trees_per_bandwidth * width) for width in links.bandwidths], dtype=object)
+        left = np.zeros(topology.node_count, dtype=object)
+        sign = 1 if self.direction == "into" else -1
+        np.add.at(left, links.dst, sign * trees[links.bandwidth_class])
+        np.subtract.at(left, links.src, sign * trees[links.bandwidth_class])
+        return bool(np.all(left[topology.compute_count :] >= 0))
 
 
 def optimum(topology: Topology, collective: Collective) -> Optimum:

@@ -29,6 +29,7 @@ COMMAND_MODULES = (
     "lower",
     "alltoall",
     "simulate",
+    "bound",
     "run",
     "tune",
     "best",

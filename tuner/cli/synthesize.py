@@ -12,7 +12,7 @@ from rich.progress import Progress as ProgressBar
 from runners.sizes import parse_size
 from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb
 from synth.bound.bound import lower_bound
-from synth.bound.certificate import check_bound
+from synth.bound.certificate import check_certificate
 from synth.bound.cut import Bound
 from synth.collective import parse_collective
 from synth.executor.port import Progress
@@ -110,7 +110,7 @@ def _verified(schedule: Schedule | SymmetricSchedule, size_bytes: int | None) ->
 def _bound(stages: Stages, topology: Topology, verified: VerifiedSchedule | VerifiedSymmetric) -> Bound:
     with stages.stage("bound"):
         bound = lower_bound(topology, verified.schedule.collective, verified.cost.time_per_byte)
-        check_bound(topology, verified.schedule.collective, bound)
+        check_certificate(topology, verified.schedule.collective, bound.to_json(topology))
     return bound
 
 

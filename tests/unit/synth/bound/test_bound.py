@@ -1,18 +1,20 @@
-"""Bounds against all cuts, and certificates against tampering."""
+"""Lower bounds against all cuts, and certificates against tampering."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 
 from synth.bound.bound import lower_bound
-from synth.bound.certificate import check_bound
+from synth.bound.certificate import check_certificate
 from synth.bound.cut import Bound
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, parse_collective
-from synth.errors import CheckFailed, InvalidInput
+from synth.bound.fixed_k import fixed_k_optimum
+from synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
+from synth.errors import CheckFailed
 from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
@@ -20,21 +22,26 @@ from synth.topology.transpose import transpose
 from tests.reference.all_cuts import AllCuts
 from tests.strategies import networks
 
+BROADCAST = Collective(CollectiveName.BROADCAST, 0)
+REDUCE = Collective(CollectiveName.REDUCE, 0)
+EVERY = (ALLGATHER, REDUCE_SCATTER, ALLREDUCE, ALLTOALL, BROADCAST, REDUCE)
+
 
 @settings(max_examples=60)
 @given(networks(2, 6))
-def test_bounds_equal_the_best_of_all_cuts(topology):
-    gather = lower_bound(topology, ALLGATHER)
-    scatter = lower_bound(topology, REDUCE_SCATTER)
-    both = lower_bound(topology, ALLREDUCE)
+def test_bounds_equal_the_best_of_all_cuts(topology: Topology) -> None:
     ranks = topology.compute_count
-    one_root = tuple(int(rank == 0) for rank in range(ranks))
-    assert gather.value == AllCuts(topology, (1,) * ranks).optimum() / ranks
-    assert scatter.value == AllCuts(transpose(topology), (1,) * ranks).optimum() / ranks
-    assert both.value >= AllCuts(topology, one_root).optimum()
-    assert both.value >= AllCuts(transpose(topology), one_root).optimum()
-    for collective, bound in ((ALLGATHER, gather), (REDUCE_SCATTER, scatter), (ALLREDUCE, both)):
-        check_bound(topology, collective, bound)
+    everywhere, at_root = (1,) * ranks, tuple(int(rank == 0) for rank in range(ranks))
+    turned = transpose(topology)
+    values = {collective: lower_bound(topology, collective).value for collective in EVERY}
+    assert values[ALLGATHER] == AllCuts(topology, everywhere).optimum() / ranks
+    assert values[REDUCE_SCATTER] == AllCuts(turned, everywhere).optimum() / ranks
+    assert values[BROADCAST] == AllCuts(topology, at_root).optimum()
+    assert values[REDUCE] == AllCuts(turned, at_root).optimum()
+    assert values[ALLREDUCE] >= max(values[BROADCAST], values[REDUCE])
+    for collective in EVERY:
+        bound = lower_bound(topology, collective)
+        assert check_certificate(topology, collective, bound.to_json(topology)) == bound.value
 
 
 def two_boxes() -> Topology:
@@ -46,45 +53,86 @@ def two_boxes() -> Topology:
     return Topology("custom", nodes, 6, Links.build(links), "GB/s")
 
 
-def test_a_bottleneck_between_groups_is_found():
+def test_a_bottleneck_between_groups_is_found() -> None:
     bound = lower_bound(two_boxes(), ALLGATHER)
     assert bound.value == Fraction(1, 2) / Fraction(1, 2)
     assert set(bound.nodes) in ({0, 1, 2, 6}, {3, 4, 5, 7})
     assert lower_bound(two_boxes(), ALLREDUCE).value == 2
+    assert lower_bound(two_boxes(), ALLTOALL).value == Fraction(3 * 3, 6) / Fraction(1, 2)
 
 
-def test_regular_networks_need_no_flow():
+def test_a_met_time_ends_the_search() -> None:
     bound = lower_bound(parse_topology("torus:20x20"), ALLGATHER, Fraction(399, 1600))
     assert (bound.kind, len(bound.nodes), bound.value) == ("into", 1, Fraction(399, 1600))
+    assert lower_bound(two_boxes(), ALLGATHER, Fraction(1, 100)).value == Fraction(5, 6) / 10
 
 
+def _certificates() -> list[tuple[Topology, Collective, Mapping[str, Any]]]:
+    cube, boxes = parse_topology("hypercube:3"), parse_topology("a100:4")
+    given_k = fixed_k_optimum(parse_topology("mi250:2"), ALLGATHER, 2)
+    return [
+        (cube, ALLGATHER, lower_bound(cube, ALLGATHER).to_json(cube)),
+        (cube, REDUCE, lower_bound(cube, REDUCE).to_json(cube)),
+        (boxes, ALLREDUCE, lower_bound(boxes, ALLREDUCE).to_json(boxes)),
+        (parse_topology("mi250:2"), ALLGATHER, given_k.bound.to_json(parse_topology("mi250:2"))),
+    ]
+
+
+@pytest.mark.parametrize("place", range(4))
 @pytest.mark.parametrize(
     "change",
     [
-        {"value": Fraction(1, 3)},
-        {"nodes": ()},
-        {"nodes": tuple(range(8))},
-        {"nodes": (99,)},
+        {"time_per_byte": "1"},
+        {"time_per_byte": "much"},
+        {"time_per_byte": "1/0"},
+        {"time_per_byte": None},
+        {"nodes": [], "parts": [[]]},
+        {"nodes": ["99"], "parts": [["99"]]},
+        {"nodes": None, "parts": None},
         {"kind": "volume"},
-        {"kind": "guess"},
+        {"kind": None},
     ],
 )
-def test_tampered_bounds_are_noticed(change):
-    topology = parse_topology("hypercube:3")
-    bound = lower_bound(topology, ALLGATHER)
-    check_bound(topology, ALLGATHER, bound)
+def test_tampered_certificates_are_noticed(place: int, change: dict[str, object]) -> None:
+    topology, collective, certificate = _certificates()[place]
+    check_certificate(topology, collective, certificate)
+    with pytest.raises(CheckFailed, match="must follow from its certificate"):
+        check_certificate(topology, collective, {**certificate, **change})
+
+
+@pytest.mark.parametrize("k", [0, -1, True, "2", 3, 83])
+def test_a_bound_for_some_k_does_not_hold_for_others(k: object) -> None:
+    topology, collective, certificate = _certificates()[3]
     with pytest.raises(CheckFailed):
-        check_bound(topology, ALLGATHER, replace(bound, **change))
+        check_certificate(topology, collective, {**certificate, "k": k})
 
 
-def test_a_bound_names_its_nodes_by_id():
+def test_a_bound_for_some_k_does_not_hold_for_all() -> None:
+    topology, collective, certificate = _certificates()[3]
+    with pytest.raises(CheckFailed):
+        check_certificate(topology, collective, {**certificate, "k": None})
+    with pytest.raises(CheckFailed, match="trees per shard"):
+        check_certificate(topology, ALLREDUCE, certificate)
+
+
+def test_groups_with_a_rank_in_common_prove_nothing() -> None:
+    topology, collective, certificate = _certificates()[2]
+    parts = certificate["parts"]
+    with pytest.raises(CheckFailed, match="ranks in common"):
+        check_certificate(topology, collective, {**certificate, "parts": [*parts, parts[0]]})
+
+
+def test_a_cut_around_the_root_says_nothing_about_a_broadcast() -> None:
+    topology = parse_topology("ring:4")
+    certificate = {"kind": "into", "nodes": ["0"], "time_per_byte": "1/2"}
+    assert check_certificate(topology, Collective(CollectiveName.BROADCAST, 2), certificate) == Fraction(1, 2)
+    with pytest.raises(CheckFailed):
+        check_certificate(topology, BROADCAST, certificate)
+
+
+def test_a_bound_names_its_nodes_by_id() -> None:
     assert Bound("into", (3,), Fraction(7, 24)).to_json(parse_topology("hypercube:3")) == {
         "kind": "into",
         "nodes": ["3"],
         "time_per_byte": "7/24",
     }
-
-
-def test_other_collectives_are_refused():
-    with pytest.raises(InvalidInput, match="bounds exist for"):
-        lower_bound(parse_topology("ring:4"), parse_collective("alltoall"))

@@ -1,0 +1,63 @@
+"""`chorale bound`: what it prints, and how it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.command import chorale
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    done = chorale(capsys, "bound", "a100:4", "--json")
+    assert done.code == 0
+    document = done.document
+    assert document["time_per_byte"] == "3/800"
+    assert document["algbw"] == pytest.approx(800 / 3)
+    assert document["bottleneck_cut"] == [*(f"0.{gpu}" for gpu in range(8)), "nvswitch:0"]
+    assert document["k_optimal"] == document["k"] == 1
+    assert document["certificate"]["kind"] == "into"
+    assert document["reached_by_trees"] is True
+
+
+def test_a_given_k(capsys: pytest.CaptureFixture[str]) -> None:
+    document = chorale(capsys, "bound", "mi250:2", "--k", 2, "--json").document
+    assert (document["time_per_byte"], document["k"], document["k_optimal"]) == ("3/1024", 2, 83)
+    assert document["gap_to_any_k"] == "3/80"
+    assert document["certificate"]["k"] == 2
+
+
+@pytest.mark.parametrize(("collective", "time"), [("allreduce", "3/400"), ("reduce", "1/200"), ("alltoall", "3/100")])
+def test_other_collectives(capsys: pytest.CaptureFixture[str], collective: str, time: str) -> None:
+    document = chorale(capsys, "bound", "a100:4", "--collective", collective, "--json").document
+    assert document["collective"] == collective
+    assert document["time_per_byte"] == time
+    assert document["bottleneck_cut"]
+    assert document.get("gap_to_reduce_scatter_allgather") == ("0" if collective == "allreduce" else None)
+
+
+def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
+    done = chorale(capsys, "bound", "a100:4", "--quiet")
+    assert (done.code, done.stdout) == (0, "")
+    assert "8 ranks and 1 switch inside" in done.stderr
+    assert "3/4 M must get in, over 200 GB/s" in done.stderr
+    given = chorale(capsys, "bound", "mi250:2", "--k", "2").stderr
+    assert "60 trees must get in" in given
+    assert "with k = 83; the given k takes 3.75% longer" in given
+    assert "4 groups of ranks must have received 6 M" in chorale(
+        capsys, "bound", "a100:4", "--collective", "allreduce"
+    ).stderr.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("ring:4", "--k", "0"), "at least one tree per shard"),
+        (("ring:4", "--collective", "allreduce", "--k", "2"), "--k is for"),
+        (("ring:4", "--collective", "broadcast", "--root", "4"), "a root must be a rank"),
+        (("ring:4", "--collective", "gossip"), "a collective must be one"),
+    ],
+)
+def test_refusals(capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str) -> None:
+    done = chorale(capsys, "bound", *arguments)
+    assert done.code == 2
+    assert message in done.stderr

@@ -1,0 +1,158 @@
+"""What `chorale bound` says, for scripts and for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from rich.table import Table
+
+from synth.bound.allreduce import reduce_scatter_allgather_time
+from synth.bound.bound import lower_bound
+from synth.bound.certificate import check_certificate
+from synth.bound.cut import Bound
+from synth.bound.fixed_k import fixed_k_optimum
+from synth.bound.optimum import Optimum, optimum
+from synth.collective import ALLGATHER, Collective, CollectiveName
+from synth.errors import InvalidInput
+from synth.identity import rational_text
+from synth.topology.topology import Topology
+
+_SHOWN_NODES = 12
+_WITHOUT_TREES = (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL)
+
+
+@dataclass(frozen=True, slots=True)
+class BoundReport:
+    """A checked bound; for collectives of trees also the optimum for the given k, and for any k.
+
+    two_phases: for allreduce, the time per byte of the best reduce_scatter followed by the best allgather.
+    """
+
+    topology: Topology
+    collective: Collective
+    bound: Bound
+    best: Optimum | None
+    unrestricted: Optimum | None
+    two_phases: Fraction | None
+
+
+def bound_report(topology: Topology, collective: Collective, k: int | None) -> BoundReport:
+    """Return the bound on `collective`, checked by separate code. `k` is for collectives of trees only."""
+    if collective.name in _WITHOUT_TREES:
+        if k is not None:
+            rule = "--k is for allgather, reduce_scatter, broadcast and reduce"
+            raise InvalidInput(rule, collective.name, "leave --k out")
+        both = reduce_scatter_allgather_time(topology) if collective.name == CollectiveName.ALLREDUCE else None
+        report = BoundReport(topology, collective, lower_bound(topology, collective, both), None, None, both)
+    else:
+        unrestricted = optimum(topology, collective)
+        best = unrestricted if k is None else fixed_k_optimum(topology, collective, k)
+        report = BoundReport(topology, collective, best.bound, best, unrestricted, None)
+    check_certificate(topology, collective, report.bound.to_json(topology))
+    return report
+
+
+def bound_document(report: BoundReport) -> dict[str, Any]:
+    """Return the JSON document of the contract, and more."""
+    topology, bound, best = report.topology, report.bound, report.best
+    document = {
+        "topology": {
+            "spec": topology.spec,
+            "nodes": topology.compute_count,
+            "switches": topology.switch_count,
+            "id": topology.id,
+        },
+        "collective": report.collective.name.value,
+        "root": report.collective.root,
+        "time_per_byte": rational_text(bound.value),
+        "algbw": float(1 / bound.value),
+        "bottleneck_cut": [topology.node_ids[node] for node in _bottleneck(report)],
+        "k_optimal": report.unrestricted.k if report.unrestricted else None,
+        "certificate": dict(bound.to_json(topology)),
+    }
+    if best is not None and report.unrestricted is not None:
+        document["k"] = best.k
+        document["trees_per_bandwidth"] = rational_text(best.trees_per_bandwidth)
+        document["gap_to_any_k"] = rational_text(best.time_per_byte / report.unrestricted.time_per_byte - 1)
+        document["reached_by_trees"] = best.is_reached_by_trees(topology)
+    if report.two_phases is not None:
+        document["reduce_scatter_allgather"] = rational_text(report.two_phases)
+        document["gap_to_reduce_scatter_allgather"] = rational_text(report.two_phases / bound.value - 1)
+    return document
+
+
+def _bottleneck(report: BoundReport) -> tuple[int, ...]:
+    bound = report.bound
+    if bound.nodes or bound.parts:
+        return bound.nodes or bound.parts[0]
+    return optimum(report.topology, ALLGATHER).cut
+
+
+def bound_table(report: BoundReport) -> Table:
+    """Return the same as a table for the terminal that says why nothing can be faster."""
+    topology, bound, best = report.topology, report.bound, report.best
+    unit = "links" if topology.bandwidth_unit == "link" else topology.bandwidth_unit
+    table = Table(title=f"bound of {report.collective} on {topology.spec}", show_header=False)
+    table.add_row("network", f"{_count(topology.compute_count, 'rank')}, {_count(topology.switch_count, 'switch')}")
+    table.add_row("time per byte", f"at least {rational_text(bound.value)} per {topology.bandwidth_unit}")
+    table.add_row("algbw", f"at most {float(1 / bound.value):.6g} {unit}")
+    table.add_row("bottleneck", _node_text(topology, _bottleneck(report)))
+    table.add_row("because", _reason(report, unit))
+    if best is not None and report.unrestricted is not None:
+        _add_trees(table, report, best, report.unrestricted)
+    if report.two_phases is not None:
+        gap = report.two_phases / bound.value - 1
+        verdict = "optimal" if gap == 0 else f"{float(gap):.2%} above the bound"
+        table.add_row("reduce_scatter, allgather", f"{rational_text(report.two_phases)} ({verdict})")
+    table.add_row("certificate", "checked by separate code")
+    return table
+
+
+def _add_trees(table: Table, report: BoundReport, best: Optimum, unrestricted: Optimum) -> None:
+    table.add_row("trees per shard", f"k = {best.k}" + (" as given" if best.is_k_given else ", the fewest"))
+    table.add_row("trees per bandwidth", f"U = {best.trees_per_bandwidth}: a link of b carries floor(U b) trees")
+    if best.is_k_given:
+        gap = best.time_per_byte / unrestricted.time_per_byte - 1
+        any_k = f"{rational_text(unrestricted.time_per_byte)} with k = {unrestricted.k}"
+        table.add_row("any k", f"{any_k}; the given k takes {float(gap):.2%} longer")
+    reached = best.is_reached_by_trees(report.topology)
+    table.add_row("trees reach it", "yes" if reached else "not for sure: one-way links leave a switch less in than out")
+
+
+def _reason(report: BoundReport, unit: str) -> str:
+    """Say what must cross where, over how much bandwidth."""
+    topology, bound, name = report.topology, report.bound, report.collective.name
+    if bound.kind in ("received", "sent"):
+        groups = (
+            len(bound.parts)
+            + topology.compute_count
+            - sum(1 for part in bound.parts for node in part if node < topology.compute_count)
+        )
+        moved = Fraction(2 * (groups - 1))
+        what = f"{groups} groups of ranks must have {bound.kind} {moved} M in all"
+        return f"{what}, over {rational_text(moved / bound.value)} {unit}"
+    way = "in" if bound.kind == "into" else "out"
+    inside = sum(1 for node in bound.nodes if node < topology.compute_count)
+    moved = Fraction(1)
+    if name in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER):
+        moved = Fraction(topology.compute_count - inside, topology.compute_count)
+    elif name == CollectiveName.ALLTOALL:
+        moved = Fraction(inside * (topology.compute_count - inside), topology.compute_count)
+    if bound.k is not None and report.best is not None:
+        trees = rational_text(moved * report.best.shards * bound.k)
+        return f"{trees} trees must get {way}, and with any smaller U fewer fit on the links"
+    return f"{rational_text(moved)} M must get {way}, over {rational_text(moved / bound.value)} {unit}"
+
+
+def _node_text(topology: Topology, nodes: tuple[int, ...]) -> str:
+    names = [topology.node_ids[node] for node in nodes]
+    ranks = sum(1 for node in nodes if node < topology.compute_count)
+    shown = " ".join(names[:_SHOWN_NODES]) + (" …" if len(names) > _SHOWN_NODES else "")
+    return f"{_count(ranks, 'rank')} and {_count(len(nodes) - ranks, 'switch')} inside: {shown}"
+
+
+def _count(number: int, noun: str) -> str:
+    plural = "es" if noun.endswith("ch") else "s"
+    return f"{number} {noun}{'' if number == 1 else plural}"

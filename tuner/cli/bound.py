@@ -1,0 +1,52 @@
+"""`chorale bound`: how fast a collective can be on a network at best, and what stands in the way."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from synth.collective import parse_collective
+from synth.kernels import warm_bounds
+from tuner.bound_report import bound_document, bound_report, bound_table
+from tuner.cli.output import emit_json, results
+from tuner.specs import load_topology
+from tuner.stages import Stages
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("bound")(bound)
+
+
+def bound(
+    spec: Annotated[str, typer.Argument(help="Topology, such as a100:2; see `chorale topology list`.")],
+    collective: Annotated[
+        str, typer.Option(help="allgather, reduce_scatter, allreduce, broadcast, reduce or alltoall.")
+    ] = "allgather",
+    root: Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")] = 0,
+    k: Annotated[int | None, typer.Option("--k", help="Trees per shard; default: the fewest that are optimal.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Say how fast a collective can be at best, by which links, and with how many trees per shard.
+
+    The bound is exact: the bottleneck cut proves it, and separate code checks it. For allgather, reduce_scatter,
+    broadcast and reduce it is the optimum.
+
+    Example: chorale bound a100:2 --collective allreduce
+    """
+    wanted = parse_collective(collective, root)
+    stages = Stages()
+    with stages.stage("topology"):
+        topology = load_topology(spec)
+    with stages.stage("compile"):
+        compiled = warm_bounds()
+    if compiled == 0:
+        del stages.seconds["compile"]
+    with stages.stage("bound"):
+        report = bound_report(topology, wanted, k)
+    if as_json:
+        seconds = stages.report(outside_total=("topology", "compile"))
+        emit_json(bound_document(report) | {"seconds": seconds})
+    else:
+        results.print(bound_table(report))
