@@ -12,6 +12,7 @@ from scipy.spatial import KDTree
 
 from synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
 from synth.topology.topology import Topology
+from tuner.plots.layers import switched_positions
 
 Positions = NDArray[np.float64]
 """float64[nodes, 2]."""
@@ -25,8 +26,8 @@ def node_positions(topology: Topology) -> Positions:
     """Return where to draw each node; the typical distance to the nearest other node is 1.
 
     Grids stand on a grid, rings, circulants and complete graphs on a circle, hypercubes in a projection that shows
-    their cubes, bipartite graphs in two columns, other networks by force with a fixed seed. More than 400 nodes of
-    no known family stand on a circle.
+    their cubes, bipartite graphs in two columns, compute nodes behind switches in rows or on a circle, other networks
+    by force with a fixed seed. More than 400 nodes of no known family stand on a circle.
     """
     places = _places(topology)
     nearest = np.asarray(KDTree(places).query(places, k=2)[0])[:, 1]
@@ -42,6 +43,8 @@ def _places(topology: Topology) -> Positions:
         return _hypercube(topology.node_count.bit_length() - 1)
     if family == "bipartite":
         return _two_columns(topology.node_count // 2)
+    if topology.switch_count and (places := switched_positions(topology)) is not None:
+        return places
     if family in _CIRCULAR or topology.node_count > _MAX_FORCE_NODES:
         return _circle(topology.node_count)
     return _by_force(topology)

@@ -28,6 +28,7 @@ _SWITCH_COLOUR = "#c05621"
 _LINK_COLOURS = ("#8795a8", "#15803d", "#7c3aed", "#db2777", "#0e7490", "#a16207", "#dc2626", "#111827")
 _WIDEST_IN, _NARROWEST_IN = 15.0, 3.2
 _NODE_SHARE = 0.46  # of the distance to the nearest node
+_BEHIND_TEXT = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
 _NO_DATES: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
@@ -61,11 +62,13 @@ def _figure(topology: Topology) -> Figure:
     spread = np.ptp(np.concatenate([places, *curves]), axis=0) + 1.0
     unit_in = float(np.clip(_WIDEST_IN / spread.max(), 0.05, 0.8))
     width_in, height_in = np.clip(spread * unit_in, _NARROWEST_IN, None)
-    figure = Figure(figsize=(width_in, height_in + 0.9), layout="constrained")
+    title_pt = max(10.0, 1.2 * width_in)
+    around_in = (3 * title_pt + 16 * (len(_legend(topology)) // 2)) / 72 + 0.3
+    figure = Figure(figsize=(width_in, height_in + around_in), layout="constrained")
     axes = figure.add_subplot()
     axes.set_aspect("equal")
     axes.axis("off")
-    axes.set_title(_title(topology), fontsize=max(10.0, 1.2 * width_in))
+    axes.set_title(_title(topology), fontsize=title_pt)
     _draw_links(axes, topology, connections, curves, unit_in)
     _draw_nodes(axes, topology, places, unit_in)
     _draw_legend(axes, topology)
@@ -74,7 +77,8 @@ def _figure(topology: Topology) -> Figure:
 
 def _title(topology: Topology) -> str:
     spec = topology.spec if len(topology.spec) <= 50 else topology.spec[:47] + "…"
-    switches = f", {topology.switch_count} switches" if topology.switch_count else ""
+    count = topology.switch_count
+    switches = f", {count} switch{'es' if count > 1 else ''}" if count else ""
     return f"{spec}\n{topology.compute_count} nodes{switches}, {len(topology.links)} links"
 
 
@@ -99,11 +103,10 @@ def _draw_links(
 
 
 def _draw_counts(axes: Any, connections: list[Connection], curves: list[Positions]) -> None:
-    box = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
     for connection, curve in zip(connections, curves, strict=True):
         if connection.count > 1:
             label = f"{connection.count}\N{MULTIPLICATION SIGN}"
-            axes.text(*_along(curve, 0.38), label, ha="center", va="center", fontsize=7, bbox=box, zorder=3)
+            axes.text(*_along(curve, 0.38), label, ha="center", va="center", fontsize=7, bbox=_BEHIND_TEXT, zorder=3)
 
 
 def _draw_nodes(axes: Any, topology: Topology, places: Positions, unit_in: float) -> None:
@@ -125,22 +128,27 @@ def _draw_names(axes: Any, topology: Topology, places: Positions, diameter_pt: f
             inside = {"ha": "center", "va": "center_baseline", "color": "white", "in_layout": False, "zorder": 5}
             axes.text(x, y, name, fontsize=min(9.0, diameter_pt * 0.95 / max(2, len(name))), **inside)
         else:
-            axes.text(x, y - 0.6 * _NODE_SHARE, name[:14], ha="center", va="top", fontsize=6.5, zorder=5)
+            below = {"ha": "center", "va": "top", "bbox": _BEHIND_TEXT, "zorder": 5}
+            axes.text(x, y - 0.66 * _NODE_SHARE, name[:14], fontsize=6.5, **below)
 
 
 def _draw_legend(axes: Any, topology: Topology) -> None:
+    if entries := _legend(topology):
+        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 2}
+        axes.legend(handles=entries, frameon=False, fontsize=8, **place)
+
+
+def _legend(topology: Topology) -> list[Line2D]:
     entries = []
     if topology.switch_count:
         entries.append(Line2D([], [], marker="o", ls="none", ms=8, color=_COMPUTE_COLOUR, label="compute node"))
         entries.append(Line2D([], [], marker="s", ls="none", ms=8, color=_SWITCH_COLOUR, label="switch"))
     colours = _colours(topology)
-    if len(colours) > 1:
+    if len(colours) > 1 or topology.bandwidth_unit != "link":
         unit = "link capacities" if topology.bandwidth_unit == "link" else topology.bandwidth_unit
         for bandwidth, colour in list(colours.items())[: len(_LINK_COLOURS)]:
             entries.append(Line2D([], [], color=colour, linewidth=2, label=f"{rational_text(bandwidth)} {unit}"))
-    if entries:
-        place = {"loc": "upper center", "bbox_to_anchor": (0.5, 0.0), "ncols": 2}
-        axes.legend(handles=entries, frameon=False, fontsize=8, **place)
+    return entries
 
 
 def _colours(topology: Topology) -> dict[Fraction, str]:
