@@ -14,7 +14,7 @@ from synth.collective import Collective
 from synth.errors import InvalidInput
 from synth.grid.port import Port
 from synth.routing.pairs import PairRoutes, pair_routes
-from synth.schedule.schedule import Parameter, Schedule
+from synth.schedule.schedule import Kind, Parameter, Schedule
 from synth.schedule.traffic import Traffic, TrafficStep, merged_step
 from synth.schedule.transfers import ColumnBounds
 from synth.topology.grid import grid_shape
@@ -24,8 +24,8 @@ MAX_TRANSFERS = 2**27
 
 
 @dataclass(frozen=True)
-class GridPattern:
-    """A stepped collective on `topology` whose `ports` run side by side, each on an equal part of every shard.
+class Pattern:
+    """A collective on `topology` whose `ports` run side by side, each on an equal part of every shard.
 
     Both `schedule` and `traffic` come from the same ports and the same routes; the second never names shards and
     takes O(messages). Steps in which no port sends are left out.
@@ -36,6 +36,7 @@ class GridPattern:
     method: str
     parameters: Mapping[str, Parameter]
     ports: tuple[Port, ...]
+    kind: Kind = "stepped"
 
     def schedule(self, chunks: int | None = None) -> Schedule:
         """Return the schedule with `chunks` chunks per shard, by default the fewest that give ports equal parts.
@@ -56,7 +57,7 @@ class GridPattern:
         transfers = bounds.pack([np.concatenate(parts) for parts in zip(*columns, strict=True)])
         parameters = {**self.parameters, "chunks": chunks}
         return Schedule(
-            self.topology, self.collective, "stepped", len(self._steps), chunk_count, transfers, self._pairs.routes,
+            self.topology, self.collective, self.kind, len(self._steps), chunk_count, transfers, self._pairs.routes,
             self.method, parameters,
         )  # fmt: skip
 
@@ -70,7 +71,7 @@ class GridPattern:
                 known[signature] = self._traffic_step(step)
             steps.append(known[signature])
         denominator = self.topology.compute_count * self._parts
-        return Traffic(self.topology, self.collective, "stepped", tuple(steps), denominator, self._pairs.routes)
+        return Traffic(self.topology, self.collective, self.kind, tuple(steps), denominator, self._pairs.routes)
 
     @cached_property
     def _steps(self) -> list[int]:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from synth.topology.families.unit import both_ways, unit_topology
+from synth.topology.families.unit import NodeColumn, both_ways, unit_topology
 from synth.topology.grammar import FamilyCall
 from synth.topology.registry import Family, Plan, fixed_numbers, require
 from synth.topology.topology import Topology
@@ -53,13 +53,22 @@ def _shiftedring(spec: str, m: int) -> Topology:
     return unit_topology(spec, m, arcs, [(node + 1) % m])
 
 
-def _dbt(spec: str, m: int) -> Topology:
+def double_tree_parents(m: int) -> tuple[NodeColumn, NodeColumn]:
+    """Return int64[m] for each tree of dbt:m: the parent of each node, -1 for the root."""
     child = np.arange(1, m)
     lowest_bit = child & -child
     upper = (child ^ lowest_bit) | (lowest_bit << 1)
-    parent = np.where(upper < m, upper, child ^ lowest_bit)
-    second = m - 1 - np.arange(m) if m % 2 == 0 else (np.arange(m) + 1) % m
-    return unit_topology(spec, m, [*both_ways(child, parent), *both_ways(second[child], second[parent])])
+    first = np.concatenate([[-1], np.where(upper < m, upper, child ^ lowest_bit)])
+    other = m - 1 - np.arange(m) if m % 2 == 0 else (np.arange(m) + 1) % m  # the same tree with other names
+    second = np.full(m, -1)
+    second[other[1:]] = other[first[1:]]
+    return first, second
+
+
+def _dbt(spec: str, m: int) -> Topology:
+    child = np.arange(m)
+    arcs = [both_ways(child[parent >= 0], parent[parent >= 0]) for parent in double_tree_parents(m)]
+    return unit_topology(spec, m, [*arcs[0], *arcs[1]])
 
 
 FAMILIES = (
