@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.topology.families import geometry
+from synth.topology.families import geometry, polygons
+from synth.topology.families.geometry import Geometry
 from synth.topology.families.unit import NodeColumn, both_ways, unit_topology
 from synth.topology.grammar import FamilyCall
 from synth.topology.registry import Family, Plan, fixed_numbers, require
@@ -35,7 +36,8 @@ def plan_distreg(call: FamilyCall) -> Plan:
     (doubled odd graph), 80 (incidence graph of GQ(3, 3)), 189 (line graph of Tutte's 12-cage), 728 (incidence graph of
     GH(3, 3)). Diameters 2, 2, 3, 3, 3, 4, 3, 3, 4, 3, 4, 7, 4, 6, 6. Reverse-symmetric; BFB is bandwidth-optimal on
     every distance-regular graph (appendix F.3), and Moore-optimal for 6 and 9. Points come before lines, subsets
-    and flags in lexicographic order.
+    and flags in lexicographic order. Known symmetries take any node to any other, except for m = 80: there they take
+    points to points and lines to lines, and no others exist, because GQ(3, 3) is not its own dual.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table 8; Brouwer,
     Cohen, Neumaier, "Distance-Regular Graphs", 1989.
     """
@@ -124,7 +126,16 @@ def _odd_graph() -> _Graph:
 
 
 def _line_graph_of_8_cage() -> _Graph:
-    return _Graph(geometry.edge_graph(geometry.quadrangle_of_order_2().incidence_edges))
+    pairs = _subsets(6, 2)
+    quadrangle = geometry.quadrangle_of_order_2()
+    moves = (quadrangle.moved(geometry.moved_sets(pairs, letters)) for letters in _letter_moves(6))
+    return _line_graph(quadrangle, moves)
+
+
+def _line_graph(of: Geometry, moves: Iterable[NodeColumn]) -> _Graph:
+    """Return the line graph of the incidence graph, from moves of points and then lines."""
+    edges = of.incidence_edges
+    return _Graph(geometry.edge_graph(edges), tuple(_moved_edges(edges, move) for move in moves))
 
 
 def _doubled_odd_graph() -> _Graph:
@@ -140,15 +151,17 @@ def _doubled_odd_graph() -> _Graph:
 
 
 def _incidence_of_gq_3_3() -> _Graph:
-    return _Graph(geometry.quadrangle_of_order_3().incidence_edges)
+    quadrangle, moves = polygons.quadrangle_of_order_3()
+    return _Graph(quadrangle.incidence_edges, moves)
 
 
 def _line_graph_of_12_cage() -> _Graph:
-    return _Graph(geometry.edge_graph(geometry.hexagon(2).incidence_edges))
+    return _line_graph(*polygons.hexagon(2))
 
 
 def _incidence_of_gh_3_3() -> _Graph:
-    return _Graph(geometry.hexagon(3).incidence_edges)
+    hexagon, moves = polygons.hexagon(3)
+    return _Graph(hexagon.incidence_edges, moves)
 
 
 def _subsets(letters: int, size: int) -> list[frozenset[int]]:

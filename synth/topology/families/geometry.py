@@ -31,6 +31,31 @@ class Geometry:
         edges: Matrix = self.flags + np.array([0, self.points])
         return edges
 
+    @property
+    def points_of_lines(self) -> Matrix:
+        """int64[lines, points on each]: rising; all lines must have equally many points."""
+        by_line: Matrix = self.flags[np.argsort(self.flags[:, 1], kind="stable"), 0].reshape(self.lines, -1)
+        return by_line
+
+    @property
+    def lines_of_points(self) -> Matrix:
+        """int64[points, lines through each]: rising; all points must be on equally many lines."""
+        return self.flags[:, 1].reshape(self.points, -1)
+
+    def lines_with(self, points: Matrix) -> Permutation:
+        """Return the line with each row of `points`, which are all of its points, in any order."""
+        place = self.points ** np.arange(points.shape[1])
+        codes = self.points_of_lines @ place
+        order = np.argsort(codes)
+        found = order[np.searchsorted(codes, np.sort(points, axis=1) @ place, sorter=order) % self.lines]
+        if not np.array_equal(self.points_of_lines[found], np.sort(points, axis=1)):
+            raise ValueError("the points must be those of a line")
+        return found
+
+    def moved(self, move: Permutation) -> Permutation:
+        """Return what the collineation that takes point p to `move[p]` does to points and then lines."""
+        return np.concatenate([move, self.points + self.lines_with(move[self.points_of_lines])])
+
 
 def plane_of_differences(modulus: int, differences: tuple[int, ...]) -> Geometry:
     """Return the plane on `modulus` points and lines where point p is on line l if p - l is one of `differences`."""
@@ -49,36 +74,6 @@ def quadrangle_of_order_2() -> Geometry:
     pairs = list(combinations(range(6), 2))
     splits = [split for split in combinations(pairs, 3) if len(set().union(*split)) == 6]
     return Geometry.of_incidence(np.array([[pair in split for split in splits] for pair in pairs]))
-
-
-def quadrangle_of_order_3() -> Geometry:
-    """Return GQ(3, 3): points of PG(3, 3) and its lines on which the form x0 y1 - x1 y0 + x2 y3 - x3 y2 vanishes."""
-    points = _projective_points(4, 3)
-    form = np.array([[0, 1, 0, 0], [-1, 0, 0, 0], [0, 0, 0, 1], [0, 0, -1, 0]])
-    return _geometry_of_lines(points, points @ form @ points.T % 3 == 0, 3)
-
-
-def hexagon(q: int) -> Geometry:
-    """Return the split Cayley hexagon H(q) for a prime q, a generalized hexagon of order (q, q).
-
-    Points are those of the quadric X0 X4 + X1 X5 + X2 X6 = X3^2 in PG(6, q); lines are its lines whose Pluecker
-    coordinates satisfy p12 = p34, p20 = p35, p01 = p36, p54 = p32, p65 = p30, p46 = p31.
-    Source: Tits, "Sur la trialite et certains groupes qui s'en deduisent", 1959.
-    """
-    points = _projective_points(7, q)
-    x = points.T
-    points = points[(x[0] * x[4] + x[1] * x[5] + x[2] * x[6] - x[3] ** 2) % q == 0]
-    x = points.T
-
-    def pluecker(i: int, j: int) -> Matrix:
-        return np.asarray(np.outer(x[i], x[j]) - np.outer(x[j], x[i]))
-
-    equal = [((1, 2), (3, 4)), ((2, 0), (3, 5)), ((0, 1), (3, 6)), ((5, 4), (3, 2)), ((6, 5), (3, 0)), ((4, 6), (3, 1))]
-    polar = sum(np.outer(x[i], x[i + 4]) + np.outer(x[i + 4], x[i]) for i in range(3)) - 2 * np.outer(x[3], x[3])
-    collinear = polar % q == 0
-    for left, right in equal:
-        collinear &= (pluecker(*left) - pluecker(*right)) % q == 0
-    return _geometry_of_lines(points, collinear, q)
 
 
 def edge_graph(edges: Matrix) -> Matrix:
@@ -105,25 +100,3 @@ def moved_sets(sets: list[frozenset[int]], letters: tuple[int, ...]) -> Permutat
 
 GF4_TIMES = np.array([[0, 0, 0, 0], [0, 1, 2, 3], [0, 2, 3, 1], [0, 3, 1, 2]])
 """Multiplication of GF(4), elements written as polynomials in bits; addition is bitwise exclusive or."""
-
-
-def _projective_points(dimension: int, q: int) -> Matrix:
-    """Return the points of PG(dimension - 1, q) by coordinates whose first one that is not 0 is 1, in order."""
-    vectors = np.stack(np.unravel_index(np.arange(q**dimension), (q,) * dimension), axis=1)[1:]
-    first = vectors[np.arange(len(vectors)), (vectors != 0).argmax(axis=1)]
-    points: Matrix = vectors[first == 1]
-    return points
-
-
-def _geometry_of_lines(points: Matrix, collinear: NDArray[np.bool_], q: int) -> Geometry:
-    """Return the geometry of the projective lines through any two of `points` that are `collinear`, q prime."""
-    code_of = np.full(q ** points.shape[1], -1)
-    place = q ** np.arange(points.shape[1])[::-1]
-    for factor in range(1, q):
-        code_of[points * factor % q @ place] = np.arange(len(points))
-    first, second = np.argwhere(np.triu(collinear, 1)).T
-    others = [code_of[(points[first] + factor * points[second]) % q @ place] for factor in range(q)]
-    lines = np.unique(np.sort(np.stack([*others, second], axis=1), axis=1), axis=0)
-    incident = np.zeros((len(points), len(lines)), dtype=bool)
-    incident[lines.T, np.arange(len(lines))] = True
-    return Geometry.of_incidence(incident)
