@@ -19,6 +19,7 @@ from synth.schedule.traffic import traffic_of
 from synth.simulation.network_model import NetworkModel
 from synth.simulation.simulate import as_fidelity, simulate
 from synth.swing.swing import swing_latency
+from synth.topology.automorphism import is_automorphism
 from synth.topology.diameter import diameter, largest_distance
 from synth.topology.links import Link, Links
 from synth.topology.topology import Topology
@@ -34,6 +35,7 @@ def warm() -> int:
             Link(node, (node + way) % 4, slowest if node else Fraction(1)) for node in range(4) for way in (1, 3)
         )
         ring = Topology("ring:4", ("0", "1", "2", "3"), 4, links)
+        is_automorphism(ring, np.arange(4))
         diameter(ring)
         largest_distance(ring, np.arange(4))
         synthesize("bfb", ring, ALLREDUCE, 1, SerialExecutor())

@@ -9,14 +9,18 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from synth.compiled import compiled, inlined
 from synth.topology.topology import Topology
+
+_FEW = 32
+"""So many numbers are sorted by insertion, which takes less than a call of the library."""
 
 
 def is_automorphism(topology: Topology, permutation: NDArray[np.integer]) -> bool:
     """Whether `permutation` maps links onto links of equal bandwidth and latency, as many of each as there are.
 
     `permutation[v]` is the image of node v, for all nodes; where there are no switches, that is for all compute
-    nodes. Nodes must keep their kind. Exact. O(L log L).
+    nodes. Nodes must keep their kind. Exact. O(L log degree).
     """
     node_count = topology.node_count
     image = np.asarray(permutation)
@@ -25,13 +29,49 @@ def is_automorphism(topology: Topology, permutation: NDArray[np.integer]) -> boo
     if np.any(image[: topology.compute_count] >= topology.compute_count):
         return False
     links = topology.links
-    columns = (image[links.src], image[links.dst], links.bandwidth_class, links.latency_class)
-    order = np.lexsort((columns[3], columns[2], columns[0], columns[1]))
-    own = np.lexsort((links.latency_class, links.bandwidth_class, links.src, links.dst))
-    originals = (links.src, links.dst, links.bandwidth_class, links.latency_class)
-    return all(
-        np.array_equal(column[order], original[own]) for column, original in zip(columns, originals, strict=True)
-    )
+    kinds = links.bandwidth_class.astype(np.int64) * len(links.latencies_s) + links.latency_class
+    most = len(links.bandwidths) * len(links.latencies_s)
+    return bool(_keeps_links(links.incoming_offsets(node_count), links.src, kinds, most, image.astype(np.int64)))
+
+
+@compiled
+def _keeps_links(
+    offsets: NDArray[np.int64],
+    sources: NDArray[np.int32],
+    kinds: NDArray[np.int64],
+    most: int,
+    image: NDArray[np.int64],
+) -> bool:
+    """Whether the links into every node, moved by `image`, are those into the node's image; kinds are below `most`."""
+    widest = np.diff(offsets).max()
+    moved, there = np.empty(widest, dtype=np.int64), np.empty(widest, dtype=np.int64)
+    for node in range(len(image)):
+        start, other = offsets[node], offsets[image[node]]
+        degree = offsets[node + 1] - start
+        if offsets[image[node] + 1] - other != degree:
+            return False
+        for index in range(degree):
+            moved[index] = image[sources[start + index]] * most + kinds[start + index]
+            there[index] = sources[other + index] * most + kinds[other + index]
+        _sort(moved[:degree])
+        _sort(there[:degree])
+        for index in range(degree):
+            if moved[index] != there[index]:
+                return False
+    return True
+
+
+@inlined
+def _sort(values: NDArray[np.int64]) -> None:
+    if len(values) > _FEW:
+        values.sort()
+        return
+    for end in range(1, len(values)):
+        value, place = values[end], end
+        while place > 0 and values[place - 1] > value:
+            values[place] = values[place - 1]
+            place -= 1
+        values[place] = value
 
 
 def orbits(node_count: int, permutations: Sequence[NDArray[np.integer]]) -> NDArray[np.int32]:
@@ -45,7 +85,7 @@ def orbits(node_count: int, permutations: Sequence[NDArray[np.integer]]) -> NDAr
 def checked_orbits(topology: Topology) -> NDArray[np.int32]:
     """Return int32 per node: equal for nodes that the known symmetries, each checked, take to one another.
 
-    O(generators * L log L).
+    O(generators * L log degree).
     """
     checked = [generator for generator in topology.automorphisms if is_automorphism(topology, generator)]
     return orbits(topology.node_count, checked)
@@ -54,7 +94,7 @@ def checked_orbits(topology: Topology) -> NDArray[np.int32]:
 def known_symmetries_are_transitive(topology: Topology) -> bool:
     """Whether the symmetries that `topology` carries, each checked, take every compute node to every other.
 
-    False says nothing: the topology may have symmetries that nobody told it. O(generators * L log L).
+    False says nothing: the topology may have symmetries that nobody told it. O(generators * L log degree).
     """
     orbit = checked_orbits(topology)[: topology.compute_count]
     return bool(topology.automorphisms) and bool(np.all(orbit == orbit[0]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synth.topology import symmetry
+from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
 from synth.topology.symmetry import is_automorphism, is_vertex_transitive
 from synth.topology.topology import Topology
@@ -78,3 +80,17 @@ def test_undecided_beyond_the_limits(monkeypatch):
     assert is_vertex_transitive(untold) is None
     monkeypatch.setattr(symmetry, "_SEARCH_STEPS", 10)
     assert is_vertex_transitive(dataclasses.replace(parse_topology("torus:5x5"), automorphisms=())) is None
+
+
+def test_many_links_into_a_node():
+    """More than are sorted by insertion; one link is faster, so its ends must stay where they are."""
+    pairs = itertools.permutations(range(40), 2)
+    links = Links.build(Link(*pair, Fraction(2 if pair == (3, 8) else 1)) for pair in pairs)
+    topology = Topology("almost complete", tuple(map(str, range(40))), 40, links)
+    order = np.random.default_rng(5).permutation(40)
+    assert is_automorphism(parse_topology("complete:40"), order)
+    assert not is_automorphism(topology, order)
+    others = np.setdiff1d(np.arange(40), [3, 8])
+    kept = np.arange(40)
+    kept[others] = np.roll(others, 7)
+    assert is_automorphism(topology, kept)
