@@ -22,7 +22,8 @@ def disjoint_cycles(topology: Topology) -> list[Order]:
 
     Two on a torus of r x c nodes (r, c >= 3) where r = c k for a whole k and gcd(r, c - 1) = 1, or the same with r
     and c exchanged: the condition of the Swing paper, section 2.3.1; also on grids with more links, such as HyperX,
-    or whose rows and columns close over switches, as in HammingMesh. Two on shiftedring:m, one on networks of degree 2 such as rings. Raises InvalidInput for others. O(links).
+    or whose rows and columns close over switches, as in HammingMesh. Two on shiftedring:m, one on networks of
+    degree 2 such as rings. Raises InvalidInput for others. O(links).
     """
     shape = grid_shape(topology)
     if len(shape) == 2 and min(shape) >= 3:
