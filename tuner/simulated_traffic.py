@@ -15,10 +15,10 @@ from synth.methods import METHODS, synthesize
 from synth.schedule.schedule import Schedule
 from synth.schedule.symmetric import SymmetricSchedule
 from synth.schedule.traffic import Traffic, traffic_of
-from synth.simulation.network_model import NetworkModel
 from synth.simulation.symmetric_traffic import symmetric_traffic
 from synth.verify.symmetric import verify_symmetric
 from synth.verify.verify import verify
+from tuner.pricing import Pricing
 from tuner.schedule_files import SUFFIXES, load_schedule_in_its_form
 from tuner.specs import load_topology
 
@@ -37,7 +37,7 @@ class Priced:
         return f"{self.method} {self.traffic.collective.name.value} on {self.traffic.topology.spec}"
 
 
-def traffic_of_file(path: str, collective: str | None, network: NetworkModel) -> Priced:
+def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> Priced:
     """Return the traffic of the schedule in a file, after its verification."""
     if not path.endswith(SUFFIXES):
         known = f"a .parquet or .json file, or one of {', '.join(METHODS)} with a topology"
@@ -48,16 +48,14 @@ def traffic_of_file(path: str, collective: str | None, network: NetworkModel) ->
     if collective is not None and parse_collective(collective).name != schedule.collective.name:
         rule = f"--collective must be that of the schedule, {schedule.collective.name.value}"
         raise InvalidInput(rule, collective, "leave it out")
-    network.unit_bytes_per_s(schedule.topology)
+    pricing.network(schedule.topology)
     return _priced(schedule)
 
 
-def traffic_of_method(
-    method: str, spec: str, collective: str, network: NetworkModel, progress: Progress | None
-) -> Priced:
+def traffic_of_method(method: str, spec: str, collective: str, pricing: Pricing, progress: Progress | None) -> Priced:
     """Return the traffic of the schedule that `method` makes on the topology `spec`."""
     topology, wanted = load_topology(spec), parse_collective(collective)
-    network.unit_bytes_per_s(topology)
+    pricing.network(topology)
     executor = SerialExecutor()
     if method == "bfb" and prefers_symmetric_form(topology):
         return _priced(symmetric_bfb(topology, wanted, executor, None, progress))

@@ -23,6 +23,7 @@ class NetworkModel:
     link_latency_s: seconds for which a bit is on a link, added to the topology's own latencies
     hop_s:          seconds for which the node at the end of a link handles a packet before it goes on
     link_gbps:      Gbit/s of a link of bandwidth 1, needed where the unit is links and ignored elsewhere
+    efficiency:     the part of all stated bandwidths that data get
 
     Source: swing paper, section 5 (100 ns a link, 300 ns a hop).
     """
@@ -31,6 +32,7 @@ class NetworkModel:
     link_latency_s: Fraction = Fraction(0)
     hop_s: Fraction = Fraction(0)
     link_gbps: Fraction | None = None
+    efficiency: Fraction = Fraction(1)
 
     @staticmethod
     def of(
@@ -58,11 +60,11 @@ class NetworkModel:
     def unit_bytes_per_s(self, topology: Topology) -> Fraction:
         """Return the bytes per second of bandwidth 1; InvalidInput if the rate of a unit-capacity link is not known."""
         if topology.bandwidth_unit != "link":
-            return Fraction(_UNIT_BITS_PER_S[topology.bandwidth_unit], 8)
+            return self.efficiency * _UNIT_BITS_PER_S[topology.bandwidth_unit] / 8
         if self.link_gbps is None:
             rule = "a topology with links of unit capacity needs a link rate"
             raise InvalidInput(rule, topology.spec, "say how fast a link is, such as --link-gbps 400")
-        return self.link_gbps * 10**9 / 8
+        return self.efficiency * self.link_gbps * 10**9 / 8
 
 
 def _at_least_zero(value: float | str, what: str) -> Fraction:

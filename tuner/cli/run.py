@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from runners.api import FailureKind, Measurement, RunFailure, RunRequest, SizeMeasurement, bus_factor
+from runners.calibration import Calibration, calibrate, observations_of
 from runners.registry import RUNNERS, create_runner
 from runners.sizes import format_size, parse_sizes
 from synth.errors import CheckFailed, InvalidInput
@@ -18,6 +19,7 @@ from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
 from synth.topology.topology import Topology
 from synth.verify.verify import verify
+from tuner.calibration_programs import calibration_programs
 from tuner.cli.output import emit_json, people, print_error, results
 from tuner.files import read_file
 from tuner.home import Home
@@ -45,6 +47,9 @@ def run(
     dtype: Annotated[str, typer.Option(help="Element type: float32, float64 or int32.")] = "float32",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which a run counts as hung.")] = 300.0,
     seed: Annotated[int, typer.Option(min=0, help="Fixes the data.")] = 0,
+    wants_calibration: Annotated[
+        bool, typer.Option("--calibrate", help="Fit latency, overhead and bandwidth, measuring a few more programs.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Execute a schedule or program, check every element of every result, and time it.
@@ -58,14 +63,19 @@ def run(
     running = create_runner(runner, options)
     try:
         topology, program = load_runnable(file, spec)
-        request = RunRequest(topology, {file: program}, sizes_bytes, repeats, 1, timeout, dtype, seed)
+        others = calibration_programs(program, topology, TARGET) if wants_calibration else {}
+        programs = {file: program, **others}
+        request = RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed)
         outcome = running.submit(request)
     finally:
         running.close()
     if isinstance(outcome, RunFailure):
         _report_failure(runner, outcome, as_json)
     else:
-        _report(file, program, outcome, as_json)
+        calibration = None
+        if wants_calibration:
+            calibration = calibrate(observations_of(outcome, programs, topology), topology.bandwidth_unit)
+        _report(file, program, outcome, calibration, as_json)
 
 
 def load_runnable(file: str, spec: str | None) -> tuple[Topology, Program]:
@@ -86,8 +96,10 @@ def load_runnable(file: str, spec: str | None) -> tuple[Topology, Program]:
     return given, lifted.program
 
 
-def _report(file: str, program: Program, measurement: Measurement, as_json: bool) -> None:
-    (measured,) = measurement.results.values()
+def _report(
+    file: str, program: Program, measurement: Measurement, calibration: Calibration | None, as_json: bool
+) -> None:
+    measured = measurement.results[file]
     for one in measured:
         if one.size_bytes != one.requested_bytes:
             people.print(
@@ -98,9 +110,12 @@ def _report(file: str, program: Program, measurement: Measurement, as_json: bool
         people.print(f"warning: {warning}")
     rows = [_row(one, program) for one in measured]
     if as_json:
-        emit_json({"runner": measurement.runner, "results": rows, "environment": dict(measurement.environment)})
-    else:
-        results.print(_table(f"{file}: {program.collective} on {measurement.runner}", rows))
+        document = {"runner": measurement.runner, "results": rows, "environment": dict(measurement.environment)}
+        emit_json(document if calibration is None else document | {"calibration": calibration.to_json()})
+        return
+    results.print(_table(f"{file}: {program.collective} on {measurement.runner}", rows))
+    if calibration is not None:
+        results.print(_calibration_table(calibration))
 
 
 def _row(measured: SizeMeasurement, program: Program) -> dict[str, Any]:
@@ -125,6 +140,19 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
         times = (f"{row[key]:.1f}" for key in ("time_us_median", "time_us_iqr", "time_us_min"))
         rates = (f"{row[key]:.4g}" for key in ("algbw_gb_per_s", "busbw_gb_per_s"))
         table.add_row(format_size(row["size_bytes"]), *times, *rates, "yes" if row["correct"] else "NO")
+    return table
+
+
+def _calibration_table(calibration: Calibration) -> Table:
+    table = Table(title=f"calibration from {calibration.observations} measurements", show_header=False)
+    table.add_row("constant", f"{calibration.constant_s * 1e6:.4g} us")
+    table.add_row("alpha, for each message that must follow another", f"{calibration.alpha_s * 1e6:.4g} us")
+    table.add_row("overhead, for each message of a rank", f"{calibration.overhead_s * 1e6:.4g} us")
+    unit = "a link" if calibration.bandwidth_unit == "link" else f"1 {calibration.bandwidth_unit}"
+    table.add_row(f"{unit} carries", f"{calibration.unit_bytes_per_s * 8 / 1e9:.4g} Gbit/s")
+    table.add_row("relative error, mean and largest", f"{calibration.mean_error:.2%}, {calibration.max_error:.2%}")
+    if calibration.unseen_error is not None:
+        table.add_row("of programs that were left out of the fit", f"{calibration.unseen_error:.2%}")
     return table
 
 

@@ -15,10 +15,10 @@ from runners.sizes import format_size, parse_sizes
 from synth.executor.port import Progress
 from synth.kernels import warm_simulation
 from synth.methods import METHODS
-from synth.simulation.network_model import NetworkModel
 from synth.simulation.simulate import FIDELITIES, as_fidelity
 from synth.simulation.simulate import simulate as simulate_traffic
 from tuner.cli.output import emit_json, people, results
+from tuner.pricing import Pricing
 from tuner.simulated_traffic import Priced, traffic_of_file, traffic_of_method
 from tuner.stages import Stages
 
@@ -37,9 +37,15 @@ def simulate(
     collective: Annotated[
         str | None, typer.Option(help="allreduce (default for a method), allgather or reduce_scatter.")
     ] = None,
-    alpha_us: Annotated[str, typer.Option(help="Microseconds from when a message could start until it does.")] = "0",
-    link_latency_us: Annotated[str, typer.Option(help="Microseconds for which a bit is on a link.")] = "0.1",
-    hop_us: Annotated[str, typer.Option(help="Microseconds for which a node handles a packet.")] = "0.3",
+    alpha_us: Annotated[
+        str | None, typer.Option(help="Microseconds from when a message could start until it does; default: 0.")
+    ] = None,
+    link_latency_us: Annotated[
+        str | None, typer.Option(help="Microseconds for which a bit is on a link; default: 0.1.")
+    ] = None,
+    hop_us: Annotated[
+        str | None, typer.Option(help="Microseconds for which a node handles a packet; default: 0.3.")
+    ] = None,
     link_gbps: Annotated[
         str | None, typer.Option(help="Gbit/s of a link of capacity 1; needed where a spec gives no bandwidths.")
     ] = None,
@@ -49,6 +55,10 @@ def simulate(
     pipeline_chunks: Annotated[
         int | None, typer.Option(help="Chunks that trees stream; default: the best number (step) or 64 (flow).")
     ] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="JSON of `run --calibrate --json`, instead of rates and latencies."),
+    ] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw goodput as .png, .svg or .pdf.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
@@ -57,7 +67,8 @@ def simulate(
     Example: chorale simulate bfb torus:4x4 --sizes 32KiB:512MiB:x4 --link-gbps 400 --plot goodput.png
     """
     sizes_bytes, fidelity = parse_sizes(sizes), as_fidelity(model)
-    network = NetworkModel.of(alpha_us, link_latency_us, hop_us, link_gbps)
+    given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
+    pricing = Pricing.of(given, calibration)
     if plot is not None:
         from tuner.plots.topology_plot import require_plot_format  # noqa: PLC0415 (matplotlib is slow)
 
@@ -70,16 +81,17 @@ def simulate(
     with _progress_bar(what if spec is None else f"{what} {spec}") as progress:
         with stages.stage("schedule"):
             if spec is None:
-                priced = traffic_of_file(what, collective, network)
+                priced = traffic_of_file(what, collective, pricing)
             else:
-                priced = traffic_of_method(what, spec, collective or "allreduce", network, progress)
+                priced = traffic_of_method(what, spec, collective or "allreduce", pricing, progress)
         with stages.stage("simulation"):
+            network, beside_s = pricing.network(priced.traffic.topology), pricing.beside_flows_s(priced.traffic)
             times_s = simulate_traffic(priced.traffic, network, sizes_bytes, fidelity, pipeline_chunks, progress)
     if link_gbps is not None and priced.traffic.topology.bandwidth_unit != "link":
         people.print(f"--link-gbps is not used: {priced.traffic.topology.spec} has bandwidths of its own")
-    rows = [_row(size_bytes, time_s) for size_bytes, time_s in zip(sizes_bytes, times_s, strict=True)]
-    settings = {"model": model, "alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us}
-    document = _document(priced, settings | {"link_gbps": link_gbps, "pipeline_chunks": pipeline_chunks}, rows)
+    rows = [_row(size_bytes, beside_s + time_s) for size_bytes, time_s in zip(sizes_bytes, times_s, strict=True)]
+    settings = {"model": model, **pricing.settings, "pipeline_chunks": pipeline_chunks}
+    document = _document(priced, settings, rows)
     document["seconds"] = stages.report(outside_total=("compile",))
     if plot is not None:
         from tuner.plots.goodput_plot import plot_goodput  # noqa: PLC0415 (matplotlib is slow)

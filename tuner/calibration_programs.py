@@ -1,0 +1,32 @@
+"""Programs that tell latency, overhead and bandwidth apart when they are measured together."""
+
+from __future__ import annotations
+
+from synth.collective import CollectiveName
+from synth.executor.serial import SerialExecutor
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Program
+from synth.methods import synthesize
+from synth.topology.topology import Topology
+
+METHODS = ("bfb", "ring")
+"""Few steps and many: alpha counts a different number of times."""
+INSTANCES = (1, 4)
+"""The same bytes in one message or in four: overhead counts a different number of times."""
+
+
+def calibration_programs(program: Program, topology: Topology, target: str) -> dict[str, Program]:
+    """Return programs for the collective of `program` beside it, by name.
+
+    They are for allgather, reduce_scatter and allreduce; for others there are none.
+    """
+    collective = program.collective
+    if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE):
+        return {}
+    programs = {}
+    for method in METHODS:
+        verified = synthesize(method, topology, collective, None, SerialExecutor())
+        for instances in INSTANCES:
+            programs[f"{method} in {instances}"] = lower(verified, LoweringOptions(target, instances=instances))
+    return programs
