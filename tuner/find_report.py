@@ -14,6 +14,8 @@ from synth.finder.find import Finding, Findings
 from synth.finder.query import Query
 from synth.finder.workload import Workload
 
+_WORDS = {"prediction": "cost computed twice", "none": "cost computed once"}
+
 
 def find_document(findings: Findings, workload: Workload | None) -> dict[str, Any]:
     """Return the JSON document of the contract, without seconds."""
@@ -54,7 +56,7 @@ def find_table(document: Mapping[str, Any]) -> Table:
         cells = [str(row["steps"]), row["bandwidth_factor"], _decimal(row["bandwidth_factor"])]
         if best is not None:
             cells.append(f"{row['allreduce_us']:.1f}")
-        checked = "" if row["confirmed"] else " (schedule not made: large)"
+        checked = "" if row["confirmed"] else f" (schedule not made: large; {_WORDS[row['confirmation']]})"
         cells += [_optimal(row), row["method"], row["spec"] + checked]
         table.add_row(*cells, style="bold" if best is not None and row["spec"] == best["spec"] else None)
     return table
@@ -101,6 +103,7 @@ def _row(finding: Finding, query: Query, workload: Workload | None) -> dict[str,
         | {
             "diameter": finding.diameter,
             "confirmed": finding.confirmed,
+            "confirmation": finding.confirmation,
             "equals": finding.equals,
             "bases": list(candidate.origin),
         }

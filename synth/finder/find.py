@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from synth.executor.port import Executor, Progress
 from synth.finder.candidate import Candidate
-from synth.finder.confirm import confirm
+from synth.finder.confirm import Confirmation, confirm
 from synth.finder.constructions import Constructions
 from synth.finder.pareto import frontier
-from synth.finder.query import Query
+from synth.finder.query import MAX_NODES, Query
 from synth.finder.refine import check_claims, guesses, refined
 from synth.finder.scores import Scores
 from synth.finder.sources import Sources
 from synth.finder.ties import choose
 from synth.topology.diameter import diameter
 from synth.topology.spec import parse_topology
-
-CONFIRMED_NODES = 1024
-"""Schedules of networks up to this size are made and verified."""
 
 Stage = Callable[[str], Progress | None]
 """Called with the name of each stage as it begins; returns what hears about its tasks."""
@@ -30,14 +27,19 @@ class Finding:
     """A Pareto-efficient candidate with its real cost.
 
     diameter: of the topology; a stored schedule may take more steps
-    confirmed: whether the schedule was made and verified, not only its cost computed
+    confirmation: how its cost was confirmed, beyond being computed exactly; see `synth.finder.confirm`
     equals: how many other candidates that were considered cost the same
     """
 
     candidate: Candidate
     diameter: int
-    confirmed: bool
+    confirmation: Confirmation
     equals: int
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether a schedule was made and verified."""
+        return self.confirmation in ("schedule", "symmetric schedule")
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +57,14 @@ def find(
     executor: Executor,
     stage: Stage | None = None,
     found: Mapping[tuple[int, int], tuple[Candidate, ...]] | None = None,
-    confirmed_nodes: int = CONFIRMED_NODES,
+    confirmed_nodes: int = MAX_NODES,
 ) -> Findings:
     """Return the Pareto frontier that bases and expansions give for `query`.
 
     Costs are exact: candidates near the predicted frontier are scored by BFB on the built topology, those of a stored
-    schedule by the exact rules; up to `confirmed_nodes` nodes every row is synthesized and verified. `found` adds
-    bases, such as those of `synth.finder.search`. Equal for any executor. Raises InvalidInput for a question
-    without an answer, CheckFailed if a schedule does not cost what was claimed.
+    schedule by the exact rules; up to `confirmed_nodes` nodes every row is confirmed too, by a verified schedule where
+    that is not too large. `found` adds bases, such as those of `synth.finder.search`. Equal for any executor. Raises
+    InvalidInput for a question without an answer, CheckFailed if a schedule does not cost what was claimed.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5.4.
     """
     enter: Stage = stage or (lambda _name: None)
@@ -74,18 +76,23 @@ def find(
     groups = frontier(refined(candidates, scores))
     check_claims(groups, scores, executor)
     chosen = choose(groups, executor, enter("all-to-all rates"))
-    with_schedule = query.nodes <= confirmed_nodes
-    if with_schedule:
-        report = enter("schedules")
-        for done, candidate in enumerate(chosen, start=1):
-            confirm(candidate, executor)
-            if report is not None:
-                report(done, len(chosen))
+    skipped: list[Confirmation] = ["none"] * len(chosen)
+    confirmations = _confirm_all(chosen, executor, enter) if query.nodes <= confirmed_nodes else skipped
     rows = (
-        Finding(candidate, _diameter(candidate), with_schedule, len(group) - 1)
-        for candidate, group in zip(chosen, groups, strict=True)
+        Finding(candidate, _diameter(candidate), confirmation, len(group) - 1)
+        for candidate, confirmation, group in zip(chosen, confirmations, groups, strict=True)
     )
     return Findings(query, tuple(rows), len(candidates), len(scores))
+
+
+def _confirm_all(chosen: Sequence[Candidate], executor: Executor, enter: Stage) -> list[Confirmation]:
+    report = enter("schedules")
+    confirmations: list[Confirmation] = []
+    for candidate in chosen:
+        confirmations.append(confirm(candidate, executor))
+        if report is not None:
+            report(len(confirmations), len(chosen))
+    return confirmations
 
 
 def _diameter(candidate: Candidate) -> int:

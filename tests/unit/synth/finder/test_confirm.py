@@ -1,0 +1,80 @@
+"""How claims of candidates are confirmed, by size and kind."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from synth.collective import ALLGATHER
+from synth.errors import CheckFailed
+from synth.executor.serial import SerialExecutor
+from synth.finder import confirm as module
+from synth.finder.candidate import Candidate, Traits
+from synth.finder.confirm import confirm
+from synth.finder.find import find
+from synth.finder.query import Query
+from synth.finder.score import bfb_score
+from synth.methods import synthesize
+from synth.topology.spec import parse_topology
+
+
+def claim(spec: str, method: str = "bfb") -> Candidate:
+    """Return a candidate with the real cost of `spec`."""
+    topology = parse_topology(spec)
+    if method == "bfb":
+        score = bfb_score(topology)
+        steps, factor = score.steps, score.bandwidth_factor
+    else:
+        cost = synthesize(method, topology, ALLGATHER, None, SerialExecutor()).cost
+        steps, factor = cost.steps, cost.bandwidth_factor
+    traits = Traits(simple=True, self_loops=False, bidirectional=False, reverse_symmetric=False)
+    return Candidate(spec, method, topology.compute_count, topology.degree, steps, factor, True, traits, steps, factor)
+
+
+CASES = [
+    ("line(bipartite:3;2)", "bfb", "prediction"),
+    ("line(circulant:9,1,2)", "bfb", "prediction"),
+    ("genkautz:3,36", "bfb", "prediction"),
+    ("genkautz:2,20", "bfb", "prediction"),
+    ("debruijn:2,5", "bfb", "prediction"),
+    ("line(diamond)", "expand", "prediction"),
+    ("line(power(diamond;2))", "expand", "prediction"),
+    ("genkautz:3,35", "bfb", "none"),
+    ("degree(ring:5;2)", "bfb", "none"),
+]
+
+
+@pytest.mark.parametrize(("spec", "method", "how"), CASES)
+def test_beyond_the_size_of_schedules(monkeypatch, spec, method, how):
+    """The limits are lowered, so that the same claims are confirmed by schedules too."""
+    candidate = claim(spec, method)
+    assert confirm(candidate, SerialExecutor()) == "schedule"
+    monkeypatch.setattr(module, "WHOLE_RANKS", 4)
+    monkeypatch.setattr(module, "COLUMN_RANKS", 4)
+    monkeypatch.setattr(module, "known_symmetries_are_transitive", lambda _topology: False)
+    assert confirm(candidate, SerialExecutor()) == how
+    wrong = replace(candidate, bandwidth_factor=candidate.bandwidth_factor - Fraction(1, 10**6))
+    if how == "prediction":
+        with pytest.raises(CheckFailed, match="must have the nodes, degree, steps and factor"):
+            confirm(wrong, SerialExecutor())
+    with pytest.raises(CheckFailed):
+        confirm(replace(candidate, nodes=candidate.nodes + 1), SerialExecutor())
+
+
+def test_one_rank_is_enough_where_symmetries_reach_all(monkeypatch):
+    monkeypatch.setattr(module, "WHOLE_RANKS", 4)
+    candidate = claim("torus:4x5")
+    assert confirm(candidate, SerialExecutor()) == "symmetric schedule"
+    with pytest.raises(CheckFailed):
+        confirm(replace(candidate, steps=candidate.steps - 1), SerialExecutor())
+    assert confirm(claim("line(bipartite:2)"), SerialExecutor()) in ("schedule", "symmetric schedule")
+
+
+def test_large_rows_say_how_they_were_confirmed():
+    rows = find(Query(6000, 4), SerialExecutor()).frontier
+    assert [row.confirmation for row in rows].count("none") == 0
+    assert rows[0].confirmation == "prediction"
+    assert rows[-1].confirmation == "symmetric schedule"
+    assert [row.confirmed for row in rows] == [row.confirmation != "prediction" for row in rows]
