@@ -14,6 +14,7 @@ NAMES = (
     "direct-connect-table-7",
     "direct-connect-table-8",
     "finder-frontier",
+    "mi250-prediction",
 )
 """Each is a file of this package, with underscores, that defines EXPERIMENT."""
 

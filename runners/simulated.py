@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from runners.admission import refusal
@@ -65,7 +67,7 @@ class SimulatedRunner:
         for requested_bytes in request.sizes_bytes:
             size_bytes = divisible_size(requested_bytes, element_bytes, counts)
             chunk_bytes = size_bytes // program.chunks
-            loops, slices = self._parts(chunk_bytes)
+            loops, slices = (1, 1) if self._buffer_bytes is None else buffer_parts(chunk_bytes, self._buffer_bytes)
             flows = ProgramFlows(program, request.topology, loops, slices)
             times = simulate_flows(flows.graph, request.topology, self._model, chunk_bytes / (loops * slices))
             if stuck := flows.stuck(times):
@@ -73,12 +75,6 @@ class SimulatedRunner:
             times_s = (times.end_s,) * request.repeats
             measurements.append(SizeMeasurement(size_bytes, requested_bytes, times_s, correct=True))
         return _fault(name, program, environment) or tuple(measurements)
-
-    def _parts(self, chunk_bytes: int) -> tuple[int, int]:
-        """Return into how many loops, and slices of each, a chunk is cut."""
-        if self._buffer_bytes is None:
-            return 1, 1
-        return -(-chunk_bytes * _CHUNKS_OF_A_BUFFER // self._buffer_bytes), _SLICES_OF_A_CHUNK
 
     def _environment(self) -> dict[str, str | int | float | None]:
         model = {
@@ -90,6 +86,11 @@ class SimulatedRunner:
             "buffer_bytes": self._buffer_bytes,
         }
         return {**model, "environment_id": environment_id(model)}
+
+
+def buffer_parts(chunk_bytes: float, buffer_bytes: int) -> tuple[int, int]:
+    """Return into how many loops, and slices of each, a chunk is cut that goes through buffers of this size."""
+    return max(1, math.ceil(chunk_bytes * _CHUNKS_OF_A_BUFFER / buffer_bytes)), _SLICES_OF_A_CHUNK
 
 
 def _hang(name: str, stuck: list[Stuck], environment: Facts) -> RunFailure:

@@ -36,7 +36,11 @@ def test_the_wheel_owns_four_packages(tmp_path):
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert top == {"synth", "runners", "tuner", "experiments"}
-    assert {"synth/bases/cayley.json", "experiments/data/direct-connect.json"} <= set(names)
+    assert {
+        "synth/bases/cayley.json",
+        "experiments/data/direct-connect.json",
+        "experiments/data/mi250-allreduce.xml.gz",
+    } <= set(names)
     entry_points = next(name for name in names if name.endswith("entry_points.txt"))
     assert "chorale = tuner.cli.main:main" in zipfile.ZipFile(wheel).read(entry_points).decode()
 

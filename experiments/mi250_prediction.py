@@ -1,0 +1,101 @@
+"""How far simulated times are from measured ones: MSCCL programs on sixteen MI250 GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.experiment import Column, Experiment, Report, Row
+from experiments.mi250_runs import FABRIC, Mi250Run, mi250_program, mi250_runs, mi250_source
+from runners.calibration import Calibration, Observation, Terms, calibrate
+from runners.simulated import buffer_parts
+from runners.sizes import format_size
+from synth.topology.spec import parse_topology
+
+FITTED_BUFFER_BYTES = 2**20
+"""Only runs with these buffers are in the fit; the others test what the model says about buffers."""
+MOST_ERROR = 0.4
+LARGE_BYTES, MOST_LARGE_ERROR = 2**28, 0.25
+
+NOTICED = 0.1
+SHORT_PIPELINE = "blind: few slices flow, and what a GPU does between receiving and sending is not in the model"
+OTHER_BUFFERS = "blind: the cost of a loop over a buffer is taken as alpha, whatever the buffer"
+SIMILAR_PROGRAMS = "the other two programs have equally many messages: they cannot tell overhead from the constant"
+
+
+def _run(report: Report, quick: bool) -> Sequence[Row]:
+    runs = [run for run in mi250_runs() if not quick or run.buffer_bytes == FITTED_BUFFER_BYTES]
+    observations = _observations(runs, report)
+    fitted = [one for run, one in zip(runs, observations, strict=True) if run.buffer_bytes == FITTED_BUFFER_BYTES]
+    everything = calibrate(fitted, "GB/s")
+    without = {
+        name: calibrate([one for one in fitted if one.program != name], "GB/s")
+        for name in {run.program for run in runs}
+    }
+    return [_row(run, one, everything, without[run.program]) for run, one in zip(runs, observations, strict=True)]
+
+
+def _observations(runs: Sequence[Mi250Run], report: Report) -> list[Observation]:
+    topology = parse_topology(FABRIC)
+    programs = {name: mi250_program(name) for name in sorted({run.program for run in runs})}
+    known: dict[tuple[str, int], Terms] = {}
+    found = []
+    for done, run in enumerate(runs):
+        report(f"{run.program} {format_size(run.size_bytes)}", done, len(runs))
+        program = programs[run.program]
+        chunk_bytes = run.size_bytes / program.chunks
+        loops, slices = buffer_parts(chunk_bytes, run.buffer_bytes)
+        if (run.program, loops) not in known:
+            known[run.program, loops] = Terms.of(program, topology, loops, slices)
+        found.append(Observation(run.program, known[run.program, loops], chunk_bytes, run.time_us / 1e6))
+    return found
+
+
+def _row(run: Mi250Run, one: Observation, everything: Calibration, without: Calibration) -> Row:
+    predicted_us, unseen_us = everything.seconds(one) * 1e6, without.seconds(one) * 1e6
+    error, unseen = predicted_us / run.time_us - 1, unseen_us / run.time_us - 1
+    most = MOST_LARGE_ERROR if run.size_bytes >= LARGE_BYTES else MOST_ERROR
+    return {
+        "program": run.program,
+        "buffer_bytes": run.buffer_bytes,
+        "size_bytes": run.size_bytes,
+        "measured_us": run.time_us,
+        "predicted_us": predicted_us,
+        "error": error,
+        "unseen_error": unseen,
+        "holds": abs(error) <= most,
+        "reason": _reason(run, error, unseen),
+    }
+
+
+def _reason(run: Mi250Run, error: float, unseen: float) -> str | None:
+    if abs(unseen) > MOST_ERROR >= abs(error):
+        return SIMILAR_PROGRAMS
+    if abs(error) <= NOTICED:
+        return None
+    return OTHER_BUFFERS if run.size_bytes >= LARGE_BYTES else SHORT_PIPELINE
+
+
+def _plot(rows: Sequence[Row], path: Path) -> None:
+    from experiments.mi250_plot import plot_predictions  # noqa: PLC0415 (matplotlib is slow)
+
+    plot_predictions(rows, path)
+
+
+EXPERIMENT = Experiment(
+    name="mi250-prediction",
+    question="How far are simulated times from those that MI250 GPUs took, with alpha, overhead and bandwidth fitted?",
+    source=mi250_source(),
+    columns=(
+        Column("program", lambda row: str(row["program"])),
+        Column("buffer", lambda row: format_size(row["buffer_bytes"])),
+        Column("size", lambda row: format_size(row["size_bytes"])),
+        Column("measured us", lambda row: f"{row['measured_us']:.1f}"),
+        Column("predicted us", lambda row: f"{row['predicted_us']:.1f}"),
+        Column("error", lambda row: f"{row['error']:+.0%}"),
+        Column("not in the fit", lambda row: f"{row['unseen_error']:+.0%}"),
+        Column("reason", lambda row: row["reason"] or ""),
+    ),
+    run=_run,
+    plot=_plot,
+)
