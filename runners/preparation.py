@@ -16,6 +16,7 @@ from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
 from synth.lowering.targets import target_named
+from synth.method import Options
 from synth.methods import synthesize
 from synth.schedule.codec import to_parquet
 from synth.topology.topology import Topology
@@ -23,12 +24,12 @@ from synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to synthesize and how to lower it. `chunks` None: the smallest count that reaches the optimum."""
+    """What to synthesize (`wanted` of the method) and how to lower it (`options`)."""
 
     topology: Topology
     collective: Collective
     method: str
-    chunks: int | None
+    wanted: Options
     options: LoweringOptions
 
 
@@ -83,7 +84,7 @@ def prepare(recipe: Recipe) -> Prepared | Refusal:
 
 def _prepare(recipe: Recipe) -> Prepared:
     started_s = time.perf_counter()
-    verified = synthesize(recipe.method, recipe.topology, recipe.collective, recipe.chunks, SerialExecutor())
+    verified = synthesize(recipe.method, recipe.topology, recipe.collective, recipe.wanted, SerialExecutor())
     program = lower(verified, recipe.options)
     text = target_named(recipe.options.target).emit(program)
     _check(text)

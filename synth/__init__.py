@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from synth.lowering.lift import lift as lift
     from synth.lowering.lower import lower as lower
     from synth.lowering.options import LoweringOptions as LoweringOptions
+    from synth.method import Options as Options
     from synth.methods import synthesize as synthesize
     from synth.topology.networkx_graph import from_networkx as from_networkx
     from synth.topology.networkx_graph import to_networkx as to_networkx
@@ -27,6 +28,7 @@ _HOMES = {
     "ChoraleError": "synth.errors",
     "Collective": "synth.collective",
     "LoweringOptions": "synth.lowering.options",
+    "Options": "synth.method",
     "ProcessExecutor": "synth.executor.processes",
     "SerialExecutor": "synth.executor.serial",
     "Topology": "synth.topology.topology",

@@ -14,6 +14,7 @@ from synth.compiled import compilations
 from synth.executor.serial import SerialExecutor
 from synth.finder.reach import loads_of_low_diameter
 from synth.finder.search import Hunt, search
+from synth.method import Options
 from synth.methods import synthesize
 from synth.schedule.traffic import traffic_of
 from synth.simulation.network_model import NetworkModel
@@ -38,7 +39,7 @@ def warm() -> int:
         is_automorphism(ring, np.arange(4))
         diameter(ring)
         largest_distance(ring, np.arange(4))
-        synthesize("bfb", ring, ALLREDUCE, 1, SerialExecutor())
+        synthesize("bfb", ring, ALLREDUCE, Options(chunks=1), SerialExecutor())
         synthesize("bfb", ring, ALLREDUCE, None, SerialExecutor())
     return compilations() - before
 

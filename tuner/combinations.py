@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from synth.methods import METHODS
 from tuner.records import Candidate
 
-METHODS_WITH_K: frozenset[str] = frozenset()
+METHODS_WITH_K = frozenset(name for name, method in METHODS.items() if "k" in method.options)
 """Methods that pack k trees per root."""
 
 RUNNERS_WITH_PROTOCOLS: frozenset[str] = frozenset()

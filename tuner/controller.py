@@ -15,6 +15,7 @@ from synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
 from synth.lowering.lift import lift
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
+from synth.method import Options
 from synth.topology.topology import Topology
 from tuner.campaign import Campaign
 from tuner.combinations import reason_not_to_try
@@ -187,7 +188,8 @@ class Controller:
     def _recipe(self, candidate: Candidate) -> Recipe:
         options = LoweringOptions(TARGET, candidate.channels, candidate.instances, candidate.protocol)
         collective = parse_collective(self._campaign.collective)
-        return Recipe(self._topology, collective, candidate.method, candidate.chunks, options)
+        wanted = Options(chunks=candidate.chunks, k=candidate.k)
+        return Recipe(self._topology, collective, candidate.method, wanted, options)
 
     def _hold_final(self) -> None:
         """Measure the best candidates side by side, unless there is nothing to compare or nothing new."""

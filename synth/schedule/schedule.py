@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -48,6 +48,10 @@ class Schedule:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "id", _schedule_id(self))
+
+    def on(self, topology: Topology) -> Schedule:
+        """Return this schedule with `topology`, an equal network of another spec, in place of its own."""
+        return replace(self, topology=topology)
 
     @property
     def shard_count(self) -> int:

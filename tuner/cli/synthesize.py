@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, cast, get_args
 
 import typer
 from rich.progress import Progress as ProgressBar
@@ -15,9 +16,11 @@ from synth.bound.bound import lower_bound
 from synth.bound.certificate import check_certificate
 from synth.bound.cut import Bound
 from synth.collective import parse_collective
+from synth.errors import InvalidInput
 from synth.executor.port import Progress
 from synth.kernels import warm
-from synth.methods import METHODS, synthesize_unverified
+from synth.method import Objective, Options
+from synth.methods import METHODS, method_named, synthesize_unverified
 from synth.schedule.schedule import Schedule
 from synth.schedule.symmetric import SymmetricSchedule
 from synth.topology.topology import Topology
@@ -32,6 +35,8 @@ from tuner.specs import load_topology
 from tuner.stages import Stages, peak_memory_bytes
 from tuner.synthesis_report import synthesis_document, synthesis_table, timing_document
 
+OBJECTIVES: tuple[str, ...] = get_args(Objective)
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
@@ -41,7 +46,12 @@ def register(app: typer.Typer) -> None:
 def synth(
     method: Annotated[str, typer.Argument(help=f"How to make the schedule: {', '.join(METHODS)}.")],
     spec: Annotated[str, typer.Argument(help="Topology, such as hypercube:3; see `chorale topology list`.")],
-    collective: Annotated[str, typer.Option(help="allgather, reduce_scatter or allreduce.")] = "allgather",
+    collective: Annotated[
+        str, typer.Option(help="allgather, reduce_scatter, allreduce, broadcast or reduce.")
+    ] = "allgather",
+    k: Annotated[
+        int | None, typer.Option("--k", help="Trees per root; default: the smallest number that reaches the optimum.")
+    ] = None,
     chunks: Annotated[
         int | None, typer.Option(help="Chunks per shard; default: the smallest number that reaches the optimum.")
     ] = None,
@@ -49,6 +59,11 @@ def synth(
         str | None,
         typer.Option(help="Bytes of the whole vector, such as 1MiB: bfb weighs latencies at it, and its time is told."),
     ] = None,
+    root: Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")] = 0,
+    objective: Annotated[
+        str, typer.Option(help=f"Among equally fast packings of trees, prefer: {', '.join(OBJECTIVES)}.")
+    ] = "height",
+    seed: Annotated[int, typer.Option(help="Seed of whatever the method chooses by chance.")] = 0,
     executor: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(EXECUTORS)}.")] = "serial",
     workers: Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Schedule file, .parquet or .json.")] = None,
@@ -63,8 +78,9 @@ def synth(
     if output is not None:
         require_schedule_suffix(output)
     stages = Stages()
-    wanted = parse_collective(collective)
+    wanted = parse_collective(collective, root)
     size_bytes = None if size is None else parse_size(size)
+    options = _options(method, k, objective, Options(chunks, seed=seed, size_bytes=size_bytes))
     with stages.stage("topology"):
         topology = load_topology(spec)
         if size_bytes is not None:
@@ -83,7 +99,7 @@ def synth(
         if is_symmetric:
             schedule = symmetric_bfb(topology, wanted, running, chunks, progress, size_bytes)
         else:
-            schedule = synthesize_unverified(method, topology, wanted, chunks, running, progress, size_bytes)
+            schedule = synthesize_unverified(method, topology, wanted, options, running, progress)
     with stages.stage("verification"):
         verified = _verified(schedule, size_bytes)
     bound = _bound(stages, topology, verified)
@@ -99,6 +115,15 @@ def synth(
         emit_json(document)
     else:
         results.print(synthesis_table(document | {"unit": topology.bandwidth_unit}))
+
+
+def _options(method: str, k: int | None, objective: str, others: Options) -> Options:
+    method_named(method)
+    if objective not in OBJECTIVES:
+        raise InvalidInput("an objective must be known", objective, f"choose from {', '.join(OBJECTIVES)}")
+    if k is not None and k < 1:
+        raise InvalidInput("--k must be at least 1", str(k), "leave out --k for the optimum")
+    return replace(others, k=k, objective=cast(Objective, objective))
 
 
 def _verified(schedule: Schedule | SymmetricSchedule, size_bytes: int | None) -> VerifiedSchedule | VerifiedSymmetric:

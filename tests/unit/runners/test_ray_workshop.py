@@ -19,6 +19,7 @@ from runners.workshop import Finished
 from synth.collective import ALLREDUCE
 from synth.errors import Unavailable
 from synth.lowering.options import LoweringOptions
+from synth.method import Options
 from synth.topology.spec import parse_topology
 from tests.fakes import FakeRunner
 
@@ -61,7 +62,7 @@ def answers(workshop: RayWorkshop, number: int) -> dict[str, Finished]:
 
 
 def prepared(workshop: RayWorkshop) -> Prepared:
-    workshop.prepare("first", Recipe(TOPOLOGY, ALLREDUCE, "ring", None, OPTIONS))
+    workshop.prepare("first", Recipe(TOPOLOGY, ALLREDUCE, "ring", Options(), OPTIONS))
     answer = answers(workshop, 1)["first"].answer
     assert isinstance(answer, Prepared)
     return answer
@@ -75,7 +76,7 @@ def test_preparations_and_measurements_come_back(tmp_path: Path) -> None:
     workshop = RayWorkshop(partial(create_runner, "simulated", {"link_mbps": 100}), 2)
     try:
         for method in ("bfb", "ring", "none such"):
-            workshop.prepare(method, Recipe(TOPOLOGY, ALLREDUCE, method, None, OPTIONS))
+            workshop.prepare(method, Recipe(TOPOLOGY, ALLREDUCE, method, Options(), OPTIONS))
         found = answers(workshop, 3)
         refusal = found["none such"].answer
         assert isinstance(refusal, Refusal)

@@ -12,6 +12,7 @@ from synth.bfb.bfb import bfb_allgather
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
+from synth.method import Options
 from synth.methods import synthesize, synthesize_unverified
 from synth.topology.diameter import diameter
 from synth.topology.links import Link, Links
@@ -78,7 +79,7 @@ def test_the_chosen_number_of_chunks_is_the_smallest_that_loses_nothing(topology
 @given(networks(2, 7))
 def test_reduce_scatter_and_allreduce_are_right(topology):
     for collective in (REDUCE_SCATTER, ALLREDUCE):
-        verified = synthesize("bfb", topology, collective, 2, SERIAL)
+        verified = synthesize("bfb", topology, collective, Options(chunks=2), SERIAL)
         assert violations(verified.schedule) == []
 
 

@@ -18,6 +18,7 @@ from synth.bfb.tasks import Block, StepTimes, WholeChunks, block_chunk_times, bl
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from synth.errors import CheckFailed, InvalidInput
 from synth.executor.serial import SerialExecutor
+from synth.method import Options
 from synth.methods import synthesize
 from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
@@ -108,7 +109,7 @@ def test_no_other_schedule_along_shortest_paths_is_faster(topology, size_bytes):
 @given(timed_networks(6), SIZES)
 def test_reduce_scatter_and_allreduce_are_right(topology, size_bytes):
     for collective in (REDUCE_SCATTER, ALLREDUCE):
-        verified = synthesize("bfb", topology, collective, None, SERIAL, size_bytes=size_bytes)
+        verified = synthesize("bfb", topology, collective, Options(size_bytes=size_bytes), SERIAL)
         assert violations(verified.schedule) == []
         assert least_time(topology, verified.schedule.certificate) <= verified.cost.time_s
 
@@ -124,7 +125,7 @@ def test_a_slow_link_is_dropped_for_small_sizes_and_used_for_large_ones():
     topology = two_ways(20 * MICROSECOND)
     used, time_s = {}, {}
     for size_bytes in (10**3, 10**6, 10**7, 10**8):
-        verified = synthesize("bfb", topology, ALLGATHER, 12, SERIAL, size_bytes=size_bytes)
+        verified = synthesize("bfb", topology, ALLGATHER, Options(chunks=12, size_bytes=size_bytes), SERIAL)
         routes = np.unique(verified.schedule.transfers.route)
         used[size_bytes] = any(topology.links[route].latency_s == 20 * MICROSECOND for route in routes)
         time_s[size_bytes] = verified.cost.time_s
@@ -144,7 +145,7 @@ def test_a_slow_link_is_dropped_for_small_sizes_and_used_for_large_ones():
 @pytest.mark.parametrize("latency_s", [Fraction(0), Fraction(7, 10**6)])
 def test_equal_latencies_change_nothing_but_the_time(spec, latency_s):
     topology = with_latency(parse_topology(spec), latency_s)
-    timed = synthesize("bfb", topology, ALLREDUCE, None, SERIAL, size_bytes=10**6 + 3)
+    timed = synthesize("bfb", topology, ALLREDUCE, Options(size_bytes=10**6 + 3), SERIAL)
     plain = synthesize("bfb", topology, ALLREDUCE, None, SERIAL)
     assert timed.schedule.id == plain.schedule.id
     assert timed.cost.time_s == plain.cost.steps * latency_s + plain.cost.time_per_byte * Fraction(10**6 + 3, 10**9)
@@ -161,7 +162,7 @@ def test_the_symmetric_form_gives_the_same(size_bytes):
     topology = replace(unequal_torus(), bandwidth_unit="Gbit/s")
     for collective in (ALLGATHER, ALLREDUCE):
         found = verify_symmetric(symmetric_bfb(topology, collective, SERIAL, size_bytes=size_bytes), size_bytes)
-        full = synthesize("bfb", topology, collective, None, SERIAL, size_bytes=size_bytes)
+        full = synthesize("bfb", topology, collective, Options(size_bytes=size_bytes), SERIAL)
         assert found.cost == full.cost
         assert found.cost == verify(found.schedule.expand(), size_bytes).cost
         parts = ((part.topology, part.certificate) for part in found.schedule.parts)

@@ -17,6 +17,7 @@ from synth.errors import InvalidInput
 from synth.executor.processes import ProcessExecutor
 from synth.executor.serial import SerialExecutor
 from synth.kernels import warm
+from synth.method import Options
 from synth.methods import synthesize
 from synth.topology.spec import parse_topology
 from synth.verify.bfb_certificate import check_bfb_steps
@@ -57,7 +58,10 @@ def test_rank_0_receives_what_the_full_schedule_gives_it(topology):
 def test_a_given_number_of_chunks(chunks):
     schedule = symmetric_bfb(unequal_torus(), ALLREDUCE, SERIAL, chunks)
     assert schedule.chunks_per_shard == chunks
-    assert verify_symmetric(schedule).cost == synthesize("bfb", unequal_torus(), ALLREDUCE, chunks, SERIAL).cost
+    assert (
+        verify_symmetric(schedule).cost
+        == synthesize("bfb", unequal_torus(), ALLREDUCE, Options(chunks=chunks), SERIAL).cost
+    )
 
 
 @NETWORKS

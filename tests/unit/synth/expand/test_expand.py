@@ -15,6 +15,7 @@ from synth.expand.mirror import mirror_image
 from synth.expand.own import base_allgather, stored_allgather
 from synth.expand.prediction import predict_allgather
 from synth.expand.recipe import recipe_of
+from synth.method import Options
 from synth.methods import synthesize, synthesize_unverified
 from synth.topology.grammar import parse_spec
 from synth.topology.links import Links
@@ -154,7 +155,9 @@ def test_networks_without_mirror_image_or_too_large_to_search(spec):
 
 def test_chunks_are_cut_on_request():
     topology = parse_topology("power(diamond;2)")
-    natural, finer = (synthesize("expand", topology, ALLGATHER, chunks, SERIAL) for chunks in (None, 12))
+    natural, finer = (
+        synthesize("expand", topology, ALLGATHER, Options(chunks=chunks), SERIAL) for chunks in (None, 12)
+    )
     assert (natural.schedule.chunks_per_shard, finer.schedule.chunks_per_shard) == (4, 12)
     assert natural.cost == finer.cost
     assert finer.schedule.parameters["chunks"] == 12
@@ -174,7 +177,7 @@ def test_chunks_are_cut_on_request():
 )
 def test_what_is_refused(spec, chunks, message):
     with pytest.raises(InvalidInput, match=message):
-        synthesize_unverified("expand", parse_topology(spec), ALLGATHER, chunks, SERIAL)
+        synthesize_unverified("expand", parse_topology(spec), ALLGATHER, Options(chunks=chunks), SERIAL)
 
 
 @pytest.mark.parametrize("spec", ["line(diamond)", "degree(diamond;3)", "power(diamond;2)"])

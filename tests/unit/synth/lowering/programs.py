@@ -13,6 +13,7 @@ from synth.executor.serial import SerialExecutor
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Instruction, Op, Place, Program, RankProgram, ThreadBlock, Wait
+from synth.method import Options
 from synth.methods import synthesize
 from synth.schedule.routes import Routes
 from synth.schedule.schedule import Schedule
@@ -27,7 +28,9 @@ Edit = tuple[int, int, int, Instruction | None]
 
 @lru_cache(maxsize=64)
 def verified(spec: str, collective: str, method: str = "bfb", chunks: int | None = None) -> VerifiedSchedule:
-    return synthesize(method, parse_topology(spec), Collective(CollectiveName(collective)), chunks, SerialExecutor())
+    return synthesize(
+        method, parse_topology(spec), Collective(CollectiveName(collective)), Options(chunks=chunks), SerialExecutor()
+    )
 
 
 def lowered(spec: str, collective: str, target: str = "oneccl-xml", method: str = "bfb", **options: object) -> Program:

@@ -15,6 +15,7 @@ from synth.lowering.check import check_program
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Op
+from synth.method import Options
 from synth.methods import synthesize
 from synth.schedule.schedule import Schedule
 from synth.topology.spec import parse_topology
@@ -59,7 +60,7 @@ def test_routes_through_other_nodes_become_sends_between_their_ends(method, coll
     st.integers(1, 2),
 )
 def test_programs_on_random_networks_are_right(topology, collective, in_place, channels, instances):
-    schedule = synthesize("bfb", topology, collective, 2, SerialExecutor())
+    schedule = synthesize("bfb", topology, collective, Options(chunks=2), SerialExecutor())
     program = lower(schedule, LoweringOptions("oneccl-xml", channels, instances, "Simple", in_place))
     assert check_program(program) == []
     got, wanted = result_of(program, seed=0, piece=1)

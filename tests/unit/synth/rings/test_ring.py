@@ -10,6 +10,7 @@ from hypothesis import given
 from synth.collective import ALLGATHER, ALLREDUCE
 from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
+from synth.method import Options
 from synth.methods import synthesize
 from synth.rings.cycle import hamiltonian_cycle
 from synth.rings.ring import ring_allgather
@@ -78,7 +79,7 @@ def test_costs(method, spec, factor):
 
 
 def test_chunks_that_do_not_divide_are_spread_as_evenly_as_possible():
-    verified = synthesize("biring", parse_topology("ring:4"), ALLGATHER, 5, SERIAL)
+    verified = synthesize("biring", parse_topology("ring:4"), ALLGATHER, Options(chunks=5), SERIAL)
     assert verified.cost.bandwidth_factor == 3 * 2 * Fraction(3, 5) / 4
 
 

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from synth.collective import ALLGATHER, ALLREDUCE
 from synth.errors import ChoraleError, InvalidInput
 from synth.executor.serial import SerialExecutor
+from synth.method import Options
 from synth.methods import synthesize_unverified
 from synth.schedule.codec import from_json_text, from_parquet, stated_id, to_json_text, to_parquet
 from synth.topology.exchange import to_json
@@ -29,7 +30,7 @@ def make(spec="torus:2x3", collective=ALLREDUCE, method="bfb"):
 @settings(max_examples=30)
 @given(networks(2, 6))
 def test_files_give_back_the_same_id(topology):
-    schedule = synthesize_unverified("bfb", topology, ALLGATHER, 2, SERIAL)
+    schedule = synthesize_unverified("bfb", topology, ALLGATHER, Options(chunks=2), SERIAL)
     for write, read in ((to_parquet, from_parquet), (lambda s: to_json_text(s).encode(), from_json_text)):
         content = write(schedule)
         back = read(content, lambda _spec: topology)

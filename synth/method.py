@@ -1,0 +1,102 @@
+"""What a method of synthesis says about itself, and what a caller may ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Literal, TypeAlias
+
+from synth.collective import Collective, CollectiveName
+from synth.errors import InvalidInput
+from synth.executor.port import Executor, Progress
+from synth.schedule.compose import concatenate, reverse_allgather
+from synth.schedule.schedule import Schedule
+from synth.topology.topology import Topology
+from synth.topology.transpose import transpose_with_links
+
+Objective = Literal["height", "trees", "balanced"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What may be asked of a method; the defaults leave it to the method.
+
+    chunks:    chunks per shard; None for the smallest number that reaches the method's best time
+    k:         trees per root; None for the smallest number that reaches the optimum
+    objective: which of equally fast tree packings to prefer: low trees, few trees, or something between
+    seed:      of whatever choices a method makes by chance
+    size_bytes: bytes of the whole vector: bfb weighs link latencies at it, and verification tells the time
+    """
+
+    chunks: int | None = None
+    k: int | None = None
+    objective: Objective = "height"
+    seed: int = 0
+    size_bytes: int | None = None
+
+    def asked(self) -> tuple[str, ...]:
+        """Return the names of the options that differ from the default, but for the size, which suits every method."""
+        names = (item.name for item in fields(self) if getattr(self, item.name) != item.default)
+        return tuple(name for name in names if name != "size_bytes")
+
+
+Make: TypeAlias = Callable[[Topology, Collective, Options, Executor, Progress | None], Schedule]
+Gather: TypeAlias = Callable[[Topology, Options, Executor, Progress | None], Schedule]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A way to make schedules. `options` names the fields of Options that it obeys; asking for others is refused."""
+
+    name: str
+    summary: str
+    collectives: tuple[CollectiveName, ...]
+    options: tuple[str, ...]
+    make: Make
+
+    def schedule(
+        self,
+        topology: Topology,
+        collective: Collective,
+        options: Options,
+        executor: Executor,
+        progress: Progress | None,
+    ) -> Schedule:
+        """Return the schedule, not yet verified; raise InvalidInput for what this method cannot do."""
+        if collective.name not in self.collectives:
+            known = _either(self.collectives)
+            raise InvalidInput(f"{self.name} makes {known}", collective.name.value, f"choose {known}")
+        for option in options.asked():
+            if option not in self.options:
+                obeyed = " and ".join(f"--{name}" for name in self.options) or "no options"
+                value = f"{option}={getattr(options, option)}"
+                raise InvalidInput(f"{self.name} obeys {obeyed}", value, f"leave out --{option}")
+        return self.make(topology, collective, options, executor, progress)
+
+
+def gathering(name: str, summary: str, options: tuple[str, ...], gather: Gather) -> Method:
+    """Return the method whose allgather is made by `gather`; reduce_scatter is its reverse on the transpose, and
+    allreduce the two one after the other."""
+    collectives = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE)
+
+    def make(
+        topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
+    ) -> Schedule:
+        if collective.name == CollectiveName.ALLGATHER:
+            return gather(topology, options, executor, progress)
+        transposed, original_link = transpose_with_links(topology)
+        backwards = gather(transposed, options, executor, progress)
+        scatter = reverse_allgather(backwards, topology, original_link)
+        if collective.name == CollectiveName.REDUCE_SCATTER:
+            return scatter
+        # A network that equals its transpose has the same allgather; no need to make it twice.
+        is_same = transposed.id == topology.id
+        forwards = backwards.on(topology) if is_same else gather(topology, options, executor, progress)
+        return concatenate(scatter, forwards)
+
+    return Method(name, summary, collectives, options, make)
+
+
+def _either(collectives: tuple[CollectiveName, ...]) -> str:
+    names = [name.value for name in collectives]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"
