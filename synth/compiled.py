@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -14,28 +16,43 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _registry: list[Any] = []
 
-
-def _kernel_sources() -> bytes:
-    """Return the text of every file of `synth` that uses this module."""
-    files = sorted(Path(__file__).parent.rglob("*.py"))
-    texts = (file.read_bytes() for file in files)
-    return b"\x00".join(text for text in texts if b"synth.compiled" in text)
+_IMPORT = re.compile(r"^(?:from|import) (synth(?:\.\w+)+)", re.MULTILINE)
+_PACKAGE = Path(__file__).parent
 
 
-def _cache_folder() -> Path:
-    """Return a folder that belongs to exactly these kernels.
+@lru_cache
+def _kernel_modules(name: str) -> frozenset[str]:
+    """Return the modules of `synth` that decide the machine code of module `name`: itself and what it imports, on
+    through modules of kernels; the others lend types and constants only."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        module = waiting.pop()
+        text = _source(module).decode()
+        if module not in found and "synth.compiled" in text:
+            waiting += _IMPORT.findall(text)
+        found.add(module)
+    return frozenset(found)
+
+
+@lru_cache
+def _source(module: str) -> bytes:
+    file = _PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
+    return file.read_bytes() if file.is_file() else b""
+
+
+@lru_cache
+def _cache_folder(module: str) -> Path:
+    """Return a folder that belongs to the kernels of `module` in exactly this state.
 
     numba's own cache watches the file of a kernel only: after a change to a helper in another file it would run
     machine code that was compiled with the old helper.
     """
-    package = Path(__file__).parent
     given = os.environ.get("NUMBA_CACHE_DIR")
-    beside = package / "__pycache__" if os.access(package, os.W_OK) else Path.home() / ".cache" / "chorale"
-    key = hashlib.sha256(_kernel_sources()).hexdigest()[:16]
+    beside = _PACKAGE / "__pycache__" if os.access(_PACKAGE, os.W_OK) else Path.home() / ".cache" / "chorale"
+    sources = b"\x00".join(_source(name) for name in sorted(_kernel_modules(module)))
+    key = hashlib.sha256(sources).hexdigest()[:16]
     return (Path(given) if given else beside) / f"kernels-{key}"
-
-
-numba.config.CACHE_DIR = str(_cache_folder())  # type: ignore[attr-defined]  # read from the environment by numba
 
 
 def compiled(function: Function) -> Function:
@@ -44,6 +61,8 @@ def compiled(function: Function) -> Function:
     The interpreter lock is released inside. Array arguments must be writable and of the documented types:
     every new combination of types is one more compilation.
     """
+    # numba reads this setting when the kernel is made, not when it is first called
+    numba.config.CACHE_DIR = str(_cache_folder(function.__module__))  # type: ignore[attr-defined]
     dispatcher = numba.njit(function, cache=True, nogil=True, error_model="numpy")
     _registry.append(dispatcher)
     return cast(Function, dispatcher)
@@ -51,6 +70,7 @@ def compiled(function: Function) -> Function:
 
 def inlined(function: Function) -> Function:
     """Like `compiled`, for small helpers that are called from other kernels only."""
+    numba.config.CACHE_DIR = str(_cache_folder(function.__module__))  # type: ignore[attr-defined]
     return cast(Function, numba.njit(function, cache=True, nogil=True, error_model="numpy"))
 
 

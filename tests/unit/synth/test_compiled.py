@@ -55,3 +55,11 @@ def test_a_changed_helper_in_another_file_is_compiled_again(package):
     assert run(package) == (2, 0)
     (package / "helper.py").write_text(HELPER.format(5))
     assert run(package) == (6, 1)
+
+
+def test_a_changed_file_that_a_kernel_does_not_use_compiles_nothing_again(package):
+    (package / "helper.py").write_text(HELPER.format(1))
+    (package / "other.py").write_text(KERNEL)
+    assert run(package) == (2, 1)
+    (package / "other.py").write_text(KERNEL.replace("helper(x)", "helper(x) + 1"))
+    assert run(package) == (2, 0)
