@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from synth.bfb.link_sets import Masks
 from synth.bfb.problems import (
     Integers,
-    Masks,
     Problems,
     Ranks,
     Workspace,
@@ -110,11 +110,11 @@ def _cut(jobs: Ranks, classes: int, chunks: int, work: Workspace, out: Ranks) ->
         group = work.member[index]
         position = 0
         while position < chunks:
-            while work.flow[group, link_of[group]] == 0:
+            while work.flow[link_of[group], group] == 0:
                 link_of[group] += 1
             link = link_of[group]
-            amount = min(chunks - position, work.flow[group, link])
-            work.flow[group, link] -= amount
+            amount = min(chunks - position, work.flow[link, group])
+            work.flow[link, group] -= amount
             out[written, 0] = link
             out[written, 1] = jobs[index]
             out[written, 2] = position

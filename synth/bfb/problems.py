@@ -22,9 +22,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from synth.bfb.link_sets import Masks, adds, holds, same
 from synth.compiled import inlined
 
-Masks = NDArray[np.uint64]
 Integers = NDArray[np.int64]
 Ranks = NDArray[np.int32]
 
@@ -52,7 +52,7 @@ class Workspace(NamedTuple):
     order:       shards by distance; distance t stands at `starts[t]` to `starts[t + 1] - 1`
     table:       open addressing from mask to class, a power of two in length, all -1 between uses
     class_masks, sizes: mask and number of jobs of each class; `member[i]` is the class of the i-th job
-    flow:        units of class c on link k
+    flow:        `flow[k, c]` units of class c on link k; classes side by side, since all of one link are looked through
     via:         how a link was reached in the search for room: (link before or -1, class), -2 if it was not
     """
 
@@ -85,7 +85,7 @@ def make_workspace(problems: Problems, steps: int) -> Workspace:
         np.zeros((shards, problems.words), dtype=np.uint64),
         np.zeros(shards, dtype=np.int64),
         np.empty(shards, dtype=np.int32),
-        np.zeros((shards, widest), dtype=np.int64),
+        np.zeros((widest, shards), dtype=np.int64),
         np.empty((widest, 2), dtype=np.int32),
     )
 
@@ -120,14 +120,6 @@ def jobs_of(step: int, work: Workspace) -> Ranks:
 
 
 @inlined
-def _same(left: Masks, right: Masks) -> bool:
-    equal = True
-    for word in range(len(left)):
-        equal &= left[word] == right[word]
-    return equal
-
-
-@inlined
 def find_classes(jobs: Ranks, work: Workspace) -> int:
     """Group `jobs` by mask, classes numbered by first appearance; return the number of classes.
 
@@ -142,7 +134,7 @@ def find_classes(jobs: Ranks, work: Workspace) -> int:
         for word in range(len(mask)):
             key = (key ^ mask[word]) * np.uint64(11400714819323198485)
         slot = np.int64((key >> np.uint64(20)) & last)
-        while work.table[slot] >= 0 and not _same(work.class_masks[work.table[slot]], mask):
+        while work.table[slot] >= 0 and not same(work.class_masks[work.table[slot]], mask):
             slot = np.int64((np.uint64(slot) + np.uint64(1)) & last)
         if work.table[slot] < 0:
             work.table[slot] = classes
@@ -155,12 +147,6 @@ def find_classes(jobs: Ranks, work: Workspace) -> int:
     for index in range(classes):
         work.table[used[index]] = -1
     return classes
-
-
-@inlined
-def holds(links: Masks, link: int) -> bool:
-    """Whether the set `links` (a row of words) contains `link`."""
-    return bool((links[link // 64] >> np.uint64(link % 64)) & np.uint64(1))
 
 
 @inlined
@@ -183,6 +169,7 @@ def _augment(start: int, amount: int, classes: int, slack: Integers, work: Works
     via = work.via
     via[:degree, 0] = -2
     queue = np.empty(degree, dtype=np.int32)
+    seen = work.class_masks[start].copy()
     tail = 0
     for link in range(degree):
         if holds(work.class_masks[start], link):
@@ -197,9 +184,9 @@ def _augment(start: int, amount: int, classes: int, slack: Integers, work: Works
         if slack[link] > 0:
             return _shift(link, amount, slack, work)
         for other in range(classes):
-            if work.flow[other, link] > 0:
+            if work.flow[link, other] > 0 and adds(work.class_masks[other], seen):
                 for onward in range(degree):
-                    if via[onward, 0] == -2 and holds(work.class_masks[other], onward):
+                    if via[onward, 0] == -2 and holds(seen, onward):
                         via[onward, 0] = link
                         via[onward, 1] = other
                         queue[tail] = onward
@@ -214,14 +201,14 @@ def _shift(last: int, amount: int, slack: Integers, work: Workspace) -> int:
     moved: int = min(amount, slack[last])
     link = last
     while via[link, 0] >= 0:
-        moved = min(moved, flow[via[link, 1], via[link, 0]])
+        moved = min(moved, flow[via[link, 0], via[link, 1]])
         link = via[link, 0]
     slack[last] -= moved
     link = last
     while link >= 0:
-        flow[via[link, 1], link] += moved
+        flow[link, via[link, 1]] += moved
         if via[link, 0] >= 0:
-            flow[via[link, 1], via[link, 0]] -= moved
+            flow[via[link, 0], via[link, 1]] -= moved
         link = via[link, 0]
     return moved
 
@@ -239,12 +226,12 @@ def _narrow_first(classes: int, degree: int, work: Workspace) -> Integers:
 def place(classes: int, unit: int, room: Integers, work: Workspace) -> bool:
     """Spread `sizes[c] * unit` units of every class over the links of its mask, at most `room[k]` on link k.
 
-    Returns whether everything fits; `flow[c, k]` holds the units. If it does not fit, `via[k, 0] != -2` marks a
+    Returns whether everything fits; `flow[k, c]` holds the units. If it does not fit, `via[k, 0] != -2` marks a
     violated set S of links. Narrow classes go first and whole jobs go to the roomiest link, so that few jobs
     are split; what is left is filled in and then augmented.
     """
     degree = len(room)
-    work.flow[:classes, :degree] = 0
+    work.flow[:degree, :classes] = 0
     slack = room.copy()
     for index in _narrow_first(classes, degree, work):
         left = work.sizes[index] * unit
@@ -253,7 +240,7 @@ def place(classes: int, unit: int, room: Integers, work: Workspace) -> bool:
             if slack[link] <= 0:
                 break
             amount = min(left, unit, slack[link])
-            work.flow[index, link] += amount
+            work.flow[link, index] += amount
             slack[link] -= amount
             left -= amount
         while left > 0:

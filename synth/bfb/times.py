@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from synth.bfb.problems import Integers, Masks, Problems, holds
+from synth.bfb.link_sets import Masks, holds
+from synth.bfb.problems import Integers, Problems
 from synth.compiled import inlined
 
 
