@@ -13,7 +13,7 @@ from importlib import resources
 from synth.bases.entry import BaseEntry, read_entries
 from synth.errors import InvalidInput
 
-FILES = ("special.json", "cayley.json")
+FILES = ("special.json", "cayley.json", "searched.json")
 
 
 @cache
