@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from synth.lowering.options import LoweringOptions as LoweringOptions
     from synth.method import Options as Options
     from synth.methods import synthesize as synthesize
+    from synth.schedule.traffic import traffic_of as traffic_of
+    from synth.simulation.network_model import NetworkModel as NetworkModel
+    from synth.simulation.simulate import simulate as simulate
     from synth.topology.networkx_graph import from_networkx as from_networkx
     from synth.topology.networkx_graph import to_networkx as to_networkx
     from synth.topology.spec import parse_topology as parse_topology
@@ -29,6 +32,7 @@ _HOMES = {
     "Collective": "synth.collective",
     "LoweringOptions": "synth.lowering.options",
     "Options": "synth.method",
+    "NetworkModel": "synth.simulation.network_model",
     "ProcessExecutor": "synth.executor.processes",
     "SerialExecutor": "synth.executor.serial",
     "Topology": "synth.topology.topology",
@@ -38,8 +42,10 @@ _HOMES = {
     "lower_bound": "synth.bound.bound",
     "parse_collective": "synth.collective",
     "parse_topology": "synth.topology.spec",
+    "simulate": "synth.simulation.simulate",
     "synthesize": "synth.methods",
     "to_networkx": "synth.topology.networkx_graph",
+    "traffic_of": "synth.schedule.traffic",
 }
 
 __all__ = list(_HOMES)  # names, found on first use

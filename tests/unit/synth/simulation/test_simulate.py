@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,12 +13,14 @@ from synth.bfb.symmetric import symmetric_bfb
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
 from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
+from synth.kernels import warm_simulation
 from synth.methods import synthesize
 from synth.schedule.routes import Routes
 from synth.schedule.traffic import Traffic, TrafficStep, traffic_of
 from synth.simulation.network_model import NetworkModel
 from synth.simulation.simulate import as_fidelity, simulate
 from synth.simulation.symmetric_traffic import symmetric_traffic
+from synth.swing.swing import swing
 from synth.topology.spec import parse_topology
 from tests.strategies import strongly_connected_topologies
 from tests.unit.synth.simulation.test_congestion import streaming
@@ -129,3 +133,16 @@ def test_bad_choices_are_refused():
 def test_bad_networks_are_refused(model, message):
     with pytest.raises(InvalidInput, match=message):
         NetworkModel.of(**model)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_swing_on_16384_nodes_is_simulated_in_seconds():
+    warm_simulation()
+    pattern = swing(parse_topology("torus:128x128"), ALLREDUCE).traffic()
+    start = time.monotonic()
+    (step,) = simulate(pattern, NETWORK, [2**29])
+    assert time.monotonic() - start < 10
+    (flow,) = simulate(pattern, NETWORK, [2**29], "flow")
+    assert flow == pytest.approx(step, rel=1e-9)
+    assert time.monotonic() - start < 100

@@ -1,0 +1,41 @@
+"""What the network models predict against what real processes over paced links take."""
+
+from __future__ import annotations
+
+import pytest
+
+from runners.api import RunRequest
+from runners.local.runner import LocalRunner
+from synth.collective import ALLREDUCE
+from synth.executor.serial import SerialExecutor
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.methods import synthesize
+from synth.schedule.traffic import traffic_of
+from synth.simulation.network_model import NetworkModel
+from synth.simulation.simulate import simulate
+from synth.topology.spec import parse_topology
+from tests.conformance.runner_kit import measured
+
+LINK_MBPS = 20
+SIZE_BYTES = 2**19
+
+
+@pytest.mark.parametrize("spec", ["ring:4", "torus:2x3"])
+def test_both_models_predict_what_the_local_runner_measures(spec: str) -> None:
+    """Nothing comes before its time on paced links, so no run is faster than predicted. How much slower one is says
+    how busy the machine is; the best of five stays below one and a half times even on a crowded one."""
+    topology = parse_topology(spec)
+    made = {name: synthesize(name, topology, ALLREDUCE, None, SerialExecutor()) for name in ("bfb", "ring")}
+    programs = {name: lower(verified, LoweringOptions("oneccl-xml")) for name, verified in made.items()}
+    with LocalRunner(LINK_MBPS, probe=False) as runner:
+        results = measured(runner.submit(RunRequest(topology, programs, (SIZE_BYTES,), repeats=5))).results
+    network = NetworkModel.of(link_gbps=LINK_MBPS / 1000)
+    for name, verified in made.items():
+        (run,) = results[name]
+        for fidelity in ("step", "flow"):
+            (predicted_s,) = simulate(traffic_of(verified.schedule), network, [run.size_bytes], fidelity)  # type: ignore[arg-type]
+            assert 0.99 * predicted_s <= run.min_s <= 1.5 * predicted_s
+    measured_ratio = results["ring"][0].min_s / results["bfb"][0].min_s
+    predicted_ratio = made["ring"].cost.time_per_byte / made["bfb"].cost.time_per_byte
+    assert measured_ratio == pytest.approx(float(predicted_ratio), rel=0.35)
