@@ -1,0 +1,52 @@
+"""Schedules of every algorithm become programs that do what they say, exchanges of whole vectors too."""
+
+from __future__ import annotations
+
+import pytest
+
+from synth.bucket.bucket import bucket, traditional_torus
+from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from synth.doubling.doubling import rabenseifner, recursive_doubling
+from synth.lowering.lift import checked_program
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.targets import target_named
+from synth.rings.boxes import box_ring
+from synth.rings.hamiltonian import bfb_ring, hamiltonian_ring
+from synth.swing.swing import swing, swing_latency
+from synth.topology.spec import parse_topology
+from synth.verify.verify import verify
+
+SCATTERING = [swing, rabenseifner, bucket, traditional_torus]
+EXCHANGING = [swing_latency, recursive_doubling]
+
+
+def round_trip(method, spec: str, collective, target: str) -> None:
+    topology = parse_topology(spec)
+    program = lower(verify(method(topology, collective).schedule()), LoweringOptions(target))
+    text = target_named(target).emit(program)
+    assert checked_program(text, topology).collective == collective
+
+
+@pytest.mark.parametrize("target", ["msccl-xml", "oneccl-xml"])
+@pytest.mark.parametrize("spec", ["torus:4x4", "torus:3x5", "torus:2x6", "hypercube:3"])
+@pytest.mark.parametrize("method", [*SCATTERING, *EXCHANGING])
+def test_allreduce(method, spec, target):
+    round_trip(method, spec, ALLREDUCE, target)
+
+
+@pytest.mark.parametrize("collective", [ALLGATHER, REDUCE_SCATTER], ids=str)
+@pytest.mark.parametrize("method", SCATTERING)
+def test_halves(method, collective):
+    round_trip(method, "torus:3x4", collective, "oneccl-xml")
+
+
+@pytest.mark.parametrize("collective", [ALLREDUCE, ALLGATHER, REDUCE_SCATTER], ids=str)
+@pytest.mark.parametrize("method", [hamiltonian_ring, bfb_ring])
+def test_rings(method, collective):
+    round_trip(method, "torus:4x4", collective, "oneccl-xml")
+
+
+@pytest.mark.parametrize("method", [box_ring, swing, swing_latency, rabenseifner])
+def test_gpu_fabrics(method):
+    round_trip(method, "a100:2", ALLREDUCE, "msccl-xml")
