@@ -12,6 +12,7 @@ from synth.errors import InvalidInput
 from synth.executor.port import Progress
 from synth.executor.serial import SerialExecutor
 from synth.methods import METHODS, synthesize
+from synth.patterns import pattern_of
 from synth.schedule.schedule import Schedule
 from synth.schedule.symmetric import SymmetricSchedule
 from synth.schedule.traffic import Traffic, traffic_of
@@ -53,9 +54,15 @@ def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> Pric
 
 
 def traffic_of_method(method: str, spec: str, collective: str, pricing: Pricing, progress: Progress | None) -> Priced:
-    """Return the traffic of the schedule that `method` makes on the topology `spec`."""
+    """Return the traffic of the schedule that `method` makes on the topology `spec`.
+
+    Algorithms with a closed form tell it without a schedule, on networks of 16,384 ranks too.
+    """
     topology, wanted = load_topology(spec), parse_collective(collective)
     pricing.network(topology)
+    pattern = pattern_of(method, topology, wanted)
+    if pattern is not None:
+        return Priced(pattern.traffic(), pattern.method, dict(pattern.parameters), None)
     executor = SerialExecutor()
     if method == "bfb" and prefers_symmetric_form(topology):
         return _priced(symmetric_bfb(topology, wanted, executor, None, progress))

@@ -110,3 +110,19 @@ def test_bad_input_is_one_line_and_exit_2(capsys, arguments, message):
     assert done.code == 2
     assert message in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_algorithms_with_a_closed_form_need_no_schedule(capsys):
+    document = chorale(
+        capsys, "simulate", "swing", "torus:64x64", "--sizes", "512M", "--link-gbps", 400, "--json"
+    ).document
+    assert document["schedule"] == {"kind": "stepped", "steps": 24, "id": None}
+    # 1.1846 of the optimum 2 (N - 1) / N over four links (table 2: 1.19), and 24 steps over up to 21 hops.
+    bytes_us = 1.1846153846 * 2 * 4095 / 4096 * 2**29 / (4 * 50e3)
+    assert document["results"][0]["time_us"] == pytest.approx(bytes_us + 67.2, rel=1e-3)
+
+
+def test_a_torus_that_has_no_disjoint_cycles_is_refused(capsys):
+    done = chorale(capsys, "simulate", "hamiltonian-ring", "torus:3x3x3", "--sizes", "1M", "--link-gbps", 400)
+    assert done.code == 2
+    assert "edge-disjoint Hamiltonian rings need a torus" in done.stderr
