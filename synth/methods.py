@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from synth.bfb.bfb import bfb_allgather
-from synth.collective import Collective
+from synth.collective import ALLGATHER, Collective
 from synth.errors import InvalidInput
 from synth.executor.port import Executor, Progress
 from synth.expand.expand import expand_allgather
 from synth.method import Method, Options, gathering
+from synth.patterns import ALGORITHMS, Algorithm, pattern_of
 from synth.rings.ring import ring_allgather
 from synth.schedule.schedule import Schedule
 from synth.topology.topology import Topology
@@ -22,6 +23,9 @@ def _bfb(topology: Topology, options: Options, executor: Executor, progress: Pro
 
 
 def _ring(topology: Topology, options: Options, _executor: Executor, _progress: Progress | None) -> Schedule:
+    over_boxes = pattern_of("ring", topology, ALLGATHER)
+    if over_boxes is not None:
+        return over_boxes.schedule(options.chunks)
     return ring_allgather(topology, both_ways=False, chunks=options.chunks)
 
 
@@ -33,11 +37,26 @@ def _expand(topology: Topology, options: Options, executor: Executor, progress: 
     return expand_allgather(topology, executor, options.chunks, progress)
 
 
+def _closed_form(algorithm: Algorithm) -> Method:
+    def make(
+        topology: Topology, collective: Collective, options: Options, _executor: Executor, _progress: Progress | None
+    ) -> Schedule:
+        return algorithm.pattern(topology, collective).schedule(options.chunks)
+
+    return Method(algorithm.name, algorithm.summary, algorithm.collectives, ("chunks",), make)
+
+
 _ALL = (
     gathering("bfb", "every shard along all shortest paths, balanced exactly step by step", ("chunks",), _bfb),
-    gathering("ring", "around one cycle of all ranks, in one direction", ("chunks",), _ring),
+    gathering(
+        "ring",
+        "around one cycle of all ranks, in one direction; over boxes of GPUs one ring per network port",
+        ("chunks",),
+        _ring,
+    ),
     gathering("biring", "around one cycle of all ranks, half the data each way", ("chunks",), _biring),
     gathering("expand", "the stored schedule of a base network, expanded as its spec says", ("chunks",), _expand),
+    *(_closed_form(algorithm) for algorithm in ALGORITHMS.values()),
 )
 
 METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}

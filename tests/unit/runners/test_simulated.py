@@ -18,7 +18,7 @@ from synth.executor.serial import SerialExecutor
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Op, Place, Program, ThreadBlock
-from synth.methods import METHODS, synthesize
+from synth.methods import synthesize
 from synth.simulation.flow_simulation import simulate_flows
 from synth.simulation.network_model import NetworkModel
 from synth.topology.links import Link, Links
@@ -59,7 +59,7 @@ def test_a_ring_takes_its_steps() -> None:
     assert seconds == 14 * (Fraction(7, 2) + Fraction(8, 10)) / 10**6
 
 
-@pytest.mark.parametrize("method", sorted({*METHODS} - {"expand"}))
+@pytest.mark.parametrize("method", ["bfb", "ring", "biring"])
 @pytest.mark.parametrize("collective", [ALLGATHER, REDUCE_SCATTER, ALLREDUCE], ids=str)
 @pytest.mark.parametrize("spec", ["hypercube:3", "torus:3x3", "bipartite:3", "circulant:9,1,2"])
 def test_lowered_schedules_take_exactly_what_their_cost_says(method: str, collective: Collective, spec: str) -> None:
