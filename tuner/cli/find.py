@@ -22,6 +22,7 @@ from synth.finder.workload import Workload
 from synth.identity import parse_rational
 from synth.kernels import warm, warm_finder
 from tuner.base_search import search_bases
+from tuner.calibration_files import load_calibration
 from tuner.cli.output import emit_json, people, results
 from tuner.executors import EXECUTORS, open_executor
 from tuner.find_report import find_document, find_table, sizes_document, sizes_table
@@ -48,6 +49,10 @@ def find(
     alpha_us: Annotated[str | None, typer.Option(help="Workload: microseconds for a step.")] = None,
     size: Annotated[str | None, typer.Option(help="Workload: bytes of the allreduce, such as 1M.")] = None,
     bandwidth_gbps: Annotated[str | None, typer.Option(help="Workload: Gbit/s of a whole node.")] = None,
+    calibration: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Workload: JSON of `run --calibrate --json`, instead of the other two."),
+    ] = None,
     executor: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(EXECUTORS)}.")] = "serial",
     workers: Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the frontier as .png, .svg or .pdf.")] = None,
@@ -64,7 +69,10 @@ def find(
         raise InvalidInput("a set of bases must be one that is known", bases, f"choose from {', '.join(BASE_SETS)}")
     base_set: BaseSet = "paper" if bases == "paper" else "all"
     queries = [Query(count, degree, bidirectional, base_set) for count in _node_counts(nodes, degree, bidirectional)]
-    workload = _workload(alpha_us, size, bandwidth_gbps)
+    if calibration is None:
+        workload = _workload(alpha_us, size, bandwidth_gbps)
+    else:
+        workload = _calibrated_workload(calibration, alpha_us, size, bandwidth_gbps, degree)
     if plot is not None:
         _require_plot(plot, queries)
     stages = Stages()
@@ -127,6 +135,24 @@ def _workload(alpha_us: str | None, size: str | None, bandwidth_gbps: str | None
         raise InvalidInput(rule, f"no {missing}", "give all three or none")
     alpha, bandwidth = parse_rational(alpha_us, "--alpha-us"), parse_rational(bandwidth_gbps, "--bandwidth-gbps")
     return Workload(alpha, parse_size(size), bandwidth)
+
+
+def _calibrated_workload(
+    path: str, alpha_us: str | None, size: str | None, bandwidth_gbps: str | None, degree: int
+) -> Workload:
+    """Return the workload with fitted alpha and bandwidth; a node has `degree` links of what a link carries."""
+    if alpha_us is not None or bandwidth_gbps is not None or size is None:
+        rule = "a workload with --calibration has --size and neither --alpha-us nor --bandwidth-gbps"
+        given = {"--alpha-us": alpha_us, "--size": size, "--bandwidth-gbps": bandwidth_gbps}
+        named = ", ".join(name for name, value in given.items() if value is not None)
+        raise InvalidInput(rule, named or "none of them", "give --calibration and --size")
+    found = load_calibration(path)
+    if found.bandwidth_unit != "link":
+        rule = "a calibration for topologies to be found must come from a network of equal links"
+        raise InvalidInput(rule, f"one in {found.bandwidth_unit}", "calibrate on a topology such as torus:4x4")
+    alpha = parse_rational(found.alpha_s, "the fitted alpha") * 10**6
+    link_gbps = parse_rational(found.unit_bytes_per_s, "the fitted rate") * 8 / 10**9
+    return Workload(alpha, parse_size(size), degree * link_gbps)
 
 
 @contextmanager

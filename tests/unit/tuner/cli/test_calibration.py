@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from runners.calibration import Calibration
 from tests.command import chorale
 
 
@@ -68,5 +71,32 @@ def test_other_files_are_refused(capsys, schedule, tmp_path, content, message):
     path = tmp_path / "fit.json"
     path.write_text(content)
     done = chorale(capsys, "simulate", schedule, "--sizes", "1M", "--calibration", path)
+    assert done.code == 2
+    assert message in done.stderr
+
+
+def test_topologies_are_found_for_a_calibrated_machine(capsys, tmp_path):
+    fit = Calibration("link", 0.0, 10e-6, 0.0, 25e9 / 8, 0.0, 0.0, None, 9)
+    path = tmp_path / "fit.json"
+    path.write_text(json.dumps({"calibration": fit.to_json()}))
+    wanted = ("find", "-n", 8, "-d", 4, "--bases", "paper", "--size", "1M", "--json")
+    fitted = chorale(capsys, *wanted, "--calibration", path).document
+    given = chorale(capsys, *wanted, "--alpha-us", 10, "--bandwidth-gbps", 100).document
+    assert fitted["frontier"] == given["frontier"]
+    assert fitted["best"] == given["best"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "arguments", "message"),
+    [
+        ("link", (), "got none of them; give --calibration and --size"),
+        ("link", ("--size", "1M", "--alpha-us", 1), "got --alpha-us, --size; give --calibration and --size"),
+        ("GB/s", ("--size", "1M"), "must come from a network of equal links; got one in GB/s"),
+    ],
+)
+def test_find_refuses_what_does_not_fit_together(capsys, tmp_path, unit, arguments, message):
+    path = tmp_path / "fit.json"
+    path.write_text(json.dumps(Calibration(unit, 0.0, 1e-6, 0.0, 1e9, 0.0, 0.0, None, 9).to_json()))
+    done = chorale(capsys, "find", "-n", 8, "-d", 4, "--calibration", path, *arguments)
     assert done.code == 2
     assert message in done.stderr
