@@ -5,8 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from synth.errors import InvalidInput
 from synth.schedule.traffic import Traffic
 from synth.simulation.flow_graph import FlowGraph
+
+MOST_EVENTS = 2**25
+"""Messages and gates of a graph; each takes up to about two hundred bytes."""
 
 
 def stepped_flows(traffic: Traffic) -> FlowGraph:
@@ -15,8 +19,9 @@ def stepped_flows(traffic: Traffic) -> FlowGraph:
 
     Ranks wait for nobody else, so they may be steps apart. Traffic does not say which part of the vector a message
     carries, so a rank waits for all of a step, as implementations that post a step at a time do. One gate for
-    each rank and step, O(messages) besides.
+    each rank and step, O(messages) besides. Raises InvalidInput for more than `MOST_EVENTS`.
     """
+    _require_size(traffic, 1)
     ranks, count = traffic.topology.compute_count, _message_counts(traffic)
     step = np.repeat(np.arange(len(count)), count)
     sender, receiver = _ends(traffic)
@@ -33,8 +38,9 @@ def pipelined_flows(traffic: Traffic, chunks: int) -> FlowGraph:
     """Return the flows of trees that stream `chunks` equal chunks one after the other.
 
     A rank passes chunk p on at level t + 1 once all that it receives of chunk p up to level t is there and its own
-    chunk p - 1 has left the same way. Amounts count parts of size 1 / `chunks`.
+    chunk p - 1 has left the same way. Amounts count parts of size 1 / `chunks`. Raises InvalidInput for more than `MOST_EVENTS`.
     """
+    _require_size(traffic, chunks)
     ranks, count = traffic.topology.compute_count, _message_counts(traffic)
     levels, messages = len(count), int(count.sum())
     level = np.repeat(np.arange(levels), count)
@@ -54,6 +60,14 @@ def pipelined_flows(traffic: Traffic, chunks: int) -> FlowGraph:
     effect = np.concatenate([own_gate, gates + number, own_gate[messages:], onward, chain + ranks])
     route, amount = _columns(traffic)
     return FlowGraph(traffic.routes, np.tile(route, chunks), np.tile(amount, chunks), gates, cause, effect)
+
+
+def _require_size(traffic: Traffic, chunks: int) -> None:
+    ranks = traffic.topology.compute_count
+    events = chunks * (ranks * (len(traffic.steps) + 1) + 2 * int(_message_counts(traffic).sum()))
+    if events > MOST_EVENTS:
+        rule = f"a flow-level simulation takes at most {MOST_EVENTS} messages and steps of ranks"
+        raise InvalidInput(rule, events, "use the congestion model (--model step), or fewer chunks or ranks")
 
 
 def _message_counts(traffic: Traffic) -> NDArray[np.int64]:

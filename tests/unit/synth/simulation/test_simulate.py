@@ -112,6 +112,17 @@ def test_progress_counts_messages_of_all_sizes():
     assert all(total == messages * len(SIZES) for _, total in heard)
 
 
+def test_runs_that_would_not_fit_are_refused_before_anything_is_built():
+    step = TrafficStep(np.arange(4096, dtype=np.int32), np.ones(4096, dtype=np.int64))
+    topology = parse_topology("uniring:1,4096")
+    long = Traffic(topology, ALLGATHER, "stepped", (step,) * 8190, 4096, Routes.direct(4096))
+    with pytest.raises(InvalidInput, match="use the congestion model"):
+        simulate(long, NETWORK, [10**6], "flow")
+    assert simulate(long, NETWORK, [10**6]) == pytest.approx([8190 * (1.4e-6 + 10**6 / 4096 * 8 / 400e9)])
+    with pytest.raises(InvalidInput, match="fewer chunks"):
+        simulate(streaming(2000), NETWORK, SIZES, "flow", 2**16)
+
+
 def test_bad_choices_are_refused():
     with pytest.raises(InvalidInput, match="choose step or flow"):
         as_fidelity("packet")
