@@ -38,7 +38,8 @@ def pipelined_flows(traffic: Traffic, chunks: int) -> FlowGraph:
     """Return the flows of trees that stream `chunks` equal chunks one after the other.
 
     A rank passes chunk p on at level t + 1 once all that it receives of chunk p up to level t is there and its own
-    chunk p - 1 has left the same way. Amounts count parts of size 1 / `chunks`. Raises InvalidInput for more than `MOST_EVENTS`.
+    chunk p - 1 has left the same way. Amounts count parts of size 1 / `chunks`. Raises
+    InvalidInput for more than `MOST_EVENTS`.
     """
     _require_size(traffic, chunks)
     ranks, count = traffic.topology.compute_count, _message_counts(traffic)
