@@ -1,0 +1,166 @@
+"""Optimal tree packing: spanning trees that use up the supply of every root within the capacity of every arc.
+
+Trees are grown in batches under the cuts that are known so far, which is a guess: one test of what a batch leaves
+then finds the cuts that it overdraws, and the part of the batch that overdraws none is kept. A cut that is known
+is never overdrawn again. Where the guesses for a root go on failing, one tree is grown with a test after every
+step back, which is the exact algorithm of Bérczi and Frank with tight cuts found as they are met
+(bandwidth-optimal pipeline, section 2.3). A tree that is kept leaves enough for all that are still to come, so
+that the packing always ends.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from synth.errors import CheckFailed, InvalidInput
+from synth.flow.graph import LARGEST_AMOUNT, Integers, Ranks
+from synth.flow.oracle import Flags
+from synth.forest.certify import Certifier
+from synth.forest.cuts import sound_arcs, sound_trees
+from synth.forest.grow import continue_tree, grow_trees, take_trees
+from synth.forest.network import ForestNetwork
+from synth.forest.room import Room, arcs_of, room_of
+from synth.forest.trees import Trees
+
+ROLLBACKS = 3
+"""How often in a row no tree of a batch may be kept before one tree is grown exactly."""
+
+_SPARE_ROWS = 64
+
+
+def pack_trees(network: ForestNetwork, rollbacks: int = ROLLBACKS) -> Trees:
+    """Return spanning out-trees of `network`: weights of a root add up to its supply, loads stay within capacities.
+
+    Trees of one root follow one another where nothing had to be repaired. Same network, same trees. Polynomial;
+    mostly O(trees * nodes) and a few tests of all cuts. Raises InvalidInput for switches and for amounts that
+    would leave 64 bits, and CheckFailed with a cut where no such trees exist.
+    """
+    _check(network)
+    packing = _Packing(network)
+    while packing.supply.any():
+        if packing.rollbacks >= rollbacks:
+            packing.add_exactly()
+        else:
+            packing.add_batch()
+    return _joined(packing.parts, network.nodes)
+
+
+def _check(network: ForestNetwork) -> None:
+    if network.nodes != network.compute_count:
+        switches = f"{network.nodes - network.compute_count} switches"
+        raise InvalidInput("trees are packed into networks without switches", switches, "remove the switches first")
+    largest = int(network.capacity.max(initial=0)) * len(network.capacity)
+    supply = int(network.supply.max(initial=0)) * network.nodes
+    if max(largest, supply) >= LARGEST_AMOUNT:
+        rule = f"capacities and supplies, the largest times how many there are, stay below {LARGEST_AMOUNT}"
+        raise InvalidInput(rule, max(largest, supply), "choose a smaller k")
+
+
+class _Packing:
+    """Trees that are kept, what they leave, and the cuts that were learned.
+
+    capacity, supply: what the trees in `parts` leave
+    sides:            bool[cuts, nodes], source sides of the known cuts
+    batch:            how many roots to grow trees for at a time
+    rollbacks:        how many batches in a row kept no tree
+    """
+
+    def __init__(self, network: ForestNetwork) -> None:
+        self.nodes = network.nodes
+        self.arcs = arcs_of(network)
+        self.certifier = Certifier(self.arcs, network.nodes)
+        self.capacity, self.supply = network.capacity.copy(), network.supply.copy()
+        self.sides = np.zeros((0, network.nodes), dtype=np.bool_)
+        self.batch = network.nodes
+        self.rollbacks = 0
+        self.parts: list[Trees] = []
+        alone = np.eye(network.nodes, dtype=np.bool_)[: network.nodes if network.nodes > 1 else 0]
+        self._learn(alone[self._room(self.sides).node[: len(alone)] < 0])
+
+    def add_batch(self) -> None:
+        """Grow a batch of trees, keep those from the first on that leave enough."""
+        roots = np.flatnonzero(self.supply)[: self.batch].astype(np.int32)
+        grown, stuck = self._grow(roots)
+        sound = self._sound(grown)
+        self._keep(sound)
+        if len(sound) == len(grown) and not stuck:
+            self.batch *= 2
+        else:
+            self.batch = max(1, min(self.batch, 2 * len(sound)))
+        self.rollbacks = 0 if len(sound) else self.rollbacks + 1
+
+    def add_exactly(self) -> None:
+        """Grow one tree, keeping what of it leaves enough, until it spans all nodes."""
+        root = int(np.flatnonzero(self.supply)[0])
+        weight, path = int(self.supply[root]), np.empty(0, dtype=np.int32)
+        order, parent_arc = np.empty((2, self.nodes), dtype=np.int32)
+        while len(path) < self.nodes - 1:
+            weight, reached = continue_tree(self.arcs, self._room(self.sides), root, weight, path, order, parent_arc)
+            path = self._sound_path(root, weight, parent_arc[order[1:reached]])
+        whole = np.full(self.nodes, -1, dtype=np.int32)
+        whole[self.arcs.heads[path]] = path
+        self._keep(Trees(np.array([root], dtype=np.int32), np.array([weight]), whole[None]))
+        self.rollbacks = 0
+
+    def _room(self, sides: Flags) -> Room:
+        return room_of(self.arcs, self.capacity, self.supply, sides)
+
+    def _grow(self, roots: Ranks) -> tuple[Trees, bool]:
+        """Return trees of `roots` that keep all known cuts, and whether the next one is stuck."""
+        room = self._room(self.sides)
+        rows = len(roots) + _SPARE_ROWS
+        root, weight = np.empty(rows, dtype=np.int32), np.empty(rows, dtype=np.int64)
+        parent_arc = np.empty((rows, self.nodes), dtype=np.int32)
+        count = grow_trees(self.arcs, room, roots, root, weight, parent_arc)
+        stuck = count < rows and bool(room.supply[roots].any())
+        return Trees(root[:count], weight[:count], parent_arc[:count]), stuck
+
+    def _sound(self, trees: Trees) -> Trees:
+        """Return the first of `trees` that leave enough for the others, as many as the cuts found on the way allow."""
+        while len(trees):
+            capacity, supply = self._left_by(trees)
+            overdrawn = self.certifier.overdrawn(capacity, supply) if supply.any() else self.sides[:0]
+            if not len(overdrawn):
+                break
+            cuts = self._learn(overdrawn)
+            count = sound_trees(cuts.members, cuts.cut, self.arcs.tails, trees.root, trees.weight, trees.parent_arc)
+            trees = Trees(trees.root[:count], trees.weight[:count], trees.parent_arc[:count])
+        return trees
+
+    def _sound_path(self, root: int, weight: int, path: Ranks) -> Ranks:
+        """Return the first arcs of `path` that leave enough, as many as the cuts found on the way allow."""
+        arcs = self.arcs
+        while True:
+            overdrawn = self.certifier.overdrawn_by_part(self.capacity, self.supply, root, weight, path)
+            if not len(overdrawn):
+                return path
+            cuts = self._learn(overdrawn)
+            path = path[: sound_arcs(cuts.members, cuts.cut, arcs.tails, arcs.heads, path, root, weight)]
+
+    def _learn(self, sides: Flags) -> Room:
+        """Add cuts to the known ones; return their room. They hold now, unless no packing exists."""
+        room = self._room(sides)
+        if room.cut.min(initial=0) < 0:
+            worst = int(room.cut.argmin())
+            inside = np.flatnonzero(sides[worst]).tolist()
+            value = f"{-room.cut[worst]} more than the capacity out of nodes {inside}"
+            raise CheckFailed("all trees of a set of nodes can leave it", value, "lower k or raise capacities")
+        self.sides = np.concatenate([self.sides, sides])
+        return room
+
+    def _left_by(self, trees: Trees) -> tuple[Integers, Integers]:
+        capacity, supply = self.capacity.copy(), self.supply.copy()
+        take_trees(trees.root, trees.weight, trees.parent_arc, capacity, supply)
+        return capacity, supply
+
+    def _keep(self, trees: Trees) -> None:
+        self.capacity, self.supply = self._left_by(trees)
+        self.parts.append(trees)
+
+
+def _joined(parts: list[Trees], nodes: int) -> Trees:
+    if not parts:
+        nothing = np.empty(0, dtype=np.int32)
+        return Trees(nothing, nothing.astype(np.int64), np.empty((0, nodes), dtype=np.int32))
+    root, weight = (np.concatenate(columns) for columns in zip(*((p.root, p.weight) for p in parts), strict=True))
+    return Trees(root, weight, np.concatenate([part.parent_arc for part in parts]))

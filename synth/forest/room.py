@@ -1,0 +1,66 @@
+"""What a packing works on: the arcs of a network in rows, and what the trees so far have left of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from synth.flow.graph import Integers, Ranks
+from synth.flow.oracle import Flags
+from synth.forest.cuts import Bits, cut_slacks, members_of
+from synth.forest.network import ForestNetwork
+
+
+class Arcs(NamedTuple):
+    """The arcs of a network in rows.
+
+    tails, heads: int32 per arc
+    capacity:     int64 per arc, before any tree
+    by_tail:      arcs in order of their tails; row v is `tail_offsets[v]` to `tail_offsets[v + 1] - 1`
+    by_head:      the same by head; within a row by falling capacity
+    """
+
+    tails: Ranks
+    heads: Ranks
+    capacity: Integers
+    by_tail: Integers
+    tail_offsets: Integers
+    by_head: Integers
+    head_offsets: Integers
+
+
+class Room(NamedTuple):
+    """What the trees so far have left.
+
+    capacity: int64 per arc
+    supply:   int64 per node: trees still to be rooted there
+    node:     int64 per node v: slack of the set {v}
+    cut:      int64 per known cut: slack of its source side S
+    members:  uint64[nodes, words]: bit i of row v says whether v is in S of cut i
+    """
+
+    capacity: Integers
+    supply: Integers
+    node: Integers
+    cut: Integers
+    members: Bits
+
+
+def arcs_of(network: ForestNetwork) -> Arcs:
+    """Return the arcs of `network` in rows. O(arcs log arcs)."""
+    rows = np.arange(network.nodes + 1)
+    by_tail = np.lexsort((network.dst, network.src))
+    by_head = np.lexsort((network.src, -network.capacity, network.dst))
+    tail_offsets = np.searchsorted(network.src[by_tail], rows)
+    head_offsets = np.searchsorted(network.dst[by_head], rows)
+    return Arcs(network.src, network.dst, network.capacity, by_tail, tail_offsets, by_head, head_offsets)
+
+
+def room_of(arcs: Arcs, capacity: Integers, supply: Integers, sides: Flags) -> Room:
+    """Return the slacks of all {v} and of the given cuts, bool[cuts, nodes] flags of their source sides."""
+    members = members_of(sides)
+    leaving = np.zeros(len(supply), dtype=np.int64)
+    np.add.at(leaving, arcs.tails, capacity)
+    slack = cut_slacks(len(sides), members, arcs.tails, arcs.heads, capacity, supply)
+    return Room(capacity.copy(), supply.copy(), leaving - supply, slack, members)
