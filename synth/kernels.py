@@ -14,6 +14,8 @@ from synth.compiled import compilations
 from synth.executor.serial import SerialExecutor
 from synth.finder.reach import loads_of_low_diameter
 from synth.finder.search import Hunt, search
+from synth.forest.network import forest_network
+from synth.forest.packing import pack_trees
 from synth.method import Options
 from synth.methods import synthesize
 from synth.schedule.traffic import traffic_of
@@ -23,6 +25,7 @@ from synth.swing.swing import swing_latency
 from synth.topology.automorphism import is_automorphism
 from synth.topology.diameter import diameter, largest_distance
 from synth.topology.links import Link, Links
+from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from synth.verify.verify import verify
 
@@ -63,6 +66,15 @@ def warm_bounds() -> int:
     return compilations() - before
 
 
+def warm_packing() -> int:
+    """Pack trees in batches and exactly once; return how many kernels had to be compiled."""
+    before = compilations()
+    network = forest_network(parse_topology("torus:3x3"), Fraction(8), np.full(9, 4, dtype=np.int64))
+    for rollbacks in (1, 0):
+        pack_trees(network, rollbacks)
+    return compilations() - before
+
+
 def warm_finder() -> int:
     """Run the kernels of the topology finder once; return how many had to be compiled."""
     before = compilations()
@@ -94,6 +106,7 @@ if __name__ == "__main__":
     warm()
     warm_alltoall()
     warm_bounds()
+    warm_packing()
     warm_finder()
     warm_exchange()
     warm_simulation()
