@@ -133,6 +133,25 @@ class SymmetricSchedule:
         """Rows of the expanded schedule."""
         return sum(part.transfer_count for part in self.parts)
 
+    def rank_transfers(self, rank: int) -> Transfers:
+        """Return the rows of `expand()` that are the images of the base rows at `rank`, without making the others.
+
+        Of the gather part these are what `rank` receives, of the scatter part what it sends; every row belongs to
+        one rank. O(depth * N + rows of one rank), for a scatter part O(links log links) besides.
+        """
+        bounds = ColumnBounds(self.steps, len(self.topology.links), self.topology.compute_count, self.chunks_per_shard)
+        parts, first_step = [], 0
+        for part in self.parts:
+            rows, factor = part.rank_transfers(rank), self.chunks_per_shard // part.chunks_per_shard
+            step, route, reduce = rows.step.astype(np.int64), rows.route.astype(np.int64), rows.reduce
+            if part is self.scatter:
+                step, reduce = part.steps - 1 - step, np.ones_like(reduce)
+                route = transpose_with_links(self.topology)[1][route].astype(np.int64)
+            lo, hi = rows.lo.astype(np.int64) * factor, rows.hi.astype(np.int64) * factor
+            parts.append(bounds.pack((step + first_step, route, rows.shard, lo, hi, reduce)).columns)
+            first_step += part.steps
+        return bounds.pack([np.concatenate(columns) for columns in zip(*parts, strict=True)])
+
     def expand(self, most_rows: int = MAX_EXPANDED_ROWS) -> Schedule:
         """Return the schedule with the rows of all ranks. O(N^2 + rows).
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from synth.bfb.symmetric import symmetric_bfb
-from synth.collective import ALLGATHER, ALLREDUCE
+from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
 from synth.schedule.symmetric import SymmetricGather
@@ -37,6 +37,22 @@ def test_writing_out_gives_the_rows_of_rank_after_rank(topology):
     for column, *parts in zip(expanded.transfers.columns, *(rows.columns for rows in ranks), strict=True):
         assert np.array_equal(column, np.concatenate(parts))
     assert np.array_equal(expanded.dst, np.repeat(np.arange(topology.compute_count), len(schedule.gather.base)))
+
+
+@pytest.mark.parametrize("topology", symmetric_networks(), ids=lambda topology: topology.spec)
+@pytest.mark.parametrize("collective", [ALLGATHER, REDUCE_SCATTER, ALLREDUCE], ids=str)
+def test_the_rows_of_all_ranks_together_are_the_whole_schedule(topology, collective):
+    schedule = symmetric_bfb(topology, collective, SERIAL)
+    expanded = schedule.expand()
+    of_ranks = [schedule.rank_transfers(rank) for rank in range(topology.compute_count)]
+    for rank, rows in enumerate(of_ranks):
+        sums = rows.reduce == 1
+        assert set(topology.links.dst[rows.route[~sums]]) <= {rank}
+        assert set(topology.links.src[rows.route[sums]]) <= {rank}
+        assert [column.dtype for column in rows.columns] == [column.dtype for column in expanded.transfers.columns]
+    together = np.concatenate([np.column_stack(rows.columns) for rows in of_ranks])
+    whole = np.column_stack(expanded.transfers.columns)
+    assert np.array_equal(together[np.lexsort(together.T)], whole[np.lexsort(whole.T)])
 
 
 def test_one_rank_of_many_without_the_others():
