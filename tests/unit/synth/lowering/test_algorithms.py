@@ -28,8 +28,9 @@ def round_trip(method, spec: str, collective, target: str) -> None:
     assert checked_program(text, topology).collective == collective
 
 
-@pytest.mark.parametrize("target", ["msccl-xml", "oneccl-xml"])
-@pytest.mark.parametrize("spec", ["torus:4x4", "torus:3x5", "torus:2x6", "hypercube:3"])
+@pytest.mark.parametrize(
+    ("spec", "target"), [("torus:4x4", "oneccl-xml"), ("torus:2x5", "msccl-xml"), ("hypercube:3", "msccl-xml")]
+)
 @pytest.mark.parametrize("method", [*SCATTERING, *EXCHANGING])
 def test_allreduce(method, spec, target):
     round_trip(method, spec, ALLREDUCE, target)
