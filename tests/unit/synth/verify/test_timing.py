@@ -14,6 +14,7 @@ from synth.alltoall.schedule import alltoall_schedule
 from synth.collective import ALLGATHER, ALLREDUCE
 from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
+from synth.method import Options
 from synth.methods import synthesize, synthesize_unverified
 from synth.schedule.schedule import Schedule
 from synth.topology.spec import parse_topology
@@ -55,7 +56,7 @@ NETWORKS = st.builds(in_unit, strongly_connected_topologies(2, 6, 8, True, MIXED
 
 @given(NETWORKS, st.sampled_from(["bfb", "ring", "biring"]), st.integers(1, 10**7))
 def test_steps_take_as_long_as_their_slowest_transfer(topology, method, size_bytes):
-    verified = synthesize(method, topology, ALLREDUCE, 2, SERIAL, size_bytes=size_bytes)
+    verified = synthesize(method, topology, ALLREDUCE, Options(chunks=2, size_bytes=size_bytes), SERIAL)
     assert verified.cost.time_s == by_definition(verified.schedule, size_bytes)
 
 
