@@ -16,6 +16,7 @@ from synth.finder.reach import loads_of_low_diameter
 from synth.finder.search import Hunt, search
 from synth.forest.network import forest_network
 from synth.forest.packing import pack_trees
+from synth.forest.split.remove import remove_switches
 from synth.method import Options
 from synth.methods import synthesize
 from synth.schedule.traffic import traffic_of
@@ -75,6 +76,16 @@ def warm_packing() -> int:
     return compilations() - before
 
 
+def warm_switch_removal() -> int:
+    """Remove two switches once; return how many had to be compiled."""
+    before = compilations()
+    wires = ((0, 4), (1, 4), (2, 5), (3, 5), (4, 5))
+    links = Links.build(Link(*ends) for wire in wires for ends in (wire, wire[::-1]))
+    network = Topology("warm", tuple("012345"), 4, links)
+    remove_switches(forest_network(network, Fraction(3), np.ones(4, dtype=np.int64)))
+    return compilations() - before
+
+
 def warm_finder() -> int:
     """Run the kernels of the topology finder once; return how many had to be compiled."""
     before = compilations()
@@ -107,6 +118,7 @@ if __name__ == "__main__":
     warm_alltoall()
     warm_bounds()
     warm_packing()
+    warm_switch_removal()
     warm_finder()
     warm_exchange()
     warm_simulation()
