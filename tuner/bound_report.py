@@ -14,6 +14,8 @@ from synth.bound.certificate import check_certificate
 from synth.bound.cut import Bound
 from synth.bound.fixed_k import fixed_k_optimum
 from synth.bound.optimum import Optimum, optimum
+from synth.bound.pair_certificate import check_pair_certificate
+from synth.bound.tree_pairs import TreePairs, fits_program, tree_pairs
 from synth.collective import ALLGATHER, Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.identity import rational_text
@@ -28,6 +30,7 @@ class BoundReport:
     """A checked bound; for collectives of trees also the optimum for the given k, and for any k.
 
     two_phases: for allreduce, the time per byte of the best reduce_scatter followed by the best allgather.
+    pairs: for allreduce where that is not known to be optimal, the best pairs of trees, on fabrics up to some size.
     """
 
     topology: Topology
@@ -35,7 +38,8 @@ class BoundReport:
     bound: Bound
     best: Optimum | None
     unrestricted: Optimum | None
-    two_phases: Fraction | None
+    two_phases: Fraction | None = None
+    pairs: TreePairs | None = None
 
 
 def bound_report(topology: Topology, collective: Collective, k: int | None) -> BoundReport:
@@ -44,14 +48,24 @@ def bound_report(topology: Topology, collective: Collective, k: int | None) -> B
         if k is not None:
             rule = "--k is for allgather, reduce_scatter, broadcast and reduce"
             raise InvalidInput(rule, collective.name, "leave --k out")
-        both = reduce_scatter_allgather_time(topology) if collective.name == CollectiveName.ALLREDUCE else None
-        report = BoundReport(topology, collective, lower_bound(topology, collective, both), None, None, both)
+        report = _without_trees(topology, collective)
     else:
         unrestricted = optimum(topology, collective)
         best = unrestricted if k is None else fixed_k_optimum(topology, collective, k)
-        report = BoundReport(topology, collective, best.bound, best, unrestricted, None)
+        report = BoundReport(topology, collective, best.bound, best, unrestricted)
     check_certificate(topology, collective, report.bound.to_json(topology))
     return report
+
+
+def _without_trees(topology: Topology, collective: Collective) -> BoundReport:
+    if collective.name != CollectiveName.ALLREDUCE:
+        return BoundReport(topology, collective, lower_bound(topology, collective), None, None)
+    both = reduce_scatter_allgather_time(topology)
+    bound = lower_bound(topology, collective, both)
+    pairs = tree_pairs(topology) if bound.value < both and fits_program(topology) else None
+    if pairs is not None:
+        check_pair_certificate(topology, pairs.certificate)
+    return BoundReport(topology, collective, bound, None, None, both, pairs)
 
 
 def bound_document(report: BoundReport) -> dict[str, Any]:
@@ -80,7 +94,20 @@ def bound_document(report: BoundReport) -> dict[str, Any]:
     if report.two_phases is not None:
         document["reduce_scatter_allgather"] = rational_text(report.two_phases)
         document["gap_to_reduce_scatter_allgather"] = rational_text(report.two_phases / bound.value - 1)
+    if report.pairs is not None:
+        document["tree_pairs"] = _pairs_document(topology, report.pairs)
     return document
+
+
+def _pairs_document(topology: Topology, pairs: TreePairs) -> dict[str, Any]:
+    parts = [root / pairs.split.rate for root in pairs.split.roots]
+    return {
+        "time_per_byte": rational_text(pairs.time_per_byte),
+        "lower_bound": rational_text(pairs.bound),
+        "gap": rational_text(pairs.gap),
+        "roots": {topology.node_ids[rank]: rational_text(part) for rank, part in enumerate(parts) if part},
+        "certificate": dict(pairs.certificate),
+    }
 
 
 def _bottleneck(report: BoundReport) -> tuple[int, ...]:
@@ -106,6 +133,8 @@ def bound_table(report: BoundReport) -> Table:
         gap = report.two_phases / bound.value - 1
         verdict = "optimal" if gap == 0 else f"{float(gap):.2%} above the bound"
         table.add_row("reduce_scatter, allgather", f"{rational_text(report.two_phases)} ({verdict})")
+    if report.pairs is not None:
+        _add_pairs(table, report.pairs, bound.value)
     table.add_row("certificate", "checked by separate code")
     return table
 
@@ -119,6 +148,15 @@ def _add_trees(table: Table, report: BoundReport, best: Optimum, unrestricted: O
         table.add_row("any k", f"{any_k}; the given k takes {float(gap):.2%} longer")
     reached = best.is_reached_by_trees(report.topology)
     table.add_row("trees reach it", "yes" if reached else "not for sure: one-way links leave a switch less in than out")
+
+
+def _add_pairs(table: Table, pairs: TreePairs, bound: Fraction) -> None:
+    gap = pairs.time_per_byte / bound - 1
+    verdict = (
+        "optimal" if gap == 0 else f"{float(gap):.2%} above the bound, {float(pairs.gap):.2g} above the best pairs"
+    )
+    roots = sum(1 for root in pairs.split.roots if root)
+    table.add_row("pairs of trees", f"{float(pairs.time_per_byte):.6g} from {_count(roots, 'root')} ({verdict})")
 
 
 def _reason(report: BoundReport, unit: str) -> str:

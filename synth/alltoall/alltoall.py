@@ -14,10 +14,10 @@ from synth.alltoall.linear_program import Approximate
 from synth.alltoall.prices import distance_bound, integer_prices
 from synth.alltoall.product import factors_of, rate_of_product
 from synth.alltoall.rate import AllToAllRate, Method, Report
-from synth.alltoall.rational import common_denominator
 from synth.alltoall.reduction import Reduction, reduce
 from synth.alltoall.routing import Router, fine_units
 from synth.errors import InvalidInput
+from synth.rational import common_denominator
 from synth.topology.topology import Topology
 
 METHODS: tuple[Method, ...] = get_args(Method)

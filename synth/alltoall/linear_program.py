@@ -1,4 +1,4 @@
-"""The one door to the linear-program solver: the reduced all-to-all problem, solved by HiGHS."""
+"""The reduced all-to-all problem as a linear program."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linprog
 from scipy.sparse import block_array, coo_array, csr_array
 
 from synth.alltoall.reduction import Reduction
-from synth.errors import Unavailable
+from synth.linear_program import Floats, minimum
 
 _SLACK = 1e-9
 
@@ -49,15 +48,8 @@ def shorten(reduction: Reduction, answer: Approximate) -> Approximate:
     return Approximate(_solved(loads.T @ small.class_size, matrix, bound)[0], answer.prices)
 
 
-def _solved(
-    objective: NDArray[np.float64], matrix: Any, bound: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the x >= 0 with matrix @ x <= bound that minimises objective @ x, and the marginals of the rows."""
-    result = linprog(objective, A_ub=matrix, b_ub=bound, bounds=(0, None), method="highs-ipm")
-    if result.x is None or result.ineqlin is None:
-        rule = "the linear-program solver must find an optimum"
-        raise Unavailable(rule, result.message, "choose the first-order method")
-    return np.asarray(result.x), np.asarray(result.ineqlin.marginals)
+def _solved(objective: Floats, matrix: Any, bound: Floats) -> tuple[Floats, Floats]:
+    return minimum(objective, matrix, bound, "choose the first-order method")
 
 
 def _load_matrix(reduction: Reduction) -> csr_array:

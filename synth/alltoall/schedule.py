@@ -14,11 +14,11 @@ from synth.alltoall.alltoall import DEFAULT_GAP, approximate, choose_method, upp
 from synth.alltoall.commodities import commodities_of
 from synth.alltoall.paths import Paths, paths_of
 from synth.alltoall.rate import Method, Report
-from synth.alltoall.rational import common_denominator
 from synth.alltoall.reduction import Reduction, reduce
 from synth.alltoall.routing import Router
 from synth.collective import ALLTOALL
 from synth.errors import InvalidInput
+from synth.rational import common_denominator
 from synth.schedule.routes import Routes
 from synth.schedule.schedule import Schedule
 from synth.schedule.transfers import ColumnBounds

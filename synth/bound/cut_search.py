@@ -64,12 +64,13 @@ class CutSearch:
         ranks = self.topology.compute_count
         weights, ingress = self.weights[:ranks], self.ingress[:ranks]
         total = int(weights.sum())
-        first: dict[int, int] = {}
+        narrowest: dict[int, int] = {}
         for rank in np.lexsort((ingress, weights)).tolist():
-            first.setdefault(int(weights[rank]), rank)
-        for rank in first.values():
+            if weights[rank] < total:
+                narrowest.setdefault(int(weights[rank]), rank)
+        for rank in narrowest.values():
             _require_reached(self.topology, int(ingress[rank]), rank)
-        best = max(first.values(), key=lambda rank: Fraction(total - int(weights[rank]), int(ingress[rank])))
+        best = max(narrowest.values(), key=lambda rank: Fraction(total - int(weights[rank]), int(ingress[rank])))
         return np.array([best])
 
     def violated(self, trees_per_bandwidth: Fraction, k: int, sinks: Flags | None = None) -> Nodes | None:

@@ -14,8 +14,8 @@ from synth.alltoall.commodities import Commodities, commodities_of
 from synth.alltoall.cycles import cancel_cycles
 from synth.alltoall.paths import paths_of
 from synth.alltoall.prices import PRICE_UNITS, distance_bound, integer_prices
-from synth.alltoall.rational import common_denominator
 from synth.alltoall.routing import Router, fine_units
+from synth.rational import common_denominator
 from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from tests.command import chorale
@@ -46,6 +48,16 @@ def test_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert "4 groups of ranks must have received 6 M" in chorale(
         capsys, "bound", "a100:4", "--collective", "allreduce"
     ).stderr.replace("\n", " ")
+
+
+def test_allreduce_with_unequal_roots(capsys: pytest.CaptureFixture[str]) -> None:
+    document = chorale(capsys, "bound", "mi250half:2", "--collective", "allreduce", "--json").document
+    assert document["gap_to_reduce_scatter_allgather"] == "3/13"
+    pairs = document["tree_pairs"]
+    assert (pairs["time_per_byte"], pairs["gap"]) == ("1/128", "0")
+    assert sum(map(Fraction, pairs["roots"].values())) == 1
+    shown = chorale(capsys, "bound", "mi250half:2", "--collective", "allreduce").stderr
+    assert "pairs of trees" in shown
 
 
 @pytest.mark.parametrize(
