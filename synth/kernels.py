@@ -16,6 +16,7 @@ from synth.finder.reach import loads_of_low_diameter
 from synth.finder.search import Hunt, search
 from synth.forest.network import forest_network
 from synth.forest.packing import pack_trees
+from synth.forest.schedule import tree_schedule
 from synth.forest.split.remove import remove_switches
 from synth.method import Options
 from synth.methods import synthesize
@@ -76,13 +77,14 @@ def warm_packing() -> int:
     return compilations() - before
 
 
-def warm_switch_removal() -> int:
-    """Remove two switches once; return how many had to be compiled."""
+def warm_trees() -> int:
+    """Remove two switches and make a schedule of the trees once; return how many had to be compiled."""
     before = compilations()
     wires = ((0, 4), (1, 4), (2, 5), (3, 5), (4, 5))
     links = Links.build(Link(*ends) for wire in wires for ends in (wire, wire[::-1]))
     network = Topology("warm", tuple("012345"), 4, links)
-    remove_switches(forest_network(network, Fraction(3), np.ones(4, dtype=np.int64)))
+    split = remove_switches(forest_network(network, Fraction(3), np.ones(4, dtype=np.int64)))
+    tree_schedule(network, ALLGATHER, Fraction(3), split, pack_trees(split.network), "forest", {}, {})
     return compilations() - before
 
 
@@ -118,7 +120,7 @@ if __name__ == "__main__":
     warm_alltoall()
     warm_bounds()
     warm_packing()
-    warm_switch_removal()
+    warm_trees()
     warm_finder()
     warm_exchange()
     warm_simulation()

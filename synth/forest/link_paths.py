@@ -1,0 +1,80 @@
+"""The arcs of a network without switches as paths of physical links, each link within its own number of trees."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from synth.compiled import compiled, inlined
+from synth.flow.graph import Integers, Ranks
+from synth.forest.network import ForestNetwork
+from synth.forest.split.split_network import Pieces, SplitNetwork
+from synth.topology.topology import Topology
+
+
+def link_paths(topology: Topology, trees_per_bandwidth: Fraction, split: SplitNetwork) -> Pieces:
+    """Return the pieces of the arcs of `split.network` with links of `topology` as hops.
+
+    `split` must come from `forest_network(topology, trees_per_bandwidth, ...)`. A link of bandwidth b gets at most
+    floor(U * b) units, U = `trees_per_bandwidth`; where a pair of nodes has several links, a piece may become several.
+    O(links + hops of all pieces).
+    """
+    offsets, links, room = _links_of_arcs(topology, trees_per_bandwidth, split.original)
+    return _over_links(split.pieces, offsets, links, room)
+
+
+def _links_of_arcs(
+    topology: Topology, trees_per_bandwidth: Fraction, original: ForestNetwork
+) -> tuple[Integers, Ranks, Integers]:
+    """Return (offsets, links, units per link): arc a stands for `links[offsets[a]:offsets[a + 1]]`."""
+    table = topology.links
+    whole = np.array([int(trees_per_bandwidth * bandwidth) for bandwidth in table.bandwidths], dtype=np.int64)
+    units = whole[table.bandwidth_class]
+    links = np.flatnonzero((table.src != table.dst) & (units > 0)).astype(np.int32)
+    nodes = original.nodes
+    keys = table.dst[links].astype(np.int64) * nodes + table.src[links]
+    arcs = original.dst.astype(np.int64) * nodes + original.src
+    offsets = np.append(np.searchsorted(keys, arcs), len(links)).astype(np.int64)
+    return offsets, links, units[links]
+
+
+@compiled
+def _over_links(pieces: Pieces, link_offsets: Integers, links: Ranks, room: Integers) -> Pieces:
+    """Return `pieces` over links; every arc fills its links in order."""
+    arcs = len(pieces.offsets) - 1
+    most = len(pieces.amount) + len(links)  # every piece made ends an old piece or fills a link
+    amounts, starts, lengths = np.empty(most, np.int64), np.empty(most, np.int64), np.empty(most, np.int64)
+    offsets = np.zeros(arcs + 1, np.int64)
+    hops = np.empty(len(pieces.hops) + 1, np.int32)
+    cursor, left = link_offsets[:-1].copy(), room.copy()
+    made = used = 0
+    for arc in range(arcs):
+        for piece in range(pieces.offsets[arc], pieces.offsets[arc + 1]):
+            path = pieces.hops[pieces.start[piece] : pieces.start[piece] + pieces.length[piece]]
+            wanted = pieces.amount[piece]
+            while wanted > 0:
+                amount = wanted
+                for hop in path:
+                    while left[cursor[hop]] == 0:
+                        cursor[hop] += 1
+                    amount = min(amount, left[cursor[hop]])
+                hops = _with_room(hops, used, len(path))
+                amounts[made], starts[made], lengths[made] = amount, used, len(path)
+                for hop in path:
+                    hops[used] = links[cursor[hop]]
+                    left[cursor[hop]] -= amount
+                    used += 1
+                made += 1
+                wanted -= amount
+        offsets[arc + 1] = made
+    return Pieces(offsets, amounts[:made], starts[:made], lengths[:made], hops[:used])
+
+
+@inlined
+def _with_room(values: Ranks, used: int, more: int) -> Ranks:
+    if used + more <= len(values):
+        return values
+    larger = np.empty(2 * (used + more), np.int32)
+    larger[:used] = values[:used]
+    return larger
