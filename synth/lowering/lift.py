@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from synth.errors import CheckFailed, InvalidInput
 from synth.lowering.check import check_program
+from synth.lowering.check_structure import structure_violations
 from synth.lowering.connectivity import reachability
 from synth.lowering.program import Program
 from synth.lowering.target import Lifted
 from synth.lowering.targets import XML_TARGETS
 from synth.lowering.violation import Violation
 from synth.lowering.xml_reader import read_document
+from synth.lowering.xml_target import XmlTarget
 from synth.topology.topology import Topology
 
 
@@ -30,8 +35,34 @@ def lift_with_findings(text: bytes) -> Lifted:
     """Return the program as `lift` does, with all faults of the text that a Program cannot express."""
     if text.lstrip()[:1] not in (b"<", b"\xef"):
         raise InvalidInput("a program must be an XML document", repr(text[:20]), "give a file made by `chorale lower`")
-    target, raw = read_document(text, XML_TARGETS)
+    target, raw = read_document(text, _dialect_of)
     return target.assemble(raw, text.decode(errors="replace"))
+
+
+def _dialect_of(attributes: Mapping[str, str]) -> XmlTarget:
+    for target in XML_TARGETS:
+        if target.recognises("algo", attributes):
+            return target
+    known = ", ".join(target.name for target in XML_TARGETS)
+    found = f"format {attributes.get('format', 'none')!r}"
+    raise InvalidInput("the dialect of a program must be one that is known", found, f"known are {known}")
+
+
+def fitting_dialects(text: bytes) -> list[str]:
+    """Return the dialects whose rules `text` keeps as it stands, whichever it was written for.
+
+    Rules of the text, the limits and all else that shows without executing the program. O(dialects * bytes).
+    """
+    return [target.name for target in XML_TARGETS if _fits(text, target)]
+
+
+def _fits(text: bytes, target: XmlTarget) -> bool:
+    try:
+        _, raw = read_document(text, lambda _: target)
+        lifted = target.assemble(raw, text.decode(errors="replace"))
+    except InvalidInput:
+        return False
+    return not lifted.findings and not structure_violations(lifted.program, target.limits)
 
 
 def checked_program(text: str, topology: Topology) -> Program:
@@ -50,4 +81,7 @@ def violations_on(lifted: Lifted, topology: Topology) -> list[Violation]:
     if ranks != topology.compute_count:
         message = f"the program is for {ranks} ranks, the topology has {topology.compute_count}"
         return [*found, Violation.at("ranks", message), *check_program(lifted.program)]
-    return [*found, *check_program(lifted.program, reachability(topology))]
+    found += check_program(lifted.program, reachability(topology))
+    if lifted.twin is not None:
+        found += [replace(fault, message=f"out of place: {fault.message}") for fault in check_program(lifted.twin)]
+    return found

@@ -7,25 +7,29 @@ whatever the runtime would refuse or misread. A step carries one wait; further o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from synth.collective import CollectiveName
 from synth.errors import InvalidInput
 from synth.lowering.check_structure import require_sound
 from synth.lowering.limits import Limits
+from synth.lowering.msccl_step import read_msccl_step
 from synth.lowering.msccl_text import text_findings
 from synth.lowering.nop_chains import fold_waits, unfold_waits
-from synth.lowering.program import Program, Wait
+from synth.lowering.program import Program
 from synth.lowering.target import Lifted
+from synth.lowering.violation import Violation
 from synth.lowering.xml_assembly import Header, assemble, read_collective
 from synth.lowering.xml_raw import Attributes, RawProgram, RawStep
 from synth.lowering.xml_text import Attribute, document
 
 LONGEST_NAME = 63
 SPECIAL_NAME = "2D"  # makes the runtime execute a built-in alltoall instead of the file
+LEAST_THREADS = 64  # any other number than powers of two from here on can make a call fail
 LARGEST_BYTES = 2**31 - 1  # the runtime counts elements (bytes for allgather) in 32 bits
 DEFAULT_MAX_BYTES = 2**27 - 1  # where a file gives no upper bound
-COLLECTIVE_ALIAS = {"reducescatter": "reduce_scatter"}  # the spelling of the runtime's successors
+MOST_SCRATCH_BYTES = 2**34  # allocated when a communicator is made, for a vector of the largest size
 
 LIMITS = Limits(
     ranks=1024,
@@ -63,17 +67,8 @@ class MscclXml:
         return document(program, _root(program), [unfold_waits(rank) for rank in program.ranks])
 
     def read_step(self, attributes: Attributes) -> RawStep:
-        """Return the step that `attributes` describe; all ten are required on every step."""
-        block, step = attributes.integer("depid", least=-1), attributes.integer("deps", least=-1)
-        return RawStep(
-            number=attributes.integer("s", least=0),
-            type=attributes.text("type"),
-            src=attributes.place("srcbuf", "srcoff"),
-            dst=attributes.place("dstbuf", "dstoff"),
-            count=attributes.integer("cnt", least=0),
-            waits=(Wait(block, step),) if block >= 0 else (),
-            published=attributes.flag("hasdep"),
-        )
+        """Return the step that `attributes` describe."""
+        return read_msccl_step(attributes)
 
     def assemble(self, raw: RawProgram, text: str) -> Lifted:
         """Return the program of `raw` and everything in `text` that the runtime would refuse or misread."""
@@ -81,12 +76,29 @@ class MscclXml:
         above = attributes.integer("maxBytes", DEFAULT_MAX_BYTES + 1, least=1)
         header = Header(
             target=self.name,
-            collective=read_collective(attributes, COLLECTIVE_ALIAS),
+            collective=read_collective(attributes, {}),
             min_bytes=attributes.integer("minBytes", 0, least=0),
             max_bytes=0 if above > LARGEST_BYTES else above - 1,
         )
         program, findings = assemble(raw, header, self.limits, fold_waits)
-        return Lifted(program, (*text_findings(text), *findings))
+        return Lifted(program, (*text_findings(text), *_header_findings(attributes, program, above), *findings))
+
+
+def _header_findings(attributes: Attributes, program: Program, above: int) -> Iterator[Violation]:
+    if "name" not in attributes:
+        yield Violation.at("header", f"{attributes.where} must have name, which the loader requires")
+    if program.name == SPECIAL_NAME and program.collective.name == CollectiveName.ALLTOALL:
+        yield Violation.at("header", f"the name {SPECIAL_NAME} makes the runtime execute an alltoall of its own")
+    if program.min_bytes >= above:
+        yield Violation.at("never used", f"minBytes {program.min_bytes} is not below maxBytes {above}")
+    threads = attributes.integer("nthreads", LEAST_THREADS, least=0)
+    if threads < LEAST_THREADS or threads & (threads - 1):
+        yield Violation.at("threads", f"nthreads {threads} must be a power of two, at least {LEAST_THREADS}")
+    chunks = max(rank.scratch_chunks for rank in program.ranks)
+    size_bytes = chunks * above // program.chunks
+    if size_bytes > MOST_SCRATCH_BYTES:
+        message = f"maxBytes {above} makes {size_bytes} bytes of scratch, more than {MOST_SCRATCH_BYTES}"
+        yield Violation.at("scratch", message)
 
 
 def _root(program: Program) -> dict[str, Attribute]:

@@ -77,6 +77,8 @@ class OneCclXml:
         """Return the program of `raw`."""
         attributes = raw.attributes
         _refuse_unknown(attributes, ROOT_ATTRIBUTES)
+        if attributes.text("format") != FORMAT:
+            raise InvalidInput("the format of a program must be one that is known", attributes.text("format"), FORMAT)
         header = Header(
             target=self.name,
             collective=read_collective(attributes, {}),

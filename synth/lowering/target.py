@@ -13,10 +13,15 @@ from synth.lowering.violation import Violation
 
 @dataclass(frozen=True, slots=True)
 class Lifted:
-    """A program that was read back. `findings` are faults of the text that a Program cannot express."""
+    """A program that was read back.
+
+    findings: faults of the text that a Program cannot express
+    twin:     the same instructions for the other placement, if the text promises both
+    """
 
     program: Program
     findings: tuple[Violation, ...]
+    twin: Program | None = None
 
 
 class Target(Protocol):

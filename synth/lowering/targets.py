@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from synth.errors import InvalidInput
+from synth.lowering.msccl_executor_xml import MscclExecutorXml
 from synth.lowering.msccl_xml import MscclXml
 from synth.lowering.oneccl_xml import OneCclXml
 from synth.lowering.target import Target
 from synth.lowering.xml_target import XmlTarget
 
-XML_TARGETS: tuple[XmlTarget, ...] = (MscclXml(), OneCclXml())
+XML_TARGETS: tuple[XmlTarget, ...] = (MscclExecutorXml(), MscclXml(), OneCclXml())
+"""The first that recognises a document reads it."""
 TARGETS: dict[str, Target] = {target.name: target for target in XML_TARGETS}
 
 

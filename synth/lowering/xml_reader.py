@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 from xml.parsers import expat
 
 from synth.errors import InvalidInput
@@ -17,14 +17,18 @@ MAX_VALUE_CHARACTERS = 65536
 _CHILD_OF = {"": "algo", "algo": "gpu", "gpu": "tb", "tb": "step", "step": "nothing"}
 
 
-def read_document(text: bytes, targets: Sequence[XmlTarget]) -> tuple[XmlTarget, RawProgram]:
+Choose = Callable[[Mapping[str, str]], XmlTarget]
+"""Returns the dialect of a document from the attributes of its root; InvalidInput for none."""
+
+
+def read_document(text: bytes, choose: Choose) -> tuple[XmlTarget, RawProgram]:
     """Return the dialect of `text` and its contents; InvalidInput for anything that is not such a document.
 
     O(bytes) time. Memory grows with the elements only, and the first one too many ends the reading.
     """
     if len(text) > MAX_TEXT_BYTES:
         raise InvalidInput(f"a program must be at most {MAX_TEXT_BYTES} bytes", len(text), "split the collective")
-    builder = _Builder(targets)
+    builder = _Builder(choose)
     try:
         builder.parser.Parse(text, True)
     except expat.ExpatError as error:
@@ -37,13 +41,13 @@ def read_document(text: bytes, targets: Sequence[XmlTarget]) -> tuple[XmlTarget,
 class _Builder:
     """Receives the parser's events and builds the raw program."""
 
-    def __init__(self, targets: Sequence[XmlTarget]) -> None:
+    def __init__(self, choose: Choose) -> None:
         self.parser = expat.ParserCreate()
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._characters
         self.parser.StartDoctypeDeclHandler = _refuse_doctype
-        self._targets = targets
+        self._choose = choose
         self._target: XmlTarget | None = None
         self._program: RawProgram | None = None
         self._path = [""]
@@ -77,11 +81,7 @@ class _Builder:
             raise InvalidInput("elements must hold no text", f"{text[:40]!r} in line {line}", "remove it")
 
     def _start_algo(self, attributes: Attributes, values: dict[str, str]) -> None:
-        self._target = next((target for target in self._targets if target.recognises("algo", values)), None)
-        if self._target is None:
-            known = ", ".join(target.name for target in self._targets)
-            found = f"format {values.get('format', 'none')!r}"
-            raise InvalidInput("the dialect of a program must be one that is known", found, f"known are {known}")
+        self._target = self._choose(values)
         self._program = RawProgram(attributes)
 
     def _start_gpu(self, attributes: Attributes, _values: dict[str, str]) -> None:

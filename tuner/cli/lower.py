@@ -8,12 +8,12 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from synth.lowering.lift import checked_program, lift_with_findings, violations_on
+from synth.lowering.lift import checked_program, fitting_dialects, lift_with_findings, violations_on
 from synth.lowering.lower import lower as lower_schedule
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program, as_protocol
 from synth.lowering.resources import resources_of
-from synth.lowering.targets import target_named
+from synth.lowering.targets import TARGETS, target_named
 from synth.lowering.violation import Violation
 from synth.verify.verify import verify
 from tuner.cli.output import emit_json, results
@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 def lower(
     file: Annotated[str, typer.Argument(help="Schedule file, .parquet or .json.")],
-    target: Annotated[str, typer.Option(help="Dialect of the program: msccl-xml or oneccl-xml.")],
+    target: Annotated[str, typer.Option(help=f"Dialect of the program: {', '.join(TARGETS)}.")],
     output: Annotated[str, typer.Option("--output", "-o", help="Program file to write.")],
     channels: Annotated[int, typer.Option(help="Channels that share the transfers of each step and connection.")] = 1,
     instances: Annotated[int, typer.Option(help="Copies of the schedule, each on a part of the data.")] = 1,
@@ -67,11 +67,13 @@ def lift(
     Example: chorale lift torus.xml --spec torus:4x4 --json
     """
     topology = load_topology(spec)
-    lifted = lift_with_findings(read_file(file))
+    text = read_file(file)
+    lifted = lift_with_findings(text)
     violations = violations_on(lifted, topology)
     if output is not None and not violations:
         write_file(output, target_named(lifted.program.target).emit(lifted.program).encode())
     document = {"ok": not violations, "violations": _listed(violations), **_summary(lifted.program)}
+    document["dialects"] = fitting_dialects(text)
     if as_json:
         emit_json(document)
     else:

@@ -87,8 +87,11 @@ class Scanner:
         self.at += len(wanted)
 
 
-def accept(text: str) -> Node:
-    """Return the document as the runtime loads it, on every rank; ScanError where a rank would refuse it."""
+def accept(text: str, steps: int = 256) -> Node:
+    """Return the document as the runtime loads it, on every rank; ScanError where a rank would refuse it.
+
+    `steps` is the largest number in a block: 256 for MSCCL, 64 for its executor.
+    """
     root = Scanner(text).document()
     gpus = root.number("ngpus")
     if [gpu.number("id") for gpu in root.children] != list(range(gpus)):
@@ -97,13 +100,15 @@ def accept(text: str) -> Node:
     if root.number("nchannels") != max(channels) + 1 or max(channels) > 31:
         raise ScanError("channels")
     for gpu in root.children:
-        _accept_rank(root, gpu)
+        _accept_rank(root, gpu, steps)
     return root
 
 
-def _accept_rank(root: Node, gpu: Node) -> None:
+def _accept_rank(root: Node, gpu: Node, most_steps: int) -> None:
     chunks, gpus = root.number("nchunksperloop"), root.number("ngpus")
-    factors = {"allgather": (gpus, 1), "reduce_scatter": (1, gpus)}.get(root.attributes["coll"], (1, 1))
+    factors = {"allgather": (gpus, 1), "reduce_scatter": (1, gpus), "reducescatter": (1, gpus)}.get(
+        root.attributes["coll"], (1, 1)
+    )
     for name, factor in zip(("i_chunks", "o_chunks"), factors, strict=True):
         if gpu.number(name) not in (0, chunks // factor):
             raise ScanError(name)
@@ -123,12 +128,12 @@ def _accept_rank(root: Node, gpu: Node) -> None:
         if step.number("depid") >= 0
     }
     for block in blocks:
-        _accept_block(gpu, block, waited)
+        _accept_block(gpu, block, waited, most_steps)
 
 
-def _accept_block(gpu: Node, block: Node, waited: set[tuple[int, int]]) -> None:
+def _accept_block(gpu: Node, block: Node, waited: set[tuple[int, int]], most_steps: int) -> None:
     steps = block.children
-    if [step.number("s") for step in steps] != list(range(len(steps))) or len(steps) > 256:
+    if [step.number("s") for step in steps] != list(range(len(steps))) or len(steps) > most_steps:
         raise ScanError("steps")
     for step, following in zip(steps, [*steps[1:], None], strict=True):
         if list(step.attributes) != STEP_ATTRIBUTES or step.children:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from synth.errors import CheckFailed, ChoraleError, InvalidInput
 from synth.lowering import xml_reader
 from synth.lowering.check import check_program
-from synth.lowering.lift import checked_program, lift, lift_with_findings
+from synth.lowering.lift import checked_program, fitting_dialects, lift, lift_with_findings, violations_on
 from synth.lowering.msccl_xml import MscclXml
 from synth.lowering.oneccl_xml import OneCclXml
 from synth.lowering.program import Op, Wait
@@ -29,6 +30,7 @@ def oneccl(spec: str = "ring:3", collective: str = "allgather") -> str:
 
 
 FOREIGN_HEAD = 'proto="Simple" nchannels="1" nchunksperloop="2" ngpus="2" coll="{coll}" inplace="1"'
+BOTH = ' outofplace="0" minBytes="0" maxBytes="2147483648"'
 STEP = '<step s="{}" type="{}" srcbuf="i" srcoff="{}" dstbuf="i" dstoff="{}" cnt="1" depid="{}" deps="{}" hasdep="{}"/>'
 
 
@@ -52,8 +54,39 @@ def test_ranks_and_blocks_may_come_in_any_order():
     assert program.ranks[0].output_chunks == 0
 
 
-def test_the_other_spelling_of_reduce_scatter_is_read():
-    assert lift(foreign([], coll="reducescatter").encode()).collective.name == "reduce_scatter"
+BOUNDS = 'outofplace="{}" minBytes="0" maxBytes="{}"'
+
+
+def with_bounds(text: str, out_of_place: int, max_bytes: int) -> bytes:
+    return text.replace('inplace="1"', 'inplace="1" ' + BOUNDS.format(out_of_place, max_bytes)).encode()
+
+
+def test_the_other_spelling_of_reduce_scatter_is_the_other_runtime():
+    text = with_bounds(foreign([], coll="reducescatter"), 0, 2**20)
+    assert lift(text).collective.name == "reduce_scatter"
+    assert lift(text).target == "msccl-executor-xml"
+    assert fitting_dialects(text) == ["msccl-executor-xml"]
+
+
+def test_what_both_runtimes_take_is_read_as_the_older_one():
+    text = with_bounds(foreign([]), 0, 2**20)
+    assert lift(text).target == "msccl-xml"
+    assert fitting_dialects(text) == ["msccl-executor-xml", "msccl-xml"]
+
+
+def test_a_file_without_bounds_fits_the_older_runtime_only():
+    assert fitting_dialects(foreign([]).encode()) == ["msccl-xml"]
+    assert fitting_dialects(oneccl().encode()) == ["oneccl-xml"]
+
+
+def test_a_file_for_both_placements_is_checked_for_both():
+    """In place nothing is left to do for an allgather of one rank's work; out of place the copy is missing."""
+    lifted = lift_with_findings(with_bounds(msccl("ring:3").replace(BOTH, ""), 1, 0))
+    assert lifted.twin == replace(lifted.program, in_place=False)
+    assert check_program(lifted.program) == []
+    found = violations_on(lifted, parse_topology("ring:3"))
+    assert found
+    assert all(violation.message.startswith("out of place: ") for violation in found)
 
 
 def test_nops_become_waits_of_the_step_that_follows():

@@ -203,7 +203,7 @@ def test_wrong_options_are_refused(wrong):
 
 
 def test_an_unknown_target_is_refused():
-    with pytest.raises(InvalidInput, match="choose from msccl-xml, oneccl-xml"):
+    with pytest.raises(InvalidInput, match="choose from msccl-executor-xml, msccl-xml, oneccl-xml"):
         lowered("ring:4", "allgather", "nccl")
 
 

@@ -1,9 +1,10 @@
-"""Both dialects pass the kit."""
+"""Every dialect of XML passes the kit."""
 
 from __future__ import annotations
 
 import pytest
 
+from synth.lowering.msccl_executor_xml import MscclExecutorXml
 from synth.lowering.msccl_xml import MscclXml
 from synth.lowering.oneccl_xml import OneCclXml
 from synth.lowering.target import Target
@@ -14,6 +15,12 @@ class TestMscclXml(TargetKit):
     @pytest.fixture
     def target(self) -> Target:
         return MscclXml()
+
+
+class TestMscclExecutorXml(TargetKit):
+    @pytest.fixture
+    def target(self) -> Target:
+        return MscclExecutorXml()
 
 
 class TestOneCclXml(TargetKit):
