@@ -45,10 +45,12 @@ def deficiencies(traffic: Traffic) -> Deficiencies:
     """Return the deficiencies of `traffic` on its topology, exact. O(messages and hops of different steps).
 
     Where every rank uses all its ports equally and no link is shared, bandwidth and congestion are 1. Their
-    product is the byte time over the least possible one, on any topology; N >= 2. Pipelined trees count as one
-    step, in which all levels stream at once.
+    product is the byte time over the least possible one, on any topology; N >= 2. A stream of trees counts as one
+    step, in which all levels send at once.
     """
-    steps = traffic.steps if traffic.kind == "stepped" else (_together(traffic.steps),)
+    steps = (
+        traffic.steps if traffic.kind == "stepped" else tuple(_together(stream.steps) for stream in traffic.streams())
+    )
     known: dict[int, tuple[Fraction, Fraction]] = {}
     for step in steps:
         if id(step) not in known:

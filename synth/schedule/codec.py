@@ -116,6 +116,7 @@ def _metadata(schedule: Schedule) -> dict[str, Any]:
         "steps": schedule.steps,
         "chunks_per_shard": schedule.chunks_per_shard,
         "trees_per_root": schedule.trees_per_root,
+        "barriers": list(schedule.barriers),
         "method": schedule.method,
         "parameters": dict(schedule.parameters),
         "certificate": dict(schedule.certificate),
@@ -176,6 +177,7 @@ def _build(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: P
     return Schedule(
         topology, collective, document["kind"], steps, chunks, bounds.pack(columns), routes,
         str(document["method"]), document["parameters"], document["certificate"], document["trees_per_root"],
+        tuple(int(step) for step in document.get("barriers", ())),
     )  # fmt: skip
 
 

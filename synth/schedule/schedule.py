@@ -25,6 +25,8 @@ class Schedule:
 
     kind:        "stepped": the transfers of a step start from what was there before the step;
                  "pipelined": trees that stream, `steps` is their height
+    barriers:    of pipelined schedules: steps, ascending, before which everything earlier has ended. Streams
+                 follow one another there, as the two halves of allreduce do, and their heights add up
     steps:       number of steps (or the height)
     method, parameters: how it was made (provenance; not part of `id`)
     certificate: JSON-able claim of the method about its own optimality, checked by separate code
@@ -44,6 +46,7 @@ class Schedule:
     parameters: Mapping[str, Parameter]
     certificate: Mapping[str, Any] = field(default_factory=dict)
     trees_per_root: int | None = None
+    barriers: tuple[int, ...] = ()
     id: str = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,7 +83,7 @@ def shard_count(topology: Topology, collective: Collective) -> int:
 
 
 def _schedule_id(schedule: Schedule) -> str:
-    facts = {
+    facts: dict[str, Any] = {
         "format": "chorale-schedule/1",
         "topology": schedule.topology.id,
         "collective": schedule.collective.name.value,
@@ -89,5 +92,7 @@ def _schedule_id(schedule: Schedule) -> str:
         "steps": schedule.steps,
         "chunks_per_shard": schedule.chunks_per_shard,
     }
+    if schedule.barriers:
+        facts["barriers"] = schedule.barriers
     columns: list[NDArray[Any]] = [schedule.routes.offsets, schedule.routes.link_ids, *schedule.transfers.columns]
     return content_id(facts, columns)

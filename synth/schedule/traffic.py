@@ -7,7 +7,7 @@ sums. Methods that know their sums make traffic without ever making the rows: 16
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -39,6 +39,7 @@ class Traffic:
                  depth
     steps:       one entry per step (or level of the trees); an entry may be empty
     denominator: an amount a is a / denominator of the vector M
+    barriers:    steps at which a new stream begins, see `Schedule.barriers`
     routes:      the paths of links that `TrafficStep.route` names; their ends are the sender and the receiver
     """
 
@@ -48,6 +49,12 @@ class Traffic:
     steps: tuple[TrafficStep, ...]
     denominator: int
     routes: Routes
+    barriers: tuple[int, ...] = ()
+
+    def streams(self) -> Iterator[Traffic]:
+        """Yield what runs one after the other: the streams of pipelined traffic, a stepped pattern as a whole."""
+        for first, last in pairwise((0, *self.barriers, len(self.steps))):
+            yield replace(self, steps=self.steps[first:last], barriers=())
 
     def src(self, step: TrafficStep) -> NDArray[np.int32]:
         """Return the sending rank of each message of `step`."""
@@ -84,7 +91,7 @@ def traffic_of(schedule: Schedule) -> Traffic:
     size = rows.hi.astype(np.int64) - rows.lo
     return Traffic(
         schedule.topology, schedule.collective, schedule.kind, tuple(_steps(schedule, key, size)),
-        schedule.chunks_per_shard * schedule.topology.compute_count, schedule.routes,
+        schedule.chunks_per_shard * schedule.topology.compute_count, schedule.routes, schedule.barriers,
     )  # fmt: skip
 
 

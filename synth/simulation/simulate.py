@@ -48,10 +48,23 @@ def simulate(
     if pipeline_chunks is not None and not 1 <= pipeline_chunks <= MOST_CHUNKS:
         rule = f"what trees stream is cut into 1 to {MOST_CHUNKS} chunks"
         raise InvalidInput(rule, pipeline_chunks, "choose a number in this range")
+    streams = list(traffic.streams())
     if fidelity == "step":
-        congestion = congestion_of(traffic)
-        return [float(congestion.seconds(network, size, pipeline_chunks)) for size in sizes_bytes]
-    return _flow_seconds(traffic, network, sizes_bytes, pipeline_chunks or STREAMED_CHUNKS, progress)
+        congestions = [congestion_of(stream) for stream in streams]
+        return [float(sum(one.seconds(network, size, pipeline_chunks) for one in congestions)) for size in sizes_bytes]
+    chunks = pipeline_chunks or STREAMED_CHUNKS
+    parts = [
+        _flow_seconds(stream, network, sizes_bytes, chunks, _part(progress, index, len(streams)))
+        for index, stream in enumerate(streams)
+    ]
+    return [sum(times) for times in zip(*parts, strict=True)]
+
+
+def _part(progress: Progress | None, index: int, parts: int) -> Progress | None:
+    """Return the progress of one of several parts, all of them about equally long."""
+    if progress is None or parts == 1:
+        return progress
+    return lambda done, total: progress(index * total + done, parts * total)
 
 
 def _flow_seconds(

@@ -32,9 +32,9 @@ def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> 
     """Return the exact cost, with the time at `size_bytes` if given.
 
     Stepped: steps follow one another, each as long as its slowest link. Pipelined: all links stream at once, as long
-    as the slowest one.
+    as the slowest one, from one barrier to the next.
     """
-    periods = loads.sum(axis=0, keepdims=True) if schedule.kind == "pipelined" else loads
+    periods = np.add.reduceat(loads, (0, *schedule.barriers)) if schedule.kind == "pipelined" else loads
     chunk = Fraction(1, schedule.chunks_per_shard * schedule.topology.compute_count)
     time_per_byte = sum((_slowest(schedule, period) for period in periods), Fraction(0)) * chunk
     bandwidth = schedule.topology.node_bandwidth

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -46,6 +47,9 @@ def _column_violations(schedule: Schedule) -> Iterator[Violation]:
     bounds, transfers = schedule.bounds, schedule.transfers
     if schedule.steps >= NEVER - 1:
         yield Violation("steps", f"{schedule.steps} steps are more than the {NEVER - 2} that can be replayed")
+    ends = (0, *schedule.barriers, schedule.steps)
+    if schedule.barriers and (schedule.kind != "pipelined" or any(one >= other for one, other in pairwise(ends))):
+        yield Violation("barriers", f"barriers {schedule.barriers} do not part the {schedule.steps} steps of streams")
     for name, column, dtype in zip(COLUMN_NAMES, transfers.columns, bounds.dtypes, strict=True):
         if column.dtype != dtype:
             yield Violation("column-type", f"column {name} has type {column.dtype}, not {dtype}")

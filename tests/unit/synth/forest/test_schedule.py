@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from synth.bound.fixed_k import fixed_k_optimum
-from synth.bound.optimum import Optimum, optimum
+from synth.bound.optimum import optimum
 from synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.forest.network import forest_network
@@ -22,15 +22,7 @@ from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from synth.verify.verify import verify
 from tests.unit.synth.forest.split.fabrics import random_fabric
-
-
-def scheduled(topology: Topology, collective: Collective, best: Optimum) -> Schedule:
-    supply = np.zeros(topology.compute_count, dtype=np.int64)
-    supply[collective.root if collective.is_rooted else slice(None)] = best.k
-    split = remove_switches(forest_network(topology, best.trees_per_bandwidth, supply))
-    return tree_schedule(
-        topology, collective, best.trees_per_bandwidth, split, pack_trees(split.network), "forest", {}, {}
-    )  # fmt: skip
+from tests.unit.synth.forest.trees_on import trees_on
 
 
 def with_parallel_links(topology: Topology, seed: int) -> Topology:
@@ -59,7 +51,7 @@ def test_random_fabrics_reach_their_optimum(parallel: bool) -> None:
         topology = random_fabric(seed)
         topology = with_parallel_links(topology, seed) if parallel else topology
         best = optimum(topology, ALLGATHER)
-        schedule = scheduled(topology, ALLGATHER, best)
+        schedule = trees_on(topology, ALLGATHER, best)
         assert verify(schedule).cost.time_per_byte == best.time_per_byte
         assert schedule.trees_per_root == schedule.chunks_per_shard == best.k
         limits = [int(best.trees_per_bandwidth * link.bandwidth) for link in topology.links]
@@ -70,7 +62,7 @@ def test_parallel_links_of_unequal_whole_trees_are_filled_one_by_one() -> None:
     topology = Topology(
         "pair", ("0", "1"), 2, Links.build([Link(0, 1, Fraction(1)), Link(0, 1, Fraction(2)), Link(1, 0, Fraction(3))])
     )
-    schedule = scheduled(topology, ALLGATHER, fixed_k_optimum(topology, ALLGATHER, 3))
+    schedule = trees_on(topology, ALLGATHER, fixed_k_optimum(topology, ALLGATHER, 3))
     assert verify(schedule).cost.time_per_byte == Fraction(1, 6)
     assert link_units(schedule) == [3, 2, 1]
 
@@ -80,12 +72,12 @@ def test_parallel_links_of_unequal_whole_trees_are_filled_one_by_one() -> None:
 def test_a_broadcast_takes_the_optimum_of_its_root(spec: str, root: int) -> None:
     topology, collective = parse_topology(spec), Collective(CollectiveName.BROADCAST, root)
     best = optimum(topology, collective)
-    assert verify(scheduled(topology, collective, best)).cost.time_per_byte == best.time_per_byte
+    assert verify(trees_on(topology, collective, best)).cost.time_per_byte == best.time_per_byte
 
 
 def test_steps_are_the_height_and_rows_leave_from_where_the_tree_has_arrived() -> None:
     topology = parse_topology("torus:3x3")
-    schedule = scheduled(topology, ALLGATHER, optimum(topology, ALLGATHER))
+    schedule = trees_on(topology, ALLGATHER, optimum(topology, ALLGATHER))
     assert schedule.steps == int(schedule.transfers.step.max()) + 1
     assert schedule.routes.is_direct
 

@@ -1,0 +1,25 @@
+"""Schedules of optimal trees for tests: bound, network, removal, packing, expansion in a row."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from synth.bound.optimum import Optimum, optimum
+from synth.collective import ALLGATHER, Collective
+from synth.forest.network import forest_network
+from synth.forest.packing import pack_trees
+from synth.forest.schedule import tree_schedule
+from synth.forest.split.remove import remove_switches
+from synth.schedule.schedule import Schedule
+from synth.topology.topology import Topology
+
+
+def trees_on(topology: Topology, collective: Collective = ALLGATHER, best: Optimum | None = None) -> Schedule:
+    """Return the allgather or broadcast of `topology` by trees at `best`, its optimum unless given; not verified."""
+    best = best or optimum(topology, collective)
+    supply = np.zeros(topology.compute_count, dtype=np.int64)
+    supply[collective.root if collective.is_rooted else slice(None)] = best.k
+    split = remove_switches(forest_network(topology, best.trees_per_bandwidth, supply))
+    return tree_schedule(
+        topology, collective, best.trees_per_bandwidth, split, pack_trees(split.network), "forest", {}, {}
+    )  # fmt: skip
