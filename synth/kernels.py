@@ -72,8 +72,9 @@ def warm_packing() -> int:
     """Pack trees in batches and exactly once; return how many kernels had to be compiled."""
     before = compilations()
     network = forest_network(parse_topology("torus:3x3"), Fraction(8), np.full(9, 4, dtype=np.int64))
+    pack_trees(network)
     for rollbacks in (1, 0):
-        pack_trees(network, rollbacks)
+        pack_trees(network, "trees", rollbacks=rollbacks)
     return compilations() - before
 
 

@@ -18,9 +18,12 @@ from synth.flow.oracle import Flags
 from synth.forest.certify import Certifier
 from synth.forest.cuts import sound_arcs, sound_trees
 from synth.forest.grow import continue_tree, grow_trees, take_trees
+from synth.forest.layered import layered_trees
 from synth.forest.network import ForestNetwork
+from synth.forest.objective import Objective, rank
 from synth.forest.room import Room, arcs_of, room_of
-from synth.forest.trees import Trees
+from synth.forest.trees import Trees, joined_trees, no_trees
+from synth.topology.transversal import Transversal
 
 ROLLBACKS = 3
 """How often in a row no tree of a batch may be kept before one tree is grown exactly."""
@@ -28,21 +31,46 @@ ROLLBACKS = 3
 _SPARE_ROWS = 64
 
 
-def pack_trees(network: ForestNetwork, rollbacks: int = ROLLBACKS) -> Trees:
+def pack_trees(
+    network: ForestNetwork,
+    objective: Objective = "height",
+    seed: int = 0,
+    transversal: Transversal | None = None,
+    rollbacks: int = ROLLBACKS,
+) -> Trees:
     """Return spanning out-trees of `network`: weights of a root add up to its supply, loads stay within capacities.
 
-    Trees of one root follow one another where nothing had to be repaired. Same network, same trees. Polynomial;
-    mostly O(trees * nodes) and a few tests of all cuts. Raises InvalidInput for switches and for amounts that
-    would leave 64 bits, and CheckFailed with a cut where no such trees exist.
+    objective:   what to prefer among such packings (`synth.forest.objective`); none is promised to be best
+    seed:        the order of the roots: 0 as they are numbered, any other a shuffled one
+    transversal: known symmetries of the nodes, if any
+
+    Every choice of trees is exact and optimal. Low trees are tried for by layers on networks that are not too large
+    (`synth.forest.layered`), and completed or else grown freely. Same arguments, same trees. Polynomial; mostly
+    O(trees * nodes) and a few tests of all cuts. Raises InvalidInput for switches and for amounts that would leave 64
+    bits, and CheckFailed with a cut where no such trees exist.
     """
     _check(network)
-    packing = _Packing(network)
+    layers = no_trees(network.nodes) if objective == "trees" else layered_trees(network, transversal)
+    if not len(layers):
+        return _packed(network, layers, seed, rollbacks)
+    low = _packed(network, layers, seed, rollbacks)
+    if objective == "height" and len(low) == len(layers):
+        return low
+    free = _packed(network, no_trees(network.nodes), seed, rollbacks)
+    return min((low, free), key=lambda trees: rank(network, trees, objective))
+
+
+def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int) -> Trees:
+    """Return a packing that begins with those of `first` that leave enough."""
+    order = np.random.default_rng(seed).permutation(network.nodes) if seed else np.arange(network.nodes)
+    packing = _Packing(network, order.astype(np.int32))
+    packing.add(first)
     while packing.supply.any():
         if packing.rollbacks >= rollbacks:
             packing.add_exactly()
         else:
             packing.add_batch()
-    return _joined(packing.parts, network.nodes)
+    return joined_trees(packing.parts)
 
 
 def _check(network: ForestNetwork) -> None:
@@ -61,25 +89,31 @@ class _Packing:
 
     capacity, supply: what the trees in `parts` leave
     sides:            bool[cuts, nodes], source sides of the known cuts
+    order:            nodes in the order in which they become roots
     batch:            how many roots to grow trees for at a time
     rollbacks:        how many batches in a row kept no tree
     """
 
-    def __init__(self, network: ForestNetwork) -> None:
+    def __init__(self, network: ForestNetwork, order: Ranks) -> None:
         self.nodes = network.nodes
         self.arcs = arcs_of(network)
         self.certifier = Certifier(self.arcs, network.nodes)
         self.capacity, self.supply = network.capacity.copy(), network.supply.copy()
         self.sides = np.zeros((0, network.nodes), dtype=np.bool_)
+        self.order = order
         self.batch = network.nodes
         self.rollbacks = 0
         self.parts: list[Trees] = []
         alone = np.eye(network.nodes, dtype=np.bool_)[: network.nodes if network.nodes > 1 else 0]
         self._learn(alone[self._room(self.sides).node[: len(alone)] < 0])
 
+    def add(self, trees: Trees) -> None:
+        """Keep those of `trees`, from the first on, that leave enough."""
+        self._keep(self._sound(trees))
+
     def add_batch(self) -> None:
         """Grow a batch of trees, keep those from the first on that leave enough."""
-        roots = np.flatnonzero(self.supply)[: self.batch].astype(np.int32)
+        roots = self.order[self.supply[self.order] > 0][: self.batch]
         grown, stuck = self._grow(roots)
         sound = self._sound(grown)
         self._keep(sound)
@@ -91,7 +125,7 @@ class _Packing:
 
     def add_exactly(self) -> None:
         """Grow one tree, keeping what of it leaves enough, until it spans all nodes."""
-        root = int(np.flatnonzero(self.supply)[0])
+        root = int(self.order[self.supply[self.order] > 0][0])
         weight, path = int(self.supply[root]), np.empty(0, dtype=np.int32)
         order, parent_arc = np.empty((2, self.nodes), dtype=np.int32)
         while len(path) < self.nodes - 1:
@@ -156,11 +190,3 @@ class _Packing:
     def _keep(self, trees: Trees) -> None:
         self.capacity, self.supply = self._left_by(trees)
         self.parts.append(trees)
-
-
-def _joined(parts: list[Trees], nodes: int) -> Trees:
-    if not parts:
-        nothing = np.empty(0, dtype=np.int32)
-        return Trees(nothing, nothing.astype(np.int64), np.empty((0, nodes), dtype=np.int32))
-    root, weight = (np.concatenate(columns) for columns in zip(*((p.root, p.weight) for p in parts), strict=True))
-    return Trees(root, weight, np.concatenate([part.parent_arc for part in parts]))

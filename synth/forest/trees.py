@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from synth.compiled import compiled
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,3 +26,42 @@ class Trees:
 
     def __len__(self) -> int:
         return len(self.root)
+
+
+def no_trees(nodes: int) -> Trees:
+    """Return no trees, of a network of so many nodes."""
+    nothing = np.empty(0, dtype=np.int32)
+    return Trees(nothing, nothing.astype(np.int64), np.empty((0, nodes), dtype=np.int32))
+
+
+def joined_trees(parts: Sequence[Trees]) -> Trees:
+    """Return all trees of one or more `parts`, in their order."""
+    root, weight = np.concatenate([part.root for part in parts]), np.concatenate([part.weight for part in parts])
+    return Trees(root, weight, np.concatenate([part.parent_arc for part in parts]))
+
+
+def tree_heights(trees: Trees, src: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return int32 per tree: the most arcs from its root to a node; `src` is where each arc starts. O(size)."""
+    heights = np.zeros(len(trees), dtype=np.int32)
+    _measure(trees.root, trees.parent_arc, src, heights)
+    return heights
+
+
+@compiled
+def _measure(
+    root: NDArray[np.int32], parent_arc: NDArray[np.int32], src: NDArray[np.int32], heights: NDArray[np.int32]
+) -> None:
+    nodes = parent_arc.shape[1]
+    depth, path = np.empty(nodes, dtype=np.int32), np.empty(nodes, dtype=np.int32)
+    for tree in range(len(root)):
+        depth[:] = -1
+        depth[root[tree]] = 0
+        for start in range(nodes):
+            node, length = start, 0
+            while depth[node] < 0:
+                path[length] = node
+                length += 1
+                node = src[parent_arc[tree, node]]
+            for index in range(length - 1, -1, -1):
+                depth[path[index]] = depth[node] + length - index
+        heights[tree] = depth.max()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from random import Random
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -14,10 +15,14 @@ from hypothesis import strategies as st
 from synth.errors import CheckFailed, InvalidInput
 from synth.flow.graph import LARGEST_AMOUNT
 from synth.forest.network import ForestNetwork
+from synth.forest.objective import Objective
 from synth.forest.packing import ROLLBACKS, pack_trees
 from synth.forest.trees import Trees
 from tests.forest_networks import boxes, can_be_packed, network_of, random_arcs, random_supply, tight_network, torus
+from tests.reference.crossing_cuts import Arc
 from tests.reference.packed_trees import faults_of, height_of
+
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 
 
 def _digest(trees: Trees) -> str:
@@ -25,13 +30,13 @@ def _digest(trees: Trees) -> str:
     return hashlib.sha256(b"".join(column.tobytes() for column in columns)).hexdigest()
 
 
-def _assert_packed_or_refused(nodes: int, arcs: list[tuple[int, int, int]], supply: list[int], rollbacks: int) -> None:
-    network = network_of(nodes, arcs, supply)
+def _assert_packed_or_refused(nodes: int, arcs: list[Arc], supply: list[int], rollbacks: int, seed: int) -> None:
+    network, objective = network_of(nodes, arcs, supply), OBJECTIVES[seed % 3]
     if can_be_packed(nodes, arcs, supply):
-        assert faults_of(network, pack_trees(network, rollbacks)) == []
+        assert faults_of(network, pack_trees(network, objective, seed, rollbacks=rollbacks)) == []
     else:
         with pytest.raises(CheckFailed, match="can leave it"):
-            pack_trees(network, rollbacks)
+            pack_trees(network, objective, seed, rollbacks=rollbacks)
 
 
 @pytest.mark.parametrize("block", range(5))
@@ -39,20 +44,20 @@ def test_random_tight_networks_are_packed_and_others_refused(block: int) -> None
     for seed in range(60 * block, 60 * block + 60):
         network = tight_network(Random(seed))
         for rollbacks in (ROLLBACKS, 0):
-            _assert_packed_or_refused(*network, rollbacks)
+            _assert_packed_or_refused(*network, rollbacks, seed)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.randoms(use_true_random=False), st.integers(1, 6), st.sampled_from([0, 1, ROLLBACKS]))
 def test_any_network_is_packed_or_refused(random: Random, nodes: int, rollbacks: int) -> None:
     arcs = random_arcs(random, nodes) if nodes > 1 else []
-    _assert_packed_or_refused(nodes, arcs, random_supply(random, nodes), rollbacks)
+    _assert_packed_or_refused(nodes, arcs, random_supply(random, nodes), rollbacks, random.randrange(9))
 
 
 @pytest.mark.parametrize("rollbacks", [ROLLBACKS, 0], ids=["batches", "exact"])
 def test_a_torus_in_which_no_unit_may_be_wasted(rollbacks: int) -> None:
     network = torus(6, 5)
-    assert faults_of(network, pack_trees(network, rollbacks)) == []
+    assert faults_of(network, pack_trees(network, "trees", rollbacks=rollbacks)) == []
 
 
 def test_boxes_are_crossed_in_two_hops() -> None:
@@ -97,7 +102,25 @@ def test_the_same_trees_in_every_process() -> None:
         "from tests.forest_networks import torus\n"
         "from synth.forest.packing import pack_trees\n"
         "from tests.unit.synth.forest.test_packing import _digest\n"
-        "print(_digest(pack_trees(torus(5, 4))))"
+        "print(*(_digest(pack_trees(torus(5, 4), objective, 3)) for objective in ('height', 'trees')))"
     )
     other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert other.stdout.split() == [_digest(pack_trees(torus(5, 4)))] == [_digest(pack_trees(torus(5, 4)))]
+    here = [[_digest(pack_trees(torus(5, 4), objective, 3)) for objective in OBJECTIVES[:2]] for _ in range(2)]
+    assert here == [other.stdout.split()] * 2
+
+
+def test_objectives_choose_among_optimal_packings() -> None:
+    network = torus(6, 6)
+    low, few, balanced = (pack_trees(network, objective) for objective in OBJECTIVES)
+    assert [faults_of(network, trees) for trees in (low, few, balanced)] == [[], [], []]
+    assert height_of(network, low) == 6 < height_of(network, few)
+    assert len(few) < len(low)
+    area = [height_of(network, trees) * len(trees) for trees in (low, few, balanced)]
+    assert area[2] == min(area)
+
+
+def test_seeds_give_other_packings() -> None:
+    network = torus(5, 4)
+    trees = [pack_trees(network, "trees", seed) for seed in range(3)]
+    assert all(faults_of(network, packing) == [] for packing in trees)
+    assert len({_digest(packing) for packing in trees}) == 3
