@@ -16,18 +16,6 @@ from synth.verify.verified import Cost, LoadSummary
 Loads = NDArray[np.int64]
 
 
-def link_loads(schedule: Schedule, route_loads: Loads) -> Loads:
-    """Return int64[steps, links], chunks per step and link, from chunks per step and route."""
-    routes = schedule.routes
-    if routes.is_direct:
-        return route_loads
-    loads = np.zeros((route_loads.shape[0], len(schedule.topology.links)), dtype=np.int64)
-    owner = np.repeat(np.arange(len(routes)), np.diff(routes.offsets))
-    for step in range(route_loads.shape[0]):
-        np.add.at(loads[step], routes.link_ids, route_loads[step][owner])
-    return loads
-
-
 def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> Cost:
     """Return the exact cost, with the time at `size_bytes` if given.
 

@@ -17,8 +17,10 @@ from synth.compiled import compiled
 
 NEVER = 65535
 Times = NDArray[np.uint16]
+Ranks = NDArray[np.int32]
+Numbers = NDArray[np.int64]
 Rows = NDArray[np.int32]
-"""int32[rows, 7]: step, src, dst, shard, lo, hi, reduce."""
+"""int32[7, rows]: step, src, dst, shard, lo, hi, reduce."""
 
 
 @compiled
@@ -33,15 +35,15 @@ def record(
     """
     duplicates = twice = 0
     culprit = -1
-    for index in range(len(rows)):
-        shard = rows[index, 3]
+    for index in range(rows.shape[1]):
+        shard = rows[3, index]
         if shard < first or shard >= last:
             continue
-        time = np.uint16(rows[index, 0] + 1)
-        src, dst = rows[index, 1], rows[index, 2]
+        time = np.uint16(rows[0, index] + 1)
+        src, dst = rows[1, index], rows[2, index]
         base = (shard - first) * chunks
-        for cell in range(base + rows[index, 4], base + rows[index, 5]):
-            if rows[index, 6]:
+        for cell in range(base + rows[4, index], base + rows[5, index]):
+            if rows[6, index]:
                 if handed_on[src, cell] != 0:
                     twice += 1
                     culprit = index
@@ -54,7 +56,7 @@ def record(
 
 
 @compiled
-def settle_sums(handed_on: Times, fed: Times, arrival: Times, ends: NDArray[np.int32]) -> tuple[int, int, int]:
+def settle_sums(handed_on: Times, fed: Times, arrival: Times, ends: Ranks) -> tuple[int, int, int]:
     """Find where each sum ends and note in `arrival` when it is complete there.
 
     `ends[cell]` is the rank that must hold the sum, or -1 for any one rank. Returns (wrong cells, a rank, a
@@ -90,14 +92,14 @@ def check(
     """
     early = late = 0
     early_row = late_row = -1
-    for index in range(len(rows)):
-        shard = rows[index, 3]
+    for index in range(rows.shape[1]):
+        shard = rows[3, index]
         if shard < first or shard >= last:
             continue
-        step, src, dst = rows[index, 0], rows[index, 1], rows[index, 2]
+        step, src, dst = rows[0, index], rows[1, index], rows[2, index]
         base = (shard - first) * chunks
-        for cell in range(base + rows[index, 4], base + rows[index, 5]):
-            if rows[index, 6]:
+        for cell in range(base + rows[4, index], base + rows[5, index]):
+            if rows[6, index]:
                 if handed_on[dst, cell] != 0 and handed_on[dst, cell] <= step + 1:
                     late += 1
                     late_row = index
@@ -108,7 +110,7 @@ def check(
 
 
 @compiled
-def first_missing(arrival: Times, ends: NDArray[np.int32]) -> tuple[int, int, int]:
+def first_missing(arrival: Times, ends: Ranks) -> tuple[int, int, int]:
     """Return (missing cells, a rank, a cell): what did not arrive where it must (`ends[cell]`, or everywhere if -1)."""
     missing = 0
     rank_seen = cell_seen = -1
@@ -121,7 +123,9 @@ def first_missing(arrival: Times, ends: NDArray[np.int32]) -> tuple[int, int, in
 
 
 @compiled
-def add_loads(rows: Rows, route: NDArray[np.int32], loads: NDArray[np.int64]) -> None:
-    """Add the chunks of every row to `loads[step, route]`."""
-    for index in range(len(rows)):
-        loads[rows[index, 0], route[index]] += rows[index, 5] - rows[index, 4]
+def add_loads(rows: Rows, route: Ranks, offsets: Numbers, link_ids: Ranks, loads: Numbers) -> None:
+    """Add the chunks of every row to `loads[step, link]` for every link of its route. O(hops)."""
+    for index in range(rows.shape[1]):
+        chunks = rows[5, index] - rows[4, index]
+        for hop in range(offsets[route[index]], offsets[route[index] + 1]):
+            loads[rows[0, index], link_ids[hop]] += chunks

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from synth.errors import CheckFailed
 from synth.schedule.schedule import Schedule
 from synth.verify import general, replay
-from synth.verify.cost import cost_of, link_loads, summarize
+from synth.verify.cost import cost_of, summarize
 from synth.verify.structure import structural_violations
 from synth.verify.terms import Terms, terms_of
 from synth.verify.verified import VerifiedSchedule
@@ -60,7 +60,7 @@ def inspect(schedule: Schedule, size_bytes: int | None = None) -> tuple[list[Vio
         found = general.violations(schedule)
     if found:
         return found, None
-    loads = link_loads(schedule, _route_loads(schedule))
+    loads = _link_loads(schedule)
     cost = cost_of(schedule, loads, size_bytes)
     return [], VerifiedSchedule(schedule, cost, summarize(schedule, loads, duplicates))
 
@@ -167,24 +167,19 @@ def _row_blocks(schedule: Schedule) -> Iterator[tuple[int, replay.Rows]]:
     sources, destinations = schedule.routes.sources(links), schedule.routes.destinations(links)
     for start in range(0, len(transfers), ROWS_AT_ONCE):
         block = transfers.select(slice(start, start + ROWS_AT_ONCE))
-        columns = (
-            block.step,
-            sources[block.route],
-            destinations[block.route],
-            block.shard,
-            block.lo,
-            block.hi,
-            block.reduce,
-        )
-        rows = np.empty((len(block), len(columns)), dtype=np.int32)
+        ends = sources[block.route], destinations[block.route]
+        columns = (block.step, *ends, block.shard, block.lo, block.hi, block.reduce)
+        rows = np.empty((len(columns), len(block)), dtype=np.int32)
         for index, column in enumerate(columns):
-            rows[:, index] = column
+            rows[index] = column
         yield start, rows
 
 
-def _route_loads(schedule: Schedule) -> NDArray[np.int64]:
-    loads = np.zeros((max(1, schedule.steps), len(schedule.routes)), dtype=np.int64)
+def _link_loads(schedule: Schedule) -> NDArray[np.int64]:
+    """Return int64[steps, links]: chunks per step and link. O(hops of all rows)."""
+    routes = schedule.routes
+    loads = np.zeros((max(1, schedule.steps), len(schedule.topology.links)), dtype=np.int64)
     for start, rows in _row_blocks(schedule):
-        route = schedule.transfers.route[start : start + len(rows)].astype(np.int32)
-        replay.add_loads(rows, route, loads)
+        route = schedule.transfers.route[start : start + rows.shape[1]].astype(np.int32)
+        replay.add_loads(rows, route, routes.offsets, routes.link_ids, loads)
     return loads
