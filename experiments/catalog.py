@@ -8,6 +8,8 @@ import importlib
 from experiments.experiment import Experiment
 from synth.errors import InvalidInput
 
+_SWING_FIGURES = tuple(f"swing-figure-{number}" for number in (7, 8, 9, 11, 12, 13, 14, 15, 16))
+
 NAMES = (
     "direct-connect-table-4",
     "direct-connect-table-5",
@@ -15,8 +17,9 @@ NAMES = (
     "direct-connect-table-8",
     "finder-frontier",
     "mi250-prediction",
+    *_SWING_FIGURES,
 )
-"""Each is a file of this package, with underscores, that defines EXPERIMENT."""
+"""Each is a file of this package, with underscores, that defines EXPERIMENT; the figures share swing_figures.py."""
 
 
 def load(name: str) -> Experiment:
@@ -25,7 +28,11 @@ def load(name: str) -> Experiment:
         close = difflib.get_close_matches(name, NAMES, n=2)
         way_out = f"did you mean {' or '.join(close)}" if close else "see `chorale experiment list`"
         raise InvalidInput("an experiment must be one that is known", name or '""', way_out)
-    experiment: Experiment = importlib.import_module(f"experiments.{name.replace('-', '_')}").EXPERIMENT
+    experiment: Experiment
+    if name in _SWING_FIGURES:
+        experiment = importlib.import_module("experiments.swing_figures").EXPERIMENTS[name]
+    else:
+        experiment = importlib.import_module(f"experiments.{name.replace('-', '_')}").EXPERIMENT
     return experiment
 
 

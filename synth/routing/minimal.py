@@ -20,6 +20,9 @@ def minimal_paths(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.in
     destinations are spread over equal ways as static routing on fat trees does it, and the second path the next
     one. O(targets * links + hops * degree).
     """
+    links = _single_links(topology, src, dst)
+    if links is not None:
+        return links, links
     order = np.argsort(dst, kind="stable")
     out_links = _out_links(topology)
     blocks: list[list[NDArray[np.int64]]] = [[], []]
@@ -78,6 +81,17 @@ def _walk(
         node, row, dst, pair = node[going], row[going], dst[going], pair[going]
         number += 1
     return found
+
+
+def _single_links(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.int64]) -> Routes | None:
+    """Return the links from src to dst themselves if each pair has exactly one, else None."""
+    links = topology.links
+    keys = links.dst.astype(np.int64) * topology.node_count + links.src
+    wanted = dst * topology.node_count + src
+    first = np.searchsorted(keys, wanted)
+    if not (np.searchsorted(keys, wanted, side="right") - first == 1).all():
+        return None
+    return Routes(np.arange(len(first) + 1), first.astype(np.int32))
 
 
 def _routes(parts: list[NDArray[np.int64]], pairs: int) -> Routes:

@@ -1,0 +1,111 @@
+"""Times of Swing and of its rivals on one network, size by size, as the Swing paper compares them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+
+from synth.collective import ALLREDUCE
+from synth.patterns import ALGORITHMS
+from synth.schedule.traffic import Traffic
+from synth.simulation.congestion import Congestion, congestion_of
+from synth.simulation.network_model import NetworkModel
+from synth.simulation.simulate import simulate
+from synth.topology.grid import grid_shape
+from synth.topology.spec import parse_topology
+
+SIZES = tuple(32 * 4**power for power in range(14))
+"""32 B to 2 GiB, the sizes of the paper's figures."""
+SWING, DOUBLING, BUCKET, RING, MIRRORED = "Swing", "recursive doubling", "bucket", "ring", "mirrored doubling"
+VARIANTS: Mapping[str, tuple[str, ...]] = {
+    SWING: ("swing-latency", "swing"),
+    DOUBLING: ("recursive-doubling", "rabenseifner"),
+    BUCKET: ("bucket",),
+    RING: ("hamiltonian-ring",),
+    MIRRORED: ("mirrored-recursive-doubling", "mirrored-rabenseifner"),
+}
+"""The methods of each line of a figure: of latency- and bandwidth-optimal variants the faster one counts."""
+RIVALS = (DOUBLING, BUCKET, RING)
+"""What gains are over: the best of these. The mirrored variant is the paper's own and does not count (section 5.1)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A network, and the rate of its links in Gbit/s."""
+
+    spec: str
+    link_gbps: int = 400
+
+    def model(self, overhead_us: Fraction) -> NetworkModel:
+        """Return section 5's 100 ns a link and 300 ns a hop; `overhead_us` is paid before every message."""
+        return NetworkModel.of(str(overhead_us), "0.1", "0.3", self.link_gbps)
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """Seconds of an allreduce in a scene: `seconds[algorithm][size]`, and which variant it was.
+
+    nodes, dimensions: of the grid, which decides the peak goodput
+    """
+
+    scene: Scene
+    nodes: int
+    dimensions: int
+    seconds: Mapping[str, Mapping[int, float]]
+    variants: Mapping[str, Mapping[int, str]]
+
+    def best_rival(self, size_bytes: int) -> str:
+        """Return the fastest of `RIVALS` at this size."""
+        return min((name for name in RIVALS if name in self.seconds), key=lambda name: self.seconds[name][size_bytes])
+
+    def gain(self, size_bytes: int) -> float:
+        """Return by which part Swing's goodput is above that of the best rival: 1 is twice as fast."""
+        return self.ratio(self.best_rival(size_bytes), size_bytes) - 1
+
+    def ratio(self, algorithm: str, size_bytes: int) -> float:
+        """Return the time of `algorithm` over that of Swing."""
+        return self.seconds[algorithm][size_bytes] / self.seconds[SWING][size_bytes]
+
+    def goodput_gbps(self, algorithm: str, size_bytes: int) -> float:
+        return size_bytes * 8 / self.seconds[algorithm][size_bytes] / 1e9
+
+    def part_of_peak(self, algorithm: str, size_bytes: int) -> float:
+        """Return the goodput over the peak, which is half of what 2 D ports inject (section 5)."""
+        return self.goodput_gbps(algorithm, size_bytes) / (self.dimensions * self.scene.link_gbps)
+
+
+def curves_of(scene: Scene, overhead_us: Fraction, algorithms: Sequence[str]) -> Curves:
+    """Return the times of `algorithms` by the congestion model; a ring only where there is one, on two dimensions."""
+    topology = parse_topology(scene.spec)
+    dimensions = len(grid_shape(topology))
+    model = scene.model(overhead_us)
+    seconds: dict[str, dict[int, float]] = {}
+    variants: dict[str, dict[int, str]] = {}
+    for algorithm in algorithms:
+        if algorithm == RING and dimensions != 2:
+            continue
+        costs = {method: _congestion(scene.spec, method) for method in VARIANTS[algorithm]}
+        seconds[algorithm], variants[algorithm] = {}, {}
+        for size_bytes in SIZES:
+            times = {method: float(cost.seconds(model, size_bytes)) for method, cost in costs.items()}
+            fastest = min(times, key=times.__getitem__)
+            seconds[algorithm][size_bytes], variants[algorithm][size_bytes] = times[fastest], fastest
+    return Curves(scene, topology.compute_count, dimensions, seconds, variants)
+
+
+@cache
+def flow_seconds(scene: Scene, method: str, size_bytes: int) -> float:
+    """Return the seconds by the flow model: no barriers between steps, links shared max-min fairly."""
+    (seconds,) = simulate(_traffic(scene.spec, method), scene.model(Fraction(0)), [size_bytes], "flow")
+    return seconds
+
+
+@cache
+def _congestion(spec: str, method: str) -> Congestion:
+    return congestion_of(_traffic(spec, method))
+
+
+def _traffic(spec: str, method: str) -> Traffic:
+    return ALGORITHMS[method].pattern(parse_topology(spec), ALLREDUCE).traffic()
