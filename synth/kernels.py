@@ -89,6 +89,12 @@ def warm_trees() -> int:
     return compilations() - before
 
 
+def warm_method(method: str) -> int:
+    """Run the kernels that `chorale synth` needs for `method` once; return how many had to be compiled."""
+    compiled = warm() + warm_bounds()
+    return compiled + warm_packing() + warm_trees() if method in ("forest", "blink") else compiled
+
+
 def warm_finder() -> int:
     """Run the kernels of the topology finder once; return how many had to be compiled."""
     before = compilations()

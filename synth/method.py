@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
-from synth.collective import Collective, CollectiveName
+from synth.collective import ALLGATHER, Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.executor.port import Executor, Progress
+from synth.forest.objective import Objective
 from synth.schedule.compose import concatenate, reverse_allgather
 from synth.schedule.schedule import Schedule
 from synth.topology.topology import Topology
 from synth.topology.transpose import transpose_with_links
-
-Objective = Literal["height", "trees", "balanced"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,26 +74,48 @@ class Method:
 
 
 def gathering(name: str, summary: str, options: tuple[str, ...], gather: Gather) -> Method:
-    """Return the method whose allgather is made by `gather`; reduce_scatter is its reverse on the transpose, and
-    allreduce the two one after the other."""
-    collectives = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE)
+    """Return the method whose allgather is made by `gather`, its reverse and both one after the other."""
+
+    def spread(
+        topology: Topology, _collective: Collective, options: Options, executor: Executor, progress: Progress | None
+    ) -> Schedule:
+        return gather(topology, options, executor, progress)
+
+    return spreading(name, summary, (ALLGATHER.name,), options, spread)
+
+
+def spreading(
+    name: str, summary: str, spreads: tuple[CollectiveName, ...], options: tuple[str, ...], spread: Make
+) -> Method:
+    """Return the method that makes `spreads`, of allgather and broadcast, by `spread`, and what follows from them.
+
+    reduce_scatter is allgather on the transpose run backwards in time, reduce likewise broadcast; allreduce is one
+    after the other: by way of rank 0 if the method only knows broadcast.
+    """
+    reverses = {
+        CollectiveName.ALLGATHER: CollectiveName.REDUCE_SCATTER,
+        CollectiveName.BROADCAST: CollectiveName.REDUCE,
+    }
+    backwards = tuple(reverses[collective] for collective in spreads)
 
     def make(
         topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
     ) -> Schedule:
-        if collective.name == CollectiveName.ALLGATHER:
-            return gather(topology, options, executor, progress)
+        if collective.name in spreads:
+            return spread(topology, collective, options, executor, progress)
+        rooted = Collective(CollectiveName.BROADCAST, collective.root or 0)
+        outward = rooted if collective.is_rooted or ALLGATHER.name not in spreads else ALLGATHER
         transposed, original_link = transpose_with_links(topology)
-        backwards = gather(transposed, options, executor, progress)
-        scatter = reverse_allgather(backwards, topology, original_link)
-        if collective.name == CollectiveName.REDUCE_SCATTER:
-            return scatter
-        # A network that equals its transpose has the same allgather; no need to make it twice.
+        there = spread(transposed, outward, options, executor, progress)
+        back = reverse_allgather(there, topology, original_link)
+        if collective.name in backwards:
+            return back
+        # A network that equals its transpose spreads in the same way; no need to find it twice.
         is_same = transposed.id == topology.id
-        forwards = backwards.on(topology) if is_same else gather(topology, options, executor, progress)
-        return concatenate(scatter, forwards)
+        forwards = there.on(topology) if is_same else spread(topology, outward, options, executor, progress)
+        return concatenate(back, forwards)
 
-    return Method(name, summary, collectives, options, make)
+    return Method(name, summary, (*spreads, *backwards, CollectiveName.ALLREDUCE), options, make)
 
 
 def _either(collectives: tuple[CollectiveName, ...]) -> str:

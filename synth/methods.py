@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from synth.bfb.bfb import bfb_allgather
-from synth.collective import ALLGATHER, Collective
+from synth.collective import ALLGATHER, Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.executor.port import Executor, Progress
 from synth.expand.expand import expand_allgather
-from synth.method import Method, Options, gathering
+from synth.forest.forest import forest
+from synth.method import Method, Options, gathering, spreading
 from synth.patterns import ALGORITHMS, Algorithm, pattern_of
 from synth.rings.ring import ring_allgather
 from synth.schedule.schedule import Schedule
@@ -37,6 +38,18 @@ def _expand(topology: Topology, options: Options, executor: Executor, progress: 
     return expand_allgather(topology, executor, options.chunks, progress)
 
 
+def _forest(
+    topology: Topology, collective: Collective, options: Options, _executor: Executor, _progress: Progress | None
+) -> Schedule:
+    return forest(topology, collective, options.k, options.objective, options.seed)
+
+
+def _blink(
+    topology: Topology, collective: Collective, options: Options, _executor: Executor, _progress: Progress | None
+) -> Schedule:
+    return forest(topology, collective, options.k, options.objective, options.seed, method="blink")
+
+
 def _closed_form(algorithm: Algorithm) -> Method:
     def make(
         topology: Topology, collective: Collective, options: Options, _executor: Executor, _progress: Progress | None
@@ -56,6 +69,20 @@ _ALL = (
     ),
     gathering("biring", "around one cycle of all ranks, half the data each way", ("chunks",), _biring),
     gathering("expand", "the stored schedule of a base network, expanded as its spec says", ("chunks",), _expand),
+    spreading(
+        "forest",
+        "down trees that reach the optimum of the network exactly, through switches too",
+        (CollectiveName.ALLGATHER, CollectiveName.BROADCAST),
+        ("k", "objective", "seed"),
+        _forest,
+    ),
+    spreading(
+        "blink",
+        "down the best trees of one root; allreduce by way of rank 0",
+        (CollectiveName.BROADCAST,),
+        ("k", "objective", "seed"),
+        _blink,
+    ),
     *(_closed_form(algorithm) for algorithm in ALGORITHMS.values()),
 )
 

@@ -22,7 +22,11 @@ MAX_TRANSFERS = 2**27
 
 def require_expandable(schedule: Schedule) -> None:
     """Refuse what is not a stepped allgather over single links."""
-    if schedule.collective != ALLGATHER or schedule.kind != "stepped" or not schedule.routes.is_direct:
+    if (
+        schedule.collective != ALLGATHER
+        or schedule.kind != "stepped"
+        or not schedule.routes.is_direct(len(schedule.topology.links))
+    ):
         rule = "a schedule must be a stepped allgather over direct links to be expanded"
         raise InvalidInput(rule, f"{schedule.kind} {schedule.collective} by {schedule.method}", "expand an allgather")
 

@@ -120,7 +120,7 @@ def _metadata(schedule: Schedule) -> dict[str, Any]:
         "method": schedule.method,
         "parameters": dict(schedule.parameters),
         "certificate": dict(schedule.certificate),
-        "routes": None if schedule.routes.is_direct else _route_lists(schedule.routes),
+        "routes": None if schedule.routes.is_direct(len(schedule.topology.links)) else _route_lists(schedule.routes),
     }
 
 

@@ -24,7 +24,7 @@ def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.nd
     so times and loads are the same (full paper, corollary 1.1).
     """
     transfers = gather.transfers
-    if gather.routes.is_direct:
+    if gather.routes.is_direct(len(topology.links)):
         routes = Routes.direct(len(topology.links))
         route = original_link[transfers.route]
     else:
@@ -50,7 +50,8 @@ def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
     barrier between the two.
     """
     chunks = lcm(scatter.chunks_per_shard, gather.chunks_per_shard)
-    shared_routes = scatter.routes.is_direct and gather.routes.is_direct
+    link_count = len(gather.topology.links)
+    shared_routes = scatter.routes.is_direct(link_count) and gather.routes.is_direct(link_count)
     routes = scatter.routes if shared_routes else _joined(scatter.routes, gather.routes)
     steps = scatter.steps + gather.steps
     bounds = ColumnBounds(steps, len(routes), scatter.shard_count, chunks)

@@ -38,10 +38,10 @@ class Routes:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @property
-    def is_direct(self) -> bool:
-        """Whether every route is the one link of the same number."""
-        return len(self.link_ids) == len(self) and bool(np.array_equal(self.link_ids, np.arange(len(self))))
+    def is_direct(self, link_count: int) -> bool:
+        """Whether this is `Routes.direct(link_count)`: there are as many routes as links, and route r is link r."""
+        as_many = len(self.link_ids) == len(self) == link_count
+        return as_many and bool(np.array_equal(self.link_ids, np.arange(link_count)))
 
     def path(self, route: int) -> NDArray[np.int32]:
         """Return the link ids of `route` in travel order."""

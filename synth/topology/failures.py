@@ -12,6 +12,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from synth.topology.automorphism import is_automorphism, orbits
+from synth.topology.check import check_topology
 from synth.topology.topology import Topology
 from synth.topology.without import LostLink, without
 
@@ -38,11 +39,12 @@ class Failure:
         return f"without({topology.spec};{self})"
 
     def survivor(self, topology: Topology) -> Topology:
-        """Return what is left of `topology`. Raises InvalidInput if that is less than two compute nodes."""
+        """Return what is left of `topology`. Raises InvalidInput if it is too small or in parts."""
+        spec = self.spec(topology)
         if self.kind == "node":
-            return without(topology, self.names, (), self.spec(topology))
+            return check_topology(without(topology, self.names, (), spec))
         src, dst = self.names
-        return without(topology, (), (LostLink(src, dst, one_way=False),), self.spec(topology))
+        return check_topology(without(topology, (), (LostLink(src, dst, one_way=False),), spec))
 
 
 def single_failures(topology: Topology) -> Iterator[Failure]:

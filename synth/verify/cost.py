@@ -56,7 +56,7 @@ def _latency_s(schedule: Schedule, loads: Loads) -> Fraction:
     links = schedule.topology.links
     if links.latencies_s == (Fraction(0),):
         return Fraction(0)
-    if not schedule.routes.is_direct:
+    if not schedule.routes.is_direct(len(links)):
         return _route_latency_s(schedule)
     total = Fraction(0)
     for period in loads:

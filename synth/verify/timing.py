@@ -26,7 +26,7 @@ def stepped_time_s(schedule: Schedule, loads: Loads, size_bytes: int) -> Fractio
     topology = schedule.topology
     byte_s = Fraction(1, bytes_per_second(topology))
     chunk_s = size_bytes * byte_s / (schedule.chunks_per_shard * topology.compute_count)
-    of_step = _direct_time_s if schedule.routes.is_direct else _routed_time_s
+    of_step = _direct_time_s if schedule.routes.is_direct(len(topology.links)) else _routed_time_s
     return sum((of_step(schedule, step, loads[step], chunk_s) for step in range(schedule.steps)), Fraction(0))
 
 

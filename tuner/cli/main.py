@@ -30,6 +30,7 @@ COMMAND_MODULES = (
     "alltoall",
     "simulate",
     "bound",
+    "failures",
     "run",
     "tune",
     "best",

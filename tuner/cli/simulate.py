@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import Progress as ProgressBar
 from rich.table import Table
 
 from runners.sizes import format_size, parse_sizes
-from synth.executor.port import Progress
 from synth.kernels import warm_simulation
 from synth.methods import METHODS
 from synth.simulation.simulate import FIDELITIES, as_fidelity
 from synth.simulation.simulate import simulate as simulate_traffic
 from tuner.cli.output import emit_json, people, results
+from tuner.cli.progress_bar import progress_bar
 from tuner.pricing import Pricing
 from tuner.simulated_traffic import Priced, traffic_of_file, traffic_of_method
 from tuner.stages import Stages
@@ -78,7 +75,7 @@ def simulate(
         compiled = warm_simulation()
     if compiled == 0:
         del stages.seconds["compile"]
-    with _progress_bar(what if spec is None else f"{what} {spec}") as progress:
+    with progress_bar(what if spec is None else f"{what} {spec}") as progress:
         with stages.stage("schedule"):
             if spec is None:
                 priced = traffic_of_file(what, collective, pricing)
@@ -128,14 +125,3 @@ def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     for row in rows:
         table.add_row(format_size(row["size_bytes"]), f"{row['time_us']:.2f}", f"{row['goodput_gbit_per_s']:.5g}")
     return table
-
-
-@contextmanager
-def _progress_bar(title: str) -> Iterator[Progress | None]:
-    """Yield a progress callback that draws a bar on the terminal; None where nobody watches."""
-    if people.quiet or not people.is_terminal:
-        yield None
-        return
-    with ProgressBar(console=people, transient=True) as bar:
-        row = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(row, completed=done, total=total)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, cast, get_args
 
 import typer
-from rich.progress import Progress as ProgressBar
 
 from runners.sizes import parse_size
 from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb
@@ -17,9 +14,9 @@ from synth.bound.certificate import check_certificate
 from synth.bound.cut import Bound
 from synth.collective import parse_collective
 from synth.errors import InvalidInput
-from synth.executor.port import Progress
-from synth.kernels import warm
-from synth.method import Objective, Options
+from synth.forest.objective import Objective
+from synth.kernels import warm_method
+from synth.method import Options
 from synth.methods import METHODS, method_named, synthesize_unverified
 from synth.schedule.schedule import Schedule
 from synth.schedule.symmetric import SymmetricSchedule
@@ -28,7 +25,8 @@ from synth.topology.units import bytes_per_second
 from synth.verify.symmetric import VerifiedSymmetric, verify_symmetric
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
-from tuner.cli.output import emit_json, people, results
+from tuner.cli.output import emit_json, results
+from tuner.cli.progress_bar import progress_bar
 from tuner.executors import EXECUTORS, open_executor
 from tuner.schedule_files import require_schedule_suffix, require_suffix_of_symmetric, save_schedule
 from tuner.specs import load_topology
@@ -89,10 +87,10 @@ def synth(
         is_symmetric = method == "bfb" and prefers_symmetric_form(topology)
     if is_symmetric and output is not None:
         require_suffix_of_symmetric(output)
-    _warm(stages)
+    _warm(stages, method)
     with (
         open_executor(executor, workers) as running,
-        _progress_bar(f"{method} {spec}") as progress,
+        progress_bar(f"{method} {spec}") as progress,
         stages.stage("synthesis"),
     ):
         schedule: Schedule | SymmetricSchedule
@@ -139,20 +137,9 @@ def _bound(stages: Stages, topology: Topology, verified: VerifiedSchedule | Veri
     return bound
 
 
-def _warm(stages: Stages) -> None:
+def _warm(stages: Stages, method: str) -> None:
     """Compile kernels before the clock of the synthesis runs; the stage is reported only if anything was compiled."""
     with stages.stage("compile"):
-        compiled = warm()
+        compiled = warm_method(method)
     if compiled == 0:
         del stages.seconds["compile"]
-
-
-@contextmanager
-def _progress_bar(title: str) -> Iterator[Progress | None]:
-    """Yield a progress callback that draws a bar on the terminal; None where nobody watches."""
-    if people.quiet or not people.is_terminal:
-        yield None
-        return
-    with ProgressBar(console=people, transient=True) as bar:
-        row = bar.add_task(title, total=None)
-        yield lambda done, total: bar.update(row, completed=done, total=total)

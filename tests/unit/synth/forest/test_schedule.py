@@ -79,7 +79,7 @@ def test_steps_are_the_height_and_rows_leave_from_where_the_tree_has_arrived() -
     topology = parse_topology("torus:3x3")
     schedule = trees_on(topology, ALLGATHER, optimum(topology, ALLGATHER))
     assert schedule.steps == int(schedule.transfers.step.max()) + 1
-    assert schedule.routes.is_direct
+    assert schedule.routes.is_direct(9 * 4)
 
 
 def test_trees_of_a_root_take_its_shard_in_their_order() -> None:

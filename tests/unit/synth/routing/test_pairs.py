@@ -101,7 +101,7 @@ def test_single_links_are_their_own_routes():
     topology = parse_topology("ring:4")
     keys = np.array([1, 4 + 2])
     pairs = pair_routes(topology, (4,), keys)
-    assert pairs.routes.is_direct
+    assert pairs.routes.is_direct(len(topology.links))
     assert len(pairs.routes) == len(topology.links)
 
 

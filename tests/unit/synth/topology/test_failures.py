@@ -54,3 +54,10 @@ def test_a_failure_that_leaves_too_little_is_refused():
     assert links_of(topology) == both_directions([(0, 1)])
     with pytest.raises(InvalidInput, match="two compute nodes"):
         node.survivor(topology)
+
+
+def test_a_failure_that_cuts_the_fabric_in_two_is_refused():
+    topology = parse_topology("uniring:1,4")
+    for failure in single_failures(topology):
+        with pytest.raises(InvalidInput, match="path"):
+            failure.survivor(topology)

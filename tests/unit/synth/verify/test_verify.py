@@ -193,7 +193,7 @@ def test_values_out_of_range_are_named(column, value, rule):
 
 def test_broken_routes_are_named():
     schedule = make("mesh:3x3", ALLGATHER, "ring")
-    assert not schedule.routes.is_direct
+    assert not schedule.routes.is_direct(len(schedule.topology.links))
     lengths = np.diff(schedule.routes.offsets)
     long_route = int(np.argmax(lengths))
     ids = schedule.routes.link_ids.copy()

@@ -1,0 +1,55 @@
+"""Bandwidth-optimal schedules of trees on any fabric, switches included.
+
+Data streams down k trees per root; the slowest link sets the time. The optimum is known from cuts; links get the
+whole numbers of trees that it allows, switches are removed without loss, trees are packed into what is left and
+mapped back to physical links. Sources: bandwidth-optimal pipeline; ForestColl.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from synth.bound.fixed_k import fixed_k_optimum
+from synth.bound.optimum import optimum
+from synth.collective import Collective
+from synth.forest.network import forest_network
+from synth.forest.objective import Objective
+from synth.forest.packing import pack_trees
+from synth.forest.schedule import tree_schedule
+from synth.forest.split.remove import remove_switches
+from synth.schedule.schedule import Schedule
+from synth.topology.automorphism import known_symmetries_are_transitive
+from synth.topology.topology import Topology
+from synth.topology.transversal import Transversal
+
+
+def forest(
+    topology: Topology,
+    collective: Collective,
+    k: int | None = None,
+    objective: Objective = "height",
+    seed: int = 0,
+    method: str = "forest",
+) -> Schedule:
+    """Return the allgather or broadcast down trees whose time is the optimum, or the least for k trees per root.
+
+    objective: which of equally fast packings to prefer; seed: the order in which roots get their trees
+    The certificate is the cut that allows no less. Raises InvalidInput where amounts would leave 64 bits, and where
+    a switch with more bandwidth out than in stands in the way of trees as fast as the bound.
+    """
+    best = optimum(topology, collective) if k is None else fixed_k_optimum(topology, collective, k)
+    supply = np.zeros(topology.compute_count, dtype=np.int64)
+    supply[slice(None) if collective.root is None else collective.root] = best.k
+    network = forest_network(topology, best.trees_per_bandwidth, supply)
+    split = remove_switches(network, names=topology.node_ids)
+    trees = pack_trees(split.network, objective, seed, _symmetries(topology))
+    parameters = {"k": k, "objective": objective, "seed": seed}
+    certificate = best.bound.to_json(topology)
+    return tree_schedule(topology, collective, best.trees_per_bandwidth, split, trees, method, parameters, certificate)
+
+
+def _symmetries(topology: Topology) -> Transversal | None:
+    """Return known symmetries that take rank 0 to every rank, of networks without switches; packing checks them."""
+    if topology.switch_count or not known_symmetries_are_transitive(topology):
+        return None
+    return Transversal.of(topology)

@@ -1,0 +1,49 @@
+"""`chorale failures`: a verified plan for every single failure."""
+
+from __future__ import annotations
+
+import json
+from fractions import Fraction
+
+from tests.command import chorale
+
+
+def document(capsys, *arguments):
+    done = chorale(capsys, "failures", *arguments, "--json")
+    assert done.code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_every_failure_of_a_gpu_fabric_has_an_optimal_plan(capsys):
+    found = document(capsys, "a100:2", "--executor", "serial")
+    assert found["intact"]["algbw"] > 346.6
+    assert sum(row["alike"] for row in found["failures"] if row["failure"].startswith("node")) == 16
+    assert {row["gap"] for row in found["failures"]} == {"0"}
+    # fewer GPUs may gather faster; a lost link never helps
+    assert all(Fraction(row["slowdown"]) >= 1 for row in found["failures"] if row["failure"].startswith("link"))
+
+
+def test_a_row_is_what_synth_makes_of_its_spec(capsys):
+    found = document(capsys, "torus:3x3", "--method", "bfb", "--executor", "processes", "--workers", "2")
+    row = found["failures"][0]
+    done = chorale(capsys, "synth", "bfb", row["spec"], "--json")
+    assert json.loads(done.stdout)["schedule"]["id"] == row["schedule_id"]
+
+
+def test_failures_that_cut_the_fabric_are_listed_with_the_reason(capsys):
+    found = document(capsys, "uniring:1,4", "--executor", "serial")
+    assert found["without_plan"] == len(found["failures"]) == 2
+    assert all("path" in row["reason"] for row in found["failures"])
+
+
+def test_the_table_names_the_fabric_as_it_is_first(capsys):
+    done = chorale(capsys, "failures", "torus:3x3", "--method", "bfb", "--executor", "serial")
+    assert done.code == 0
+    assert "3 different failures, 0 without a plan" in done.stderr
+    assert done.stderr.index("none") < done.stderr.index("node=0")
+
+
+def test_an_unknown_method_is_wrong_usage(capsys):
+    done = chorale(capsys, "failures", "torus:3x3", "--method", "magic")
+    assert (done.code, done.stdout) == (2, "")
+    assert "magic" in done.stderr

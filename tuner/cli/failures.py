@@ -1,0 +1,65 @@
+"""`chorale failures`: plan for every single failure of a fabric before it happens."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from synth.collective import parse_collective
+from synth.kernels import warm_method
+from synth.method import Options
+from synth.methods import METHODS, method_named
+from tuner.cli.output import emit_json, results
+from tuner.cli.progress_bar import progress_bar
+from tuner.executors import EXECUTORS, open_executor
+from tuner.failure_plans import plan_failures
+from tuner.failure_report import failures_document, failures_table
+from tuner.specs import load_topology
+from tuner.stages import Stages, peak_memory_bytes
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("failures")(failures)
+
+
+def failures(
+    spec: Annotated[str, typer.Argument(help="Topology, such as a100:16; see `chorale topology list`.")],
+    method: Annotated[str, typer.Option(help=f"How to make the schedules: {', '.join(METHODS)}.")] = "forest",
+    collective: Annotated[str, typer.Option(help="As of `chorale synth`.")] = "allgather",
+    k: Annotated[int | None, typer.Option("--k", help="Trees per root; default: the fewest that are optimal.")] = None,
+    root: Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")] = 0,
+    executor: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(EXECUTORS)}.")] = "processes",
+    workers: Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Plan a verified schedule for the loss of every compute node and of every link, one at a time.
+
+    Failures that known symmetries make alike are planned once. `chorale synth METHOD 'without(SPEC;node=K)'`
+    reproduces a row and writes its schedule.
+
+    Example: chorale failures a100:4 --k 1 --executor processes
+    """
+    method_named(method)
+    wanted = parse_collective(collective, root)
+    stages = Stages()
+    with stages.stage("topology"):
+        topology = load_topology(spec)
+    with stages.stage("compile"):
+        compiled = warm_method(method)
+    if compiled == 0:
+        del stages.seconds["compile"]
+    with (
+        open_executor(executor, workers) as running,
+        progress_bar(f"failures of {spec}") as progress,
+        stages.stage("plans"),
+    ):
+        plans = plan_failures(topology, method, wanted, Options(k=k), running, progress)
+    document = failures_document(plans)
+    seconds = stages.report(outside_total=("topology", "compile"))
+    document |= {"seconds": seconds, "peak_memory_bytes": peak_memory_bytes()}
+    if as_json:
+        emit_json(document)
+    else:
+        results.print(failures_table(document, topology.bandwidth_unit))
