@@ -18,6 +18,8 @@ from synth.forest.network import forest_network
 from synth.forest.packing import pack_trees
 from synth.forest.schedule import tree_schedule
 from synth.forest.split.remove import remove_switches
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
 from synth.method import Options
 from synth.methods import synthesize
 from synth.schedule.traffic import traffic_of
@@ -122,6 +124,15 @@ def warm_simulation() -> int:
     return compilations() - before
 
 
+def warm_lowering() -> int:
+    """Lower one schedule once; return how many kernels had to be compiled."""
+    before = compilations()
+    links = Links.build([Link(0, 1), Link(1, 0)])
+    pair = Topology("warm", ("0", "1"), 2, links)
+    lower(synthesize("bfb", pair, ALLREDUCE, Options(chunks=1), SerialExecutor()), LoweringOptions("oneccl-xml"))
+    return compilations() - before
+
+
 if __name__ == "__main__":
     warm()
     warm_alltoall()
@@ -131,3 +142,4 @@ if __name__ == "__main__":
     warm_finder()
     warm_exchange()
     warm_simulation()
+    warm_lowering()

@@ -2,79 +2,87 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.lowering.drafts import BlockKey, Draft
-from synth.lowering.memory import Layout
-from synth.lowering.program import Instruction, Wait
+from synth.compiled import compiled
+
+Numbers = NDArray[np.int64]
 
 
-def instructions_of_blocks(
-    drafts: Sequence[Draft], keys: Sequence[BlockKey], layout: Layout
-) -> list[tuple[Instruction, ...]]:
-    """Return the instructions of each block of `keys` with all waits they need and none that follow from others.
+@compiled
+def dependences(src: Numbers, dst: Numbers, count: Numbers, cells: int) -> tuple[Numbers, Numbers]:
+    """Return on which earlier instructions each instruction of a rank depends, given in a right sequential order.
 
-    `drafts` in order is a right sequential execution. An instruction depends on an earlier one where it reads
-    what that wrote, writes what that read, or writes what that wrote, cell by cell; order within a block needs
-    no wait. Clocks over the blocks leave out what other waits imply. O(chunks touched + drafts * blocks).
+    src, dst: the first of the rank's `cells` that each reads and writes, -1 for none; count: how many. An
+    instruction depends on an earlier one where it reads what that wrote, writes what that read, or writes what that
+    wrote. Returns (offsets, earlier): those of instruction i are earlier[offsets[i]:offsets[i + 1]], each once,
+    latest first. O(cells touched * log(dependences of an instruction)).
     """
-    index_of = {key: index for index, key in enumerate(keys)}
-    blocks: list[list[Instruction]] = [[] for _ in keys]
-    clocks = _Clocks(len(keys))
-    for draft, earlier in zip(drafts, _dependences(drafts, layout), strict=True):
-        block = index_of[draft.block]
-        waits = clocks.advance(block, sorted(earlier, reverse=True))
-        blocks[block].append(Instruction(draft.op, draft.src, draft.dst, draft.count, waits))
-    return [tuple(instructions) for instructions in blocks]
+    length = len(src)
+    writer = np.full(cells, -1, dtype=np.int64)
+    newest = np.full(cells, -1, dtype=np.int64)  # heads of lists of readers
+    reader = np.empty(np.sum(count[src >= 0]), dtype=np.int64)
+    older = np.empty_like(reader)
+    reads = 0
+    seen = np.full(length, -1, dtype=np.int64)
+    offsets = np.zeros(length + 1, dtype=np.int64)
+    earlier = np.empty(2 * length + 16, dtype=np.int64)
+    found = 0
+    for index in range(length):
+        if found + index > len(earlier):
+            earlier = np.concatenate((earlier, np.empty(len(earlier) + index, dtype=np.int64)))
+        for cell in range(src[index], src[index] + count[index] if src[index] >= 0 else -1):
+            if writer[cell] >= 0 and seen[writer[cell]] != index:
+                seen[writer[cell]] = index
+                earlier[found] = writer[cell]
+                found += 1
+            reader[reads], older[reads] = index, newest[cell]
+            newest[cell] = reads
+            reads += 1
+        for cell in range(dst[index], dst[index] + count[index] if dst[index] >= 0 else -1):
+            entry = newest[cell]
+            other = writer[cell]
+            while other >= 0 or entry >= 0:
+                if 0 <= other < index and seen[other] != index:
+                    seen[other] = index
+                    earlier[found] = other
+                    found += 1
+                other = -1
+                if entry >= 0:
+                    other, entry = reader[entry], older[entry]
+            writer[cell], newest[cell] = index, -1
+        earlier[offsets[index] : found] = np.sort(earlier[offsets[index] : found])[::-1]
+        offsets[index + 1] = found
+    return offsets, earlier[:found]
 
 
-def _dependences(drafts: Iterable[Draft], layout: Layout) -> Iterator[set[int]]:
-    """Yield, for each draft, the numbers of the earlier drafts that it depends on."""
-    writer = [-1] * layout.cells
-    readers: list[list[int]] = [[] for _ in range(layout.cells)]
-    for number, draft in enumerate(drafts):
-        earlier: set[int] = set()
-        if draft.op.reads_src:
-            for cell in _cells(layout.cell(draft.src), draft.count):
-                earlier.add(writer[cell])
-                readers[cell].append(number)
-        if draft.op.writes_dst:
-            for cell in _cells(layout.cell(draft.dst), draft.count):
-                earlier.add(writer[cell])
-                earlier.update(readers[cell])
-                writer[cell], readers[cell] = number, []
-        yield earlier - {-1, number}
+@compiled
+def necessary_waits(block: Numbers, blocks: int, offsets: Numbers, earlier: Numbers) -> tuple[Numbers, Numbers]:
+    """Return which of `dependences` (as `dependences` gives them) need a wait: (offsets, numbers of instructions).
 
-
-def _cells(first: int, count: int) -> range:
-    return range(first, first + count)
-
-
-class _Clocks:
-    """What each block knows to be finished: clock[b] instructions of block b."""
-
-    def __init__(self, blocks: int) -> None:
-        self._now: list[NDArray[np.int64]] = [np.zeros(blocks, dtype=np.int64) for _ in range(blocks)]
-        self._done: list[tuple[int, int, NDArray[np.int64]]] = []
-
-    def advance(self, block: int, earlier: Sequence[int]) -> tuple[Wait, ...]:
-        """Add the next instruction, of `block`, which depends on `earlier` ones, latest first; return its waits.
-
-        A later instruction may imply an earlier one, never the other way round, so going from the latest back
-        keeps no wait that another implies.
-        """
-        clock = self._now[block].copy()
-        waits = []
-        for number in earlier:
-            other, step, known = self._done[number]
-            if clock[other] <= step and other != block:
-                waits.append(Wait(other, step))
-                np.maximum(clock, known, out=clock)
-        step = int(self._now[block][block])
-        clock[block] = step + 1
-        self._now[block] = clock
-        self._done.append((block, step, clock))
-        return tuple(sorted(waits, key=lambda wait: (wait.block, wait.step)))
+    Order within one of the `blocks` needs none, nor does what other waits imply, which clocks over the blocks tell.
+    O(dependences + instructions * blocks).
+    """
+    length = len(block)
+    clocks = np.zeros((length, blocks), dtype=np.int32)  # clocks[i, b]: steps of b that are done when i is
+    last = np.full(blocks, -1, dtype=np.int64)
+    step = np.zeros(length, dtype=np.int64)
+    kept = np.empty(len(earlier), dtype=np.int64)
+    kept_offsets = np.zeros(length + 1, dtype=np.int64)
+    found = 0
+    for index in range(length):
+        own = block[index]
+        if last[own] >= 0:
+            clocks[index] = clocks[last[own]]
+            step[index] = step[last[own]] + 1
+        # A later instruction may imply an earlier one, never the other way round.
+        for other in earlier[offsets[index] : offsets[index + 1]]:
+            if block[other] != own and clocks[index, block[other]] <= step[other]:
+                clocks[index] = np.maximum(clocks[index], clocks[other])
+                kept[found] = other
+                found += 1
+        clocks[index, own] = step[index] + 1
+        last[own] = index
+        kept_offsets[index + 1] = found
+    return kept_offsets, kept[:found]

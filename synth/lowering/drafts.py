@@ -1,18 +1,20 @@
-"""From messages to instructions of each rank, in an order in which executing one after another is right."""
+"""From pieces to instructions of each rank, in an order in which executing one after another is right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
-from itertools import pairwise
 
 import numpy as np
+from numpy.typing import NDArray
 
-from synth.lowering.memory import Shape
-from synth.lowering.messages import Message
-from synth.lowering.places import Codes, Places, place_of, received_chunks
-from synth.lowering.program import Op, Place
+from synth.lowering.messages import Column
+from synth.lowering.pieces import Pieces, stretches
+from synth.lowering.places import Codes, Places
+from synth.lowering.program import Op
+
+OPS = tuple(Op)
+_SEND, _RECV, _REDUCE, _COPY = (OPS.index(op) for op in (Op.SEND, Op.RECV, Op.RECV_REDUCE_COPY, Op.COPY))
 
 
 class Role(IntEnum):
@@ -23,106 +25,71 @@ class Role(IntEnum):
     LOCAL = 2
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class BlockKey:
-    """Names a block of a rank; the order of the keys is the order of the blocks. `peer` is -1 for local work."""
-
-    channel: int
-    role: Role
-    peer: int
-
-
-@dataclass(frozen=True, slots=True)
-class Draft:
-    """An instruction without its waits, and the block it belongs to."""
-
-    block: BlockKey
-    op: Op
-    src: Place
-    dst: Place
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Drafts:
-    """Per rank: the instructions in a valid sequential order, and the chunks of its buffers that are used."""
+    """Columns of equal length: instructions without waits, sorted by rank, each rank in a right sequential order.
 
-    by_rank: tuple[tuple[Draft, ...], ...]
-    input_chunks: int
-    output_chunks: int
-    scratch_chunks: tuple[int, ...]
-
-
-def draft_instructions(shape: Shape, steps: Sequence[Sequence[Message]], longest: int, exchanged: int) -> Drafts:
-    """Return the instructions that move `steps`.
-
-    Within a step all sends come before all receives, because a send means the state before its step. Chunks that
-    follow one another at both ends travel in one instruction of at most `longest` chunks; at most `exchanged`
-    (what a connection holds without its receiver) in a step where a rank receives into what it sends: such a
-    receive waits for the send, and two ranks that exchange would otherwise wait for each other.
-    O(chunks moved).
+    channel, role, peer: name the block; their order is that of the blocks. `peer` is -1 for local work
+    op: index into OPS; src, dst: places as codes, of the first of `count` chunks
     """
-    places = Places(shape, received_chunks(shape, steps))
-    by_rank: list[list[Draft]] = [[] for _ in range(shape.ranks)]
-    for messages in steps:
-        receives: list[list[Draft]] = [[] for _ in range(shape.ranks)]
-        limit = min(longest, exchanged) if _has_exchange(places, messages) else longest
-        sources = [places.home[message.sender, message.first : message.end].copy() for message in messages]
-        for message, source in zip(messages, sources, strict=True):
-            for send, receive in _pairs(places, message, source, limit):
-                by_rank[message.sender].append(send)
-                receives[message.receiver].append(receive)
-        for rank, later in enumerate(receives):
-            by_rank[rank].extend(later)
-    for rank in range(shape.ranks):
-        by_rank[rank].extend(_copies(places, rank, longest))
-    return Drafts(tuple(map(tuple, by_rank)), *places.used_chunks, tuple(places.scratch_chunks))
+
+    rank: Column
+    channel: Column
+    role: Column
+    peer: Column
+    op: Column
+    src: Codes
+    dst: Codes
+    count: Column
+
+    def of_rank(self, rank: int) -> Drafts:
+        """Return the instructions of `rank`."""
+        low, high = np.searchsorted(self.rank, [rank, rank + 1])
+        return Drafts(*(getattr(self, item.name)[low:high] for item in fields(self)))
+
+    def blocks(self) -> tuple[NDArray[np.int64], Column]:
+        """Return int64[blocks, 3] of channel, role and peer of each block of one rank, and the block of each draft."""
+        keys = np.stack([self.channel, self.role, self.peer], axis=1)
+        found, index = np.unique(keys, axis=0, return_inverse=True)
+        return found, index.reshape(-1)
 
 
-def _has_exchange(places: Places, messages: Sequence[Message]) -> bool:
-    """Return whether a rank receives into a place that it sends from in the same step."""
-    sent = np.zeros(places.home.shape, dtype=np.bool_)
-    for message in messages:
-        sent[message.sender, message.first : message.end] = True
-    for message in messages:
-        where = (message.receiver, slice(message.first, message.end))
-        if np.any(sent[where] & (places.home[where] == places.work[where])):
-            return True
-    return False
+def drafts_of(pieces: Pieces, places: Places, longest: int) -> Drafts:
+    """Return the instructions that move `pieces`, and the copies of what belongs into a result and never moved there.
+
+    Instructions are in the order of pieces, the send of a piece just before its receive; where ranks receive into
+    what they send, all sends of the step come first. O(pieces * log(pieces)).
+    """
+    count = len(pieces)
+    number = np.tile(np.arange(count), 2)
+    role = np.repeat([Role.SEND, Role.RECEIVE], count)
+    late = np.where(pieces.exchanged == 1, 1, 0)[number] * (role == Role.RECEIVE)
+    rank = np.concatenate([pieces.sender, pieces.receiver])
+    receive = np.where(pieces.reduces == 1, _REDUCE, _RECV)
+    columns = [
+        rank,
+        pieces.channel[number],
+        role,
+        np.concatenate([pieces.receiver, pieces.sender]),
+        np.concatenate([np.full(count, _SEND), receive]),
+        np.concatenate([pieces.source, pieces.operand]),
+        np.concatenate([pieces.source, pieces.target]),
+        pieces.count[number],
+    ]
+    order = np.lexsort((-role, number, late, pieces.step[number], rank))
+    copies = _copies(places, longest)
+    merged = [np.concatenate([column[order], copy]) for column, copy in zip(columns, copies, strict=True)]
+    by_rank = np.argsort(merged[0], kind="stable")
+    return Drafts(*(column[by_rank] for column in merged))
 
 
-def _pairs(places: Places, message: Message, source: Codes, limit: int) -> Iterator[tuple[Draft, Draft]]:
-    """Yield the send and the receive of every piece of `message`, and move the home of what arrives."""
-    where = (message.receiver, slice(message.first, message.end))
-    target = places.work[where].copy()
-    operand = places.home[where].copy() if message.reduces else target
-    places.home[where] = target
-    send_key = BlockKey(message.channel, Role.SEND, message.receiver)
-    receive_key = BlockKey(message.channel, Role.RECEIVE, message.sender)
-    receive_op = Op.RECV_REDUCE_COPY if message.reduces else Op.RECV
-    for first, end in _runs((source, operand, target), limit):
-        at_sender, at_operand, at_target = (place_of(int(codes[first])) for codes in (source, operand, target))
-        send = Draft(send_key, Op.SEND, at_sender, at_sender, end - first)
-        yield send, Draft(receive_key, receive_op, at_operand, at_target, end - first)
-
-
-def _copies(places: Places, rank: int, longest: int) -> Iterator[Draft]:
-    """Yield the copies of what belongs into the result of `rank` and never moved from its input."""
-    first, final = places.final(rank)
-    home = places.home[rank, first : first + len(final)]
-    for chunk, end in _runs((home, final), longest):
-        if home[chunk] != final[chunk]:
-            source, target = place_of(int(home[chunk])), place_of(int(final[chunk]))
-            yield Draft(BlockKey(0, Role.LOCAL, -1), Op.COPY, source, target, end - chunk)
-
-
-def _runs(columns: Sequence[Codes], longest: int) -> Iterator[tuple[int, int]]:
-    """Yield [first, end) of the longest stretches in which every column counts up by one, at most `longest` long."""
-    length = len(columns[0])
-    broken = np.zeros(max(0, length - 1), dtype=np.bool_)
-    for column in columns:
-        broken |= np.diff(column) != 1
-    edges = [0, *(np.flatnonzero(broken) + 1).tolist(), length]
-    for first, end in pairwise(edges):
-        for start in range(first, end, longest):
-            yield start, min(end, start + longest)
+def _copies(places: Places, longest: int) -> list[Column]:
+    """Return the columns of the copies of what is not in its place at the end."""
+    parts = []
+    for rank in range(len(places.home)):
+        source, target = places.misplaced(rank)
+        first, count = stretches((source, target), longest)
+        same = np.ones(len(first), dtype=np.int64)
+        block = [rank * same, 0 * same, Role.LOCAL * same, -same]
+        parts.append([*block, _COPY * same, source[first], target[first], count])
+    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]

@@ -6,24 +6,24 @@ import re
 
 from synth.collective import CollectiveName
 from synth.errors import InvalidInput
-from synth.lowering.dependences import instructions_of_blocks
-from synth.lowering.drafts import Drafts, Role, draft_instructions
+from synth.lowering.drafts import Drafts, Role, drafts_of
 from synth.lowering.fit import misfit, nearest_fit
+from synth.lowering.instructions import instructions_of_blocks
 from synth.lowering.limits import Limits
 from synth.lowering.memory import Shape
-from synth.lowering.messages import messages_by_step
+from synth.lowering.messages import messages_of
 from synth.lowering.options import LoweringOptions
+from synth.lowering.pieces import PieceLimits, pieces_of
+from synth.lowering.places import Places
 from synth.lowering.program import QUEUE_DEPTH, Program, RankProgram, ThreadBlock
 from synth.lowering.targets import target_named
+from synth.lowering.vector import Vector, vector_of
 from synth.schedule.schedule import Schedule
 from synth.verify.verified import VerifiedSchedule
 
 LONGEST_INSTRUCTION = 71  # chunks; every dialect so far takes it
 LONGEST_NAME = 63
 MOST_CELLS = 2**25
-
-_KINDS = ("stepped",)
-_COLLECTIVES = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE)
 
 
 class _TooBig(Exception):  # noqa: N818 - a reason, handed on at once
@@ -34,11 +34,11 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     """Return the program that executes `verified` on the target of `options`.
 
     Each instance is a copy of the schedule on its own part of every shard and its own channels. Every rank has one
-    block for each direction of each of its connections. Raises InvalidInput for kinds and collectives that cannot
-    be lowered, and where the target's limits are exceeded, with parameters that fit. O(chunks moved).
+    block for each direction of each of its connections, which goes through the steps in order (in trees: through
+    the depths), held up by exact waits only. Raises InvalidInput where the target's limits are exceeded, with
+    parameters that fit. O(chunks moved * log(chunks of a step)).
     """
     schedule = verified.schedule
-    _require_supported(schedule)
     limits = target_named(options.target).limits
     if limits.largest_max_bytes is not None and options.max_bytes > limits.largest_max_bytes:
         rule = f"max_bytes for {options.target} must be at most {limits.largest_max_bytes}"
@@ -47,15 +47,6 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     if program is None:
         raise _misfit_error(schedule, options, limits, excess)
     return program
-
-
-def _require_supported(schedule: Schedule) -> None:
-    if schedule.kind not in _KINDS:
-        rule = f"schedules that can be lowered are {' or '.join(_KINDS)}"
-        raise InvalidInput(rule, schedule.kind, "choose a method that makes one")
-    if schedule.collective.name not in _COLLECTIVES:
-        rule = f"collectives that can be lowered are {', '.join(_COLLECTIVES)}"
-        raise InvalidInput(rule, schedule.collective.name.value, "choose one of these")
 
 
 def _attempt(schedule: Schedule, options: LoweringOptions, limits: Limits) -> tuple[Program | None, str]:
@@ -79,29 +70,40 @@ def _misfit_error(schedule: Schedule, options: LoweringOptions, limits: Limits, 
 
 def _build(schedule: Schedule, options: LoweringOptions, limits: Limits) -> Program:
     ranks = schedule.topology.compute_count
-    chunks = ranks * schedule.chunks_per_shard * options.instances
-    shape = Shape(schedule.collective.name, chunks, ranks, options.in_place)
+    vector = vector_of(schedule, options.instances)
+    collective = schedule.collective
+    chunks = vector.chunks // (ranks if collective.name == CollectiveName.ALLTOALL else 1)
+    shape = Shape(collective.name, chunks, ranks, options.in_place, collective.root)
     _require_moderate("ranks", ranks, limits.ranks)
     _require_moderate("largest chunk offset", chunks - 1, limits.offset)
-    _require_moderate("chunks on all ranks together", chunks * ranks, MOST_CELLS)
-    steps = messages_by_step(schedule, options)
-    channels = 1 + max((message.channel for messages in steps for message in messages), default=0)
+    _require_moderate("chunks on all ranks together", shape.identities * ranks, MOST_CELLS)
+    messages = messages_of(schedule, vector, options)
+    channels = 1 + int(messages.channel.max(initial=0))
     _require_moderate("channels", channels, limits.channels)
-    longest = min(LONGEST_INSTRUCTION, limits.count)
-    drafts = draft_instructions(shape, steps, longest, QUEUE_DEPTH[options.protocol])
+    places = Places(shape, messages)
+    cuts = _piece_limits(schedule, vector, options, limits)
+    drafts = drafts_of(pieces_of(places, messages, cuts), places, cuts.longest)
     return Program(
         name=_name(schedule),
         target=options.target,
-        collective=schedule.collective,
+        collective=collective,
         chunks=chunks,
         in_place=options.in_place,
         protocol=options.protocol,
         channels=channels,
-        ranks=tuple(_rank_program(shape, drafts, rank) for rank in range(ranks)),
+        ranks=tuple(_rank_program(shape, places, drafts.of_rank(rank), rank) for rank in range(ranks)),
         min_bytes=options.min_bytes,
         max_bytes=options.max_bytes,
         origin=schedule.id,
     )
+
+
+def _piece_limits(schedule: Schedule, vector: Vector, options: LoweringOptions, limits: Limits) -> PieceLimits:
+    """Trees stream: what a piece holds goes on when all of it is there. So a tree for the whole vector takes one chunk
+    at a time, and trees of many roots one transfer. Steps follow one another anyhow and take all they can."""
+    streams = schedule.kind == "pipelined"
+    longest = 1 if streams and vector.is_whole else min(LONGEST_INSTRUCTION, limits.count)
+    return PieceLimits(longest, QUEUE_DEPTH[options.protocol], across=not streams)
 
 
 def _require_moderate(what: str, value: int, largest: int) -> None:
@@ -109,23 +111,22 @@ def _require_moderate(what: str, value: int, largest: int) -> None:
         raise _TooBig(f"{what}: {value} is above the limit {largest}")
 
 
-def _rank_program(shape: Shape, drafts: Drafts, rank: int) -> RankProgram:
-    scratch = drafts.scratch_chunks[rank]
-    own = drafts.by_rank[rank]
-    keys = sorted({draft.block for draft in own})
-    instructions = instructions_of_blocks(own, keys, shape.layout(rank, scratch))
+def _rank_program(shape: Shape, places: Places, drafts: Drafts, rank: int) -> RankProgram:
+    scratch = places.scratch_chunks[rank]
+    keys, block = drafts.blocks()
+    instructions = instructions_of_blocks(drafts, block, len(keys), shape.layout(rank, scratch))
     blocks = [
         ThreadBlock(
-            send_peer=key.peer if key.role == Role.SEND else None,
-            recv_peer=key.peer if key.role == Role.RECEIVE else None,
-            channel=key.channel,
+            send_peer=peer if role == Role.SEND else None,
+            recv_peer=peer if role == Role.RECEIVE else None,
+            channel=channel,
             instructions=items,
         )
-        for key, items in zip(keys, instructions, strict=True)
+        for (channel, role, peer), items in zip(keys.tolist(), instructions, strict=True)
     ]
     # Runtimes cannot launch a rank without a block.
     idle = ThreadBlock(None, None, 0, ())
-    return RankProgram(drafts.input_chunks, drafts.output_chunks, scratch, tuple(blocks) or (idle,))
+    return RankProgram(*places.used_chunks, scratch, tuple(blocks) or (idle,))
 
 
 def _name(schedule: Schedule) -> str:

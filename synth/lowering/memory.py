@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from synth.collective import CollectiveName
 from synth.lowering.program import Buffer, Place, Program
 
@@ -32,12 +35,39 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What fixes the buffers of all ranks: the collective, chunks of the vector, ranks, and the placement."""
+    """What fixes the buffers of all ranks: the collective, chunks of the vector, ranks, the placement, and the root."""
 
     collective: CollectiveName
     chunks: int
     ranks: int
     in_place: bool
+    root: int | None = None
+
+    @property
+    def identities(self) -> int:
+        """How many different chunks of data there are: in an alltoall every rank has a vector of its own."""
+        return self.chunks * (self.ranks if self.collective == CollectiveName.ALLTOALL else 1)
+
+    def held(self, rank: int) -> slice:
+        """Return which chunks of all data `rank` has in its input at the start, in the order of that buffer."""
+        share = self.chunks // self.ranks
+        if self.collective == CollectiveName.ALLGATHER:
+            return slice(rank * share, (rank + 1) * share)
+        if self.collective == CollectiveName.ALLTOALL:
+            return slice(rank * self.chunks, (rank + 1) * self.chunks)
+        has_none = self.collective == CollectiveName.BROADCAST and rank != self.root
+        return slice(0, 0 if has_none else self.chunks)
+
+    def result(self, rank: int) -> NDArray[np.int64]:
+        """Return which chunks of all data `rank` has in its output at the end, in the order of that buffer."""
+        share = self.chunks // self.ranks
+        if self.collective == CollectiveName.REDUCE_SCATTER:
+            return np.arange(rank * share, (rank + 1) * share)
+        if self.collective == CollectiveName.ALLTOALL:
+            senders = np.arange(self.ranks)[:, None]
+            return (senders * self.chunks + rank * share + np.arange(share)).ravel()
+        has_none = self.collective == CollectiveName.REDUCE and rank != self.root
+        return np.arange(0 if has_none else self.chunks)
 
     def layout(self, rank: int, scratch_chunks: int) -> Layout:
         """Return the memory layout of `rank`.

@@ -2,69 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from itertools import groupby
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth.lowering.options import LoweringOptions
+from synth.lowering.vector import Vector
 from synth.schedule.schedule import Schedule
 
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """Chunks `first` to `end - 1` of the vector go from `sender` to `receiver` over `channel`."""
-
-    sender: int
-    receiver: int
-    channel: int
-    first: int
-    end: int
-    reduces: bool
+Column = NDArray[np.int64]
 
 
-Interval = tuple[int, int, bool]
-"""First chunk, end, reduces."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Messages:
+    """Columns of equal length, sorted by step; row i: chunks `first` to `end - 1` go from `sender` to `receiver`.
 
-
-@dataclass(frozen=True, slots=True)
-class ChunkNumbering:
-    """Chunks of a program: those of a shard follow one another, and in it those of an instance."""
-
-    chunks_per_shard: int
-    instances: int
-
-    def of(self, shard: int, instance: int, chunk: int) -> int:
-        """Return the chunk of the vector that is `chunk` of `shard` in the copy `instance` of the schedule."""
-        return (shard * self.instances + instance) * self.chunks_per_shard + chunk
-
-
-def messages_by_step(schedule: Schedule, options: LoweringOptions) -> list[list[Message]]:
-    """Return the messages of every step, in the order of (sender, receiver, parallel link, instance, channel, chunk).
-
-    Channels are numbered densely over what is used. A transfer over a route of several links is a message
-    between its ends. O(rows * log(rows) + messages).
+    Chunks are numbered as `Vector` says. `reduces` is 1 where the receiver adds what arrives.
     """
-    steps: list[list[Message]] = [[] for _ in range(schedule.steps)]
-    spread = _Spread(schedule, options)
-    for (step, sender, receiver, parallel), rows in groupby(_sorted_rows(schedule), key=lambda row: row[:4]):
-        intervals = [(shard, low, high, bool(reduces)) for *_, shard, low, high, reduces in rows]
-        steps[step].extend(spread.messages(step, (sender, receiver, parallel), intervals))
-    used = sorted({message.channel for messages in steps for message in messages})
-    dense = {channel: index for index, channel in enumerate(used)}
-    return [[replace(message, channel=dense[message.channel]) for message in messages] for messages in steps]
+
+    step: Column
+    sender: Column
+    receiver: Column
+    channel: Column
+    first: Column
+    end: Column
+    reduces: Column
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def select(self, rows: slice | NDArray[np.int64] | NDArray[np.bool_]) -> Messages:
+        """Return the rows picked by a slice, an index array or a mask."""
+        return Messages(*(getattr(self, item.name)[rows] for item in fields(self)))
+
+    def cells(self) -> tuple[Column, Column]:
+        """Return, for every chunk of every message in order: the number of the message, and the chunk."""
+        return expanded(self.first, self.end - self.first)
 
 
-def _sorted_rows(schedule: Schedule) -> list[list[int]]:
-    transfers = schedule.transfers
-    parallel = _parallel_index(schedule)[transfers.route]
-    of_message = (transfers.step, schedule.src, schedule.dst, parallel)
-    columns = (*of_message, transfers.shard, transfers.lo, transfers.hi, transfers.reduce)
-    order = np.lexsort((transfers.lo, transfers.shard, *reversed(of_message)))
-    rows: list[list[int]] = np.column_stack([column[order].astype(np.int64) for column in columns]).tolist()
-    return rows
+def expanded(first: Column, length: Column) -> tuple[Column, Column]:
+    """Return, for every member of every interval in order: the number of the interval, and the member."""
+    row = np.repeat(np.arange(len(first)), length)
+    within = np.arange(len(row)) - np.repeat(np.cumsum(length) - length, length)
+    return row, first[row] + within
+
+
+def messages_of(schedule: Schedule, vector: Vector, options: LoweringOptions) -> Messages:
+    """Return the messages in the order of (step, sender, receiver, lane, instance, channel, chunk).
+
+    What a connection carries in a step is dealt out to the channels of every instance. Channels are numbered densely
+    over what is used. A transfer over a route of several links is a message between its ends. O(rows * log(rows)).
+    """
+    rows = _sorted_rows(schedule, vector)
+    lanes = 1 + int(rows.lane.max(initial=0))
+    parts = [
+        _part(rows, instance, group, vector, lanes, options)
+        for instance in range(options.instances)
+        for group in range(options.channels)
+    ]
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    order = np.argsort(columns[0], kind="stable")
+    step, sender, receiver, channel, first, end, reduces = (column[order] for column in columns[1:])
+    _, dense = np.unique(channel, return_inverse=True)
+    return Messages(step, sender, receiver, dense, first, end, reduces)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rows:
+    """Transfers sorted by (step, sender, receiver, lane, shard, chunk).
+
+    connection: numbers the groups of equal (step, sender, receiver, lane)
+    begun, total: chunks that the group carries before the row, and in all
+    """
+
+    step: Column
+    sender: Column
+    receiver: Column
+    lane: Column
+    shard: Column
+    low: Column
+    high: Column
+    reduces: Column
+    connection: Column
+    begun: Column
+    total: Column
+
+
+def _sorted_rows(schedule: Schedule, vector: Vector) -> _Rows:
+    transfers = vector.transfers
+    lane = _parallel_index(schedule)[transfers.route]
+    links = schedule.topology.links
+    sender = schedule.routes.sources(links)[transfers.route]
+    receiver = schedule.routes.destinations(links)[transfers.route]
+    order = np.lexsort((transfers.lo, transfers.shard, lane, receiver, sender, transfers.step))
+    given = (transfers.step, sender, receiver, lane, transfers.shard, transfers.lo, transfers.hi, transfers.reduce)
+    columns = [column[order].astype(np.int64) for column in given]
+    changes = np.zeros(len(order), dtype=np.bool_)
+    for column in columns[:4]:
+        changes |= np.diff(column, prepend=-1) != 0
+    connection = np.cumsum(changes) - 1
+    length = columns[6] - columns[5]
+    before = np.cumsum(length) - length
+    total = np.bincount(connection, weights=length).astype(np.int64)
+    begun = before - before[changes][connection]
+    return _Rows(*(*columns, connection, begun, total[connection]))
 
 
 def _parallel_index(schedule: Schedule) -> NDArray[np.int32]:
@@ -75,45 +117,20 @@ def _parallel_index(schedule: Schedule) -> NDArray[np.int32]:
     return np.where(single, of_first_link, 0).astype(np.int32)
 
 
-class _Spread:
-    """Distributes what a connection carries in a step over the channels of every instance."""
+def _part(rows: _Rows, instance: int, group: int, vector: Vector, lanes: int, options: LoweringOptions) -> list[Column]:
+    """Return where the messages of one channel of one instance belong in the order of all, and their columns.
 
-    def __init__(self, schedule: Schedule, options: LoweringOptions) -> None:
-        self._numbering = ChunkNumbering(schedule.chunks_per_shard, options.instances)
-        self._options = options
-        self._parallel_links = 1 + int(_parallel_index(schedule).max(initial=0))
-
-    def messages(
-        self, step: int, link: tuple[int, int, int], rows: list[tuple[int, int, int, bool]]
-    ) -> Iterator[Message]:
-        """Yield the messages of one (step, connection); `rows` holds (shard, low, high, reduces)."""
-        sender, receiver, parallel = link
-        channels = self._options.channels
-        for instance in range(self._options.instances):
-            intervals = [
-                (self._numbering.of(shard, instance, low), self._numbering.of(shard, instance, high), reduces)
-                for shard, low, high, reduces in rows
-            ]
-            for group, part in enumerate(_nearly_equal_parts(intervals, channels)):
-                # Turning with the step evens out the groups that are one chunk longer than others.
-                slot = instance * channels + (group + step) % channels
-                channel = slot * self._parallel_links + parallel
-                for first, end, reduces in part:
-                    yield Message(sender, receiver, channel, first, end, reduces)
-
-
-def _nearly_equal_parts(intervals: list[Interval], parts: int) -> Iterator[list[Interval]]:
-    """Cut `intervals`, in order, into `parts` lists whose numbers of chunks differ by at most one."""
-    total = sum(end - first for first, end, _ in intervals)
-    begun = 0
-    spans = []
-    for first, end, reduces in intervals:
-        spans.append((begun, first, end, reduces))
-        begun += end - first
-    for part in range(parts):
-        low, high = total * part // parts, total * (part + 1) // parts
-        yield [
-            (first + max(0, low - start), min(end, first + high - start), reduces)
-            for start, first, end, reduces in spans
-            if start < high and start + end - first > low
-        ]
+    The channels of a connection carry numbers of chunks that differ by at most one.
+    """
+    channels = options.channels
+    low = np.maximum(rows.begun, rows.total * group // channels)
+    high = np.minimum(rows.begun + rows.high - rows.low, rows.total * (group + 1) // channels)
+    used = np.flatnonzero(low < high)
+    # Turning with the step evens out the groups that are one chunk longer than others.
+    slot = instance * channels + (group + rows.step[used]) % channels
+    shift = vector.first(rows.shard[used], instance) + rows.low[used] - rows.begun[used]
+    order = (rows.connection[used] * options.instances + instance) * channels + group
+    ends = [rows.step[used], rows.sender[used], rows.receiver[used]]
+    return [
+        order, *ends, slot * lanes + rows.lane[used], shift + low[used], shift + high[used], rows.reduces[used],
+    ]  # fmt: skip

@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth.collective import CollectiveName
 from synth.lowering.memory import Shape, buffer_chunks
-from synth.lowering.messages import Message
+from synth.lowering.messages import Messages
 from synth.lowering.program import Buffer, Place
 
 Codes = NDArray[np.int64]
-"""Places of consecutive chunks as numbers: `buffer << 32 | offset`, so that neighbours differ by one. -1: nowhere."""
+"""Places of chunks as numbers: `buffer << 32 | offset`, so that neighbours differ by one. -1: nowhere."""
 
-_BUFFERS: tuple[Buffer, ...] = ("i", "o", "s")
-_SHIFT = 32
+BUFFERS: tuple[Buffer, ...] = ("i", "o", "s")
+SHIFT = 32
 
 
 def place_of(code: int) -> Place:
     """Return the place that `code` stands for."""
-    return Place(_BUFFERS[code >> _SHIFT], code & (1 << _SHIFT) - 1)
+    return Place(BUFFERS[code >> SHIFT], code & (1 << SHIFT) - 1)
 
 
 class Places:
     """Where each chunk of each rank is (`home`) and where what arrives for it is put (`work`): int64[ranks, chunks].
 
     A chunk has its home in the input until something is written for it, then where it was written. So the first
-    reduction reads the input and writes elsewhere, and an out-of-place program needs no copy before it.
+    reduction reads the input and writes elsewhere, and an out-of-place program needs no copy before it. What arrives
+    and belongs into the result is put there, what only passes through goes to scratch (in place, partial sums of a
+    reduce_scatter stay in the buffer). Ranks other than the root of a reduce never write their buffers.
     """
 
-    def __init__(self, shape: Shape, received: NDArray[np.bool_]) -> None:
-        self.home: Codes = np.full((shape.ranks, shape.chunks), -1, dtype=np.int64)
-        self.work: Codes = np.full((shape.ranks, shape.chunks), -1, dtype=np.int64)
+    def __init__(self, shape: Shape, messages: Messages) -> None:
+        self.home: Codes = np.full((shape.ranks, shape.identities), -1, dtype=np.int64)
+        self.work: Codes = np.full((shape.ranks, shape.identities), -1, dtype=np.int64)
         self.scratch_chunks = [0] * shape.ranks
         self._shape = shape
+        arrives = _moments(shape, messages, messages.receiver)
+        leaves = _moments(shape, messages, messages.sender, latest=True)
         for rank in range(shape.ranks):
-            if shape.in_place:
-                self._put_in_place(rank)
-            else:
-                self._put_out_of_place(rank, received[rank])
+            self._put_held(rank)
+            self._put_arriving(rank, arrives[rank], leaves[rank])
 
     @property
     def used_chunks(self) -> tuple[int, int]:
@@ -50,46 +52,62 @@ class Places:
             return inputs, outputs
         return (inputs, 0) if self._shape.collective == CollectiveName.REDUCE_SCATTER else (0, outputs)
 
-    def final(self, rank: int) -> tuple[int, Codes]:
-        """Return the first chunk of the result of `rank` and where it and those after it must be at the end."""
-        scatters = self._shape.collective == CollectiveName.REDUCE_SCATTER
-        if not scatters:
-            return 0, _codes("o", self._shape.chunks)
-        own = self._own(rank)
-        return own.start, self.work[rank, own].copy()
+    def misplaced(self, rank: int) -> tuple[Codes, Codes]:
+        """Return where those chunks of the result of `rank` are that are not in their places, and these."""
+        result, final = self._result(rank)
+        home = self.home[rank, result]
+        wrong = home != final
+        return home[wrong], final[wrong]
 
-    def _own(self, rank: int) -> slice:
-        share = self._shape.chunks // self._shape.ranks
-        return slice(rank * share, (rank + 1) * share)
+    def _put_held(self, rank: int) -> None:
+        shape = self._shape
+        held = shape.held(rank)
+        first = held.start if shape.in_place and shape.collective == CollectiveName.ALLGATHER else 0
+        buffer = self._shared_buffer if shape.in_place else "i"
+        self.home[rank, held] = _codes(buffer, first, held.stop - held.start)
 
-    def _put_in_place(self, rank: int) -> None:
-        scatters = self._shape.collective == CollectiveName.REDUCE_SCATTER
-        self.work[rank] = _codes("i" if scatters else "o", self._shape.chunks)
-        held = self._own(rank) if self._shape.collective == CollectiveName.ALLGATHER else slice(None)
-        self.home[rank, held] = self.work[rank, held]
+    def _put_arriving(self, rank: int, arrives: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
+        shape, work = self._shape, self.work[rank]
+        result, final = self._result(rank)
+        work[result] = final
+        if shape.in_place and shape.collective == CollectiveName.REDUCE_SCATTER:
+            work[:] = _codes("i", 0, shape.chunks)
+        if shape.in_place and shape.collective == CollectiveName.ALLTOALL:
+            # Input and output are the same cells: what comes before its cell is free has to wait elsewhere.
+            occupant = rank * shape.chunks + (final & (1 << SHIFT) - 1)
+            work[result[leaves[occupant] > arrives[result]]] = -1
+        passing = np.flatnonzero((arrives >= 0) & (work < 0))
+        work[passing] = _codes("s", 0, len(passing))
+        self.scratch_chunks[rank] = len(passing)
 
-    def _put_out_of_place(self, rank: int, received: NDArray[np.bool_]) -> None:
-        own = self._own(rank)
-        held = own if self._shape.collective == CollectiveName.ALLGATHER else slice(0, self._shape.chunks)
-        self.home[rank, held] = _codes("i", held.stop - held.start)
-        if self._shape.collective != CollectiveName.REDUCE_SCATTER:
-            self.work[rank] = _codes("o", self._shape.chunks)
-            return
-        passing = received.copy()
-        passing[own] = False
-        self.scratch_chunks[rank] = int(passing.sum())
-        self.work[rank, passing] = _codes("s", self.scratch_chunks[rank])
-        self.work[rank, own] = _codes("o", own.stop - own.start)
+    @property
+    def _shared_buffer(self) -> Buffer:
+        """The one buffer that an in-place program names."""
+        return "i" if self._shape.collective == CollectiveName.REDUCE_SCATTER else "o"
 
-
-def received_chunks(shape: Shape, steps: Sequence[Sequence[Message]]) -> NDArray[np.bool_]:
-    """Return bool[ranks, chunks]: which chunks ever arrive at which rank."""
-    received = np.zeros((shape.ranks, shape.chunks), dtype=np.bool_)
-    for messages in steps:
-        for message in messages:
-            received[message.receiver, message.first : message.end] = True
-    return received
+    def _result(self, rank: int) -> tuple[NDArray[np.int64], Codes]:
+        """Return the chunks that `rank` must hold at the end, and where."""
+        result = self._shape.result(rank)
+        in_shared = self._shape.in_place and self._shape.collective == CollectiveName.REDUCE_SCATTER
+        return result, (_codes("i", 0, self._shape.chunks)[result] if in_shared else _codes("o", 0, len(result)))
 
 
-def _codes(buffer: Buffer, count: int) -> Codes:
-    return (_BUFFERS.index(buffer) << _SHIFT) + np.arange(count, dtype=np.int64)
+def _moments(shape: Shape, messages: Messages, rank: NDArray[np.int64], latest: bool = False) -> NDArray[np.int64]:
+    """Return int64[ranks, chunks]: the first (or latest) step in which a message takes a chunk from or to `rank`; -1
+    for none."""
+    moments = np.full((shape.ranks, shape.identities), -1, dtype=np.int64)
+    for rows in step_slices(messages)[:: 1 if latest else -1]:
+        some = messages.select(rows)
+        row, chunk = some.cells()
+        moments[rank[rows][row], chunk] = some.step[row]
+    return moments
+
+
+def step_slices(messages: Messages) -> list[slice]:
+    """Return the rows of every step, in order."""
+    edges = np.flatnonzero(np.diff(messages.step, prepend=-1, append=-1)).tolist()
+    return [slice(first, end) for first, end in pairwise(edges)]
+
+
+def _codes(buffer: Buffer, first: int, count: int) -> Codes:
+    return (BUFFERS.index(buffer) << SHIFT) + np.arange(first, first + count, dtype=np.int64)

@@ -12,7 +12,7 @@ Buffers = dict[str, list[int | None]]
 def execute(program: Program, inputs: list[list[int]], depth: int, piece: int, seed: int) -> list[Buffers]:
     """Run `program` one piece of a step at a time, picking blocks at random; return the buffers of all ranks.
 
-    Raises RuntimeError when nothing can go on. Knows allgather, reduce_scatter and allreduce only.
+    Raises RuntimeError when nothing can go on.
     """
     chooser = random.Random(seed)
     memory = [_buffers(program, rank, data) for rank, data in enumerate(inputs)]
@@ -79,7 +79,10 @@ def _one_piece(program, key, at, memory, wires, depth, piece) -> bool:
 
 
 def result_of(program: Program, seed: int, piece: int, depth: int = 2) -> tuple[list, list]:
-    """Return (outputs as executed, outputs as the collective defines them) on random integers."""
+    """Return (outputs as executed, outputs as the collective defines them) on random integers.
+
+    None stands for an output that is not defined; inputs that must not change are compared here.
+    """
     chooser = random.Random(seed)
     ranks, chunks, name = len(program.ranks), program.chunks, program.collective.name
     share = chunks // ranks
@@ -88,13 +91,28 @@ def result_of(program: Program, seed: int, piece: int, depth: int = 2) -> tuple[
     memory = execute(program, inputs, depth, piece, seed)
     if not program.in_place:
         assert [buffers["i"] for buffers in memory] == inputs
-    if name == "allgather":
-        return [buffers["o"] for buffers in memory], [[value for data in inputs for value in data]] * ranks
+    elif name == "reduce":
+        others = [rank for rank in range(ranks) if rank != program.collective.root]
+        assert [memory[rank]["o"] for rank in others] == [inputs[rank] for rank in others]
+    wanted = _wanted(program, inputs, share)
+    if name == "reduce_scatter" and program.in_place:
+        return [buffers["i"][rank * share : (rank + 1) * share] for rank, buffers in enumerate(memory)], wanted
+    outputs = [buffers["o"] for buffers in memory]
+    return [out if known is not None else None for out, known in zip(outputs, wanted, strict=True)], wanted
+
+
+def _wanted(program: Program, inputs: list[list[int]], share: int) -> list[list[int] | None]:
+    ranks, name, root = len(program.ranks), program.collective.name, program.collective.root
     sums = [sum(column) for column in zip(*inputs, strict=True)]
-    if name == "allreduce":
-        return [buffers["o"] for buffers in memory], [sums] * ranks
     parts = [slice(rank * share, (rank + 1) * share) for rank in range(ranks)]
-    wanted = [sums[part] for part in parts]
-    if program.in_place:
-        return [buffers["i"][part] for buffers, part in zip(memory, parts, strict=True)], wanted
-    return [buffers["o"] for buffers in memory], wanted
+    if name == "allgather":
+        return [[value for data in inputs for value in data]] * ranks
+    if name == "reduce_scatter":
+        return [sums[part] for part in parts]
+    if name == "broadcast":
+        return [inputs[root]] * ranks
+    if name == "reduce":
+        return [sums if rank == root else None for rank in range(ranks)]
+    if name == "alltoall":
+        return [[value for data in inputs for value in data[part]] for part in parts]
+    return [sums] * ranks

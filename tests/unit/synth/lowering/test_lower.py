@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, parse_collective
+from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
 from synth.lowering.check import check_program
@@ -17,9 +17,7 @@ from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Op
 from synth.method import Options
 from synth.methods import synthesize
-from synth.schedule.schedule import Schedule
 from synth.topology.spec import parse_topology
-from synth.verify.verified import VerifiedSchedule
 from tests.strategies import strongly_connected_topologies
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import edited, exchange_schedule, instructions, lowered, verified
@@ -173,18 +171,6 @@ def test_too_many_steps_are_refused_with_more_channels_as_the_way_out():
     with pytest.raises(InvalidInput, match="steps of a thread block") as caught:
         lower(schedule, LoweringOptions("msccl-xml"))
     assert "channels 2" in caught.value.way_out
-
-
-@pytest.mark.parametrize("changes", [{"kind": "pipelined"}, {"collective": "broadcast"}])
-def test_what_cannot_be_lowered_is_refused(changes):
-    good = verified("ring:4", "allgather")
-    schedule = good.schedule
-    fields = {name: getattr(schedule, name) for name in Schedule.__dataclass_fields__ if name != "id"}
-    if "collective" in changes:
-        changes = {"collective": parse_collective(changes["collective"])}
-    damaged = VerifiedSchedule(Schedule(**(fields | changes)), good.cost, good.link_loads)
-    with pytest.raises(InvalidInput, match="can be lowered"):
-        lower(damaged, LoweringOptions("oneccl-xml"))
 
 
 @pytest.mark.parametrize(

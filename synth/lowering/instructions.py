@@ -1,0 +1,56 @@
+"""Instructions of one rank with their waits, block by block."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from synth.lowering.dependences import dependences, necessary_waits
+from synth.lowering.drafts import OPS, Drafts
+from synth.lowering.memory import Layout
+from synth.lowering.messages import Column
+from synth.lowering.places import BUFFERS, SHIFT, Codes, place_of
+from synth.lowering.program import Instruction, Wait
+
+_READS = np.array([op.reads_src for op in OPS])
+_WRITES = np.array([op.writes_dst for op in OPS])
+
+_place = lru_cache(maxsize=2**16)(place_of)
+_wait = lru_cache(maxsize=2**16)(Wait)
+
+
+def instructions_of_blocks(drafts: Drafts, block: Column, blocks: int, layout: Layout) -> list[tuple[Instruction, ...]]:
+    """Return the instructions of each of the `blocks` of a rank with all waits they need and none that follow from
+    others. `block` says which block each of `drafts`, in a right sequential order, belongs to."""
+    src = np.where(_READS[drafts.op], _cells(drafts.src, layout), -1)
+    dst = np.where(_WRITES[drafts.op], _cells(drafts.dst, layout), -1)
+    offsets, waits = necessary_waits(block, blocks, *dependences(src, dst, drafts.count, layout.cells))
+    step = _steps(block, blocks)
+    pairs = zip(block[waits].tolist(), step[waits].tolist(), strict=True)
+    met = [_wait(*pair) for pair in pairs]
+    result: list[list[Instruction]] = [[] for _ in range(blocks)]
+    columns = (block, drafts.op, drafts.src, drafts.dst, drafts.count, offsets[:-1], offsets[1:])
+    for own, op, source, target, count, low, high in zip(*(column.tolist() for column in columns), strict=True):
+        needed = tuple(sorted(met[low:high], key=_by_place)) if high > low + 1 else tuple(met[low:high])
+        result[own].append(Instruction(OPS[op], _place(source), _place(target), count, needed))
+    return [tuple(items) for items in result]
+
+
+def _by_place(wait: Wait) -> tuple[int, int]:
+    return wait.block, wait.step
+
+
+def _cells(code: Codes, layout: Layout) -> Column:
+    bases = np.array([layout.base(buffer) for buffer in BUFFERS])
+    cells: Column = bases[code >> SHIFT] + (code & (1 << SHIFT) - 1)
+    return cells
+
+
+def _steps(block: Column, blocks: int) -> Column:
+    """Return the number of each instruction within its block."""
+    order = np.argsort(block, kind="stable")
+    sizes = np.bincount(block, minlength=blocks)
+    step = np.empty(len(block), dtype=np.int64)
+    step[order] = np.arange(len(block)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    return step

@@ -1,0 +1,116 @@
+"""From messages to pieces: what one instruction at either end moves, and where it lies there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.lowering.messages import Column, Messages
+from synth.lowering.places import Codes, Places, step_slices
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pieces:
+    """Columns of equal length, sorted by step. A piece is one instruction of its sender and one of its receiver.
+
+    source:  where the first chunk lies at the sender
+    operand: where the receiver holds what it adds to the first chunk; equals `target` where it adds nothing
+    target:  where the receiver puts the first chunk
+    count:   number of chunks; they follow one another at both ends
+    exchanged: 1 in steps in which a rank receives into what it sends
+    """
+
+    step: Column
+    sender: Column
+    receiver: Column
+    channel: Column
+    reduces: Column
+    source: Codes
+    operand: Codes
+    target: Codes
+    count: Column
+    exchanged: Column
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+
+@dataclass(frozen=True, slots=True)
+class PieceLimits:
+    """longest: chunks of a piece; exchanged: chunks of a piece in a step where a rank receives into what it sends;
+    across: whether a piece may hold several messages of one connection."""
+
+    longest: int
+    exchanged: int
+    across: bool
+
+
+def pieces_of(places: Places, messages: Messages, limits: PieceLimits) -> Pieces:
+    """Return the pieces of all messages, and leave in `places.home` where everything is in the end.
+
+    In a step, all that is sent is the state before the step. Where a rank receives into what it sends, the receive
+    waits for the send, and two ranks that exchange would wait for each other if pieces were longer than what a
+    connection holds without its receiver. O(chunks moved * log(chunks of a step)).
+    """
+    parts = [_pieces_of_step(places, messages.select(rows), limits) for rows in step_slices(messages)]
+    if not parts:
+        return Pieces(*(np.zeros(0, dtype=np.int64) for _ in fields(Pieces)))
+    return Pieces(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def _pieces_of_step(places: Places, messages: Messages, limits: PieceLimits) -> list[Column]:
+    row, chunk = messages.cells()
+    sender, receiver = messages.sender[row], messages.receiver[row]
+    source, target = places.home[sender, chunk], places.work[receiver, chunk]
+    operand = np.where(messages.reduces[row] == 1, _operands(places, receiver, chunk), target)
+    places.home[receiver, chunk] = target
+    exchanged = bool(np.isin(_cells(receiver, target), _cells(sender, source)).any())
+    border = np.diff(_connection(messages)[row] if limits.across else row) != 0
+    for column in (source, operand, target):
+        border |= np.diff(column) != 1
+    first, count = _cut(border, len(row), min(limits.longest, limits.exchanged) if exchanged else limits.longest)
+    of = row[first]
+    columns = (messages.step, messages.sender, messages.receiver, messages.channel, messages.reduces)
+    moved = [source[first], operand[first], target[first], count]
+    return [*(column[of] for column in columns), *moved, np.full(len(of), exchanged, dtype=np.int64)]
+
+
+def _operands(places: Places, receiver: Column, chunk: Column) -> Codes:
+    """Return where each receiver holds what it adds to: where the chunk was before the step, or, from the second
+    addition of the step on, where the first put the sum."""
+    _, first = np.unique(receiver * places.home.shape[1] + chunk, return_index=True)
+    operand: Codes = places.work[receiver, chunk]
+    operand[first] = places.home[receiver[first], chunk[first]]
+    return operand
+
+
+def _cells(rank: Column, code: Codes) -> Column:
+    return (rank << 40) + code
+
+
+def _connection(messages: Messages) -> Column:
+    """Number the runs of messages of one connection."""
+    changes = np.zeros(len(messages), dtype=np.int64)
+    for column in (messages.sender, messages.receiver, messages.channel):
+        changes[1:] |= np.diff(column) != 0
+    return np.cumsum(changes)
+
+
+def _cut(border: NDArray[np.bool_], length: int, longest: int) -> tuple[Column, Column]:
+    """Return first member and length of each stretch of `length` members between borders, at most `longest` long."""
+    edges = np.concatenate([[0], np.flatnonzero(border) + 1, [length]])
+    stretch = np.diff(edges)
+    cuts = -(-stretch // longest)
+    of = np.repeat(np.arange(len(stretch)), cuts)
+    within = np.arange(len(of)) - np.repeat(np.cumsum(cuts) - cuts, cuts)
+    return edges[of] + within * longest, np.minimum(longest, stretch[of] - within * longest)
+
+
+def stretches(columns: tuple[Codes, ...], longest: int) -> tuple[Column, Column]:
+    """Return first member and length of the longest stretches in which every column counts up by one."""
+    border = np.zeros(max(0, len(columns[0]) - 1), dtype=np.bool_)
+    for column in columns:
+        border |= np.diff(column) != 1
+    return _cut(border, len(columns[0]), longest) if len(columns[0]) else (np.zeros(0, np.int64), np.zeros(0, np.int64))

@@ -1,0 +1,63 @@
+"""How the vector of a program is cut into chunks, and which transfers of the schedule tell where they go."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.collective import CollectiveName
+from synth.schedule.schedule import Schedule
+from synth.schedule.transfers import Transfers
+
+_UNDIVIDED = (CollectiveName.ALLREDUCE, CollectiveName.BROADCAST, CollectiveName.REDUCE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Vector:
+    """Chunks of all data: those of a shard follow one another, and in it those of an instance.
+
+    transfers: those of the schedule, or of its first shard alone where `is_whole`
+    shards:    of all data; in an alltoall every rank has a vector of its own
+    chunks_per_shard: of one instance
+    """
+
+    transfers: Transfers
+    shards: int
+    chunks_per_shard: int
+    instances: int
+
+    @property
+    def chunks(self) -> int:
+        """Number of chunks of all data."""
+        return self.shards * self.instances * self.chunks_per_shard
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the vector is one shard."""
+        return self.shards == 1
+
+    def first(self, shard: NDArray[np.int64], instance: int) -> NDArray[np.int64]:
+        """Return the first chunk of each shard in the copy `instance` of the schedule."""
+        return (shard * self.instances + instance) * self.chunks_per_shard
+
+
+def vector_of(schedule: Schedule, instances: int) -> Vector:
+    """Return how `instances` copies of `schedule` cut the vector.
+
+    Where all shards travel alike and none belongs to a rank, as in trees for whole vectors, they are one: the fewer
+    chunks, the more sizes can be divided by them, and the longer the messages. O(rows * log(rows)).
+    """
+    shards, transfers = schedule.shard_count, schedule.transfers
+    if schedule.collective.name in _UNDIVIDED and _all_alike(transfers, shards):
+        shards, transfers = 1, transfers.select(np.flatnonzero(transfers.shard == 0))
+    return Vector(transfers, shards, schedule.chunks_per_shard, instances)
+
+
+def _all_alike(transfers: Transfers, shards: int) -> bool:
+    if len(transfers) % shards or np.any(np.bincount(transfers.shard, minlength=shards) != len(transfers) // shards):
+        return False
+    columns = (transfers.reduce, transfers.hi, transfers.lo, transfers.route, transfers.step)
+    order = np.lexsort((*columns, transfers.shard)).reshape(shards, -1)
+    return all(bool((column[order] == column[order[0]]).all()) for column in columns)

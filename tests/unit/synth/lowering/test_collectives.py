@@ -1,0 +1,141 @@
+"""Every collective and kind of schedule becomes a program that does what it says, in every dialect."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth.alltoall.schedule import alltoall_schedule
+from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from synth.errors import InvalidInput
+from synth.lowering.check import check_program
+from synth.lowering.lift import checked_program
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Op
+from synth.lowering.targets import TARGETS, target_named
+from synth.topology.spec import parse_topology
+from synth.trees.double_binary import double_binary_tree
+from synth.verify.verified import VerifiedSchedule
+from synth.verify.verify import verify
+from tests.unit.synth.lowering.naive import result_of
+from tests.unit.synth.lowering.programs import instructions
+from tests.unit.synth.lowering.tree_schedules import hopping_alltoall, trees
+
+ROOTED = [Collective(CollectiveName.BROADCAST, 2), Collective(CollectiveName.REDUCE, 1)]
+COLLECTIVES = [ALLGATHER, REDUCE_SCATTER, ALLREDUCE, *ROOTED]
+PLACES = pytest.mark.parametrize("in_place", [True, False], ids=["inplace", "outofplace"])
+
+
+def double_tree(spec: str, collective: Collective, chunks: int | None = None) -> VerifiedSchedule:
+    return verify(double_binary_tree(parse_topology(spec), collective).schedule(chunks))
+
+
+def is_right(schedule: VerifiedSchedule, options: LoweringOptions) -> None:
+    """Assert that the program passes the checker after a journey through its text, and calculates what it should."""
+    program = lower(schedule, options)
+    text = target_named(options.target).emit(program)
+    assert checked_program(text, schedule.schedule.topology) == program
+    for piece in (1, 71):
+        got, wanted = result_of(program, seed=piece, piece=piece)
+        assert got == wanted
+
+
+@PLACES
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", ["pipelined", "stepped"])
+@pytest.mark.parametrize("collective", COLLECTIVES, ids=str)
+def test_trees(collective, kind, target, in_place):
+    is_right(trees("torus:2x3", collective, kind), LoweringOptions(target, in_place=in_place))
+
+
+@PLACES
+@pytest.mark.parametrize("collective", COLLECTIVES, ids=str)
+def test_trees_on_several_channels_and_instances(collective, in_place):
+    is_right(trees("hypercube:2", collective), LoweringOptions("msccl-xml", 2, 2, "LL", in_place))
+
+
+@PLACES
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("collective", [ALLREDUCE, *ROOTED], ids=str)
+@pytest.mark.parametrize("spec", ["dbt:7", "torus:3x3", "a100:1"])
+def test_double_binary_trees(spec, collective, target, in_place):
+    is_right(double_tree(spec, collective, 6), LoweringOptions(target, in_place=in_place))
+
+
+@PLACES
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("spec", ["ring:4", "uniring:1,3", "hypercube:3", "a100:1"])
+def test_alltoall_along_routes(spec, target, in_place):
+    schedule = verify(alltoall_schedule(parse_topology(spec)))
+    is_right(schedule, LoweringOptions(target, 2, 1, "Simple", in_place))
+
+
+@PLACES
+@pytest.mark.parametrize("wait", [0, 1, 2])
+@pytest.mark.parametrize("spec", ["ring:4", "torus:2x3"])
+def test_alltoall_from_rank_to_rank(spec, wait, in_place):
+    is_right(hopping_alltoall(spec, wait), LoweringOptions("oneccl-xml", instances=2, in_place=in_place))
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.sampled_from(["ring:5", "torus:2x3", "complete:4", "hypercube:3"]),
+    st.sampled_from(COLLECTIVES),
+    st.sampled_from(["pipelined", "stepped"]),
+    st.booleans(),
+    st.integers(1, 3),
+    st.integers(1, 2),
+)
+def test_trees_with_any_options(spec, collective, kind, in_place, channels, instances):
+    program = lower(trees(spec, collective, kind), LoweringOptions("oneccl-xml", channels, instances, "LL", in_place))
+    assert check_program(program) == []
+    got, wanted = result_of(program, seed=channels, piece=1, depth=8)
+    assert got == wanted
+
+
+def test_a_tree_for_the_whole_vector_is_cut_as_the_schedule_says():
+    program = lower(double_tree("dbt:8", ROOTED[0], 8), LoweringOptions("oneccl-xml"))
+    assert program.chunks == 8
+    assert {item.count for *_, item in instructions(program)} == {1}
+
+
+def test_trees_with_roots_of_their_own_move_a_transfer_at_a_time():
+    program = lower(trees("ring:4", ALLGATHER), LoweringOptions("oneccl-xml"))
+    sends = sum(item.op == Op.SEND for *_, item in instructions(program))
+    assert program.chunks == 8
+    assert sends == len(trees("ring:4", ALLGATHER).schedule.transfers)
+
+
+def test_a_rank_sends_by_depth():
+    program = lower(trees("ring:6", ALLGATHER), LoweringOptions("oneccl-xml"))
+    for rank, body in enumerate(program.ranks):
+        for block in body.blocks:
+            distances = [
+                min((rank - item.src.offset // 2) % 6, (item.src.offset // 2 - rank) % 6)
+                for item in block.instructions
+                if item.op == Op.SEND
+            ]
+            assert distances == sorted(distances)
+
+
+@PLACES
+def test_only_the_root_of_a_reduce_writes_its_buffers(in_place):
+    program = lower(double_tree("dbt:6", ROOTED[1]), LoweringOptions("oneccl-xml", in_place=in_place))
+    for rank, _, _, item in instructions(program):
+        if item.op.writes_dst:
+            assert (item.dst.buffer == "s") == (rank != 1)
+    assert all(body.scratch_chunks == 0 for body in program.ranks[1:2])
+
+
+def test_alltoall_in_place_takes_scratch_only_for_what_comes_too_early():
+    at_once = lower(verify(alltoall_schedule(parse_topology("ring:4"))), LoweringOptions("oneccl-xml"))
+    assert {rank.scratch_chunks for rank in at_once.ranks} == {0}
+    late = lower(hopping_alltoall("complete:4", wait=1), LoweringOptions("oneccl-xml"))
+    assert {rank.scratch_chunks for rank in late.ranks} == {0}  # a pair starts together, whenever that is
+
+
+def test_limits_are_named_for_trees_too():
+    with pytest.raises(InvalidInput, match="steps of a thread block"):
+        lower(double_tree("dbt:4", ROOTED[0], 1200), LoweringOptions("msccl-xml"))
