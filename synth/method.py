@@ -24,6 +24,7 @@ class Options:
     k:         trees per root; None for the smallest number that reaches the optimum
     objective: which of equally fast tree packings to prefer: low trees, few trees, or something between
     seed:      of whatever choices a method makes by chance
+    warm_start: a schedule of which to keep what still holds
     size_bytes: bytes of the whole vector: bfb weighs link latencies at it, and verification tells the time
     """
 
@@ -31,6 +32,7 @@ class Options:
     k: int | None = None
     objective: Objective = "height"
     seed: int = 0
+    warm_start: Schedule | None = None
     size_bytes: int | None = None
 
     def asked(self) -> tuple[str, ...]:
@@ -67,9 +69,8 @@ class Method:
             raise InvalidInput(f"{self.name} makes {known}", collective.name.value, f"choose {known}")
         for option in options.asked():
             if option not in self.options:
-                obeyed = " and ".join(f"--{name}" for name in self.options) or "no options"
-                value = f"{option}={getattr(options, option)}"
-                raise InvalidInput(f"{self.name} obeys {obeyed}", value, f"leave out --{option}")
+                obeyed = " and ".join(_flag(name) for name in self.options) or "no options"
+                raise InvalidInput(f"{self.name} obeys {obeyed}", _flag(option), f"leave out {_flag(option)}")
         return self.make(topology, collective, options, executor, progress)
 
 
@@ -116,6 +117,10 @@ def spreading(
         return concatenate(back, forwards)
 
     return Method(name, summary, (*spreads, *backwards, CollectiveName.ALLREDUCE), options, make)
+
+
+def _flag(option: str) -> str:
+    return "--" + option.replace("_", "-")
 
 
 def _either(collectives: tuple[CollectiveName, ...]) -> str:

@@ -41,7 +41,7 @@ def _expand(topology: Topology, options: Options, executor: Executor, progress: 
 def _forest(
     topology: Topology, collective: Collective, options: Options, _executor: Executor, _progress: Progress | None
 ) -> Schedule:
-    return forest(topology, collective, options.k, options.objective, options.seed)
+    return forest(topology, collective, options.k, options.objective, options.seed, warm_start=options.warm_start)
 
 
 def _blink(
@@ -73,7 +73,7 @@ _ALL = (
         "forest",
         "down trees that reach the optimum of the network exactly, through switches too",
         (CollectiveName.ALLGATHER, CollectiveName.BROADCAST),
-        ("k", "objective", "seed"),
+        ("k", "objective", "seed", "warm_start"),
         _forest,
     ),
     spreading(

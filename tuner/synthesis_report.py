@@ -87,7 +87,9 @@ def synthesis_table(document: Mapping[str, Any]) -> Table:
     verdict = "optimal" if gap == "0" else f"{float(_fraction(gap)):.2%} above the bound"
     table = Table(title=f"{document['method']} {document['collective']} on {topology['spec']}", show_header=False)
     table.add_row("network", f"{topology['nodes']} nodes, {topology['links']} links, diameter {topology['diameter']}")
-    table.add_row("schedule", f"{schedule['steps']} steps, {schedule['transfers']} transfers")
+    trees = schedule["trees_per_root"]
+    extent = f"{schedule['steps']} steps" if trees is None else f"height {schedule['height']}, {trees} trees per root"
+    table.add_row("schedule", f"{extent}, {schedule['transfers']} transfers")
     table.add_row("chunks per shard", str(schedule["chunks_per_shard"]))
     if cost["bandwidth_factor"] is not None:
         table.add_row("bandwidth time", f"{cost['bandwidth_factor']} M/B")
@@ -96,6 +98,8 @@ def synthesis_table(document: Mapping[str, Any]) -> Table:
     if "time_s" in cost:
         table.add_row(f"time for {format_size(cost['size_bytes'])}", _seconds_text(cost))
     table.add_row("lower bound", f"{optimality['lower_bound']} ({verdict})")
+    if "warm_start" in document:
+        table.add_row("kept", _kept_text(document["warm_start"]))
     table.add_row("seconds", ", ".join(f"{name} {value:.3f}" for name, value in seconds.items()))
     table.add_row("verified", _VERIFIED[schedule["form"]])
     table.add_row("id", schedule["id"])
@@ -112,6 +116,14 @@ def _seconds_text(cost: Mapping[str, Any]) -> str:
     more = Fraction(cost["time_s"]) / Fraction(cost["divisible_time_s"]) - 1
     return (
         f"{text} ({float(more):.2%} above that of divisible shards)" if more else f"{text} (as with divisible shards)"
+    )
+
+
+def _kept_text(warm_start: Mapping[str, Any]) -> str:
+    kept, possible = warm_start["transfers_kept"], warm_start["transfers_possible"]
+    return (
+        f"{kept} of {possible} transfers; before: time per byte {warm_start['achieved']}, "
+        f"bound {warm_start['lower_bound']}"
     )
 
 

@@ -15,9 +15,10 @@ from synth.collective import Collective
 from synth.forest.network import forest_network
 from synth.forest.objective import Objective
 from synth.forest.packing import pack_trees
+from synth.forest.reuse import reused_trees
 from synth.forest.schedule import tree_schedule
 from synth.forest.split.remove import remove_switches
-from synth.schedule.schedule import Schedule
+from synth.schedule.schedule import Parameter, Schedule
 from synth.topology.automorphism import known_symmetries_are_transitive
 from synth.topology.topology import Topology
 from synth.topology.transversal import Transversal
@@ -30,20 +31,27 @@ def forest(
     objective: Objective = "height",
     seed: int = 0,
     method: str = "forest",
+    warm_start: Schedule | None = None,
 ) -> Schedule:
     """Return the allgather or broadcast down trees whose time is the optimum, or the least for k trees per root.
 
     objective: which of equally fast packings to prefer; seed: the order in which roots get their trees
+    warm_start: a schedule of trees of another fabric, whose trees are kept as far as they hold; its k if none is given
     The certificate is the cut that allows no less. Raises InvalidInput where amounts would leave 64 bits, and where
     a switch with more bandwidth out than in stands in the way of trees as fast as the bound.
     """
+    if k is None and warm_start is not None:
+        k = warm_start.trees_per_root
     best = optimum(topology, collective) if k is None else fixed_k_optimum(topology, collective, k)
     supply = np.zeros(topology.compute_count, dtype=np.int64)
     supply[slice(None) if collective.root is None else collective.root] = best.k
     network = forest_network(topology, best.trees_per_bandwidth, supply)
     split = remove_switches(network, names=topology.node_ids)
-    trees = pack_trees(split.network, objective, seed, _symmetries(topology))
-    parameters = {"k": k, "objective": objective, "seed": seed}
+    first = None if warm_start is None else reused_trees(warm_start, topology, split.network)
+    trees = pack_trees(split.network, objective, seed, _symmetries(topology), first)
+    parameters: dict[str, Parameter] = {"k": k, "objective": objective, "seed": seed}
+    if warm_start is not None:
+        parameters["warm_start"] = warm_start.id
     certificate = best.bound.to_json(topology)
     return tree_schedule(topology, collective, best.trees_per_bandwidth, split, trees, method, parameters, certificate)
 

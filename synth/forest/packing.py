@@ -36,6 +36,7 @@ def pack_trees(
     objective: Objective = "height",
     seed: int = 0,
     transversal: Transversal | None = None,
+    first: Trees | None = None,
     rollbacks: int = ROLLBACKS,
 ) -> Trees:
     """Return spanning out-trees of `network`: weights of a root add up to its supply, loads stay within capacities.
@@ -43,6 +44,7 @@ def pack_trees(
     objective:   what to prefer among such packings (`synth.forest.objective`); none is promised to be best
     seed:        the order of the roots: 0 as they are numbered, any other a shuffled one
     transversal: known symmetries of the nodes, if any
+    first:       trees to keep as far as they leave enough for the others; they fit side by side
 
     Every choice of trees is exact and optimal. Low trees are tried for by layers on networks that are not too large
     (`synth.forest.layered`), and completed or else grown freely. Same arguments, same trees. Polynomial; mostly
@@ -50,6 +52,8 @@ def pack_trees(
     bits, and CheckFailed with a cut where no such trees exist.
     """
     _check(network)
+    if first is not None:
+        return _packed(network, first, seed, rollbacks)
     layers = no_trees(network.nodes) if objective == "trees" else layered_trees(network, transversal)
     if not len(layers):
         return _packed(network, layers, seed, rollbacks)
@@ -108,8 +112,13 @@ class _Packing:
         self._learn(alone[self._room(self.sides).node[: len(alone)] < 0])
 
     def add(self, trees: Trees) -> None:
-        """Keep those of `trees`, from the first on, that leave enough."""
-        self._keep(self._sound(trees))
+        """Keep those of `trees` that leave enough, one after the other."""
+        self._keep(no_trees(self.nodes))
+        while len(trees):
+            sound = self._sound(trees)
+            self._keep(sound)
+            rest = slice(len(sound) + 1, None)
+            trees = Trees(trees.root[rest], trees.weight[rest], trees.parent_arc[rest])
 
     def add_batch(self) -> None:
         """Grow a batch of trees, keep those from the first on that leave enough."""

@@ -32,6 +32,7 @@ from tuner.schedule_files import require_schedule_suffix, require_suffix_of_symm
 from tuner.specs import load_topology
 from tuner.stages import Stages, peak_memory_bytes
 from tuner.synthesis_report import synthesis_document, synthesis_table, timing_document
+from tuner.warm_start import load_warm_start, warm_start_document
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 
@@ -61,6 +62,10 @@ def synth(
     objective: Annotated[
         str, typer.Option(help=f"Among equally fast packings of trees, prefer: {', '.join(OBJECTIVES)}.")
     ] = "height",
+    warm_start: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Schedule of trees, of the fabric before a failure: keep what still holds."),
+    ] = None,
     seed: Annotated[int, typer.Option(help="Seed of whatever the method chooses by chance.")] = 0,
     executor: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(EXECUTORS)}.")] = "serial",
     workers: Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")] = None,
@@ -78,7 +83,9 @@ def synth(
     stages = Stages()
     wanted = parse_collective(collective, root)
     size_bytes = None if size is None else parse_size(size)
-    options = _options(method, k, objective, Options(chunks, seed=seed, size_bytes=size_bytes))
+    old = None if warm_start is None else load_warm_start(warm_start)
+    others = Options(chunks, seed=seed, size_bytes=size_bytes, warm_start=None if old is None else old.schedule)
+    options = _options(method, k, objective, others)
     with stages.stage("topology"):
         topology = load_topology(spec)
         if size_bytes is not None:
@@ -108,6 +115,8 @@ def synth(
     document = synthesis_document(verified, bound, seconds)
     if size_bytes is not None:
         document["cost"] |= timing_document(verified, size_bytes)
+    if old is not None and isinstance(verified, VerifiedSchedule):
+        document["warm_start"] = warm_start_document(old, verified)
     document |= {"peak_memory_bytes": peak_memory_bytes(), "output": output}
     if as_json:
         emit_json(document)

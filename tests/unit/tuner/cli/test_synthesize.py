@@ -127,3 +127,22 @@ def test_the_version(capsys):
     done = chorale(capsys, "--version")
     assert done.code == 0
     assert done.stdout.startswith("chorale ")
+
+
+def test_a_warm_start_says_what_was_and_what_was_kept(capsys, tmp_path):
+    old = tmp_path / "old.parquet"
+    assert chorale(capsys, "synth", "forest", "a100:2", "--k", "1", "-o", old).code == 0
+    done = chorale(capsys, "synth", "forest", "without(a100:2;node=3)", "--warm-start", old, "--json")
+    document = json.loads(done.stdout)
+    assert document["schedule"]["trees_per_root"] == 1
+    assert document["warm_start"]["achieved"] == "7/2400"
+    assert document["warm_start"]["lower_bound"] == "3/1040"
+    assert 0 < document["warm_start"]["transfers_kept"] <= document["warm_start"]["transfers_possible"] <= 15 * 14
+
+
+def test_a_warm_start_of_a_method_without_trees_is_wrong_usage(capsys, tmp_path):
+    old = tmp_path / "old.parquet"
+    assert chorale(capsys, "synth", "forest", "ring:4", "-o", old).code == 0
+    done = chorale(capsys, "synth", "bfb", "ring:4", "--warm-start", old)
+    assert (done.code, done.stderr.count("\n")) == (2, 1)
+    assert "--warm-start" in done.stderr
