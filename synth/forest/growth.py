@@ -36,6 +36,7 @@ class Growth(NamedTuple):
     paid:    int64 per known cut, the same for its S
     tight:   uint64[words], bits of the cuts that one more arc would overdraw
     best:    int32 per node, the arc that would reach it;  found: nodes that have one
+    awaited: int32 per node, the depth of a tree node that has plenty for it, -1 if none
     """
 
     parent: Ranks
@@ -51,15 +52,16 @@ class Growth(NamedTuple):
     tight: Bits
     best: Ranks
     found: Ranks
+    awaited: Ranks
 
 
 @inlined
 def make_growth(nodes: int, cuts: int, words: int) -> Growth:
-    ranks = np.empty((10, nodes + 1), dtype=np.int32)
+    ranks = np.empty((11, nodes + 1), dtype=np.int32)
     return Growth(
         ranks[0], ranks[1], ranks[2], ranks[3], ranks[4], ranks[5], ranks[6], ranks[7],
         np.empty(nodes, dtype=np.int64), np.empty(cuts, dtype=np.int64), np.empty(words, dtype=np.uint64),
-        ranks[8], ranks[9],
+        ranks[8], ranks[9], ranks[10],
     )  # fmt: skip
 
 
@@ -79,6 +81,7 @@ def start_tree(room: Room, growth: Growth, root: int, weight: int) -> None:
     growth.first[:] = -1
     growth.charges[:] = 0
     growth.best[:] = -1
+    growth.awaited[:] = -1
     for node in range(nodes):
         growth.missing[node], growth.place[node] = node, node
     growth.parent[root] = -1
@@ -173,8 +176,11 @@ def _push(arcs: Arcs, room: Room, growth: Growth, depth: int, weight: int) -> in
 
 
 @inlined
-def _extend(arcs: Arcs, room: Room, growth: Growth, depth: int, weight: int, missing: int) -> int:
-    """Reach what the nodes of one level can reach, over the arcs with most room; return what is still missing."""
+def _extend(arcs: Arcs, room: Room, growth: Growth, depth: int, weight: int, missing: int, patient: bool) -> int:
+    """Reach what the nodes of one level can reach, over the arcs with most room; return what is still missing.
+
+    patient: leave scarce arcs alone where a node of the next level has plenty
+    """
     cost = 0
     node = growth.first[depth]
     while node >= 0:
@@ -192,9 +198,12 @@ def _extend(arcs: Arcs, room: Room, growth: Growth, depth: int, weight: int, mis
         growth.best[node] = -1
         if arc < 0 or not _fits(arcs, room, growth, arc, weight):
             arc = _best_into(arcs, room, growth, node, depth, weight)
-        if arc >= 0:
+        if arc >= 0 and not (patient and arcs.scarce[arc] and growth.awaited[node] == depth + 1):
             attach(arcs, room, growth, arc, weight, missing)
             missing -= 1
+            first = arcs.tail_offsets[node]
+            for row in range(first, first + arcs.plenty[node]):
+                growth.awaited[arcs.heads[arcs.by_tail[row]]] = depth + 1
     return missing
 
 
@@ -231,16 +240,18 @@ def finish_tree(arcs: Arcs, room: Room, growth: Growth, weight: int, missing: in
 
     It is stuck if nodes are missing: then a cut that is not known is overdrawn already.
     """
-    depth = 0
+    depth, patient = 0, True
     while missing:
         if growth.first[depth] < 0:
             lower = _largest_weight(arcs, room, growth, weight, missing)
             if lower == 0:
                 break
+            # Where more would have fitted at this weight, waiting has been in vain.
+            depth, patient = 0, lower < weight
+            growth.awaited[:] = -1
             weight = lower
             _tighten(room, growth, weight)
-            depth = 0
             continue
-        missing = _extend(arcs, room, growth, depth, weight, missing)
+        missing = _extend(arcs, room, growth, depth, weight, missing, patient)
         depth += 1
     return weight, missing

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from synth.compiled import compiled
 from synth.flow.graph import Integers, Ranks
 from synth.forest.network import ForestNetwork
+from synth.forest.scramble import scrambled
 from synth.forest.transport import transport
 from synth.forest.trees import Trees, no_trees
 from synth.topology.distance import hops_between_all
@@ -85,7 +86,8 @@ def _choices(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, b
     allowed = np.ascontiguousarray((hops[tails] + 1 == hops[node]).T)
     amounts = np.zeros(allowed.shape, dtype=np.int64)
     if not transport(allowed, needs, left, amounts) and beside:
-        ties = _ties(network.nodes, np.append(tails, np.int32(node)))
+        points = np.append(tails, np.int32(node)).astype(np.int64)[:, None]
+        ties = scrambled(points * network.nodes + np.arange(network.nodes))
         allowed |= ((hops[tails] == hops[node]) & (ties[:-1] < ties[-1])).T
         transport(allowed, needs, left, amounts)
     columns = np.column_stack([amounts, needs])
@@ -94,15 +96,6 @@ def _choices(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, b
     amount = columns[root, place]
     hi = np.cumsum(amount) - (np.cumsum(wanted) - wanted)[root]
     return _Pieces(root.astype(np.int32), arcs[place], hi - amount, hi)
-
-
-def _ties(nodes: int, points: Ranks) -> NDArray[np.uint64]:
-    """Return uint64[points, nodes]: for every root, different numbers for different points, in no visible order."""
-    roots = np.arange(nodes, dtype=np.uint64)
-    mixed = points.astype(np.uint64)[:, None] * np.uint64(nodes) + roots
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return mixed ^ (mixed >> np.uint64(31))
 
 
 def _images(network: ForestNetwork, transversal: Transversal, base: _Pieces) -> list[_Pieces]:

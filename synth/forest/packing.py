@@ -22,6 +22,7 @@ from synth.forest.layered import layered_trees
 from synth.forest.network import ForestNetwork
 from synth.forest.objective import Objective, rank
 from synth.forest.room import Room, arcs_of, room_of
+from synth.forest.scramble import scrambled_order
 from synth.forest.trees import Trees, joined_trees, no_trees
 from synth.topology.transversal import Transversal
 
@@ -42,7 +43,7 @@ def pack_trees(
     """Return spanning out-trees of `network`: weights of a root add up to its supply, loads stay within capacities.
 
     objective:   what to prefer among such packings (`synth.forest.objective`); none is promised to be best
-    seed:        the order of the roots: 0 as they are numbered, any other a shuffled one
+    seed:        at least 0, shuffles the order of the roots
     transversal: known symmetries of the nodes, if any
     first:       trees to keep as far as they leave enough for the others; they fit side by side
 
@@ -66,8 +67,7 @@ def pack_trees(
 
 def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int) -> Trees:
     """Return a packing that begins with those of `first` that leave enough."""
-    order = np.random.default_rng(seed).permutation(network.nodes) if seed else np.arange(network.nodes)
-    packing = _Packing(network, order.astype(np.int32))
+    packing = _Packing(network, scrambled_order(network.nodes, seed))
     packing.add(first)
     while packing.supply.any():
         if packing.rollbacks >= rollbacks:
@@ -150,13 +150,14 @@ class _Packing:
 
     def _grow(self, roots: Ranks) -> tuple[Trees, bool]:
         """Return trees of `roots` that keep all known cuts, and whether the next one is stuck."""
-        room = self._room(self.sides)
-        rows = len(roots) + _SPARE_ROWS
-        root, weight = np.empty(rows, dtype=np.int32), np.empty(rows, dtype=np.int64)
-        parent_arc = np.empty((rows, self.nodes), dtype=np.int32)
-        count = grow_trees(self.arcs, room, roots, root, weight, parent_arc)
-        stuck = count < rows and bool(room.supply[roots].any())
-        return Trees(root[:count], weight[:count], parent_arc[:count]), stuck
+        room, rows = self._room(self.sides), len(roots) + _SPARE_ROWS
+        tables, count = [no_trees(self.nodes)], rows
+        while count == rows:
+            root, weight = np.empty(rows, dtype=np.int32), np.empty(rows, dtype=np.int64)
+            parent_arc = np.empty((rows, self.nodes), dtype=np.int32)
+            count = grow_trees(self.arcs, room, roots, root, weight, parent_arc)
+            tables.append(Trees(root[:count], weight[:count], parent_arc[:count]))
+        return joined_trees(tables), bool(room.supply[roots].any())
 
     def _sound(self, trees: Trees) -> Trees:
         """Return the first of `trees` that leave enough for the others, as many as the cuts found on the way allow."""

@@ -11,6 +11,9 @@ from synth.flow.oracle import Flags
 from synth.forest.cuts import Bits, cut_slacks, members_of
 from synth.forest.network import ForestNetwork
 
+_SCARCE = 4
+"""An arc is scarce if the best one into the same node has at least so many times its capacity."""
+
 
 class Arcs(NamedTuple):
     """The arcs of a network in rows.
@@ -18,7 +21,9 @@ class Arcs(NamedTuple):
     tails, heads: int32 per arc
     capacity:     int64 per arc, before any tree
     by_tail:      arcs in order of their tails; row v is `tail_offsets[v]` to `tail_offsets[v + 1] - 1`
+    plenty:       int64 per node: the first so many arcs of its row by tail have plenty of capacity for their heads
     by_head:      the same by head; within a row by falling capacity
+    scarce:       flags of the arcs that have far less capacity than the best arc into the same node
     """
 
     tails: Ranks
@@ -26,8 +31,10 @@ class Arcs(NamedTuple):
     capacity: Integers
     by_tail: Integers
     tail_offsets: Integers
+    plenty: Integers
     by_head: Integers
     head_offsets: Integers
+    scarce: Flags
 
 
 class Room(NamedTuple):
@@ -50,11 +57,17 @@ class Room(NamedTuple):
 def arcs_of(network: ForestNetwork) -> Arcs:
     """Return the arcs of `network` in rows. O(arcs log arcs)."""
     rows = np.arange(network.nodes + 1)
-    by_tail = np.lexsort((network.dst, network.src))
+    best = np.zeros(network.nodes, dtype=np.int64)
+    np.maximum.at(best, network.dst, network.capacity)
+    scarce = network.capacity < best[network.dst] // _SCARCE
+    by_tail = np.lexsort((network.dst, scarce, network.src))
     by_head = np.lexsort((network.src, -network.capacity, network.dst))
     tail_offsets = np.searchsorted(network.src[by_tail], rows)
     head_offsets = np.searchsorted(network.dst[by_head], rows)
-    return Arcs(network.src, network.dst, network.capacity, by_tail, tail_offsets, by_head, head_offsets)
+    plenty = np.bincount(network.src[~scarce], minlength=network.nodes)
+    return Arcs(
+        network.src, network.dst, network.capacity, by_tail, tail_offsets, plenty, by_head, head_offsets, scarce
+    )  # fmt: skip
 
 
 def room_of(arcs: Arcs, capacity: Integers, supply: Integers, sides: Flags) -> Room:

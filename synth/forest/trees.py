@@ -37,7 +37,8 @@ def no_trees(nodes: int) -> Trees:
 def joined_trees(parts: Sequence[Trees]) -> Trees:
     """Return all trees of one or more `parts`, in their order."""
     root, weight = np.concatenate([part.root for part in parts]), np.concatenate([part.weight for part in parts])
-    return Trees(root, weight, np.concatenate([part.parent_arc for part in parts]))
+    parent_arc = np.concatenate([part.parent_arc for part in parts])
+    return Trees(root, weight, parent_arc)
 
 
 def tree_heights(trees: Trees, src: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -67,6 +67,22 @@ def test_boxes_are_crossed_in_two_hops() -> None:
     assert (len(trees), height_of(network, trees)) == (32, 2)
 
 
+def test_a_box_is_not_entered_over_scarce_arcs_twice() -> None:
+    # Three arcs lead from every node into every other box, as thin as the rails are; one tree needs only one.
+    count, ranks = 6, 4
+    arcs = []
+    for node in range(count * ranks):
+        box, rank = divmod(node, ranks)
+        arcs += [(node, box * ranks + other, 50) for other in range(ranks) if other != rank]
+        arcs += [(node, o * ranks + (rank + j) % ranks, 1) for o in range(count) if o != box for j in range(3)]
+    network = network_of(count * ranks, arcs, [2] * (count * ranks))
+    trees = pack_trees(network, "trees")
+    assert faults_of(network, trees) == []
+    crossing = network.src // ranks != network.dst // ranks
+    for row in trees.parent_arc:
+        assert crossing[row[row >= 0]].sum() == count - 1
+
+
 def test_one_root_is_packed_with_all_its_weight() -> None:
     network = replace(boxes(3, 4, 9, 2), supply=np.array([16] + [0] * 11))
     assert faults_of(network, pack_trees(network)) == []
