@@ -9,6 +9,9 @@ from experiments.experiment import Experiment
 from synth.errors import InvalidInput
 
 _SWING_FIGURES = tuple(f"swing-figure-{number}" for number in (7, 8, 9, 11, 12, 13, 14, 15, 16))
+_TRAINING = ("training-data-parallel", "training-experts")
+_SHARED = {**dict.fromkeys(_SWING_FIGURES, "swing_figures"), **dict.fromkeys(_TRAINING, "training")}
+"""Experiments that share a file, which defines EXPERIMENTS by name."""
 
 NAMES = (
     "direct-connect-table-4",
@@ -18,8 +21,9 @@ NAMES = (
     "finder-frontier",
     "mi250-prediction",
     *_SWING_FIGURES,
+    *_TRAINING,
 )
-"""Each is a file of this package, with underscores, that defines EXPERIMENT; the figures share swing_figures.py."""
+"""Each is a file of this package, with underscores, that defines EXPERIMENT, or shares one."""
 
 
 def load(name: str) -> Experiment:
@@ -29,8 +33,8 @@ def load(name: str) -> Experiment:
         way_out = f"did you mean {' or '.join(close)}" if close else "see `chorale experiment list`"
         raise InvalidInput("an experiment must be one that is known", name or '""', way_out)
     experiment: Experiment
-    if name in _SWING_FIGURES:
-        experiment = importlib.import_module("experiments.swing_figures").EXPERIMENTS[name]
+    if name in _SHARED:
+        experiment = importlib.import_module(f"experiments.{_SHARED[name]}").EXPERIMENTS[name]
     else:
         experiment = importlib.import_module(f"experiments.{name.replace('-', '_')}").EXPERIMENT
     return experiment

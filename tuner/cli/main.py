@@ -29,6 +29,8 @@ COMMAND_MODULES = (
     "lower",
     "alltoall",
     "simulate",
+    "training",
+    "record_training",
     "bound",
     "failures",
     "run",

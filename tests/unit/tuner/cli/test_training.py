@@ -1,0 +1,59 @@
+"""`chorale training`: what it prints, draws and refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.command import chorale
+
+OPTIONS = ("--link-gbps", 25, "--alpha-us", 10, "--link-latency-us", 0, "--hop-us", 0)
+
+
+def test_json(capsys):
+    done = chorale(
+        capsys, "training", "gpt2-small", "circulant:12,2,3", "hamiltonian-ring@shiftedring:12", *OPTIONS, "--json"
+    )
+    assert done.code == 0
+    document = done.document
+    assert document["profile"]["parameters"] == 124_439_808
+    assert document["parameters"]["buckets_bytes"] == [10**6, 10**7, 10**8, 10**9]
+    ours, ring = document["results"]
+    assert (ours["method"], ring["method"], ring["spec"]) == ("bfb", "hamiltonian-ring", "shiftedring:12")
+    for row in (ours, ring):
+        parts = row["compute_s"] + row["alltoall_s"] + row["exposed_allreduce_s"]
+        assert row["iteration_s"] == pytest.approx(parts)
+        assert row["bucket_bytes"] in document["parameters"]["buckets_bytes"]
+        assert (row["alltoall_s"], row["alltoall_rate"]) == (0, None)
+    assert ours["iteration_s"] < ring["iteration_s"]
+
+
+def test_experts(capsys):
+    arguments = ("switch-base-256", "bfb@torus:4x4", "--buckets", "1M", *OPTIONS, "--json")
+    (row,) = chorale(capsys, "training", *arguments).document["results"]
+    tokens_s = 12 * 8 * 768 * 2 * (6 * 512 + 6 * 114) / 12 * 4
+    assert row["alltoall_s"] == pytest.approx(tokens_s / 16 / (row["alltoall_rate"] * 25e9 / 8))
+    assert row["bucket_bytes"] == 2**20
+
+
+def test_for_people_and_as_a_picture(capsys, tmp_path):
+    picture = tmp_path / "parts.svg"
+    done = chorale(capsys, "training", "resnet-50", "ring:8", *OPTIONS, "--plot", picture)
+    assert "bfb@ring:8" in done.stderr
+    assert picture.read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nothing", "ring:8", *OPTIONS), "resnet-50"),
+        (("resnet-50", "ring:8"), "link rate"),
+        (("resnet-50", "ring:2", *OPTIONS), "ring"),
+        (("resnet-50", "ring:8", *OPTIONS, "--buckets", "0"), "size"),
+        (("resnet-50", "ring:8", *OPTIONS, "--plot", "parts.txt"), "png"),
+    ],
+)
+def test_refusals(capsys, arguments, message):
+    done = chorale(capsys, "training", *arguments)
+    assert done.code == 2
+    assert message in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1

@@ -1,0 +1,93 @@
+"""`chorale training`: how long an iteration of training takes on one network or another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from runners.sizes import parse_sizes
+from synth.kernels import warm_simulation
+from synth.training.iteration import BUCKETS_BYTES
+from tuner.cli.output import emit_json, results
+from tuner.pricing import Pricing
+from tuner.stages import Stages
+from tuner.training_costs import split_network, training_costs
+from tuner.training_profile import SHIPPED, load_profile
+from tuner.training_report import training_row
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("training")(training)
+
+
+def training(
+    profile: Annotated[str, typer.Argument(metavar="PROFILE", help=f"A .json file, or: {', '.join(SHIPPED)}.")],
+    networks: Annotated[
+        list[str],
+        typer.Argument(metavar="[METHOD@]SPEC...", help="Networks to compare; the method is bfb unless said."),
+    ],
+    buckets: Annotated[
+        str | None, typer.Option(help="Sizes of gradient buckets to choose from; default: 1, 10, 100 and 1000 MB.")
+    ] = None,
+    alpha_us: Annotated[str | None, typer.Option(help="Microseconds before every message; default: 0.")] = None,
+    link_latency_us: Annotated[str | None, typer.Option(help="Microseconds on a link; default: 0.1.")] = None,
+    hop_us: Annotated[str | None, typer.Option(help="Microseconds in a node; default: 0.3.")] = None,
+    link_gbps: Annotated[
+        str | None, typer.Option(help="Gbit/s of a link of capacity 1; needed where a spec gives no bandwidths.")
+    ] = None,
+    calibration: Annotated[
+        str | None, typer.Option(metavar="FILE", help="JSON of `run --calibrate --json`, instead of rates.")
+    ] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the parts as .png, .svg or .pdf.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Simulate an iteration of data-parallel training, with experts where the profile has them.
+
+    Gradients travel in buckets while earlier layers are computed; all-to-all of tokens blocks; the best size of a
+    bucket is taken.
+
+    Example: chorale training gpt2-small circulant:12,2,3 hamiltonian-ring@shiftedring:12 --link-gbps 25 --alpha-us 10
+    """
+    given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
+    pricing = Pricing.of(given, calibration)
+    model = load_profile(profile)
+    buckets_bytes = BUCKETS_BYTES if buckets is None else tuple(parse_sizes(buckets))
+    if plot is not None:
+        from tuner.plots.topology_plot import require_plot_format  # noqa: PLC0415 (matplotlib is slow)
+
+        require_plot_format(plot)
+    stages = Stages()
+    with stages.stage("compile"):
+        warm_simulation()
+    with stages.stage("training"):
+        rows = [
+            training_row(model, buckets_bytes, training_costs(*split_network(network), pricing, model.has_experts))
+            for network in networks
+        ]
+    if plot is not None:
+        from tuner.plots.training_plot import plot_training  # noqa: PLC0415 (matplotlib is slow)
+
+        plot_training({model.name: rows}, plot)
+    if as_json:
+        facts = {"name": model.name, "source": model.source, "samples": model.samples, "parameters": model.parameters}
+        settings = {**pricing.settings, "buckets_bytes": list(buckets_bytes)}
+        used = {"seconds": stages.report(outside_total=("compile",))}
+        emit_json({"profile": facts, "parameters": settings, "seed": None, "results": rows, **used})
+    else:
+        results.print(_table(model.name, rows))
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    table = Table(title=f"{title}: ms of an iteration")
+    table.add_column("network", overflow="fold")
+    for heading in ("total", "compute", "all-to-all", "exposed", "allreduce", "bucket"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        keys = ("iteration_s", "compute_s", "alltoall_s", "exposed_allreduce_s", "allreduce_s")
+        times = (f"{row[key] * 1e3:.4g}" for key in keys)
+        table.add_row(f"{row['method']}@{row['spec']}", *times, f"{row['bucket_bytes'] / 1e6:g} MB")
+    return table
