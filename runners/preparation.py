@@ -118,5 +118,6 @@ def program_id(schedule_id: str, options: LoweringOptions) -> str:
             "instances": options.instances,
             "protocol": options.protocol,
             "in_place": options.in_place,
+            "sm_count": options.sm_count,
         }
     )

@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from synth.lowering.messages import Column
 from synth.lowering.pieces import Pieces, stretches
@@ -47,23 +46,17 @@ class Drafts:
         low, high = np.searchsorted(self.rank, [rank, rank + 1])
         return Drafts(*(getattr(self, item.name)[low:high] for item in fields(self)))
 
-    def blocks(self) -> tuple[NDArray[np.int64], Column]:
-        """Return int64[blocks, 3] of channel, role and peer of each block of one rank, and the block of each draft."""
-        keys = np.stack([self.channel, self.role, self.peer], axis=1)
-        found, index = np.unique(keys, axis=0, return_inverse=True)
-        return found, index.reshape(-1)
-
 
 def drafts_of(pieces: Pieces, places: Places, longest: int) -> Drafts:
     """Return the instructions that move `pieces`, and the copies of what belongs into a result and never moved there.
 
     Instructions are in the order of pieces, the send of a piece just before its receive; where ranks receive into
-    what they send, all sends of the step come first. O(pieces * log(pieces)).
+    what they send, the sends of a turn come before its receives. O(pieces * log(pieces)).
     """
     count = len(pieces)
     number = np.tile(np.arange(count), 2)
     role = np.repeat([Role.SEND, Role.RECEIVE], count)
-    late = np.where(pieces.exchanged == 1, 1, 0)[number] * (role == Role.RECEIVE)
+    late = pieces.exchanged[number] * (role == Role.RECEIVE)
     rank = np.concatenate([pieces.sender, pieces.receiver])
     receive = np.where(pieces.reduces == 1, _REDUCE, _RECV)
     columns = [
@@ -76,7 +69,7 @@ def drafts_of(pieces: Pieces, places: Places, longest: int) -> Drafts:
         np.concatenate([pieces.source, pieces.target]),
         pieces.count[number],
     ]
-    order = np.lexsort((-role, number, late, pieces.step[number], rank))
+    order = np.lexsort((-role, number, late, pieces.turn[number], pieces.step[number], rank))
     copies = _copies(places, longest)
     merged = [np.concatenate([column[order], copy]) for column, copy in zip(columns, copies, strict=True)]
     by_rank = np.argsort(merged[0], kind="stable")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 from synth.collective import CollectiveName
 from synth.errors import InvalidInput
-from synth.lowering.drafts import Drafts, Role, drafts_of
+from synth.lowering.blocks import UNBOUNDED, assigned_blocks
+from synth.lowering.drafts import Drafts, drafts_of
 from synth.lowering.fit import misfit, nearest_fit
 from synth.lowering.instructions import instructions_of_blocks
 from synth.lowering.limits import Limits
@@ -34,12 +36,12 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     """Return the program that executes `verified` on the target of `options`.
 
     Each instance is a copy of the schedule on its own part of every shard and its own channels. Every rank has one
-    block for each direction of each of its connections, which goes through the steps in order (in trees: through
-    the depths), held up by exact waits only. Raises InvalidInput where the target's limits are exceeded, with
-    parameters that fit. O(chunks moved * log(chunks of a step)).
+    block for each direction of each of its connections (one for two of them, where blocks are scarce), which goes
+    through the steps in order (in trees: through the depths), held up by exact waits only. Raises InvalidInput where
+    the target's limits are exceeded, with parameters that fit. O(chunks moved * log(chunks of a step)).
     """
     schedule = verified.schedule
-    limits = target_named(options.target).limits
+    limits = _limits(options)
     if limits.largest_max_bytes is not None and options.max_bytes > limits.largest_max_bytes:
         rule = f"max_bytes for {options.target} must be at most {limits.largest_max_bytes}"
         raise InvalidInput(rule, options.max_bytes, "use 0 for as much as the runtime can do")
@@ -47,6 +49,14 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     if program is None:
         raise _misfit_error(schedule, options, limits, excess)
     return program
+
+
+def _limits(options: LoweringOptions) -> Limits:
+    """Return the limits of the target on the device of `options`."""
+    limits = target_named(options.target).limits
+    if options.sm_count is None:
+        return limits
+    return replace(limits, resident_threadblocks=min(options.sm_count, limits.threadblocks))
 
 
 def _attempt(schedule: Schedule, options: LoweringOptions, limits: Limits) -> tuple[Program | None, str]:
@@ -82,7 +92,9 @@ def _build(schedule: Schedule, options: LoweringOptions, limits: Limits) -> Prog
     _require_moderate("channels", channels, limits.channels)
     places = Places(shape, messages)
     cuts = _piece_limits(schedule, vector, options, limits)
-    drafts = drafts_of(pieces_of(places, messages, cuts), places, cuts.longest)
+    pieces = pieces_of(places, messages, cuts)
+    drafts = drafts_of(pieces, places, cuts.longest)
+    most = limits.resident_threadblocks if pieces.may_share_blocks else UNBOUNDED
     return Program(
         name=_name(schedule),
         target=options.target,
@@ -91,7 +103,7 @@ def _build(schedule: Schedule, options: LoweringOptions, limits: Limits) -> Prog
         in_place=options.in_place,
         protocol=options.protocol,
         channels=channels,
-        ranks=tuple(_rank_program(shape, places, drafts.of_rank(rank), rank) for rank in range(ranks)),
+        ranks=tuple(_rank_program(shape, places, drafts.of_rank(rank), rank, most) for rank in range(ranks)),
         min_bytes=options.min_bytes,
         max_bytes=options.max_bytes,
         origin=schedule.id,
@@ -100,8 +112,9 @@ def _build(schedule: Schedule, options: LoweringOptions, limits: Limits) -> Prog
 
 def _piece_limits(schedule: Schedule, vector: Vector, options: LoweringOptions, limits: Limits) -> PieceLimits:
     """Trees stream: what a piece holds goes on when all of it is there. So a tree for the whole vector takes one chunk
-    at a time, and trees of many roots one transfer. Steps follow one another anyhow and take all they can."""
-    streams = schedule.kind == "pipelined"
+    at a time, and trees of many roots one transfer. Steps follow one another anyhow and take all they can, and the
+    streams of an alltoall go straight from end to end."""
+    streams = schedule.kind == "pipelined" and schedule.collective.name != CollectiveName.ALLTOALL
     longest = 1 if streams and vector.is_whole else min(LONGEST_INSTRUCTION, limits.count)
     return PieceLimits(longest, QUEUE_DEPTH[options.protocol], across=not streams)
 
@@ -111,22 +124,14 @@ def _require_moderate(what: str, value: int, largest: int) -> None:
         raise _TooBig(f"{what}: {value} is above the limit {largest}")
 
 
-def _rank_program(shape: Shape, places: Places, drafts: Drafts, rank: int) -> RankProgram:
+def _rank_program(shape: Shape, places: Places, drafts: Drafts, rank: int, most: int) -> RankProgram:
     scratch = places.scratch_chunks[rank]
-    keys, block = drafts.blocks()
-    instructions = instructions_of_blocks(drafts, block, len(keys), shape.layout(rank, scratch))
-    blocks = [
-        ThreadBlock(
-            send_peer=peer if role == Role.SEND else None,
-            recv_peer=peer if role == Role.RECEIVE else None,
-            channel=channel,
-            instructions=items,
-        )
-        for (channel, role, peer), items in zip(keys.tolist(), instructions, strict=True)
-    ]
+    blocks = assigned_blocks(drafts, most)
+    instructions = instructions_of_blocks(drafts, blocks.of_draft, len(blocks.keys), shape.layout(rank, scratch))
+    bodies = [ThreadBlock(*key, items) for key, items in zip(blocks.keys, instructions, strict=True)]
     # Runtimes cannot launch a rank without a block.
     idle = ThreadBlock(None, None, 0, ())
-    return RankProgram(*places.used_chunks, scratch, tuple(blocks) or (idle,))
+    return RankProgram(*places.used_chunks, scratch, tuple(bodies) or (idle,))
 
 
 def _name(schedule: Schedule) -> str:

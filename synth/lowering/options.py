@@ -9,6 +9,7 @@ from synth.lowering.program import Protocol, as_protocol
 
 MOST_CHANNELS = 1024
 MOST_INSTANCES = 1024
+MOST_PROCESSORS = 65536
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class LoweringOptions:
     instances: how many copies of the schedule run side by side, each on a part of the data and its own channels
     protocol:  wire protocol of the runtime
     in_place:  whether input and output share memory
+    sm_count:  streaming multiprocessors of the device: how many blocks of a rank surely run at once; None for what the
+               target assumes
     min_bytes, max_bytes: sizes of the vector, both inclusive, that the program is meant for; max_bytes 0: no limit
     """
 
@@ -30,11 +33,14 @@ class LoweringOptions:
     in_place: bool = True
     min_bytes: int = 0
     max_bytes: int = 0
+    sm_count: int | None = None
 
     def __post_init__(self) -> None:
         _between("channels", self.channels, 1, MOST_CHANNELS)
         _between("instances", self.instances, 1, MOST_INSTANCES)
         as_protocol(self.protocol)
+        if self.sm_count is not None:
+            _between("sm_count", self.sm_count, 1, MOST_PROCESSORS)
         _between("min_bytes", self.min_bytes, 0, 2**62)
         _between("max_bytes", self.max_bytes, 0, 2**62)
         if self.max_bytes and self.max_bytes < self.min_bytes:

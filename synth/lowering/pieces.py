@@ -20,6 +20,8 @@ class Pieces:
     target:  where the receiver puts the first chunk
     count:   number of chunks; they follow one another at both ends
     exchanged: 1 in steps in which a rank receives into what it sends
+    turn:    in such steps, which piece of its connection it is: ranks may send the pieces of a turn, then receive those
+             of the turn, and so on. 0 in other steps; -1 where turns would overwrite what is still to be sent
     """
 
     step: Column
@@ -32,9 +34,16 @@ class Pieces:
     target: Codes
     count: Column
     exchanged: Column
+    turn: Column
 
     def __len__(self) -> int:
         return len(self.step)
+
+    @property
+    def may_share_blocks(self) -> bool:
+        """Whether sends and receives in one block cannot deadlock: whether all pieces, or turns, have an order in which
+        no send needs more room than its connection has."""
+        return not (self.turn < 0).any()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +75,32 @@ def _pieces_of_step(places: Places, messages: Messages, limits: PieceLimits) -> 
     source, target = places.home[sender, chunk], places.work[receiver, chunk]
     operand = np.where(messages.reduces[row] == 1, _operands(places, receiver, chunk), target)
     places.home[receiver, chunk] = target
-    exchanged = bool(np.isin(_cells(receiver, target), _cells(sender, source)).any())
-    border = np.diff(_connection(messages)[row] if limits.across else row) != 0
+    sent, received = _cells(sender, source), _cells(receiver, target)
+    exchanged = bool(np.isin(received, sent).any())
+    connection = _connection(messages)
+    border = np.diff(connection[row] if limits.across else row) != 0
     for column in (source, operand, target):
         border |= np.diff(column) != 1
     first, count = _cut(border, len(row), min(limits.longest, limits.exchanged) if exchanged else limits.longest)
     of = row[first]
+    turn = _turns(connection[of], count, sent, received) if exchanged else np.zeros(len(of), dtype=np.int64)
     columns = (messages.step, messages.sender, messages.receiver, messages.channel, messages.reduces)
     moved = [source[first], operand[first], target[first], count]
-    return [*(column[of] for column in columns), *moved, np.full(len(of), exchanged, dtype=np.int64)]
+    return [*(column[of] for column in columns), *moved, np.full(len(of), exchanged, dtype=np.int64), turn]
+
+
+def _turns(connection: Column, count: Column, sent: Column, received: Column) -> Column:
+    """Return which piece of its connection each piece is; -1 for all if a cell would be received into before it is
+    sent. `connection` and `count` are of pieces, `sent` and `received` of their chunks."""
+    starts = np.flatnonzero(np.diff(connection, prepend=-1))
+    turn = np.arange(len(connection)) - np.repeat(starts, np.diff(starts, append=len(connection)))
+    of_cell = np.repeat(turn, count)
+    cells, index = np.unique(sent, return_inverse=True)
+    last_sent = np.zeros(len(cells), dtype=np.int64)
+    np.maximum.at(last_sent, index, of_cell)
+    place = np.minimum(np.searchsorted(cells, received), len(cells) - 1)
+    early = (cells[place] == received) & (last_sent[place] > of_cell)
+    return np.full_like(turn, -1) if early.any() else turn
 
 
 def _operands(places: Places, receiver: Column, chunk: Column) -> Codes:

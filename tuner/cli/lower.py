@@ -38,13 +38,16 @@ def lower(
     instances: Annotated[int, typer.Option(help="Copies of the schedule, each on a part of the data.")] = 1,
     protocol: Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.")] = "Simple",
     in_place: Annotated[bool, typer.Option("--inplace/--outofplace", help="Whether output shares the input.")] = True,
+    sm_count: Annotated[
+        int | None, typer.Option(help="Multiprocessors of the GPU: thread blocks that run at once. [default: 108]")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Turn a schedule into a program, read it back and check it against the collective before it is written.
 
     Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
     """
-    options = LoweringOptions(target, channels, instances, as_protocol(protocol), in_place)
+    options = LoweringOptions(target, channels, instances, as_protocol(protocol), in_place, sm_count=sm_count)
     verified = verify(load_schedule(file))
     text = target_named(target).emit(lower_schedule(verified, options))
     program = checked_program(text, verified.schedule.topology)

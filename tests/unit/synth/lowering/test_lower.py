@@ -147,11 +147,11 @@ def test_the_schedule_of_a_program_is_on_record():
 
 
 def test_a_program_that_exceeds_a_limit_names_the_limit_and_the_nearest_parameters_that_fit():
-    with pytest.raises(InvalidInput, match=r"120 is above the limit 108") as caught:
-        lowered("hypercube:3", "allreduce", "msccl-xml", instances=20)
+    with pytest.raises(InvalidInput, match=r"60 is above the limit 40") as caught:
+        lowered("hypercube:3", "allreduce", "msccl-xml", instances=20, sm_count=40)
     assert "channels 1, instances 20" in str(caught.value)
-    assert caught.value.way_out == "channels 1, instances 18 fits"
-    assert lowered("hypercube:3", "allreduce", "msccl-xml", instances=18).channels == 18
+    assert caught.value.way_out == "channels 1, instances 13 fits"
+    assert lowered("hypercube:3", "allreduce", "msccl-xml", instances=13, sm_count=40).channels == 13
 
 
 @pytest.mark.parametrize(

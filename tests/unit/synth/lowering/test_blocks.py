@@ -1,0 +1,97 @@
+"""Blocks are shared where a device runs few at once, and programs stay right."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from synth.alltoall.schedule import alltoall_schedule
+from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from synth.errors import InvalidInput
+from synth.lowering.check import check_program
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Program
+from synth.topology.spec import parse_topology
+from synth.verify.verify import verify
+from tests.unit.synth.lowering.naive import result_of
+from tests.unit.synth.lowering.programs import exchange_schedule, lowered, verified
+from tests.unit.synth.lowering.tree_schedules import trees
+
+PLACES = pytest.mark.parametrize("in_place", [True, False], ids=["inplace", "outofplace"])
+
+
+def most_blocks(program: Program) -> int:
+    return max(len(rank.blocks) for rank in program.ranks)
+
+
+def is_right(program: Program) -> None:
+    assert check_program(program) == []
+    for piece in (1, 71):
+        got, wanted = result_of(program, seed=piece, piece=piece)
+        assert got == wanted
+
+
+@PLACES
+@pytest.mark.parametrize("sm_count", [3, 4, 5, 6])
+@pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "allreduce"])
+def test_steps_on_few_multiprocessors(collective, sm_count, in_place):
+    program = lowered("hypercube:3", collective, in_place=in_place, sm_count=sm_count)
+    assert most_blocks(program) == sm_count
+    is_right(program)
+
+
+@PLACES
+@pytest.mark.parametrize("collective", [ALLGATHER, REDUCE_SCATTER, ALLREDUCE], ids=str)
+def test_trees_on_few_multiprocessors(collective, in_place):
+    program = lower(trees("hypercube:3", collective), LoweringOptions("oneccl-xml", 2, in_place=in_place, sm_count=6))
+    assert most_blocks(program) == 6
+    is_right(program)
+
+
+@PLACES
+@pytest.mark.parametrize("chunks", [1, 3, 8])
+def test_exchanges_on_few_multiprocessors(chunks, in_place):
+    program = lower(exchange_schedule(chunks), LoweringOptions("oneccl-xml", in_place=in_place, sm_count=2))
+    assert most_blocks(program) == 2
+    is_right(program)
+
+
+@PLACES
+def test_an_alltoall_needs_one_block_a_peer(in_place):
+    schedule = verify(alltoall_schedule(parse_topology("hypercube:3"), chunks=5))
+    program = lower(schedule, LoweringOptions("msccl-xml", in_place=in_place, sm_count=7))
+    assert most_blocks(program) == 7
+    assert all(block.send_peer == block.recv_peer for rank in program.ranks for block in rank.blocks)
+    is_right(program)
+
+
+def test_blocks_are_shared_only_as_far_as_needed():
+    program = lowered("hypercube:3", "allgather", sm_count=5)
+    for rank in program.ranks:
+        both = [block for block in rank.blocks if None not in (block.send_peer, block.recv_peer)]
+        assert (len(rank.blocks), len(both)) == (5, 1)
+        connections = Counter((block.send_peer, block.channel) for block in rank.blocks if block.send_peer is not None)
+        assert set(connections.values()) == {1}
+
+
+def test_fewer_multiprocessors_than_peers_are_refused_with_what_fits():
+    schedule = verified("hypercube:3", "allgather")
+    with pytest.raises(InvalidInput, match=r"must run at once: 12 is above the limit 4") as caught:
+        lower(schedule, LoweringOptions("oneccl-xml", instances=4, sm_count=4))
+    assert "instances 1 fits" in caught.value.way_out
+    assert most_blocks(lower(schedule, LoweringOptions("oneccl-xml", instances=1, sm_count=4))) == 4
+
+
+def test_a_large_device_runs_more_blocks_than_the_target_assumes():
+    schedule = verified("hypercube:3", "allreduce")
+    apart = lower(schedule, LoweringOptions("msccl-xml", instances=20, sm_count=132))
+    shared = lower(schedule, LoweringOptions("msccl-xml", instances=20))
+    assert (most_blocks(apart), most_blocks(shared)) == (120, 108)
+
+
+@pytest.mark.parametrize("sm_count", [0, -1, 2**20])
+def test_wrong_counts_are_refused(sm_count):
+    with pytest.raises(InvalidInput, match="sm_count"):
+        LoweringOptions("oneccl-xml", sm_count=sm_count)
