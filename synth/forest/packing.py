@@ -47,10 +47,10 @@ def pack_trees(
     transversal: known symmetries of the nodes, if any
     first:       trees to keep as far as they leave enough for the others; they fit side by side
 
-    Every choice of trees is exact and optimal. Low trees are tried for by layers on networks that are not too large
-    (`synth.forest.layered`), and completed or else grown freely. Same arguments, same trees. Polynomial; mostly
-    O(trees * nodes) and a few tests of all cuts. Raises InvalidInput for switches and for amounts that would leave 64
-    bits, and CheckFailed with a cut where no such trees exist.
+    Trees come in the order of their roots. Every choice of them is exact and optimal. Low trees are tried for by
+    layers on networks that are not too large (`synth.forest.layered`), and completed or else grown freely. Same
+    arguments, same trees. Polynomial; mostly O(trees * nodes) and a few tests of all cuts. Raises InvalidInput for
+    switches and for amounts that would leave 64 bits, and CheckFailed with a cut where no such trees exist.
     """
     _check(network)
     if first is not None:
@@ -74,7 +74,9 @@ def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int) -> 
             packing.add_exactly()
         else:
             packing.add_batch()
-    return joined_trees(packing.parts)
+    trees = joined_trees(packing.parts)
+    by_root = np.argsort(trees.root, kind="stable")
+    return Trees(trees.root[by_root], trees.weight[by_root], trees.parent_arc[by_root])
 
 
 def _check(network: ForestNetwork) -> None:

@@ -65,6 +65,7 @@ def test_boxes_are_crossed_in_two_hops() -> None:
     trees = pack_trees(network)
     assert faults_of(network, trees) == []
     assert (len(trees), height_of(network, trees)) == (32, 2)
+    assert trees.root.tolist() == list(range(32))
 
 
 def test_a_box_is_not_entered_over_scarce_arcs_twice() -> None:
