@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, TypeAlias
 
 from synth.errors import InvalidInput, Unavailable
 
@@ -45,37 +45,33 @@ def load_model(where: str) -> tuple[Any, Any]:
 def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callable[[], float]) -> Mapping[str, Any]:
     """Return a document in the format of docs/training.md: median times of the leaves of `model`, in forward order.
 
-    model: a `torch.nn.Module` that takes `batch` (a tensor whose first dimension is the samples) and is alike in every
-           pass; its outputs are summed up for the backward pass, which costs next to nothing
+    model: a `torch.nn.Module` that takes `batch` (a tensor whose first dimension is the samples) and returns a tensor,
+           whose sum is what goes backward
     torch: PyTorch itself
     clock: seconds
 
-    Hooks at both ends of every leaf wait for the device, so a time is that of the leaf by itself. A leaf that is
-    called several times counts as one layer with all its calls; its parameters count once, as do shared ones. Leaves
-    whose input needs no gradient have no hook at the begin of their backward pass: theirs ends with the pass.
+    A leaf's time is from its begin to the begin of the next leaf, so functions between leaves count with the one
+    before them and nothing is lost; the device is waited for at each begin. A leaf that is called several times is
+    one layer with all its calls; parameters that leaves share count once.
     """
     leaves = [(path, leaf) for path, leaf in model.named_modules() if not any(True for _ in leaf.children())]
     recorder = _Recorder(torch, clock)
     handles = [handle for path, leaf in leaves for handle in recorder.hooks(path, leaf)]
     try:
-        for _ in range(WARM_UP):
-            recorder.run(model, batch)
-        recorder.runs.clear()
-        for _ in range(REPEATS):
-            recorder.run(model, batch)
+        runs = [recorder.run(model, batch) for _ in range(WARM_UP + REPEATS)][WARM_UP:]
     finally:
         for handle in handles:
             handle.remove()
     sizes = _parameters(leaves)
-    first = recorder.runs[0]
     layers = [
         {
             "name": path,
             "parameters": sizes[path],
-            "forward_us": round(median(run[path, "forward"] for run in recorder.runs) * 1e6, 3),
-            "backward_us": round(median(run.get((path, "backward"), 0.0) for run in recorder.runs) * 1e6, 3),
+            "forward_us": _median_us(runs, (path, "forward")),
+            "backward_us": _median_us(runs, (path, "backward")),
         }
-        for path in dict.fromkeys(path for path, kind in first if kind == "forward")
+        for path, kind in runs[0]
+        if kind == "forward"
     ]
     return {
         "format": "chorale-training-profile/1",
@@ -87,29 +83,39 @@ def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callabl
     }
 
 
+Times: TypeAlias = dict[tuple[str, str], float]
+"""Seconds of leaves by (path, "forward" or "backward"), in the order in which they first began."""
+
+
 class _Recorder:
-    """Times of leaves by (path, "forward" or "backward"), one table per run."""
+    """A clock that runs for one leaf after the other."""
 
     def __init__(self, torch: Any, clock: Callable[[], float]) -> None:
         self._torch, self._clock = torch, clock
-        self._began: dict[tuple[str, str], float] = {}
-        self.runs: list[dict[tuple[str, str], float]] = []
+        self._times: Times = {}
+        self._running: tuple[str, str] | None = None
+        self._since = 0.0
 
-    def run(self, model: Any, batch: Any) -> None:
-        """Go forward and back once."""
-        self.runs.append({})
+    def run(self, model: Any, batch: Any) -> Times:
+        """Go forward and back once; return the times."""
+        self._times = {}
         model.zero_grad(set_to_none=True)
-        output = model(batch)
-        output.sum().backward()
+        output = model(batch).sum()
+        self._begin(None)
+        output.backward()
+        self._begin(None)
+        return self._times
 
     def hooks(self, path: str, leaf: Any) -> list[Any]:
-        """Register hooks that note when `leaf` begins and ends; return their handles."""
-        return [
-            leaf.register_forward_pre_hook(lambda *_: self._begin(path, "forward")),
-            leaf.register_forward_hook(lambda *_: self._end(path, "forward")),
-            leaf.register_full_backward_pre_hook(lambda *_: self._begin(path, "backward")),
-            leaf.register_full_backward_hook(lambda *_: self._end(path, "backward")),
-        ]
+        """Register hooks that notice when `leaf` begins in either pass; return their handles."""
+
+        def watch_output(_leaf: Any, _inputs: Any, output: Any) -> None:
+            first = output[0] if isinstance(output, tuple) else output
+            if getattr(first, "requires_grad", False):
+                first.register_hook(lambda _gradient: self._begin((path, "backward")))
+
+        forward = leaf.register_forward_pre_hook(lambda *_: self._begin((path, "forward")))
+        return [forward, leaf.register_forward_hook(watch_output)]
 
     def device(self, model: Any) -> str:
         """Return the name of the device that holds `model`."""
@@ -117,17 +123,20 @@ class _Recorder:
         kind = "cpu" if first is None else str(first.device.type)
         return str(self._torch.cuda.get_device_name()) if kind == "cuda" else kind
 
-    def _begin(self, path: str, kind: str) -> None:
-        self._began[path, kind] = self._now()
-
-    def _end(self, path: str, kind: str) -> None:
-        run = self.runs[-1]
-        run[path, kind] = run.get((path, kind), 0.0) + self._now() - self._began[path, kind]
-
-    def _now(self) -> float:
+    def _begin(self, leaf: tuple[str, str] | None) -> None:
+        """Stop the clock of whichever leaf it runs for, and start that of `leaf`."""
         if self._torch.cuda.is_available():
             self._torch.cuda.synchronize()
-        return self._clock()
+        now = self._clock()
+        if self._running is not None:
+            self._times[self._running] += now - self._since
+        self._running, self._since = leaf, now
+        if leaf is not None:
+            self._times.setdefault(leaf, 0.0)
+
+
+def _median_us(runs: Sequence[Times], leaf: tuple[str, str]) -> float:
+    return round(median(run.get(leaf, 0.0) for run in runs) * 1e6, 3)
 
 
 def _parameters(leaves: list[tuple[str, Any]]) -> dict[str, int]:
