@@ -18,6 +18,7 @@ from synth.forest.network import forest_network
 from synth.forest.packing import pack_trees
 from synth.forest.schedule import tree_schedule
 from synth.forest.split.remove import remove_switches
+from synth.lowering.check import check_program
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.method import Options
@@ -125,11 +126,12 @@ def warm_simulation() -> int:
 
 
 def warm_lowering() -> int:
-    """Lower one schedule once; return how many kernels had to be compiled."""
+    """Lower one schedule and check its program; return how many kernels had to be compiled."""
     before = compilations()
     links = Links.build([Link(0, 1), Link(1, 0)])
     pair = Topology("warm", ("0", "1"), 2, links)
-    lower(synthesize("bfb", pair, ALLREDUCE, Options(chunks=1), SerialExecutor()), LoweringOptions("oneccl-xml"))
+    verified = synthesize("bfb", pair, ALLREDUCE, Options(chunks=1), SerialExecutor())
+    check_program(lower(verified, LoweringOptions("oneccl-xml")))
     return compilations() - before
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from synth.kernels import warm
+from synth.kernels import warm, warm_lowering
 from tuner.home import Home
 
 # Ray and MLflow read these when they are imported: no tokens in the home folder, no reports, no long retries.
@@ -44,6 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def _compiled_kernels() -> None:
     """Compile before the first test, so that no test's timeout pays for it."""
     warm()
+    warm_lowering()
 
 
 @pytest.fixture(scope="session")

@@ -2,125 +2,235 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from functools import partial
+import numpy as np
 
-from synth.lowering.definition import add, describe, expected_outputs, initial_inputs
-from synth.lowering.happens_before import HappensBefore, clock_entries
-from synth.lowering.interpreter import Conditions, ExecutionError, Interpreter
+from synth.lowering.definition import Values, describe, expected_outputs, initial_inputs, nothing, words_of
+from synth.lowering.flat_program import (
+    BASE,
+    COUNT,
+    FIRST,
+    FLAGS,
+    INCOMING,
+    READS_DST,
+    READS_SRC,
+    FlatProgram,
+    flatten,
+)
+from synth.lowering.interpreter import (
+    FORWARD,
+    OTHER_CHUNK,
+    PC,
+    QUEUE,
+    RACE,
+    RANDOM,
+    RECEIVED,
+    REVERSE,
+    SENT,
+    SPAN,
+    SPARE_CELLS,
+    TWICE,
+    Conditions,
+    State,
+    execute,
+)
 from synth.lowering.memory import layout_of
 from synth.lowering.program import QUEUE_DEPTH, Program
+from synth.lowering.race_clocks import Clocks, no_accesses
 from synth.lowering.violation import Violation
 
 MOST_CELLS = 2**25
+MOST_WORDS = 2**27
 MOST_REPORTED = 20
 MOST_MOVES = 2**25
-MOST_CLOCK_ENTRIES = 2**26
-RANDOM_SEEDS = (1, 2)
-
-Memory = list[list[int | None]]
+MOST_CLOCK_ENTRIES = 2**27
+RANDOM_SEED = 1
+WHOLE, SINGLE = 0, 1  # chunks of a message: those of a whole step, or one
 
 
 def execution_violations(program: Program) -> list[Violation]:
     """Return what goes wrong when the structurally sound `program` runs; the first faulty run ends the check.
 
-    Runs with whole steps as messages and with messages of one chunk, the two extremes of what runtimes do, at the
-    queue depth of the protocol; once each with a search for races, then with blocks in other orders. A program
-    without races gives the same result and the same deadlocks in every order, so the further orders check the
-    checker. O(runs * chunks moved).
+    Runs with messages of one chunk and with whole steps as messages, the two extremes of what runtimes do, at the
+    queue depth of the protocol. Races are looked for with messages of one chunk, which give the least order. A
+    program without races has the same result and the same deadlocks whichever block goes on first, so the orders of
+    the other runs check the checker. O(runs * chunks moved * ranks / 64).
     """
     excess = _excess(program)
     if excess:
         return [Violation.at("size", excess)]
-    depth = QUEUE_DEPTH[program.protocol]
-    for message_chunks in (None, 1):
-        found = _race_check(program, Conditions(depth, message_chunks))
-        if found:
-            return found
-    for conditions in _other_orders(depth):
-        found = _run(program, conditions, None)
-        if found:
-            return found
-    return []
+    check = _Check(program)
+    if check.excess:
+        return [Violation.at("size", check.excess)]
+    return check.with_races(SINGLE) or check.in_order(WHOLE, REVERSE) or check.in_order(WHOLE, RANDOM, RANDOM_SEED)
 
 
 def _excess(program: Program) -> str:
     """Return why `program` is too large to be executed here, "" if it is not."""
-    ranks = range(len(program.ranks))
+    cells = sum(layout_of(program, rank).cells for rank in range(len(program.ranks)))
     moved = (item.count for rank in program.ranks for block in rank.blocks for item in block.instructions)
     sizes = {
-        "chunks of memory on all ranks": (sum(layout_of(program, rank).cells for rank in ranks), MOST_CELLS),
+        "chunks of memory on all ranks": (cells, MOST_CELLS),
+        "words for sets of ranks": (cells * words_of(program), MOST_WORDS),
         "chunks moved by all instructions": (sum(moved), MOST_MOVES),
-        "clock entries for blocks and waits": (clock_entries(program, across_ranks=False), MOST_CLOCK_ENTRIES),
     }
+    return _first_excess(sizes)
+
+
+def _first_excess(sizes: dict[str, tuple[int, int]]) -> str:
     for what, (value, largest) in sizes.items():
         if value > largest:
             return f"{what}: {value} are more than the {largest} that can be checked"
     return ""
 
 
-def _other_orders(depth: int) -> Iterator[Conditions]:
-    for message_chunks in (None, 1):
-        yield Conditions(depth, message_chunks, "reverse")
-        for seed in RANDOM_SEEDS:
-            yield Conditions(depth, message_chunks, "random", seed)
+class _Check:
+    """The runs of one program."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._flat: FlatProgram = flatten(program)
+        self._depth = QUEUE_DEPTH[program.protocol]
+        self._words = words_of(program)
+        self.excess = _first_excess(
+            {
+                "clock entries for blocks and waits": (self._clock_entries(across_ranks=False), MOST_CLOCK_ENTRIES),
+                "words for messages": (self._depth * int(self._flat.longest.sum()) * self._words, MOST_WORDS),
+            }
+        )
+
+    def with_races(self, message_chunks: int) -> list[Violation]:
+        """Run with a search for races.
+
+        A program that was lowered here orders all accesses by waits within the rank, and is held to that: a missing
+        wait is found even where an answer from another rank happens to give the order. Programs from elsewhere may
+        rely on such answers. Clocks of one rank are tried first, because they are short.
+        """
+        found = self._run(message_chunks, self._clocks(across_ranks=False))
+        races = any(violation.rule == "race" for violation in found)
+        if races and not self._program.origin and self._clock_entries(across_ranks=True) <= MOST_CLOCK_ENTRIES:
+            return self._run(message_chunks, self._clocks(across_ranks=True), across_ranks=True)
+        return found
+
+    def in_order(self, message_chunks: int, order: int, seed: int = 0) -> list[Violation]:
+        """Run without a search for races, the blocks in `order`."""
+        return self._run(message_chunks, np.zeros((0, 0), dtype=np.int32), order, seed)
+
+    def _clock_entries(self, across_ranks: bool) -> int:
+        rows, width = self._clock_shape(across_ranks)
+        return rows * width
+
+    def _clock_shape(self, across_ranks: bool) -> tuple[int, int]:
+        blocks = self._flat.first_block[-1]
+        if across_ranks:
+            return blocks + self._flat.waited + self._depth * len(self._flat.longest), blocks
+        return blocks + self._flat.waited, int(np.diff(self._flat.first_block).max(initial=1))
+
+    def _clocks(self, across_ranks: bool) -> Clocks:
+        return np.zeros(self._clock_shape(across_ranks), dtype=np.int32)
+
+    def _run(
+        self, message_chunks: int, clocks: Clocks, order: int = FORWARD, seed: int = 0, across_ranks: bool = False
+    ) -> list[Violation]:
+        flat = self._flat
+        blocks = flat.first_block[-1]
+        conditions = Conditions(self._depth, message_chunks, order, seed, blocks, blocks + flat.waited)
+        code = flat.code
+        if across_ranks:
+            alone = code.blocks.copy()
+            alone[:, BASE] = 0
+            code = code._replace(blocks=alone)
+        state = self._initial_state(message_chunks, clocks)
+        execute(code, state, conditions, flat.first_cell[-1])
+        if state.found[0]:
+            return [self._faulty(state)]
+        return self._deadlock(state, message_chunks) or _compare(self._program, flat, state.values)
+
+    def _initial_state(self, message_chunks: int, clocks: Clocks) -> State:
+        flat, cells = self._flat, self._flat.first_cell[-1]
+        spans = flat.longest if message_chunks == WHOLE else np.ones_like(flat.longest)
+        values = nothing(cells + SPARE_CELLS + self._depth * int(spans.sum()), self._words)
+        for rank in range(len(self._program.ranks)):
+            inputs = initial_inputs(self._program, rank)
+            first = flat.first_cell[rank] + layout_of(self._program, rank).input_base
+            values.identity[first : first + len(inputs.identity)] = inputs.identity
+            values.members[first : first + len(inputs.identity)] = inputs.members
+        progress = np.zeros((flat.first_block[-1], 2), dtype=np.int64)
+        progress[:, PC] = flat.code.blocks[:-1, FIRST]
+        queues = np.zeros((len(spans), 4), dtype=np.int64)
+        queues[:, QUEUE] = cells + SPARE_CELLS + self._depth * (np.cumsum(spans) - spans)
+        queues[:, SPAN] = spans
+        reads = self._reads() if len(clocks) else 0
+        accesses = no_accesses(cells if len(clocks) else 0, reads)
+        return State(values, progress, queues, clocks, accesses, np.zeros(3, dtype=np.int64))
+
+    def _reads(self) -> int:
+        items = self._flat.code.items
+        return int(sum(items[(items[:, FLAGS] & flag) > 0, COUNT].sum() for flag in (READS_SRC, READS_DST)))
+
+    def _place(self, block: int, state: State) -> tuple[int, int, int]:
+        """Return rank, block of that rank, and the step that it stands at."""
+        rank = int(np.searchsorted(self._flat.first_block, block, side="right")) - 1
+        step = state.progress[block, PC] - self._flat.code.blocks[block, FIRST]
+        return rank, block - self._flat.first_block[rank], int(step)
+
+    def _faulty(self, state: State) -> Violation:
+        kind, block, other = state.found.tolist()
+        place = self._place(block, state)
+        if kind == RACE:
+            index = other - self._flat.first_block[place[0]]
+            message = f"touches a chunk that block {index} touches too, and nothing orders the two"
+            return Violation.at("race", message, *place)
+        value = self._flat.first_cell[-1]
+        added, to = (describe(state.values, value + cell, self._program) for cell in range(SPARE_CELLS))
+        if kind == OTHER_CHUNK:
+            return Violation.at("reduction", f"adds {added} to {to}", *place)
+        if kind == TWICE:
+            return Violation.at("reduction", f"counts a contribution twice: {added} and {to}", *place)
+        return Violation.at("uninitialised", "reads a chunk that was never written", *place)
+
+    def _deadlock(self, state: State, message_chunks: int) -> list[Violation]:
+        blocked = np.flatnonzero(state.progress[:, PC] < self._flat.code.blocks[1:, FIRST])
+        size = "one chunk" if message_chunks == SINGLE else "a whole step"
+        note = f"; {len(blocked)} blocks hang at queue depth {self._depth} with messages of {size}"
+        shown = blocked[:MOST_REPORTED].tolist()
+        return [Violation.at("deadlock", self._obstacle(b, state) + note, *self._place(b, state)) for b in shown]
+
+    def _obstacle(self, block: int, state: State) -> str:
+        """Return what the blocked `block` waits for."""
+        rank, index, step = self._place(block, state)
+        instruction = self._program.ranks[rank].blocks[index].instructions[step]
+        for wait in instruction.waits:
+            other = self._flat.first_block[rank] + wait.block
+            if state.progress[other, PC] <= self._flat.code.blocks[other, FIRST] + wait.step:
+                return f"waits for step {wait.step} of block {wait.block}"
+        source = self._flat.code.blocks[block, INCOMING]
+        if instruction.op.receives and state.queues[source, SENT] == state.queues[source, RECEIVED]:
+            return "waits for a message"
+        return "waits for a free slot to send"
 
 
-def _race_check(program: Program, conditions: Conditions) -> list[Violation]:
-    """Run with a search for races.
-
-    A program that was lowered here orders all accesses by waits within the rank, and is held to that: a missing
-    wait is found even where an answer from another rank happens to give the order. Programs from elsewhere may
-    rely on such answers. Clocks of one rank are tried first, because they are short.
-    """
-    found = _run(program, conditions, HappensBefore(program, across_ranks=False))
-    races = any(violation.rule == "race" for violation in found)
-    if races and not program.origin and clock_entries(program, across_ranks=True) <= MOST_CLOCK_ENTRIES:
-        return _run(program, conditions, HappensBefore(program, across_ranks=True))
-    return found
-
-
-def _run(program: Program, conditions: Conditions, watcher: HappensBefore | None) -> list[Violation]:
-    memory = _initial_memory(program)
-    interpreter = Interpreter(program, memory, partial(add, ranks=len(program.ranks)), conditions, watcher)
-    try:
-        blocked = interpreter.run()
-    except ExecutionError as error:
-        return [Violation.at(error.rule, error.message, error.rank, error.block, error.step)]
-    if blocked:
-        size = "one chunk" if conditions.message_chunks == 1 else "a whole step"
-        note = f"; {len(blocked)} blocks hang at queue depth {conditions.depth} with messages of {size}"
-        places = blocked[:MOST_REPORTED]
-        return [Violation.at("deadlock", at.reason + note, at.rank, at.block, at.step) for at in places]
-    return _compare(program, memory)
-
-
-def _initial_memory(program: Program) -> Memory:
-    """Return the cells of all ranks before the first instruction."""
-    memory: Memory = []
-    for rank in range(len(program.ranks)):
-        layout = layout_of(program, rank)
-        cells: list[int | None] = [None] * layout.cells
-        inputs = initial_inputs(program, rank)
-        cells[layout.input_base : layout.input_base + len(inputs)] = inputs
-        memory.append(cells)
-    return memory
-
-
-def _compare(program: Program, memory: Memory) -> list[Violation]:
-    ranks = len(program.ranks)
+def _compare(program: Program, flat: FlatProgram, memory: Values) -> list[Violation]:
     found: list[Violation] = []
-    for rank, cells in enumerate(memory):
+    for rank in range(len(program.ranks)):
         layout = layout_of(program, rank)
         regions = [("result", "o", layout.output_base, expected_outputs(program, rank))]
         if not program.in_place:
             regions.append(("input changed", "i", layout.input_base, initial_inputs(program, rank)))
         for rule, buffer, base, expected in regions:
-            for chunk, value in enumerate(expected or ()):
-                if cells[base + chunk] != value:
-                    got, wanted = describe(cells[base + chunk], ranks), describe(value, ranks)
-                    message = f"{buffer}[{chunk}] holds {got}, must hold {wanted}"
-                    found.append(Violation.at(rule, message, rank))
-                    if len(found) >= MOST_REPORTED:
-                        return found
+            if expected is None:
+                continue
+            first = flat.first_cell[rank] + base
+            cells = slice(first, first + len(expected.identity))
+            held = Values(memory.identity[cells], memory.members[cells])
+            for chunk in _different(held, expected):
+                got, wanted = describe(held, chunk, program), describe(expected, chunk, program)
+                found.append(Violation.at(rule, f"{buffer}[{chunk}] holds {got}, must hold {wanted}", rank))
+                if len(found) >= MOST_REPORTED:
+                    return found
     return found
+
+
+def _different(held: Values, expected: Values) -> list[int]:
+    wrong = (held.identity != expected.identity) | (held.members != expected.members).any(axis=1)
+    chunks: list[int] = np.flatnonzero(wrong).tolist()
+    return chunks

@@ -1,290 +1,265 @@
-"""Executes a program: one meaning of the instructions, whatever the values are.
+"""Executes a program on sets of contributions, as machine code.
 
 Blocks are strictly sequential. A message is the part of an instruction that travels at once; a connection holds
 at most `depth` messages that have been sent and not yet received. A step starts when all its waits are met; a
 receiving step needs an arrived message, a sending step a free slot, a fused step both.
 
-A single loop iteration is enough. Real runtimes loop over parts of long chunks, every block for itself; an
-operation of one iteration depends on operations of the same iteration only (queues are in order and have one
-block at either end), and iterations touch disjoint elements.
+A single loop iteration is enough. Real runtimes loop over parts of long chunks, every block for itself. Blocks have
+no choices, so what a program can do does not depend on the order in which blocks go on: all of one iteration can be
+done before the next begins, and then every queue is empty again. Iterations touch disjoint elements.
 """
 
 from __future__ import annotations
 
-import random
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import NamedTuple
 
-from synth.lowering.happens_before import Clock, HappensBefore
-from synth.lowering.memory import layout_of
-from synth.lowering.program import Instruction, Op, Program, ThreadBlock
+import numpy as np
 
-Value = Any
-"""Whatever the domain calculates with; None is a chunk that was never written."""
-Order = Literal["forward", "reverse", "random"]
+from synth.compiled import compiled, inlined
+from synth.lowering.definition import Values
+from synth.lowering.flat_program import (
+    BASE,
+    COUNT,
+    DST,
+    FIRST,
+    FIRST_NEIGHBOUR,
+    FIRST_WAIT,
+    FLAGS,
+    INCOMING,
+    OUTGOING,
+    READS_DST,
+    READS_SRC,
+    RECEIVES,
+    SAVED,
+    SENDS,
+    SRC,
+    WRITES_DST,
+    Code,
+    Integers,
+)
+from synth.lowering.race_clocks import Accesses, Clocks, keep, merge, note_read, note_write
 
-
+FORWARD, REVERSE, RANDOM = 0, 1, 2
 RANDOM_REACH = 64
-"""In random order, the next block is one of so many; turning a queue further would cost more than it finds."""
+"""In random order, the next block is one of so many."""
+
+UNINITIALISED, OTHER_CHUNK, TWICE, RACE = 1, 2, 3, 4
+PC, MOVED = 0, 1
+QUEUE, SPAN, SENT, RECEIVED = 0, 1, 2, 3
+SPARE_CELLS = 2
 
 
-class ExecutionError(Exception):
-    """An instruction did something without meaning: `rule` is a short stable name, the rest says what and where."""
+class Conditions(NamedTuple):
+    """How a run goes: messages a connection holds, chunks of a message (0: whole steps), order of the blocks.
 
-    def __init__(self, rule: str, message: str, rank: int, block: int, step: int) -> None:
-        super().__init__(message)
-        self.rule, self.message, self.rank, self.block, self.step = rule, message, rank, block, step
-
-
-class DomainError(Exception):
-    """Raised by a domain's addition for values that must not be added."""
-
-
-@dataclass(frozen=True, slots=True)
-class Blocked:
-    """A block that can never go on, and what it waits for."""
-
-    rank: int
-    block: int
-    step: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Conditions:
-    """How a run goes: messages a connection holds, chunks of a message (None: whole steps), order of the blocks.
-
-    forward: every block as far as it gets, the one that could go on first before others; reverse: the one that
-    could go on last before others; random: one message at a time, in an order drawn from `seed`.
+    FORWARD: every block as far as it gets, the one that could go on first before others; REVERSE: the one that
+    could go on last before others; RANDOM: one message at a time, in an order drawn from `seed`.
+    first_saved, first_message: where in the clocks the rows begin that belong to what is waited on, and to messages
     """
 
     depth: int
-    message_chunks: int | None
-    order: Order = "forward"
-    seed: int = 0
+    message_chunks: int
+    order: int
+    seed: int
+    first_saved: int
+    first_message: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Code:
-    """An instruction with its operands as cells."""
+class State(NamedTuple):
+    """Where an execution stands.
 
-    instruction: Instruction
-    src: int
-    dst: int
-
-
-@dataclass(slots=True, eq=False)
-class _Block:
-    """A thread block in execution: `pc` instructions are done, and `moved` chunks of the next one."""
-
-    number: int
-    rank: int
-    index: int
-    code: list[_Code]
-    incoming: deque[_Message]
-    outgoing: deque[_Message]
-    pc: int = 0
-    moved: int = 0
-
-    @property
-    def finished(self) -> bool:
-        return self.pc == len(self.code)
-
-
-@dataclass(frozen=True, slots=True)
-class _Message:
-    values: list[Value]
-    clock: Clock | None
-
-
-class Interpreter:
-    """One execution of a structurally sound program.
-
-    memory:  one list of cells per rank, as `synth.lowering.memory` lays them out; changed in place
-    add:     the sum of two values; raises DomainError where there is none
-    watcher: sees all accesses, if given, and lets races fail
+    values:   memory of all ranks, then what is on its way and what it was added to, then the slots of all queues
+    progress: int64[blocks, 2]: the next instruction, and how many of its chunks are done
+    queues:   int64[connections, 4]: first cell, cells of a slot, messages sent and received so far
+    clocks:   of all blocks, then of what is waited on, then of messages, unless only order in a rank counts;
+              without rows, races are not looked for
+    accesses: of all cells of memory
+    found:    int64[3]: kind of the first fault (0: none), its block, and for a race the other block
     """
 
-    def __init__(
-        self,
-        program: Program,
-        memory: Sequence[list[Value]],
-        add: Callable[[Value, Value], Value],
-        conditions: Conditions,
-        watcher: HappensBefore | None = None,
-    ) -> None:
-        self._memory = memory
-        self._add = add
-        self._conditions = conditions
-        self._watcher = watcher
-        self._random = random.Random(conditions.seed)  # noqa: S311 - reproducible order, no secret
-        self._ranks = _load(program)
-        self._neighbours = _neighbours(program, self._ranks)
+    values: Values
+    progress: Integers
+    queues: Integers
+    clocks: Clocks
+    accesses: Accesses
+    found: Integers
 
-    def run(self) -> list[Blocked]:
-        """Execute to the end; return the blocks that never finish. ExecutionError at the first faulty instruction.
 
-        A block gets a turn at the start and whenever a block went on that it may be waiting for.
-        O(messages * blocks that depend on one another).
-        """
-        blocks = [block for rank in self._ranks for block in rank]
-        ready = deque(reversed(blocks) if self._conditions.order == "reverse" else blocks)
-        waiting = {block.number for block in ready}
-        while ready:
-            block = self._next(ready)
-            waiting.discard(block.number)
-            if self._turn(block):
-                for woken in (*self._neighbours[block.number], block):
-                    if woken.number not in waiting and not woken.finished:
-                        waiting.add(woken.number)
-                        ready.append(woken)
-        return [self._blocked(block) for block in blocks if not block.finished]
+@compiled
+def execute(code: Code, state: State, conditions: Conditions, value: int) -> None:
+    """Go on to the end: all is done, nothing can go on, or there is a fault. `value`: first cell after the memory.
 
-    def _next(self, ready: deque[_Block]) -> _Block:
-        if self._conditions.order == "random":
-            ready.rotate(self._random.randrange(min(len(ready), RANDOM_REACH)))
-        return ready.pop() if self._conditions.order == "reverse" else ready.popleft()
-
-    def _turn(self, block: _Block) -> bool:
-        """Let `block` go on as far as it gets (in random order: by one message); return whether it did."""
-        moved = False
-        while not block.finished and not self._obstacles(block):
-            self._advance(block)
-            moved = True
-            if self._conditions.order == "random":
+    A block gets a turn at the start and whenever a block went on that it may be waiting for.
+    O(messages * blocks that depend on one another).
+    """
+    blocks = len(state.progress)
+    ready = np.arange(blocks)
+    waiting = np.ones(blocks, dtype=np.bool_)
+    head, size, random = 0, blocks, np.uint64(conditions.seed)
+    while size > 0 and state.found[0] == 0:
+        if conditions.order == RANDOM:
+            random = random * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
+            other = (head + int(random >> np.uint64(33)) % min(size, RANDOM_REACH)) % blocks
+            ready[head], ready[other] = ready[other], ready[head]
+        if conditions.order == REVERSE:
+            block = ready[(head + size - 1) % blocks]
+        else:
+            block = ready[head]
+            head = (head + 1) % blocks
+        size -= 1
+        waiting[block] = False
+        went = False
+        while _can_go_on(code, state.progress, state.queues, conditions.depth, block) and state.found[0] == 0:
+            _advance(code, state, conditions, value, block)
+            went = True
+            if conditions.order == RANDOM:
                 break
-        return moved
-
-    def _obstacles(self, block: _Block) -> str:
-        """Return why `block` cannot go on, "" if it can."""
-        instruction = block.code[block.pc].instruction
-        if block.moved == 0:
-            for wait in instruction.waits:
-                if self._ranks[block.rank][wait.block].pc <= wait.step:
-                    return f"waits for step {wait.step} of block {wait.block}"
-        if instruction.op.receives and not block.incoming:
-            return "waits for a message"
-        if instruction.op.sends and len(block.outgoing) >= self._conditions.depth:
-            return "waits for a free slot to send"
-        return ""
-
-    def _advance(self, block: _Block) -> None:
-        code = block.code[block.pc]
-        count = code.instruction.count
-        if self._watcher is not None:
-            self._watcher.tick(block.number)
-            if block.moved == 0:
-                for wait in code.instruction.waits:
-                    other = self._ranks[block.rank][wait.block]
-                    self._watcher.wait(block.number, other.number, wait.step)
-        span = min(self._conditions.message_chunks or count, count - block.moved)
-        self._move(block, code, span)
-        block.moved += span
-        if block.moved == count:
-            if self._watcher is not None:
-                self._watcher.finish(block.number, block.pc)
-            block.pc, block.moved = block.pc + 1, 0
-
-    def _move(self, block: _Block, code: _Code, span: int) -> None:
-        op = code.instruction.op
-        values: list[Value] = []
-        if op.receives:
-            message = block.incoming.popleft()
-            values = message.values
-            if self._watcher is not None:
-                self._watcher.receive(block.number, message.clock)
-        if op.reads_src:
-            own = self._read(block, code.src + block.moved, span)
-            values = self._sums(block, values, own) if op.receives else own
-        dst = code.dst + block.moved
-        if op == Op.REDUCE:
-            values = self._sums(block, values, self._read(block, dst, span))
-        if op.writes_dst:
-            self._write(block, dst, values)
-        if op.sends:
-            clock = self._watcher.send(block.number) if self._watcher is not None else None
-            block.outgoing.append(_Message(values, clock))
-
-    def _read(self, block: _Block, first: int, span: int) -> list[Value]:
-        values = self._memory[block.rank][first : first + span]
-        if any(value is None for value in values):
-            raise _error(block, "uninitialised", "reads a chunk that was never written")
-        if self._watcher is not None:
-            for cell in range(first, first + span):
-                self._race(block, self._watcher.read(block.number, cell))
-        return values
-
-    def _write(self, block: _Block, first: int, values: list[Value]) -> None:
-        self._memory[block.rank][first : first + len(values)] = values
-        if self._watcher is not None:
-            for cell in range(first, first + len(values)):
-                self._race(block, self._watcher.write(block.number, cell))
-
-    def _race(self, block: _Block, other: int | None) -> None:
-        if other is not None:
-            index = other - self._ranks[block.rank][0].number
-            message = f"touches a chunk that block {index} touches too, and nothing orders the two"
-            raise _error(block, "race", message)
-
-    def _sums(self, block: _Block, left: list[Value], right: list[Value]) -> list[Value]:
-        try:
-            return [self._add(first, second) for first, second in zip(left, right, strict=True)]
-        except DomainError as error:
-            raise _error(block, "reduction", str(error)) from None
-
-    def _blocked(self, block: _Block) -> Blocked:
-        return Blocked(block.rank, block.index, block.pc, self._obstacles(block))
+        last = code.blocks[block + 1, FIRST_NEIGHBOUR] if went else -1
+        for place in range(code.blocks[block, FIRST_NEIGHBOUR], last + 1):
+            woken = block if place == last else code.neighbours[place]
+            if not waiting[woken] and state.progress[woken, PC] < code.blocks[woken + 1, FIRST]:
+                waiting[woken] = True
+                ready[(head + size) % blocks] = woken
+                size += 1
 
 
-def _error(block: _Block, rule: str, message: str) -> ExecutionError:
-    return ExecutionError(rule, message, block.rank, block.index, block.pc)
+@inlined
+def _can_go_on(code: Code, progress: Integers, queues: Integers, depth: int, block: int) -> bool:
+    items, waits, blocks, _ = code
+    item = progress[block, PC]
+    if item == blocks[block + 1, FIRST]:
+        return False
+    if progress[block, MOVED] == 0:
+        for wait in range(items[item, FIRST_WAIT], items[item + 1, FIRST_WAIT]):
+            if progress[waits[wait, 1], PC] <= waits[wait, 0]:
+                return False
+    source, target = blocks[block, INCOMING], blocks[block, OUTGOING]
+    if items[item, FLAGS] & RECEIVES and queues[source, SENT] == queues[source, RECEIVED]:
+        return False
+    return not (items[item, FLAGS] & SENDS and queues[target, SENT] - queues[target, RECEIVED] >= depth)
 
 
-def _load(program: Program) -> list[list[_Block]]:
-    queues: dict[tuple[int, int, int], deque[_Message]] = {}
-    numbers: Iterator[int] = iter(range(sum(len(rank.blocks) for rank in program.ranks)))
-    ranks = []
-    for rank, rank_program in enumerate(program.ranks):
-        layout = layout_of(program, rank)
-        blocks = []
-        for index, block in enumerate(rank_program.blocks):
-            code = [_Code(item, layout.cell(item.src), layout.cell(item.dst)) for item in block.instructions]
-            incoming, outgoing = _queues(queues, rank, block)
-            blocks.append(_Block(next(numbers), rank, index, code, incoming, outgoing))
-        ranks.append(blocks)
-    return ranks
+@inlined
+def _advance(code: Code, state: State, conditions: Conditions, value: int, block: int) -> None:
+    """Do the next message of `block`, or all of an instruction that sends and receives nothing at once."""
+    items, progress, clocks = code.items, state.progress, state.clocks
+    item, moved = progress[block, PC], progress[block, MOVED]
+    if len(clocks) > 0:
+        clocks[block, block - code.blocks[block, BASE]] += 1
+        if moved == 0:
+            for wait in range(items[item, FIRST_WAIT], items[item + 1, FIRST_WAIT]):
+                merge(clocks, block, conditions.first_saved + items[code.waits[wait, 0], SAVED])
+    span = items[item, COUNT] - moved
+    if conditions.message_chunks > 0 and items[item, FLAGS] & (RECEIVES | SENDS):
+        span = min(span, conditions.message_chunks)
+    _move(code, state, conditions, value, block, span)
+    progress[block, MOVED] += span
+    if state.found[0] == 0 and progress[block, MOVED] == items[item, COUNT]:
+        if len(clocks) > 0 and items[item, SAVED] >= 0:
+            keep(clocks, block, conditions.first_saved + items[item, SAVED])
+        progress[block, PC] += 1
+        progress[block, MOVED] = 0
 
 
-def _neighbours(program: Program, ranks: Sequence[Sequence[_Block]]) -> list[list[_Block]]:
-    """Return, for each block, those that may wait for it: at the other ends of its connections, and in its rank."""
-    senders: dict[tuple[int, int, int], _Block] = {}
-    receivers: dict[tuple[int, int, int], _Block] = {}
-    found: list[dict[int, _Block]] = [{} for rank in ranks for _ in rank]
-    for rank, blocks in enumerate(ranks):
-        for block in blocks:
-            code = program.ranks[rank].blocks[block.index]
-            if code.send_peer is not None:
-                senders[rank, code.send_peer, code.channel] = block
-            if code.recv_peer is not None:
-                receivers[code.recv_peer, rank, code.channel] = block
-            for number in {wait.block for item in code.instructions for wait in item.waits}:
-                found[blocks[number].number][block.number] = block
-    for connection, sender in senders.items():
-        receiver = receivers[connection]
-        found[sender.number][receiver.number] = receiver
-        found[receiver.number][sender.number] = sender
-    return [list(blocks.values()) for blocks in found]
+@inlined
+def _move(code: Code, state: State, conditions: Conditions, value: int, block: int, span: int) -> None:
+    """Move `span` chunks of the next instruction of `block`."""
+    item, moved = state.progress[block, PC], state.progress[block, MOVED]
+    flags = code.items[item, FLAGS]
+    arrived = left = -1
+    if flags & RECEIVES:
+        source = code.blocks[block, INCOMING]
+        arrived = _next_slot(state.queues, source, RECEIVED, conditions.depth)
+        if conditions.first_message < len(state.clocks):
+            merge(state.clocks, block, _clock_row(state.queues, source, RECEIVED, conditions))
+    if flags & SENDS:
+        target = code.blocks[block, OUTGOING]
+        left = _next_slot(state.queues, target, SENT, conditions.depth)
+        if conditions.first_message < len(state.clocks):
+            keep(state.clocks, block, _clock_row(state.queues, target, SENT, conditions))
+    src, dst = code.items[item, SRC] + moved, code.items[item, DST] + moved
+    base = code.blocks[block, BASE]
+    for chunk in range(span):
+        if len(state.clocks) > 0 and _races(state, flags, block, base, src + chunk, dst + chunk):
+            return
+        fault = _work(state.values, flags, value, src + chunk, dst + chunk, arrived + chunk, left + chunk)
+        if fault != 0:
+            state.found[0], state.found[1] = fault, block
+            return
+    if flags & RECEIVES:
+        state.queues[code.blocks[block, INCOMING], RECEIVED] += 1
+    if flags & SENDS:
+        state.queues[code.blocks[block, OUTGOING], SENT] += 1
 
 
-def _queues(
-    queues: dict[tuple[int, int, int], deque[_Message]], rank: int, block: ThreadBlock
-) -> tuple[deque[_Message], deque[_Message]]:
-    nothing: deque[_Message] = deque()
-    incoming, outgoing = nothing, nothing
-    if block.recv_peer is not None:
-        incoming = queues.setdefault((block.recv_peer, rank, block.channel), deque())
-    if block.send_peer is not None:
-        outgoing = queues.setdefault((rank, block.send_peer, block.channel), deque())
-    return incoming, outgoing
+@inlined
+def _next_slot(queues: Integers, connection: int, counter: int, depth: int) -> int:
+    return int(queues[connection, QUEUE] + queues[connection, counter] % depth * queues[connection, SPAN])
+
+
+@inlined
+def _clock_row(queues: Integers, connection: int, counter: int, conditions: Conditions) -> int:
+    depth = conditions.depth
+    return int(conditions.first_message + connection * depth + queues[connection, counter] % depth)
+
+
+@inlined
+def _races(state: State, flags: int, block: int, base: int, src: int, dst: int) -> bool:
+    """Note the accesses to one chunk; return whether one of them races."""
+    identity, found = state.values.identity, state.found
+    other = -1
+    if flags & READS_SRC and identity[src] >= 0:
+        other = note_read(state.clocks, state.accesses, block, base, src)
+    if other < 0 and flags & READS_DST and identity[dst] >= 0:
+        other = note_read(state.clocks, state.accesses, block, base, dst)
+    if other < 0 and flags & WRITES_DST:
+        other = note_write(state.clocks, state.accesses, block, base, dst)
+    if other >= 0:
+        found[0], found[1], found[2] = RACE, block, other
+    return other >= 0
+
+
+@inlined
+def _work(values: Values, flags: int, value: int, src: int, dst: int, arrived: int, left: int) -> int:
+    """Do one chunk of an instruction in cell `value`; return which fault there is, 0 for none."""
+    fault = 0
+    if flags & RECEIVES:
+        _copy(values, arrived, value)
+    if flags & READS_SRC:
+        if values.identity[src] < 0:
+            return UNINITIALISED
+        if flags & RECEIVES:
+            fault = _add(values, src, value)
+        else:
+            _copy(values, src, value)
+    if flags & READS_DST and fault == 0:
+        fault = _add(values, dst, value) if values.identity[dst] >= 0 else UNINITIALISED
+    if flags & WRITES_DST and fault == 0:
+        _copy(values, value, dst)
+    if flags & SENDS and fault == 0:
+        _copy(values, value, left)
+    return fault
+
+
+@inlined
+def _copy(values: Values, source: int, target: int) -> None:
+    identity, members = values
+    identity[target] = identity[source]
+    for word in range(members.shape[1]):
+        members[target, word] = members[source, word]
+
+
+@inlined
+def _add(values: Values, cell: int, value: int) -> int:
+    """Add `cell` to `value`; where that has no meaning, copy it to the cell after `value` and return why."""
+    identity, members = values
+    words = members.shape[1]
+    shared = np.uint64(1 if words == 0 else 0)
+    for word in range(words):
+        shared |= members[cell, word] & members[value, word]
+    if identity[cell] != identity[value] or shared != 0:
+        _copy(values, cell, value + 1)
+        return TWICE if identity[cell] == identity[value] else OTHER_CHUNK
+    for word in range(words):
+        members[value, word] |= members[cell, word]
+    return 0

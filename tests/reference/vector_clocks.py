@@ -91,13 +91,6 @@ class HappensBefore:
         return int(self._clocks[block][self._component[block]])
 
 
-def clock_entries(program: Program, across_ranks: bool) -> int:
-    """Return how many numbers the clocks of a whole execution take at most."""
-    counts = [len(rank.blocks) for rank in program.ranks]
-    length = sum(counts) if across_ranks else max(counts, default=0)
-    return length * (sum(counts) + sum(1 for _ in _waited_steps(program)))
-
-
 def _waited_steps(program: Program) -> Iterable[tuple[int, int]]:
     first = 0
     for rank in program.ranks:
