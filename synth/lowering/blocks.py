@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from synth.lowering.columns import Column
 from synth.lowering.drafts import Drafts, Role
-from synth.lowering.messages import Column
 
 UNBOUNDED = sys.maxsize
 

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from synth.lowering.messages import Column
+from synth.lowering.columns import Column
 from synth.lowering.pieces import Pieces, stretches
 from synth.lowering.places import Codes, Places
 from synth.lowering.program import Op

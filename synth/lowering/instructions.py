@@ -6,10 +6,10 @@ from functools import lru_cache
 
 import numpy as np
 
+from synth.lowering.columns import Column
 from synth.lowering.dependences import dependences, necessary_waits
 from synth.lowering.drafts import OPS, Drafts
 from synth.lowering.memory import Layout
-from synth.lowering.messages import Column
 from synth.lowering.places import BUFFERS, SHIFT, Codes, place_of
 from synth.lowering.program import Instruction, Wait
 

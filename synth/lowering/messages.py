@@ -7,11 +7,11 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from synth.lowering.columns import Column, expanded
 from synth.lowering.options import LoweringOptions
+from synth.lowering.rails import rails_of
 from synth.lowering.vector import Vector
 from synth.schedule.schedule import Schedule
-
-Column = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,13 +41,6 @@ class Messages:
         return expanded(self.first, self.end - self.first)
 
 
-def expanded(first: Column, length: Column) -> tuple[Column, Column]:
-    """Return, for every member of every interval in order: the number of the interval, and the member."""
-    row = np.repeat(np.arange(len(first)), length)
-    within = np.arange(len(row)) - np.repeat(np.cumsum(length) - length, length)
-    return row, first[row] + within
-
-
 def messages_of(schedule: Schedule, vector: Vector, options: LoweringOptions) -> Messages:
     """Return the messages in the order of (step, sender, receiver, lane, instance, channel, chunk).
 
@@ -72,6 +65,7 @@ def messages_of(schedule: Schedule, vector: Vector, options: LoweringOptions) ->
 class _Rows:
     """Transfers sorted by (step, sender, receiver, lane, shard, chunk).
 
+    lane: which of several links between two ranks, or which rail
     connection: numbers the groups of equal (step, sender, receiver, lane)
     begun, total: chunks that the group carries before the row, and in all
     """
@@ -91,7 +85,8 @@ class _Rows:
 
 def _sorted_rows(schedule: Schedule, vector: Vector) -> _Rows:
     transfers = vector.transfers
-    lane = _parallel_index(schedule)[transfers.route]
+    parallel = _parallel_index(schedule)
+    lane = rails_of(schedule, transfers) * (1 + parallel.max(initial=0)) + parallel[transfers.route]
     links = schedule.topology.links
     sender = schedule.routes.sources(links)[transfers.route]
     receiver = schedule.routes.destinations(links)[transfers.route]

@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.lowering.messages import Column, Messages
+from synth.lowering.columns import Column
+from synth.lowering.messages import Messages
 from synth.lowering.places import Codes, Places, step_slices
 
 
