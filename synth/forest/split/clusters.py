@@ -43,7 +43,8 @@ def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tu
     """Return (components as rows [heights, nodes], row of each fabric): the components of the network below it.
 
     Direct arcs between ranks are below every fabric; of two fabrics, the one is lower whose switches are nearer to
-    ranks, which reaches fewer ranks, or which has the fatter arcs. Components are numbered by their first node.
+    ranks, which reaches far fewer ranks, or which has far fatter arcs: a rail that misses a rank is not below the
+    others. Components are numbered by their first node.
     """
     heights = _heights(network, fabric, level, int(fabric.max(initial=-1)) + 1)
     distinct = sorted(set(heights))
@@ -65,7 +66,19 @@ def _heights(network: ForestNetwork, fabric: Ranks, level: Integers, count: int)
     reached = np.unique(fabric[network.dst[entering]].astype(np.int64) * network.nodes + network.src[entering])
     ranks = np.bincount(reached // network.nodes, minlength=count)
     np.maximum.at(fattest, fabric[network.dst[entering]], network.capacity[entering])
-    return [(int(highest[one]), int(ranks[one]), -int(fattest[one])) for one in range(count)]
+    sizes, widths = _magnitudes(ranks), _magnitudes(fattest)
+    return [(int(highest[one]), sizes[int(ranks[one])], -widths[int(fattest[one])]) for one in range(count)]
+
+
+def _magnitudes(values: Integers) -> dict[int, int]:
+    """Return a number for each value, growing with it, equal for values within a factor of 3/2 of the smallest."""
+    magnitudes: dict[int, int] = {}
+    smallest, number = 0, -1
+    for value in np.unique(values).tolist():
+        if number < 0 or 2 * value > 3 * smallest:
+            smallest, number = value, number + 1
+        magnitudes[value] = number
+    return magnitudes
 
 
 def _components(nodes: int, src: Ranks, dst: Ranks) -> NDArray[np.int32]:

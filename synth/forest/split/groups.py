@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from synth.flow.graph import Integers, Ranks
 from synth.forest.network import ForestNetwork
-from synth.forest.split.lengths import Distances, spreading_lengths
+from synth.forest.split.lengths import Distances, Wiring, spreading_lengths
 
 
 class Groups(NamedTuple):
@@ -118,7 +118,8 @@ def _distance_tables(
     for index, size in enumerate(sizes.tolist()):
         own, nodes = inner[offsets[index] : offsets[index + 1]], members[slice(*member_offsets[index : index + 2])]
         ends = place[network.src[own]].astype(np.int32), place[network.dst[own]].astype(np.int32)
-        length[own], table = spreading_lengths(size, *ends, network.capacity[own], give[nodes], take[nodes])
+        wiring = Wiring(size, *ends, network.capacity[own], give[nodes], take[nodes])
+        length[own], table = spreading_lengths(wiring)
         tables.append(table)
     return length, tables
 

@@ -29,7 +29,7 @@ from synth.forest.split.splits import Splits, network_after, split_off, without_
 PATIENCE = 8
 """Refused proposals before the longest sound prefix is taken instead."""
 
-FABRIC_ROUNDS = 4
+FABRIC_ROUNDS = 32
 
 
 def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Sequence[str] = ()) -> SplitNetwork:
