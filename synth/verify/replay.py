@@ -1,11 +1,11 @@
-"""Kernels that replay a schedule over all chunks at once, in any order of rows.
+"""Kernels that replay a schedule over all cells at once, in any order of rows (`synth.verify.cells`).
 
-Copying collectives keep for every (rank, chunk) the step after which it is there. Reducing ones keep the step
+Copying collectives keep for every (rank, cell) the step after which it is there. Reducing ones keep the step
 in which a rank hands its partial sum on: if every rank but one hands on once, to a rank that hands on later,
 then every contribution reaches the last one exactly once, because times grow along the way.
 
-Times are stored as step + 1, so 0 means "from the start"; `NEVER` means not at all. A cell is
-`rank, (shard - window start) * chunks_per_shard + chunk`.
+Times are stored as step + 1, so 0 means "from the start"; `NEVER` means not at all. Tables hold the cells of a
+window of shards, `first` to `last - 1`; shard s has the cells `offsets[s] - offsets[first]` and so on there.
 """
 
 from __future__ import annotations
@@ -20,18 +20,25 @@ Times = NDArray[np.uint16]
 Ranks = NDArray[np.int32]
 Numbers = NDArray[np.int64]
 Rows = NDArray[np.int32]
-"""int32[7, rows]: step, src, dst, shard, lo, hi, reduce."""
+"""int32[7, rows]: step, src, dst, shard, first cell within the shard, the one after the last, reduce."""
 
 
 @compiled
 def record(
-    rows: Rows, first: int, last: int, chunks: int, arrival: Times, handed_on: Times, fed: Times
+    rows: Rows,
+    first: int,
+    last: int,
+    offsets: Numbers,
+    size: Numbers,
+    arrival: Times,
+    handed_on: Times,
+    fed: Times,
 ) -> tuple[int, int, int]:
-    """Note when chunks of shards `first` to `last - 1` arrive, are handed on and are fed.
+    """Note when cells of shards `first` to `last - 1` arrive, are handed on and are fed.
 
-    arrival: earliest arrival of a finished chunk (copies); handed_on: when a rank sent its partial sum;
-    fed: when a rank last received a partial sum. Returns (deliveries of what was there already, partial sums
-    handed on twice, a row that did so or -1), in chunks.
+    size: chunks per cell of all shards; empty where all are one. arrival: earliest arrival of what is finished
+    (copies); handed_on: when a rank sent its partial sum; fed: when a rank last received a partial sum. Returns
+    (chunks delivered where they were already, cells of partial sums handed on twice, a row that did so or -1).
     """
     duplicates = twice = 0
     culprit = -1
@@ -41,7 +48,7 @@ def record(
             continue
         time = np.uint16(rows[0, index] + 1)
         src, dst = rows[1, index], rows[2, index]
-        base = (shard - first) * chunks
+        base = offsets[shard] - offsets[first]
         for cell in range(base + rows[4, index], base + rows[5, index]):
             if rows[6, index]:
                 if handed_on[src, cell] != 0:
@@ -50,7 +57,8 @@ def record(
                 handed_on[src, cell] = time
                 fed[dst, cell] = max(fed[dst, cell], time)
             else:
-                duplicates += arrival[dst, cell] != np.uint16(NEVER)
+                if arrival[dst, cell] != np.uint16(NEVER):
+                    duplicates += size[offsets[first] + cell] if len(size) else 1
                 arrival[dst, cell] = min(arrival[dst, cell], time)
     return duplicates, twice, culprit
 
@@ -84,11 +92,11 @@ def settle_sums(handed_on: Times, fed: Times, arrival: Times, ends: Ranks) -> tu
 
 @compiled
 def check(
-    rows: Rows, first: int, last: int, chunks: int, arrival: Times, handed_on: Times
+    rows: Rows, first: int, last: int, offsets: Numbers, arrival: Times, handed_on: Times
 ) -> tuple[int, int, int, int]:
     """Check that every row sends what is there, and feeds only ranks that hand on later.
 
-    Returns (chunks sent before they were there, such a row or -1, partial sums that came too late, such a row).
+    Returns (cells sent before they were there, such a row or -1, partial sums that came too late, such a row).
     """
     early = late = 0
     early_row = late_row = -1
@@ -97,7 +105,7 @@ def check(
         if shard < first or shard >= last:
             continue
         step, src, dst = rows[0, index], rows[1, index], rows[2, index]
-        base = (shard - first) * chunks
+        base = offsets[shard] - offsets[first]
         for cell in range(base + rows[4, index], base + rows[5, index]):
             if rows[6, index]:
                 if handed_on[dst, cell] != 0 and handed_on[dst, cell] <= step + 1:
@@ -110,22 +118,24 @@ def check(
 
 
 @compiled
-def first_missing(arrival: Times, ends: Ranks) -> tuple[int, int, int]:
-    """Return (missing cells, a rank, a cell): what did not arrive where it must (`ends[cell]`, or everywhere if -1)."""
+def first_missing(arrival: Times, size: Numbers, ends: Ranks) -> tuple[int, int, int]:
+    """Return (missing chunks, a rank, a cell): what did not arrive where it must (`ends[cell]`, or everywhere if -1).
+
+    size: chunks per cell of the window; empty where all are one
+    """
     missing = 0
     rank_seen = cell_seen = -1
     for rank in range(arrival.shape[0]):
         for cell in range(arrival.shape[1]):
             if arrival[rank, cell] == np.uint16(NEVER) and (ends[cell] < 0 or ends[cell] == rank):
-                missing += 1
+                missing += size[cell] if len(size) else 1
                 rank_seen, cell_seen = rank, cell
     return missing, rank_seen, cell_seen
 
 
 @compiled
-def add_loads(rows: Rows, route: Ranks, offsets: Numbers, link_ids: Ranks, loads: Numbers) -> None:
+def add_loads(step: Ranks, route: Ranks, chunks: Ranks, offsets: Numbers, link_ids: Ranks, loads: Numbers) -> None:
     """Add the chunks of every row to `loads[step, link]` for every link of its route. O(hops)."""
-    for index in range(rows.shape[1]):
-        chunks = rows[5, index] - rows[4, index]
+    for index in range(len(step)):
         for hop in range(offsets[route[index]], offsets[route[index] + 1]):
-            loads[rows[0, index], link_ids[hop]] += chunks
+            loads[step[index], link_ids[hop]] += chunks[index]

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from synth.errors import CheckFailed
 from synth.schedule.schedule import Schedule
 from synth.verify import general, replay
+from synth.verify.cells import Cells
 from synth.verify.cost import cost_of, summarize
 from synth.verify.structure import structural_violations
 from synth.verify.terms import Terms, terms_of
@@ -78,8 +79,9 @@ def _replay(schedule: Schedule) -> tuple[list[Violation], int]:
     duplicates = 0
     if found:
         return found, 0
-    for window in _windows(schedule):
-        window_found, window_duplicates = _replay_window(schedule, terms, window)
+    cells = Cells.of(schedule)
+    for window in _windows(schedule, cells):
+        window_found, window_duplicates = _replay_window(schedule, terms, cells, window)
         found += window_found
         duplicates += window_duplicates
         if len(found) >= 20:
@@ -99,40 +101,42 @@ def _kind_violations(schedule: Schedule, terms: Terms) -> Iterator[Violation]:
         )
 
 
-def _windows(schedule: Schedule) -> Iterator[_Window]:
-    ranks, chunks = schedule.topology.compute_count, schedule.chunks_per_shard
-    tables = 3 if schedule.collective.reduces else 1
-    shards = max(1, MEMORY_BYTES // (2 * tables * ranks * chunks))
-    for first in range(0, schedule.shard_count, shards):
-        last = min(first + shards, schedule.shard_count)
-        shape = (ranks, (last - first) * chunks)
+def _windows(schedule: Schedule, cells: Cells) -> Iterator[_Window]:
+    ranks = schedule.topology.compute_count
+    most = MEMORY_BYTES // (2 * ranks * (3 if schedule.collective.reduces else 1))
+    first = 0
+    while first < schedule.shard_count:
+        last = max(first + 1, int(np.searchsorted(cells.offsets, cells.offsets[first] + most, side="right")) - 1)
+        shape = (ranks, int(cells.offsets[last] - cells.offsets[first]))
         summed = shape if schedule.collective.reduces else (1, 1)
         handed_on, fed = np.zeros(summed, dtype=np.uint16), np.zeros(summed, dtype=np.uint16)
         yield _Window(first, last, np.full(shape, replay.NEVER, dtype=np.uint16), handed_on, fed)
+        first = last
 
 
-def _replay_window(schedule: Schedule, terms: Terms, window: _Window) -> tuple[list[Violation], int]:
-    chunks = schedule.chunks_per_shard
-    span = (window.first, window.last, chunks)
+def _replay_window(schedule: Schedule, terms: Terms, cells: Cells, window: _Window) -> tuple[list[Violation], int]:
+    span = (window.first, window.last, cells.offsets)
     shards = slice(window.first, window.last)
+    begin, end = (int(cells.offsets[shard]) for shard in (window.first, window.last))
+    counts = np.diff(cells.offsets[window.first : window.last + 1])
     found: list[Violation] = []
     duplicates = 0
-    _place_starts(terms, window, chunks)
-    for start, rows in _row_blocks(schedule):
-        again, twice, culprit = replay.record(rows, *span, window.arrival, window.handed_on, window.fed)
+    _place_starts(terms, cells, window)
+    for start, rows in _row_blocks(schedule, cells):
+        again, twice, culprit = replay.record(rows, *span, cells.size, window.arrival, window.handed_on, window.fed)
         duplicates += again
         if twice:
             found.append(
                 Violation("reduced-twice", f"row {start + culprit} hands on a partial sum for the second time")
             )
     if terms.reduces:
-        ends = np.repeat(terms.sum_ends[shards], chunks)
+        ends = np.repeat(terms.sum_ends[shards], counts)
         wrong, rank, cell = replay.settle_sums(window.handed_on, window.fed, window.arrival, ends)
         if wrong:
             found.append(
-                Violation("sum-incomplete", _cell_text(window, chunks, rank, cell, "is not summed up in one place"))
+                Violation("sum-incomplete", _cell_text(cells, begin, rank, cell, "is not summed up in one place"))
             )
-    for start, rows in _row_blocks(schedule):
+    for start, rows in _row_blocks(schedule, cells):
         early, early_row, late, late_row = replay.check(rows, *span, window.arrival, window.handed_on)
         if early:
             found.append(Violation("sent-before-received", f"row {start + early_row} sends a chunk before it is there"))
@@ -140,27 +144,28 @@ def _replay_window(schedule: Schedule, terms: Terms, window: _Window) -> tuple[l
             found.append(
                 Violation("reduced-too-late", f"row {start + late_row} adds to a partial sum already handed on")
             )
-    missing, rank, cell = replay.first_missing(window.arrival, np.repeat(terms.ends[shards], chunks))
+    missing, rank, cell = replay.first_missing(
+        window.arrival, cells.size[begin:end], np.repeat(terms.ends[shards], counts)
+    )
     if missing and not found:
-        found.append(
-            Violation("not-delivered", _cell_text(window, chunks, rank, cell, f"is missing ({missing} in all)"))
-        )
+        found.append(Violation("not-delivered", _cell_text(cells, begin, rank, cell, f"is missing ({missing} in all)")))
     return found, duplicates
 
 
-def _place_starts(terms: Terms, window: _Window, chunks: int) -> None:
+def _place_starts(terms: Terms, cells: Cells, window: _Window) -> None:
+    begin = cells.offsets[window.first]
     for shard in range(window.first, window.last):
         if terms.starts[shard] >= 0:
-            base = (shard - window.first) * chunks
-            window.arrival[terms.starts[shard], base : base + chunks] = 0
+            own = slice(cells.offsets[shard] - begin, cells.offsets[shard + 1] - begin)
+            window.arrival[terms.starts[shard], own] = 0
 
 
-def _cell_text(window: _Window, chunks: int, rank: int, cell: int, what: str) -> str:
-    shard = window.first + cell // chunks
-    return f"chunk {cell % chunks} of shard {shard} {what}" + (f" at rank {rank}" if rank >= 0 else "")
+def _cell_text(cells: Cells, begin: int, rank: int, cell: int, what: str) -> str:
+    shard, chunk = cells.place(begin + cell)
+    return f"chunk {chunk} of shard {shard} {what}" + (f" at rank {rank}" if rank >= 0 else "")
 
 
-def _row_blocks(schedule: Schedule) -> Iterator[tuple[int, replay.Rows]]:
+def _row_blocks(schedule: Schedule, cells: Cells) -> Iterator[tuple[int, replay.Rows]]:
     """Yield (index of the first row, int32 rows as the kernels want them)."""
     transfers = schedule.transfers
     links = schedule.topology.links
@@ -168,7 +173,7 @@ def _row_blocks(schedule: Schedule) -> Iterator[tuple[int, replay.Rows]]:
     for start in range(0, len(transfers), ROWS_AT_ONCE):
         block = transfers.select(slice(start, start + ROWS_AT_ONCE))
         ends = sources[block.route], destinations[block.route]
-        columns = (block.step, *ends, block.shard, block.lo, block.hi, block.reduce)
+        columns = (block.step, *ends, block.shard, *cells.interval(block), block.reduce)
         rows = np.empty((len(columns), len(block)), dtype=np.int32)
         for index, column in enumerate(columns):
             rows[index] = column
@@ -177,9 +182,10 @@ def _row_blocks(schedule: Schedule) -> Iterator[tuple[int, replay.Rows]]:
 
 def _link_loads(schedule: Schedule) -> NDArray[np.int64]:
     """Return int64[steps, links]: chunks per step and link. O(hops of all rows)."""
-    routes = schedule.routes
+    routes, rows = schedule.routes, schedule.transfers
     loads = np.zeros((max(1, schedule.steps), len(schedule.topology.links)), dtype=np.int64)
-    for start, rows in _row_blocks(schedule):
-        route = schedule.transfers.route[start : start + rows.shape[1]].astype(np.int32)
-        replay.add_loads(rows, route, routes.offsets, routes.link_ids, loads)
+    for start in range(0, len(rows), ROWS_AT_ONCE):
+        block = rows.select(slice(start, start + ROWS_AT_ONCE))
+        step, route, lo, hi = (column.astype(np.int32) for column in (block.step, block.route, block.lo, block.hi))
+        replay.add_loads(step, route, hi - lo, routes.offsets, routes.link_ids, loads)
     return loads

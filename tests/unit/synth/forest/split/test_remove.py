@@ -104,6 +104,9 @@ def test_a_refused_switch_is_called_by_its_name() -> None:
         ("railclos:4,4,2,2", None, 4),
         ("fattree:8", None, 6),
         ("dragonfly:4,2,2", None, 5),
+        ("dragonfly:4,4,1", None, 5),
+        ("without(a100:16;node=3)", None, 4),
+        ("without(mi250:8;node=3)", None, 2),
     ],
 )
 def test_routes_of_fabrics_are_shortest(spec: str, k: int | None, longest: int) -> None:
@@ -111,6 +114,30 @@ def test_routes_of_fabrics_are_shortest(spec: str, k: int | None, longest: int) 
     assert len(broken_cuts(split.network)) == 0
     assert split.pieces.length.max() == longest
     assert_paths_are_real(split)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "without(fattree:8;link=edge:0.0-agg:0.0)",
+        "without(dragonfly:4,2,2;link=router:0.0-router:1.3)",
+        "without(dragonfly:4,2,2;link=router:0.0-router:0.1)",
+    ],
+)
+def test_a_failed_link_costs_short_detours_and_few_arcs(spec: str) -> None:
+    split = remove_switches(optimal_network(parse_topology(spec)))
+    ranks = split.network.nodes
+    assert split.pieces.length.max() <= 10
+    assert len(split.network.src) > 0.95 * ranks * (ranks - 1)
+
+
+def test_rails_stay_rails_where_one_of_them_misses_a_rank() -> None:
+    topology = parse_topology("without(a100:16;node=3)")
+    network = remove_switches(optimal_network(topology)).network
+    place = np.array([name.split(".") for name in topology.node_ids[: topology.compute_count]]).astype(int)
+    one, other = place[network.src], place[network.dst]
+    between = (one[:, 0] != other[:, 0]) & (one[:, 1] % 2 == 0)
+    assert (one[between, 1] == other[between, 1]).all()
 
 
 @pytest.mark.parametrize("spec", ["fattree:8", "dragonfly:4,2,2"])

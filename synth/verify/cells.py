@@ -1,0 +1,63 @@
+"""What a replay keeps a time for: runs of chunks of a shard that no transfer tells apart."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from synth.schedule.schedule import Schedule
+from synth.schedule.transfers import Transfers
+
+FEW_CHUNKS = 16
+MOST_BOUNDARIES = 2**27
+"""Tables of runs take five bytes for each boundary between chunks."""
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cells:
+    """Cells of all shards, one shard after the other.
+
+    offsets:   int64[shards + 1]: shard s has the cells `offsets[s]` to `offsets[s + 1] - 1`
+    size:      int64 per cell: chunks in it; empty where every cell is one chunk
+    at_chunk:  int32[shards, chunks + 1]: how many cells of the shard end before each chunk; None where that is the
+               number of the chunk
+    """
+
+    offsets: Numbers
+    size: Numbers
+    at_chunk: NDArray[np.int32] | None
+
+    @staticmethod
+    def of(schedule: Schedule) -> Cells:
+        """Return the runs that the intervals of `schedule` cut; single chunks if there are few, or far too many.
+
+        A shard of thousands of chunks often moves in a handful of intervals. O(rows + shards * chunks).
+        """
+        shards, chunks, rows = schedule.shard_count, schedule.chunks_per_shard, schedule.transfers
+        if chunks <= FEW_CHUNKS or shards * (chunks + 1) > MOST_BOUNDARIES:
+            offsets = np.arange(shards + 1, dtype=np.int64) * chunks
+            return Cells(offsets, np.zeros(0, dtype=np.int64), None)
+        begins = np.zeros((shards, chunks + 1), dtype=np.bool_)
+        begins[:, [0, chunks]] = True
+        begins[rows.shard, rows.lo] = begins[rows.shard, rows.hi] = True
+        at_chunk = np.cumsum(begins, axis=1, dtype=np.int32) - np.int32(1)
+        offsets = np.concatenate([[0], np.cumsum(at_chunk[:, -1], dtype=np.int64)])
+        shard, first = np.nonzero(begins)
+        size = np.diff(first)[np.diff(shard) == 0]
+        return Cells(offsets, size.astype(np.int64), at_chunk)
+
+    def interval(self, rows: Transfers) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        """Return the first cell of each row within its shard, and the one after its last."""
+        if self.at_chunk is None:
+            return rows.lo, rows.hi
+        return self.at_chunk[rows.shard, rows.lo], self.at_chunk[rows.shard, rows.hi]
+
+    def place(self, cell: int) -> tuple[int, int]:
+        """Return (shard, chunk) of the first chunk of `cell`."""
+        shard = int(np.searchsorted(self.offsets, cell, side="right")) - 1
+        within = cell - int(self.offsets[shard])
+        return shard, within if self.at_chunk is None else int(np.searchsorted(self.at_chunk[shard], within))
