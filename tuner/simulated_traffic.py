@@ -13,6 +13,7 @@ from synth.executor.port import Progress
 from synth.executor.serial import SerialExecutor
 from synth.methods import METHODS, synthesize
 from synth.patterns import pattern_of
+from synth.rings.ring_traffic import ring_traffic
 from synth.schedule.schedule import Schedule
 from synth.schedule.symmetric import SymmetricSchedule
 from synth.schedule.traffic import Traffic, traffic_of
@@ -22,6 +23,9 @@ from synth.verify.verify import verify
 from tuner.pricing import Pricing
 from tuner.schedule_files import SUFFIXES, load_schedule_in_its_form
 from tuner.specs import load_topology
+
+_RINGS: Mapping[str, bool] = {"ring": False, "biring": True}
+"""Whether a method's rings go both ways."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,13 +60,15 @@ def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> Pric
 def traffic_of_method(method: str, spec: str, collective: str, pricing: Pricing, progress: Progress | None) -> Priced:
     """Return the traffic of the schedule that `method` makes on the topology `spec`.
 
-    Algorithms with a closed form tell it without a schedule, on networks of 16,384 ranks too.
+    Algorithms with a closed form, and rings, tell it without a schedule, on networks of 16,384 ranks too.
     """
     topology, wanted = load_topology(spec), parse_collective(collective)
     pricing.network(topology)
     pattern = pattern_of(method, topology, wanted)
     if pattern is not None:
         return Priced(pattern.traffic(), pattern.method, dict(pattern.parameters), None)
+    if method in _RINGS:
+        return Priced(ring_traffic(topology, wanted, both_ways=_RINGS[method]), method, {}, None)
     executor = SerialExecutor()
     if method == "bfb" and prefers_symmetric_form(topology):
         return _priced(symmetric_bfb(topology, wanted, executor, None, progress))

@@ -40,10 +40,7 @@ def ring_allgather(topology: Topology, both_ways: bool, chunks: int | None = Non
     shard is spread over them. Without `chunks`, the smallest number that balances these lanes.
     """
     cycle = hamiltonian_cycle(topology)
-    order = np.arange(topology.compute_count, dtype=np.int32) if cycle is None else cycle
-    ways = [order, order[::-1].copy()] if both_ways else [order]
-    paths: list[list[int]] = []
-    lanes = [lane for way in ways for lane in _lanes(topology, way, paths)]
+    lanes, paths = _all_lanes(topology, cycle, both_ways)
     chunk_count = len(lanes) if chunks is None else chunks
     if chunk_count < 1:
         raise InvalidInput("chunks per shard must be at least 1", chunks, "choose a larger number")
@@ -62,6 +59,20 @@ def ring_allgather(topology: Topology, both_ways: bool, chunks: int | None = Non
     return Schedule(
         topology, ALLGATHER, "stepped", steps, chunk_count, bounds.pack(list(rows.T)), routes, method, parameters
     )
+
+
+def ring_paths(topology: Topology, both_ways: bool) -> list[list[int]]:
+    """Return the links of every hop of the same rings, lane after lane: N paths for each lane."""
+    return _all_lanes(topology, hamiltonian_cycle(topology), both_ways)[1]
+
+
+def _all_lanes(
+    topology: Topology, cycle: NDArray[np.int32] | None, both_ways: bool
+) -> tuple[list[_Lane], list[list[int]]]:
+    order = np.arange(topology.compute_count, dtype=np.int32) if cycle is None else cycle
+    ways = [order, order[::-1].copy()] if both_ways else [order]
+    paths: list[list[int]] = []
+    return [lane for way in ways for lane in _lanes(topology, way, paths)], paths
 
 
 def _check_size(topology: Topology, lanes: int) -> None:
