@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from synth.collective import CollectiveName
 from synth.errors import InvalidInput
 from synth.lowering.limits import Limits, limit_violations
-from synth.lowering.memory import buffer_chunks
+from synth.lowering.memory import Layout, buffer_chunks, layout_of
 from synth.lowering.program import Instruction, Place, Program, RankProgram, ThreadBlock
 from synth.lowering.violation import Violation
 
@@ -76,12 +76,15 @@ def _block(program: Program, rank: int, index: int, block: ThreadBlock) -> Itera
     for peer in (block.send_peer, block.recv_peer):
         if peer is not None and (peer == rank or not 0 <= peer < len(program.ranks)):
             yield Violation.at("peer", f"peer {peer} is not another rank", rank, index)
+    layout = layout_of(program, rank)
     for step, instruction in enumerate(block.instructions):
-        for rule, message in _instruction(program.ranks[rank], block, instruction):
+        for rule, message in _instruction(program.ranks[rank], block, instruction, layout):
             yield Violation.at(rule, message, rank, index, step)
 
 
-def _instruction(rank: RankProgram, block: ThreadBlock, instruction: Instruction) -> Iterator[tuple[str, str]]:
+def _instruction(
+    rank: RankProgram, block: ThreadBlock, instruction: Instruction, layout: Layout
+) -> Iterator[tuple[str, str]]:
     op = instruction.op
     if op.sends and block.send_peer is None:
         yield "peer", f"{op.value} needs a block with a rank to send to"
@@ -93,6 +96,10 @@ def _instruction(rank: RankProgram, block: ThreadBlock, instruction: Instruction
         yield "operand", f"{op.value} reads {_range(instruction.src, instruction.count)}, outside the buffer"
     if op.writes_dst and _outside(rank, instruction.dst, instruction.count):
         yield "operand", f"{op.value} writes {_range(instruction.dst, instruction.count)}, outside the buffer"
+    # The threads of a runtime read and write a stretch in no order.
+    distance = abs(layout.cell(instruction.src) - layout.cell(instruction.dst))
+    if op.reads_src and op.writes_dst and 0 < distance < instruction.count:
+        yield "overlap", f"{op.value} reads chunks that it writes, {distance} further on"
     for wait in instruction.waits:
         if not (0 <= wait.block < len(rank.blocks) and 0 <= wait.step < len(rank.blocks[wait.block].instructions)):
             yield "wait", f"waits for step {wait.step} of block {wait.block}, which does not exist"

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from synth.lowering.program import Op, Program, RankProgram, ThreadBlock
+from synth.lowering.program import Op, Program, RankProgram, ThreadBlock, Wait
 from synth.lowering.violation import Violation
 
 
@@ -60,8 +60,11 @@ def limit_violations(program: Program, limits: Limits) -> list[Violation]:
     found = list(_whole_program(program, limits))
     for rank, rank_program in enumerate(program.ranks):
         found.extend(_rank(rank, rank_program, limits, len(program.ranks)))
+        waited = {wait for block in rank_program.blocks for item in block.instructions for wait in item.waits}
         for index, block in enumerate(rank_program.blocks):
             found.extend(_block(rank, index, block, limits))
+            if limits.fused_reductions is not None:
+                found.extend(_fused_runs(rank, index, block, limits.fused_reductions, waited))
     return found
 
 
@@ -97,11 +100,12 @@ def _block(rank: int, index: int, block: ThreadBlock, limits: Limits) -> Iterato
         for wait in instruction.waits:
             last = limits.waitable_threadblocks - 1
             yield from _above("id of a block that is waited on", wait.block, last, rank, index, step)
-    if limits.fused_reductions is not None:
-        yield from _fused_runs(rank, index, block, limits.fused_reductions)
 
 
-def _fused_runs(rank: int, index: int, block: ThreadBlock, longest: int) -> Iterator[Violation]:
+def _fused_runs(
+    rank: int, index: int, block: ThreadBlock, longest: int, waited: Collection[Wait]
+) -> Iterator[Violation]:
+    """A run of reductions ends where one of them waits, or is waited on."""
     run, previous = 0, None
     for step, instruction in enumerate(block.instructions):
         if instruction.op != Op.REDUCE:
@@ -110,6 +114,7 @@ def _fused_runs(rank: int, index: int, block: ThreadBlock, longest: int) -> Iter
         fuses = (
             previous is not None
             and not instruction.waits
+            and Wait(index, step - 1) not in waited
             and instruction.dst == previous.dst
             and instruction.src.buffer == previous.src.buffer
         )

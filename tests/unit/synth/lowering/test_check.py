@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from synth.collective import CollectiveName
 from synth.lowering.check import check_program
 from synth.lowering.connectivity import reachability
-from synth.lowering.program import Op, Place, Program, Wait
+from synth.lowering.program import Instruction, Op, Place, Program, Wait
 from synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import (
@@ -312,6 +312,11 @@ def test_broken_structure_is_named(rule):
     assert rule in rules(STRUCTURE[rule](lowered("ring:4", "allgather")))
 
 
+def with_new_block(made: Program, *items: Instruction) -> Program:
+    blocks = (*made.ranks[0].blocks, block(None, None, *items))
+    return replace(made, ranks=(replace(made.ranks[0], blocks=blocks), *made.ranks[1:]))
+
+
 LIMITS = {
     "channels": lambda made: replace(made, channels=33),
     "thread blocks of a rank": lambda made: replace(
@@ -325,12 +330,8 @@ LIMITS = {
     ),
     "chunk offset": lambda made: edited(made, (0, 0, 0, step("r", "o32768"))),
     "id of a block that is waited on": lambda made: edited(made, (0, 0, 0, step("r", "o0", waits=[(128, 0)]))),
-    "fuse into one": lambda made: with_block(
-        made, 0, 0, block(None, None, *[step("re", f"i{k}", "i0") for k in range(16)])
-    ),
-    "equal counts": lambda made: with_block(
-        made, 0, 0, block(None, None, step("re", "i1", "i0"), step("re", "i2", "i0", count=2))
-    ),
+    "fuse into one": lambda made: with_new_block(made, *[step("re", f"i{k}", "i0") for k in range(16)]),
+    "equal counts": lambda made: with_new_block(made, step("re", "i1", "i0"), step("re", "i2", "i0", count=2)),
     "bytes of the vector": lambda made: replace(made, max_bytes=2**31),
 }
 
