@@ -21,7 +21,7 @@ class Arcs(NamedTuple):
     tails, heads: int32 per arc
     capacity:     int64 per arc, before any tree
     by_tail:      arcs in order of their tails; row v is `tail_offsets[v]` to `tail_offsets[v + 1] - 1`
-    plenty:       int64 per node: the first so many arcs of its row by tail have plenty of capacity for their heads
+    plenty:       int64 per node: the first so many arcs of its row by tail are not scarce, but others into their heads
     by_head:      the same by head; within a row by falling capacity
     scarce:       flags of the arcs that have far less capacity than the best arc into the same node
     """
@@ -60,11 +60,14 @@ def arcs_of(network: ForestNetwork) -> Arcs:
     best = np.zeros(network.nodes, dtype=np.int64)
     np.maximum.at(best, network.dst, network.capacity)
     scarce = network.capacity < best[network.dst] // _SCARCE
-    by_tail = np.lexsort((network.dst, scarce, network.src))
+    thin = np.zeros(network.nodes, dtype=np.bool_)
+    thin[network.dst[scarce]] = True
+    awaited = thin[network.dst] & ~scarce
+    by_tail = np.lexsort((network.dst, ~awaited, network.src))
     by_head = np.lexsort((network.src, -network.capacity, network.dst))
     tail_offsets = np.searchsorted(network.src[by_tail], rows)
     head_offsets = np.searchsorted(network.dst[by_head], rows)
-    plenty = np.bincount(network.src[~scarce], minlength=network.nodes)
+    plenty = np.bincount(network.src[awaited], minlength=network.nodes)
     return Arcs(
         network.src, network.dst, network.capacity, by_tail, tail_offsets, plenty, by_head, head_offsets, scarce
     )  # fmt: skip
