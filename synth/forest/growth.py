@@ -142,8 +142,7 @@ def attach(arcs: Arcs, room: Room, growth: Growth, arc: int, weight: int, missin
 def _best_into(arcs: Arcs, room: Room, growth: Growth, node: int, depth: int, weight: int) -> int:
     """Return the arc with most room from a node of `depth` to `node`, or -1."""
     best, most = -1, weight - 1
-    for index in range(arcs.head_offsets[node], arcs.head_offsets[node + 1]):
-        arc = arcs.by_head[index]
+    for arc in range(arcs.head_offsets[node], arcs.head_offsets[node + 1]):
         if arcs.capacity[arc] <= most:
             break
         fresh = growth.depth[arcs.tails[arc]] == depth and room.capacity[arc] > most
@@ -213,8 +212,7 @@ def _largest_weight(arcs: Arcs, room: Room, growth: Growth, weight: int, missing
     most = 0
     for index in range(missing):
         node = growth.missing[index]
-        for row in range(arcs.head_offsets[node], arcs.head_offsets[node + 1]):
-            arc = arcs.by_head[row]
+        for arc in range(arcs.head_offsets[node], arcs.head_offsets[node + 1]):
             if growth.depth[arcs.tails[arc]] >= 0 and room.capacity[arc] > most:
                 most = max(most, _weight_over(arcs, room, growth, arc))
     return min(most, weight)

@@ -68,7 +68,9 @@ def pack_trees(
 def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int) -> Trees:
     """Return a packing that begins with those of `first` that leave enough."""
     packing = _Packing(network, scrambled_order(network.nodes, seed))
-    packing.add(first)
+    place = np.empty(len(packing.arcs.name) + 1, dtype=np.int32)
+    place[packing.arcs.name], place[-1] = np.arange(len(packing.arcs.name)), -1
+    packing.add(Trees(first.root, first.weight, place[first.parent_arc]))
     while packing.supply.any():
         if packing.rollbacks >= rollbacks:
             packing.add_exactly()
@@ -76,7 +78,8 @@ def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int) -> 
             packing.add_batch()
     trees = joined_trees(packing.parts)
     by_root = np.argsort(trees.root, kind="stable")
-    return Trees(trees.root[by_root], trees.weight[by_root], trees.parent_arc[by_root])
+    names = np.append(packing.arcs.name, np.int32(-1))
+    return Trees(trees.root[by_root], trees.weight[by_root], names[trees.parent_arc[by_root]])
 
 
 def _check(network: ForestNetwork) -> None:
@@ -93,7 +96,7 @@ def _check(network: ForestNetwork) -> None:
 class _Packing:
     """Trees that are kept, what they leave, and the cuts that were learned.
 
-    capacity, supply: what the trees in `parts` leave
+    capacity, supply: what the trees in `parts` leave; arcs are counted as in `arcs`
     sides:            bool[cuts, nodes], source sides of the known cuts
     order:            nodes in the order in which they become roots
     batch:            how many roots to grow trees for at a time
@@ -104,7 +107,7 @@ class _Packing:
         self.nodes = network.nodes
         self.arcs = arcs_of(network)
         self.certifier = Certifier(self.arcs, network.nodes)
-        self.capacity, self.supply = network.capacity.copy(), network.supply.copy()
+        self.capacity, self.supply = self.arcs.capacity.copy(), network.supply.copy()
         self.sides = np.zeros((0, network.nodes), dtype=np.bool_)
         self.order = order
         self.batch = network.nodes

@@ -16,23 +16,23 @@ _SCARCE = 4
 
 
 class Arcs(NamedTuple):
-    """The arcs of a network in rows.
+    """The arcs of a network in rows by head, within a row by falling capacity; row v begins at `head_offsets[v]`.
 
+    name:         int32 per arc, its number in the network
     tails, heads: int32 per arc
     capacity:     int64 per arc, before any tree
     by_tail:      arcs in order of their tails; row v is `tail_offsets[v]` to `tail_offsets[v + 1] - 1`
     plenty:       int64 per node: the first so many arcs of its row by tail are not scarce, but others into their heads
-    by_head:      the same by head; within a row by falling capacity
     scarce:       flags of the arcs that have far less capacity than the best arc into the same node
     """
 
+    name: Ranks
     tails: Ranks
     heads: Ranks
     capacity: Integers
     by_tail: Integers
     tail_offsets: Integers
     plenty: Integers
-    by_head: Integers
     head_offsets: Integers
     scarce: Flags
 
@@ -56,21 +56,20 @@ class Room(NamedTuple):
 
 def arcs_of(network: ForestNetwork) -> Arcs:
     """Return the arcs of `network` in rows. O(arcs log arcs)."""
+    name = np.lexsort((network.src, -network.capacity, network.dst))
+    src, dst, capacity = network.src[name], network.dst[name], network.capacity[name]
     rows = np.arange(network.nodes + 1)
+    head_offsets = np.searchsorted(dst, rows)
     best = np.zeros(network.nodes, dtype=np.int64)
-    np.maximum.at(best, network.dst, network.capacity)
-    scarce = network.capacity < best[network.dst] // _SCARCE
+    np.maximum.at(best, dst, capacity)
+    scarce = capacity < best[dst] // _SCARCE
     thin = np.zeros(network.nodes, dtype=np.bool_)
-    thin[network.dst[scarce]] = True
-    awaited = thin[network.dst] & ~scarce
-    by_tail = np.lexsort((network.dst, ~awaited, network.src))
-    by_head = np.lexsort((network.src, -network.capacity, network.dst))
-    tail_offsets = np.searchsorted(network.src[by_tail], rows)
-    head_offsets = np.searchsorted(network.dst[by_head], rows)
-    plenty = np.bincount(network.src[awaited], minlength=network.nodes)
-    return Arcs(
-        network.src, network.dst, network.capacity, by_tail, tail_offsets, plenty, by_head, head_offsets, scarce
-    )  # fmt: skip
+    thin[dst[scarce]] = True
+    awaited = thin[dst] & ~scarce
+    by_tail = np.lexsort((dst, ~awaited, src))
+    tail_offsets = np.searchsorted(src[by_tail], rows)
+    plenty = np.bincount(src[awaited], minlength=network.nodes)
+    return Arcs(name.astype(np.int32), src, dst, capacity, by_tail, tail_offsets, plenty, head_offsets, scarce)
 
 
 def room_of(arcs: Arcs, capacity: Integers, supply: Integers, sides: Flags) -> Room:
