@@ -30,6 +30,8 @@ ROLLBACKS = 3
 """How often in a row no tree of a batch may be kept before one tree is grown exactly."""
 
 _SPARE_ROWS = 64
+_MOST_TRIES = 8
+_WORK_OF_TRIES = 2**20
 
 
 def pack_trees(
@@ -56,13 +58,17 @@ def pack_trees(
     if first is not None:
         return _packed(network, first, seed, rollbacks)
     layers = no_trees(network.nodes) if objective == "trees" else layered_trees(network, transversal)
-    if not len(layers):
-        return _packed(network, layers, seed, rollbacks)
-    low = _packed(network, layers, seed, rollbacks)
-    if objective == "height" and len(low) == len(layers):
-        return low
-    free = _packed(network, no_trees(network.nodes), seed, rollbacks)
-    return min((low, free), key=lambda trees: rank(network, trees, objective))
+    packings = [_packed(network, layers, seed, rollbacks)] if len(layers) else []
+    if packings and objective == "height" and len(packings[0]) == len(layers):
+        return packings[0]
+    tries = _tries(network)
+    packings += [_packed(network, no_trees(network.nodes), seed * tries + more, rollbacks) for more in range(tries)]
+    return min(packings, key=lambda trees: rank(network, trees, objective))
+
+
+def _tries(network: ForestNetwork) -> int:
+    """Return how many orders of the roots to try: several on small networks, where that takes no time."""
+    return max(1, min(_MOST_TRIES, _WORK_OF_TRIES // (network.nodes * max(1, len(network.src)))))
 
 
 def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int) -> Trees:
