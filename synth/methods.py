@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from synth.bfb.bfb import bfb_allgather
 from synth.collective import ALLGATHER, Collective, CollectiveName
@@ -10,6 +11,7 @@ from synth.errors import InvalidInput
 from synth.executor.port import Executor, Progress
 from synth.expand.expand import expand_allgather
 from synth.forest.forest import forest
+from synth.forest.pairs import faster_pairs
 from synth.method import Method, Options, gathering, spreading
 from synth.patterns import ALGORITHMS, Algorithm, pattern_of
 from synth.rings.ring import ring_allgather
@@ -44,6 +46,20 @@ def _forest(
     return forest(topology, collective, options.k, options.objective, options.seed, warm_start=options.warm_start)
 
 
+def _faster_allreduce(method: Method) -> Method:
+    """Return `method` with allreduce by pairs of trees where that is faster; a warm start is one of two phases."""
+
+    def make(
+        topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
+    ) -> Schedule:
+        pairs = None
+        if collective.name == CollectiveName.ALLREDUCE and options.warm_start is None:
+            pairs = faster_pairs(topology, options.k, options.objective, options.seed)
+        return pairs or method.make(topology, collective, options, executor, progress)
+
+    return replace(method, make=make)
+
+
 def _blink(
     topology: Topology, collective: Collective, options: Options, _executor: Executor, _progress: Progress | None
 ) -> Schedule:
@@ -69,12 +85,14 @@ _ALL = (
     ),
     gathering("biring", "around one cycle of all ranks, half the data each way", ("chunks",), _biring),
     gathering("expand", "the stored schedule of a base network, expanded as its spec says", ("chunks",), _expand),
-    spreading(
-        "forest",
-        "down trees that reach the optimum of the network exactly, through switches too",
-        (CollectiveName.ALLGATHER, CollectiveName.BROADCAST),
-        ("k", "objective", "seed", "warm_start"),
-        _forest,
+    _faster_allreduce(
+        spreading(
+            "forest",
+            "down trees that reach the optimum of the network exactly, through switches too",
+            (CollectiveName.ALLGATHER, CollectiveName.BROADCAST),
+            ("k", "objective", "seed", "warm_start"),
+            _forest,
+        )
     ),
     spreading(
         "blink",

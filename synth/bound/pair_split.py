@@ -78,8 +78,8 @@ def rounded_split(topology: Topology, arcs: Arcs, point: Point, unit: Fraction) 
     roots, gather, reduce = (_whole(values, unit) for values in (point.roots, point.gather, point.reduce))
     gather = np.minimum(gather, room)
     reduce = np.minimum(reduce, room - gather)
-    _trim(topology, arcs, gather)
-    _trim(topology, arcs.turned, reduce)
+    trim_at_switches(topology, arcs.src, arcs.dst, gather)
+    trim_at_switches(topology, arcs.dst, arcs.src, reduce)
     return _counted(topology, arcs, (roots, gather, reduce), unit)
 
 
@@ -88,14 +88,14 @@ def _whole(values: NDArray[np.float64], unit: Fraction) -> Integers:
     return np.floor(values / float(unit) + 1e-4).astype(np.int64)
 
 
-def _trim(topology: Topology, arcs: Arcs, amounts: Integers) -> None:
-    """Take from the arcs out of switches what these do not get."""
+def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[np.integer], amounts: Integers) -> None:
+    """Take from the `amounts` of arcs out of switches what these do not get."""
     short = True
     while short:
         short = False
         for switch in range(topology.compute_count, topology.node_count):
-            outgoing = np.flatnonzero((arcs.src == switch) & (amounts > 0))
-            excess = int(amounts[outgoing].sum() - amounts[arcs.dst == switch].sum())
+            outgoing = np.flatnonzero((src == switch) & (amounts > 0))
+            excess = int(amounts[outgoing].sum() - amounts[dst == switch].sum())
             short |= excess > 0
             for arc in outgoing:
                 taken = min(max(excess, 0), int(amounts[arc]))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
-
 import numpy as np
 
 from synth.compiled import compiled, inlined
@@ -13,30 +11,24 @@ from synth.forest.split.split_network import Pieces, SplitNetwork
 from synth.topology.topology import Topology
 
 
-def link_paths(topology: Topology, trees_per_bandwidth: Fraction, split: SplitNetwork) -> Pieces:
+def link_paths(topology: Topology, carried: Integers, split: SplitNetwork) -> Pieces:
     """Return the pieces of the arcs of `split.network` with links of `topology` as hops.
 
-    `split` must come from `forest_network(topology, trees_per_bandwidth, ...)`. A link of bandwidth b gets at most
-    floor(U * b) units, U = `trees_per_bandwidth`; where a pair of nodes has several links, a piece may become several.
-    O(links + hops of all pieces).
+    `split` must come from `network_of_links(topology, carried, ...)`. A link gets at most what it carries; where a
+    pair of nodes has several links, a piece may become several. O(links + hops of all pieces).
     """
-    offsets, links, room = _links_of_arcs(topology, trees_per_bandwidth, split.original)
-    return _over_links(split.pieces, offsets, links, room)
+    offsets, links = _links_of_arcs(topology, carried, split.original)
+    return _over_links(split.pieces, offsets, links, carried[links])
 
 
-def _links_of_arcs(
-    topology: Topology, trees_per_bandwidth: Fraction, original: ForestNetwork
-) -> tuple[Integers, Ranks, Integers]:
-    """Return (offsets, links, units per link): arc a stands for `links[offsets[a]:offsets[a + 1]]`."""
+def _links_of_arcs(topology: Topology, carried: Integers, original: ForestNetwork) -> tuple[Integers, Ranks]:
+    """Return (offsets, links): arc a stands for `links[offsets[a]:offsets[a + 1]]`."""
     table = topology.links
-    whole = np.array([int(trees_per_bandwidth * bandwidth) for bandwidth in table.bandwidths], dtype=np.int64)
-    units = whole[table.bandwidth_class]
-    links = np.flatnonzero((table.src != table.dst) & (units > 0)).astype(np.int32)
+    links = np.flatnonzero((table.src != table.dst) & (carried > 0)).astype(np.int32)
     nodes = original.nodes
     keys = table.dst[links].astype(np.int64) * nodes + table.src[links]
     arcs = original.dst.astype(np.int64) * nodes + original.src
-    offsets = np.append(np.searchsorted(keys, arcs), len(links)).astype(np.int64)
-    return offsets, links, units[links]
+    return np.append(np.searchsorted(keys, arcs), len(links)).astype(np.int64), links
 
 
 @compiled

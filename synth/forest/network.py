@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.errors import InvalidInput
-from synth.flow.graph import LARGEST_AMOUNT
+from synth.flow.graph import LARGEST_AMOUNT, Integers
 from synth.topology.topology import Topology
 
 
@@ -40,25 +40,47 @@ class ForestNetwork:
         return not balance.any()
 
 
-def forest_network(topology: Topology, trees_per_bandwidth: Fraction, supply: NDArray[np.int64]) -> ForestNetwork:
+def forest_network(topology: Topology, trees_per_bandwidth: Fraction, supply: Integers) -> ForestNetwork:
     """Return the network in which a link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`.
 
-    Parallel links are rounded down one by one, so that each can carry its part, and then added up.
     supply: int64 per rank. Raises InvalidInput where amounts would leave 64 bits. O(links log links).
+    """
+    return network_of_links(topology, trees_on_links(topology, trees_per_bandwidth), supply)
+
+
+def trees_on_links(topology: Topology, trees_per_bandwidth: Fraction) -> Integers:
+    """Return int64 per link: floor(U * b). Raises InvalidInput where amounts would leave 64 bits.
+
+    Parallel links are rounded down one by one, so that each can carry its part.
     """
     links = topology.links
     table = [int(trees_per_bandwidth * bandwidth) for bandwidth in links.bandwidths]
-    if max(table, default=0) * max(1, len(links)) >= LARGEST_AMOUNT or int(supply.sum()) >= LARGEST_AMOUNT:
-        rule = f"tree packing counts in integers below {LARGEST_AMOUNT}"
-        way_out = "round the bandwidths to fewer digits, or choose a fixed k"
-        raise InvalidInput(rule, f"{max(table)} trees on a link", way_out)
-    amounts = np.array(table, dtype=np.int64)[links.bandwidth_class]
-    useful = (links.src != links.dst) & (amounts > 0)
+    if max(table, default=0) * max(1, len(links)) >= LARGEST_AMOUNT:
+        raise too_many(f"{max(table)} trees on a link")
+    return np.array(table, dtype=np.int64)[links.bandwidth_class]
+
+
+def network_of_links(topology: Topology, carried: Integers, supply: Integers) -> ForestNetwork:
+    """Return the network in which every link carries `carried` trees, parallel links added up.
+
+    carried: int64 per link, of `trees_on_links` or less;  supply: int64 per rank. Raises InvalidInput where supplies
+    would leave 64 bits. O(links log links).
+    """
+    if int(supply.sum()) >= LARGEST_AMOUNT:
+        raise too_many(f"{int(supply.sum())} trees")
+    links = topology.links
+    useful = (links.src != links.dst) & (carried > 0)
     keys = links.dst[useful].astype(np.int64) * topology.node_count + links.src[useful]
     pairs, place = np.unique(keys, return_inverse=True)
     capacity = np.zeros(len(pairs), dtype=np.int64)
-    np.add.at(capacity, place, amounts[useful])
+    np.add.at(capacity, place, carried[useful])
     everywhere = np.zeros(topology.node_count, dtype=np.int64)
     everywhere[: topology.compute_count] = supply
     src, dst = (pairs % topology.node_count).astype(np.int32), (pairs // topology.node_count).astype(np.int32)
     return ForestNetwork(topology.compute_count, topology.node_count, src, dst, capacity, everywhere)
+
+
+def too_many(value: str) -> InvalidInput:
+    """Return the error of amounts, described by `value`, that would leave 64 bits."""
+    rule = f"tree packing counts in integers below {LARGEST_AMOUNT}"
+    return InvalidInput(rule, value, "round the bandwidths to fewer digits, or choose a fixed k")

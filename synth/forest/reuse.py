@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from synth.collective import ALLREDUCE
 from synth.compiled import compiled, inlined
 from synth.errors import InvalidInput
 from synth.flow.graph import Integers, Ranks
@@ -41,7 +42,7 @@ class _Arcs(NamedTuple):
 def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
     """Return trees of `old`, repaired, that fit into `network` side by side; they need not be all, nor leave enough.
 
-    old:     pipelined allgather, reduce_scatter or allreduce of another fabric; ranks are the same that have the same
+    old:     pipelined allgather, reduce_scatter or two-phase allreduce of another fabric; ranks are the same that have the same
              node id in `topology`
     network: of the ranks of `topology`, without switches, with any number of trees per root
 
@@ -49,9 +50,10 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
     another one from what the tree has reached; a tree that cannot be mended is left out.
     O(transfers of `old` + trees * nodes * degree). Raises InvalidInput for other schedules.
     """
-    if old.kind != "pipelined" or old.collective.is_rooted:
-        value = f"a {old.kind} {old.collective.name.value}"
-        rule = "a warm start must be a schedule of trees for allgather, reduce_scatter or allreduce"
+    of_pairs = old.collective == ALLREDUCE and not old.barriers  # their roots own other parts than shards
+    if old.kind != "pipelined" or old.collective.is_rooted or of_pairs:
+        value = f"a {old.kind} {old.collective.name.value}" + (" of one phase" if of_pairs else "")
+        rule = "a warm start must be a schedule of trees for allgather, reduce_scatter or allreduce in two phases"
         raise InvalidInput(rule, value, "give one that `chorale synth forest` made")
     ranks = network.compute_count
     number = np.full((ranks, ranks), -1, dtype=np.int32)

@@ -4,35 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from fractions import Fraction
-from math import gcd
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth.collective import ALLGATHER, Collective, CollectiveName
-from synth.compiled import compiled, inlined
 from synth.errors import InvalidInput
-from synth.flow.graph import Integers, Ranks
-from synth.forest.link_paths import link_paths
-from synth.forest.split.split_network import Pieces, SplitNetwork
+from synth.forest.network import trees_on_links
+from synth.forest.split.split_network import SplitNetwork
+from synth.forest.tree_rows import over_shards, rows_of_trees
 from synth.forest.trees import Trees
-from synth.schedule.routes import Routes
 from synth.schedule.schedule import Parameter, Schedule
 from synth.schedule.transfers import ColumnBounds
 from synth.topology.topology import Topology
-
-MOST_TREES_PER_ROOT = 2**31 - 1
-
-
-class _Rows(NamedTuple):
-    """Transfers as int32 columns. depth: of the sender in its tree; path: which piece; lo, hi: units of the root."""
-
-    depth: Ranks
-    path: Ranks
-    root: Ranks
-    lo: Ranks
-    hi: Ranks
 
 
 def tree_schedule(
@@ -55,115 +40,18 @@ def tree_schedule(
     if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST):
         known = "allgather or broadcast"
         raise InvalidInput(f"trees spread data: they make {known}", collective.name.value, f"choose {known}")
-    first, k = _first_units(trees)
-    paths = link_paths(topology, trees_per_bandwidth, split)
-    rows = _send(trees.root, trees.weight, trees.parent_arc, first, split.network.src, paths)
-    routes, route = _routes(topology, paths, rows.path)
-    steps = int(rows.depth.max(initial=-1)) + 1
+    carried = trees_on_links(topology, trees_per_bandwidth)
+    rows = rows_of_trees(topology, carried, split, trees)
+    k = rows.units
     columns: tuple[NDArray[np.integer], ...]
     if collective == ALLGATHER:
-        chunks, columns = k, (rows.depth, route, rows.root, rows.lo, rows.hi)
+        chunks, columns = k, (rows.depth, rows.route, rows.root, rows.lo, rows.hi)
     else:
-        chunks, columns = _over_shards(rows, route, topology.compute_count, k)
-    bounds = ColumnBounds(steps, len(routes), topology.compute_count, chunks)
+        chunks, (row, *intervals) = over_shards(rows.lo, rows.hi, topology.compute_count, k)
+        columns = (rows.depth[row], rows.route[row], *intervals)
+    bounds = ColumnBounds(rows.height, len(rows.routes), topology.compute_count, chunks)
     transfers = bounds.pack((*columns, np.zeros(len(columns[0]), dtype=np.uint8)))
     return Schedule(
-        topology, collective, "pipelined", steps, chunks, transfers, routes, method, parameters, certificate, k
+        topology, collective, "pipelined", rows.height, chunks, transfers, rows.routes, method, parameters,
+        certificate, k,
     )  # fmt: skip
-
-
-def _first_units(trees: Trees) -> tuple[Integers, int]:
-    """Return (the first unit of its root that each tree sends, units per root)."""
-    order = np.argsort(trees.root, kind="stable")
-    before = np.cumsum(trees.weight[order]) - trees.weight[order]
-    starts = np.flatnonzero(np.diff(trees.root[order], prepend=-1))
-    of_root = np.diff(starts, append=len(trees))
-    first = np.empty(len(trees), dtype=np.int64)
-    first[order] = before - np.repeat(before[starts], of_root)
-    k = int((first + trees.weight).max(initial=0))
-    if k > MOST_TREES_PER_ROOT:
-        rule = f"a schedule has at most {MOST_TREES_PER_ROOT} trees per root"
-        raise InvalidInput(rule, k, "round the bandwidths to fewer digits, or choose a fixed k")
-    return first, k
-
-
-def _routes(topology: Topology, paths: Pieces, used: Ranks) -> tuple[Routes, Ranks]:
-    """Return the table of the paths that are used, in their order, and the route of each row."""
-    if topology.switch_count == 0:
-        return Routes.direct(len(topology.links)), paths.hops[paths.start[used]]
-    is_used = np.zeros(len(paths.amount), dtype=bool)
-    is_used[used] = True
-    kept = np.flatnonzero(is_used)
-    lengths = paths.length[kept]
-    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    position = np.arange(offsets[-1]) + np.repeat(paths.start[kept] - offsets[:-1], lengths)
-    number = np.cumsum(is_used, dtype=np.int32) - np.int32(1)
-    return Routes(offsets, paths.hops[position]), number[used]
-
-
-def _over_shards(rows: _Rows, route: Ranks, ranks: int, k: int) -> tuple[int, tuple[NDArray[np.integer], ...]]:
-    """Return (chunks per shard, columns without `reduce`) of rows that send parts of the whole vector, k in all.
-
-    The vector is `ranks` shards of c chunks, c the smallest number that makes a part whole chunks.
-    """
-    chunks = k // gcd(ranks, k)
-    per_unit = ranks // gcd(ranks, k)
-    lo, hi = rows.lo.astype(np.int64) * per_unit, rows.hi.astype(np.int64) * per_unit
-    first_shard, last_shard = lo // chunks, (hi - 1) // chunks
-    count = last_shard - first_shard + 1
-    row = np.repeat(np.arange(len(lo)), count)
-    shard = first_shard[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    begin = np.maximum(lo[row] - shard * chunks, 0)
-    end = np.minimum(hi[row] - shard * chunks, chunks)
-    return chunks, (rows.depth[row], route[row], shard, begin, end)
-
-
-@compiled
-def _send(
-    roots: Ranks, weights: Integers, parent_arc: NDArray[np.int32], first: Integers, src: Ranks, paths: Pieces
-) -> _Rows:
-    """Return the rows of all trees, each node's in turn; arcs hand out their paths in order."""
-    ranks = parent_arc.shape[1]
-    most = len(roots) * (ranks - 1) + len(paths.amount)  # every row ends an arc of a tree or a piece
-    rows = _Rows(
-        np.empty(most, np.int32),
-        np.empty(most, np.int32),
-        np.empty(most, np.int32),
-        np.empty(most, np.int32),
-        np.empty(most, np.int32),
-    )
-    cursor, left = paths.offsets[:-1].copy(), paths.amount.copy()
-    depth, stack = np.empty(ranks, np.int32), np.empty(ranks, np.int32)
-    made = 0
-    for tree in range(len(roots)):
-        _find_depths(roots[tree], parent_arc[tree], src, depth, stack)
-        for node in range(ranks):
-            arc = parent_arc[tree, node]
-            if arc < 0:
-                continue
-            unit, last = first[tree], first[tree] + weights[tree]
-            while unit < last:
-                while left[cursor[arc]] == 0:
-                    cursor[arc] += 1
-                piece = cursor[arc]
-                amount = min(last - unit, left[piece])
-                left[piece] -= amount
-                rows.depth[made], rows.path[made], rows.root[made] = depth[node] - 1, piece, roots[tree]
-                rows.lo[made], rows.hi[made] = unit, unit + amount
-                unit += amount
-                made += 1
-    return _Rows(rows.depth[:made], rows.path[:made], rows.root[:made], rows.lo[:made], rows.hi[:made])
-
-
-@inlined
-def _find_depths(root: int, parent_arc: Ranks, src: Ranks, depth: Ranks, stack: Ranks) -> None:
-    depth[:] = -1
-    depth[root] = 0
-    for start in range(len(depth)):
-        climbed, node = 0, start
-        while depth[node] < 0:
-            stack[climbed] = node
-            climbed += 1
-            node = src[parent_arc[node]]
-        for index in range(climbed - 1, -1, -1):
-            depth[stack[index]] = depth[node] + climbed - index

@@ -28,7 +28,7 @@ def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.nd
         routes = Routes.direct(len(topology.links))
         route = original_link[transfers.route]
     else:
-        routes, route = _reversed_routes(gather.routes, original_link), transfers.route
+        routes, route = reversed_routes(gather.routes, original_link), transfers.route
     is_rooted = gather.collective.is_rooted
     collective = Collective(CollectiveName.REDUCE, gather.collective.root) if is_rooted else REDUCE_SCATTER
     backwards = slice(None, None, -1)
@@ -52,7 +52,7 @@ def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
     chunks = lcm(scatter.chunks_per_shard, gather.chunks_per_shard)
     link_count = len(gather.topology.links)
     shared_routes = scatter.routes.is_direct(link_count) and gather.routes.is_direct(link_count)
-    routes = scatter.routes if shared_routes else _joined(scatter.routes, gather.routes)
+    routes = scatter.routes if shared_routes else joined_routes(scatter.routes, gather.routes)
     steps = scatter.steps + gather.steps
     bounds = ColumnBounds(steps, len(routes), scatter.shard_count, chunks)
     parts = []
@@ -84,14 +84,15 @@ def _ends_of_streams(part: Schedule, first_step: int) -> list[int]:
     return [first_step + step for step in (*inner, part.steps)]
 
 
-def _reversed_routes(routes: Routes, original_link: np.ndarray) -> Routes:
+def reversed_routes(routes: Routes, original_link: np.ndarray) -> Routes:
     """Return every route turned around, over the links that its links came from. O(hops)."""
     offsets = routes.offsets
     mirror = np.repeat(offsets[:-1] + offsets[1:] - 1, np.diff(offsets)) - np.arange(offsets[-1])
     return Routes(offsets, original_link[routes.link_ids[mirror]].astype(np.int32))
 
 
-def _joined(first: Routes, second: Routes) -> Routes:
+def joined_routes(first: Routes, second: Routes) -> Routes:
+    """Return the routes of `first`, then those of `second`."""
     offsets = np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]])
     return Routes(offsets, np.concatenate([first.link_ids, second.link_ids]))
 

@@ -1,0 +1,42 @@
+"""Whether allreduce is faster by pairs of trees than by reduce_scatter and allgather, and the schedule if it is."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from synth.bound.allreduce import reduce_scatter_allgather_time
+from synth.bound.bound import lower_bound
+from synth.bound.fixed_k import fixed_k_optimum
+from synth.bound.tree_pairs import fits_program, tree_pairs
+from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from synth.forest.objective import Objective
+from synth.forest.pair_schedule import pair_schedule
+from synth.forest.whole_pairs import whole_pairs
+from synth.schedule.schedule import Schedule
+from synth.topology.topology import Topology
+
+
+def faster_pairs(
+    topology: Topology, k: int | None = None, objective: Objective = "height", seed: int = 0
+) -> Schedule | None:
+    """Return the allreduce by pairs of trees, or None where reduce_scatter followed by allgather is as fast.
+
+    k: pairs of trees per rank on average, against two phases of k trees per root; None for as many as it takes.
+    The certificate proves what no pairs of trees beat (`check_pair_certificate`). None also above the limits of
+    `tree_pairs`; its linear program is left out where two phases meet a bound. Raises InvalidInput as `whole_pairs`
+    and `pair_schedule` do.
+    """
+    two_phases = reduce_scatter_allgather_time(topology)
+    if not fits_program(topology) or lower_bound(topology, ALLREDUCE, two_phases).value >= two_phases:
+        return None
+    pairs = tree_pairs(topology)
+    whole = whole_pairs(topology, pairs.split, k)
+    if whole.time_per_byte >= (two_phases if k is None else _two_phases_of(topology, k)):
+        return None
+    parameters = {"k": k, "objective": objective, "seed": seed}
+    return pair_schedule(topology, whole, objective, seed, "forest", parameters, pairs.certificate)
+
+
+def _two_phases_of(topology: Topology, k: int) -> Fraction:
+    phases = (fixed_k_optimum(topology, phase, k) for phase in (REDUCE_SCATTER, ALLGATHER))
+    return sum((phase.time_per_byte for phase in phases), Fraction(0))
