@@ -42,8 +42,8 @@ class _Arcs(NamedTuple):
 def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> Trees:
     """Return trees of `old`, repaired, that fit into `network` side by side; they need not be all, nor leave enough.
 
-    old:     pipelined allgather, reduce_scatter or two-phase allreduce of another fabric; ranks are the same that have the same
-             node id in `topology`
+    old:     pipelined allgather, reduce_scatter or allreduce in two phases, of another fabric; ranks are the same
+             that have the same node id in `topology`
     network: of the ranks of `topology`, without switches, with any number of trees per root
 
     A unit of a root takes the tree that the unit at the same part of the shard had. Nodes whose way in is gone get

@@ -86,3 +86,13 @@ def test_other_schedules_are_refused():
     for old in (made("ring:4", method="bfb"), made("ring:4", Collective(CollectiveName.BROADCAST, 0))):
         with pytest.raises(InvalidInput, match="a warm start must be a schedule of trees"):
             synthesize_unverified("forest", parse_topology("ring:4"), ALLGATHER, Options(warm_start=old), SERIAL)
+
+
+def test_pairs_of_trees_are_refused_since_their_roots_own_other_parts_than_shards():
+    with pytest.raises(InvalidInput, match="a pipelined allreduce of one phase"):
+        made("mesh:2x3", ALLREDUCE, warm_start=made("mesh:2x3", ALLREDUCE))
+
+
+def test_a_warm_start_makes_allreduce_of_two_phases():
+    old = made("mesh:2x3", REDUCE_SCATTER)
+    assert made("mesh:2x3", ALLREDUCE, warm_start=old).barriers

@@ -1,0 +1,217 @@
+"""Allreduce by pairs of trees: as fast as the linear program says, and only where that is worth it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from synth.bound.allreduce import reduce_scatter_allgather_time
+from synth.bound.bound import lower_bound
+from synth.bound.pair_certificate import check_pair_certificate
+from synth.bound.pair_split import PairSplit, arcs_of
+from synth.bound.tree_pairs import TreePairs, tree_pairs
+from synth.collective import ALLREDUCE
+from synth.errors import CheckFailed, InvalidInput
+from synth.executor.serial import SerialExecutor
+from synth.forest import pairs as pairs_module
+from synth.forest import whole_pairs as whole_module
+from synth.forest.pair_schedule import pair_schedule
+from synth.forest.pairs import faster_pairs
+from synth.forest.whole_pairs import WholePairs, whole_pairs
+from synth.lowering.lift import checked_program
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.targets import target_named
+from synth.method import Options
+from synth.methods import synthesize
+from synth.schedule.schedule import Schedule
+from synth.topology.links import Link, Links
+from synth.topology.spec import parse_topology
+from synth.topology.topology import Topology
+from synth.verify.verified import VerifiedSchedule
+from synth.verify.verify import verify
+from tests.random_fabrics import random_fabric
+
+STAR = Topology(
+    "star",
+    ("0", "1", "2", "3"),
+    4,
+    Links.build(link for leaf in (1, 2, 3) for link in (Link(0, leaf), Link(leaf, 0))),
+)
+
+
+def made(topology: Topology | str, **options) -> VerifiedSchedule:
+    network = parse_topology(topology) if isinstance(topology, str) else topology
+    return synthesize("forest", network, ALLREDUCE, Options(**options), SerialExecutor())
+
+
+def scheduled(topology: Topology, whole: WholePairs) -> VerifiedSchedule:
+    return verify(pair_schedule(topology, whole, "height", 0, "forest", {}, {}))
+
+
+def with_parallel_links(topology: Topology, seed: int) -> Topology:
+    """Return `topology` with some links cut into two, unequal ones."""
+    random = np.random.default_rng(seed)
+    links = []
+    for link in topology.links:
+        parts = (Fraction(1, 3), Fraction(2, 3)) if random.integers(0, 2) else (Fraction(1),)
+        links += [link._replace(bandwidth=link.bandwidth * part) for part in parts]
+    return replace(topology, links=Links.build(links))
+
+
+def amounts_over_links(schedule: Schedule, reduce: bool) -> list[int]:
+    """Return the chunks on each link of one of the two halves, added up row by row."""
+    amounts = [0] * len(schedule.topology.links)
+    rows = schedule.transfers
+    for route, lo, hi, reduces in zip(
+        *(column.tolist() for column in (rows.route, rows.lo, rows.hi, rows.reduce)), strict=True
+    ):
+        for link in schedule.routes.path(route).tolist():
+            amounts[link] += (hi - lo) if reduces == reduce else 0
+    return amounts
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_random_fabrics_reach_the_linear_program(parallel: bool) -> None:
+    for seed in range(70):
+        topology = with_parallel_links(random_fabric(seed), seed) if parallel else random_fabric(seed)
+        pairs = tree_pairs(topology)
+        whole = whole_pairs(topology, pairs.split)
+        verified = scheduled(topology, whole)
+        assert verified.cost.time_per_byte == whole.time_per_byte == pairs.time_per_byte, seed
+        assert verified.schedule.barriers == ()
+        per_pair = verified.schedule.chunks_per_shard * topology.compute_count // int(whole.roots.sum())
+        for limits, reduce in ((whole.gather, False), (whole.reduce, True)):
+            used = amounts_over_links(verified.schedule, reduce)
+            assert all(amount <= limit * per_pair for amount, limit in zip(used, limits.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("first", [0, 40])
+def test_allreduce_takes_the_better_of_both(first: int) -> None:
+    chosen = set()
+    for seed in range(first, first + 40):
+        topology = random_fabric(seed)
+        pairs, both = tree_pairs(topology).time_per_byte, reduce_scatter_allgather_time(topology)
+        verified = made(topology)
+        assert verified.cost.time_per_byte == min(pairs, both), seed
+        assert (verified.schedule.certificate["kind"] == "tree-pairs") == (pairs < both)
+        chosen.add(pairs < both)
+    assert chosen == {False, True}
+
+
+@pytest.mark.parametrize(
+    ("spec", "algbw"),
+    [
+        ("mi250half:2", Fraction(128)),
+        ("mesh:4x4", Fraction(8, 5)),
+        ("without(mi250:2;node=3)", Fraction(645, 4)),
+        ("without(a100:2;node=5)", Fraction(2775, 16)),
+    ],
+)
+def test_named_fabrics_are_faster_than_two_phases(spec: str, algbw: Fraction) -> None:
+    verified = made(spec)
+    topology = verified.schedule.topology
+    assert 1 / verified.cost.time_per_byte == algbw > 1 / reduce_scatter_allgather_time(topology)
+    assert check_pair_certificate(topology, verified.schedule.certificate) == verified.cost.time_per_byte
+    assert verified.schedule.trees_per_root is None
+
+
+def test_the_centre_of_a_star_adds_everything_up() -> None:
+    schedule = made(STAR).schedule
+    assert (schedule.steps, schedule.chunks_per_shard, len(schedule.transfers)) == (2, 1, 6 * 4)
+    assert set(schedule.dst[schedule.transfers.reduce == 1].tolist()) == {0}
+    assert set(schedule.src[schedule.transfers.reduce == 0].tolist()) == {0}
+
+
+def test_sums_arrive_in_the_step_before_copies_start() -> None:
+    schedule = made("mesh:3x3").schedule
+    steps, reduces = schedule.transfers.step.astype(int), schedule.transfers.reduce == 1
+    assert steps[reduces].max() + 1 == steps[~reduces].min()
+    assert (steps.min(), steps.max() + 1) == (0, schedule.steps)
+
+
+@pytest.mark.parametrize("spec", ["ring:4", "a100:2", "torus:3x3"])
+def test_no_program_is_solved_where_two_phases_meet_a_bound(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_topology: Topology) -> TreePairs:
+        raise AssertionError("not needed")
+
+    monkeypatch.setattr(pairs_module, "tree_pairs", refuse)
+    topology = parse_topology(spec)
+    assert lower_bound(topology, ALLREDUCE).value == reduce_scatter_allgather_time(topology)
+    assert faster_pairs(topology) is None
+
+
+def test_fabrics_beyond_the_program_take_two_phases() -> None:
+    verified = made("mesh:2x65")
+    assert verified.cost.time_per_byte == reduce_scatter_allgather_time(verified.schedule.topology)
+    assert verified.schedule.barriers
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_a_given_k_takes_no_more_than_it_says(k: int) -> None:
+    for seed in range(30):
+        topology = random_fabric(seed)
+        pairs = tree_pairs(topology)
+        whole = whole_pairs(topology, pairs.split, k)
+        assert whole.roots.sum() == k * topology.compute_count
+        assert pairs.bound <= scheduled(topology, whole).cost.time_per_byte <= whole.time_per_byte, seed
+        shares = [root * k * topology.compute_count / pairs.split.rate for root in pairs.split.roots]
+        assert all(abs(int(root) - share) < 1 for root, share in zip(whole.roots, shares, strict=True))
+
+
+def test_a_given_k_compares_whole_trees() -> None:
+    assert 1 / made("mi250half:2", k=2).cost.time_per_byte == Fraction(1600, 13)
+    assert made("a100:2", k=1).schedule.barriers
+
+
+def test_more_trees_come_closer() -> None:
+    topology = parse_topology("without(a100:2;node=5)")
+    split = tree_pairs(topology).split
+    times = [whole_pairs(topology, split, k).time_per_byte for k in (1, 10, 100, 1000)]
+    assert times == sorted(times, reverse=True)
+    assert times[-1] * split.rate - 1 < Fraction(1, 1000)
+
+
+def test_splits_too_fine_for_whole_trees_are_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    topology = parse_topology("without(mi250:2;node=3)")
+    split = tree_pairs(topology).split
+    monkeypatch.setattr(whole_module, "MOST_PAIRS", 600)
+    whole = whole_pairs(topology, split)
+    assert whole.roots.sum() == 600 // 31 * 31
+    assert 1 <= whole.time_per_byte * split.rate < Fraction(11, 10)
+    assert scheduled(topology, whole).cost.time_per_byte <= whole.time_per_byte
+
+
+@pytest.mark.parametrize("k", [0, -1, whole_module.MOST_PAIRS])
+def test_senseless_numbers_of_trees_are_refused(k: int) -> None:
+    with pytest.raises(InvalidInput, match="at least one tree per root, and at most"):
+        whole_pairs(STAR, tree_pairs(STAR).split, k)
+
+
+def test_amounts_beyond_64_bits_are_refused() -> None:
+    wide = replace(STAR, links=Links.build(link._replace(bandwidth=Fraction(2**62)) for link in STAR.links))
+    arcs = arcs_of(wide)
+    split = PairSplit(arcs, tuple(map(Fraction, (1, 0, 0, 0))), arcs.width, (Fraction(0),) * len(arcs.width))
+    with pytest.raises(InvalidInput, match="tree packing counts in integers"):
+        whole_pairs(wide, split)
+
+
+def test_more_trees_than_a_cut_carries_are_found_out() -> None:
+    whole = whole_pairs(STAR, tree_pairs(STAR).split)
+    with pytest.raises(CheckFailed, match="all trees of a set of nodes can leave it"):
+        pair_schedule(STAR, replace(whole, roots=2 * whole.roots), "height", 0, "forest", {}, {})
+
+
+def test_the_same_arguments_give_the_same_schedule() -> None:
+    assert made("mi250half:2", seed=3).schedule.id == made("mi250half:2", seed=3).schedule.id
+
+
+@pytest.mark.parametrize("target", ["msccl-xml", "oneccl-xml"])
+@pytest.mark.parametrize("spec", ["mesh:2x3", "without(a100:2;node=5)"])
+def test_programs_of_pairs_pass_the_checker(spec: str, target: str) -> None:
+    verified = made(spec)
+    program = lower(verified, LoweringOptions(target))
+    assert checked_program(target_named(target).emit(program), verified.schedule.topology) == program
