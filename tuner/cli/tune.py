@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -33,6 +34,10 @@ def tune_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the campaign and say what would be done.")] = False,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as budget.trials=10.")
+    ] = None,
+    nccl_tuner: Annotated[
+        str | None,
+        typer.Option("--nccl-tuner-csv", metavar="FILE", help="Write the best ring or tree per size for NCCL's tuner."),
     ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of campaign files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
@@ -64,11 +69,15 @@ def tune_command(
         else:
             results.print_json(data=plan)
         return
-    _run(wanted, topology, resume, as_json)
+    if nccl_tuner is not None and not Path(nccl_tuner).parent.is_dir():
+        raise InvalidInput("the folder of the table must exist", nccl_tuner, "create it first")
+    _run(wanted, topology, resume, as_json, nccl_tuner)
 
 
-def _run(campaign: Campaign, topology: Topology, resume: bool, as_json: bool) -> None:
+def _run(campaign: Campaign, topology: Topology, resume: bool, as_json: bool, nccl_tuner: str | None) -> None:
+    from tuner.files import write_file
     from tuner.home import Home
+    from tuner.nccl_tuner_csv import choices, nccl_tuner_csv
     from tuner.progress import progress_for
     from tuner.runner_choice import runner_factory
     from tuner.tune_report import tune_document, tune_table
@@ -90,6 +99,9 @@ def _run(campaign: Campaign, topology: Topology, resume: bool, as_json: bool) ->
     if report.standings:
         results.print(tune_table(report))
         people.print(f"picture and journal: {report.folder}", soft_wrap=True, highlight=False)
+    if nccl_tuner is not None and report.standings:
+        table = nccl_tuner_csv(choices(report.trials), campaign.collective, topology.compute_count)
+        write_file(nccl_tuner, table.encode())
     if report.interrupted:
         print_error(f"interrupted; {len(report.trials)} finished trials are kept, go on with --resume")
         raise typer.Exit(INTERRUPTED_EXIT_CODE)
