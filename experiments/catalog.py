@@ -20,6 +20,7 @@ NAMES = (
     "direct-connect-table-8",
     "finder-frontier",
     "mi250-prediction",
+    "side-by-side",
     *_SWING_FIGURES,
     *_TRAINING,
 )
