@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -47,7 +48,7 @@ def _label(row: Row) -> str:
 
 
 def _draw_goodput(figure: Figure, scenes: dict[str, list[Row]]) -> None:
-    """Draw goodput above and the gain below, a column for each scene."""
+    """Draw goodput above and the gain below, a column for each scene; a large dot where the variant changes."""
     figure.set_size_inches(1.5 + 5 * len(scenes), 7)
     panels = figure.subplots(2, len(scenes), squeeze=False, sharex=True, height_ratios=(2, 1))
     for column, (label, rows) in enumerate(scenes.items()):
@@ -55,12 +56,22 @@ def _draw_goodput(figure: Figure, scenes: dict[str, list[Row]]) -> None:
         sizes = [row["size_bytes"] for row in rows]
         for index, name in enumerate(rows[0]["goodput_gbit_per_s"]):
             goodputs = [row["goodput_gbit_per_s"][name] for row in rows]
-            axes.plot(sizes, goodputs, marker=_MARKS[index], markersize=4, linewidth=1.3, label=name)
+            axes.plot(sizes, goodputs, marker=_MARKS[index], markersize=4, linewidth=1.3, label=name, color=f"C{index}")
+            switch = _first_of_another_variant(rows, name)
+            axes.plot(sizes[switch], goodputs[switch], marker="o", markersize=9, color=f"C{index}", linestyle="none")
         axes.set(xscale="log", yscale="log", title=label)
         axes.grid(alpha=0.3)
         _draw_gains(panels[1][column], {label: rows})
     panels[0][0].set_ylabel("goodput in Gbit/s (size / time)")
     panels[0][0].legend(loc="best")
+
+
+def _first_of_another_variant(rows: Sequence[Row], name: str) -> slice:
+    """Return the place of the first row with another variant of `name` than the row before; empty if there is none."""
+    for place, (before, row) in enumerate(pairwise(rows), start=1):
+        if row["variant"][name] != before["variant"][name]:
+            return slice(place, place + 1)
+    return slice(0)
 
 
 def _draw_gains(axes: Axes, scenes: dict[str, list[Row]]) -> None:
@@ -70,7 +81,7 @@ def _draw_gains(axes: Axes, scenes: dict[str, list[Row]]) -> None:
         axes.plot(sizes, gains, marker=_MARKS[index], markersize=4, color=colour, linewidth=1.3, label=label)
         axes.plot(sizes, slower, linestyle="--", color=colour, linewidth=1)
     axes.axhline(0, color="black", linewidth=0.8)
-    axes.set(xscale="log", xlabel=f"size of the vector ({_DASHED})", ylabel="gain of Swing over the best rival")
+    axes.set(xscale="log", xlabel=f"size of the vector ({_DASHED})", ylabel="gain over the best rival")
     shown = sorted({row["size_bytes"] for rows in scenes.values() for row in rows})[::2]
     axes.set_xticks(shown, [format_size(size) for size in shown])
     axes.xaxis.set_minor_locator(NullLocator())

@@ -35,5 +35,6 @@ def test_experts_in_haste():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(400)
 def test_experts_on_all_sizes():
     check("training-experts", False, 13)
