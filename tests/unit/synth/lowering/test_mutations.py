@@ -1,0 +1,66 @@
+"""Random damage is either refused, or harmless: then a second, naive execution on numbers gives the right result.
+
+And no false alarm: every program that lowering makes is found right.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from synth.lowering.check import check_program
+from tests.unit.synth.lowering.mutations import mutate
+from tests.unit.synth.lowering.naive import result_of
+from tests.unit.synth.lowering.programs import lowered
+
+MADE = [
+    lowered(spec, collective, target, in_place=in_place)
+    for spec in ("ring:3", "hypercube:2", "ring:4")
+    for collective in ("allgather", "reduce_scatter", "allreduce")
+    for in_place in (True, False)
+    for target in ("msccl-xml", "oneccl-xml")
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.sampled_from(MADE), st.data(), st.integers(1, 3))
+def test_what_passes_the_check_is_right_whatever_the_order_and_the_cut(made, data, changes):
+    damaged = made
+    for _ in range(changes):
+        damaged = mutate(damaged, data)
+    if check_program(damaged):
+        return
+    for seed, piece in product(range(2), (1, 2, 100)):
+        got, wanted = result_of(damaged, seed, piece)
+        assert got == wanted
+
+
+def test_damage_is_mostly_refused_but_not_always():
+    """So that the test above cannot pass by refusing everything, or by changing nothing."""
+    verdicts: Counter[bool] = Counter()
+
+    @settings(max_examples=200, deadline=None, database=None, derandomize=True)
+    @given(st.sampled_from(MADE), st.data())
+    def judge(made, data):
+        verdicts[not check_program(mutate(made, data))] += 1
+
+    judge()
+    assert verdicts[False] > verdicts[True] > 0
+
+
+@pytest.mark.slow
+def test_no_false_alarm_on_a_thousand_programs():
+    specs = ("ring:4", "ring:5", "hypercube:2", "hypercube:3", "torus:2x3", "bipartite:2", "complete:4", "biring:4,3")
+    cases = list(product(("allgather", "reduce_scatter", "allreduce"), ("bfb", "forest", "ring")))
+    targets = ("msccl-xml", "msccl-executor-xml", "oneccl-xml")
+    count = 0
+    for spec, (name, method), target, in_place in product(specs, cases, targets, (True, False)):
+        for channels, instances in ((1, 1), (2, 1), (1, 2)):
+            made = lowered(spec, name, target, method, in_place=in_place, channels=channels, instances=instances)
+            assert check_program(made) == [], (spec, name, target, method)
+            count += 1
+    assert count >= 1000
