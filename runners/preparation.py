@@ -119,5 +119,6 @@ def program_id(schedule_id: str, options: LoweringOptions) -> str:
             "protocol": options.protocol,
             "in_place": options.in_place,
             "sm_count": options.sm_count,
+            "fuse": options.fuse,
         }
     )

@@ -47,16 +47,17 @@ class Drafts:
         return Drafts(*(getattr(self, item.name)[low:high] for item in fields(self)))
 
 
-def drafts_of(pieces: Pieces, places: Places, longest: int) -> Drafts:
+def drafts_of(pieces: Pieces, places: Places, longest: int, sends_first: bool = False) -> Drafts:
     """Return the instructions that move `pieces`, and the copies of what belongs into a result and never moved there.
 
     Instructions are in the order of pieces, the send of a piece just before its receive; where ranks receive into
-    what they send, the sends of a turn come before its receives. O(pieces * log(pieces)).
+    what they send, the sends of a turn come before its receives. With `sends_first`, those of a step come before its
+    receives everywhere. O(pieces * log(pieces)).
     """
     count = len(pieces)
     number = np.tile(np.arange(count), 2)
     role = np.repeat([Role.SEND, Role.RECEIVE], count)
-    late = pieces.exchanged[number] * (role == Role.RECEIVE)
+    late = (sends_first | pieces.exchanged[number]) * (role == Role.RECEIVE)
     rank = np.concatenate([pieces.sender, pieces.receiver])
     receive = np.where(pieces.reduces == 1, _REDUCE, _RECV)
     columns = [

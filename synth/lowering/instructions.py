@@ -10,11 +10,9 @@ from synth.lowering.columns import Column
 from synth.lowering.dependences import dependences, necessary_waits
 from synth.lowering.drafts import OPS, Drafts
 from synth.lowering.memory import Layout
-from synth.lowering.places import BUFFERS, SHIFT, Codes, place_of
+from synth.lowering.operands import operand_cells
+from synth.lowering.places import place_of
 from synth.lowering.program import Instruction, Wait
-
-_READS = np.array([op.reads_src for op in OPS])
-_WRITES = np.array([op.writes_dst for op in OPS])
 
 _place = lru_cache(maxsize=2**16)(place_of)
 _wait = lru_cache(maxsize=2**16)(Wait)
@@ -23,9 +21,8 @@ _wait = lru_cache(maxsize=2**16)(Wait)
 def instructions_of_blocks(drafts: Drafts, block: Column, blocks: int, layout: Layout) -> list[tuple[Instruction, ...]]:
     """Return the instructions of each of the `blocks` of a rank with all waits they need and none that follow from
     others. `block` says which block each of `drafts`, in a right sequential order, belongs to."""
-    src = np.where(_READS[drafts.op], _cells(drafts.src, layout), -1)
-    dst = np.where(_WRITES[drafts.op], _cells(drafts.dst, layout), -1)
-    offsets, waits = necessary_waits(block, blocks, *dependences(src, dst, drafts.count, layout.cells))
+    cells = operand_cells(drafts, layout)
+    offsets, waits = necessary_waits(block, blocks, *dependences(*cells, drafts.count, layout.cells))
     step = _steps(block, blocks)
     pairs = zip(block[waits].tolist(), step[waits].tolist(), strict=True)
     met = [_wait(*pair) for pair in pairs]
@@ -39,12 +36,6 @@ def instructions_of_blocks(drafts: Drafts, block: Column, blocks: int, layout: L
 
 def _by_place(wait: Wait) -> tuple[int, int]:
     return wait.block, wait.step
-
-
-def _cells(code: Codes, layout: Layout) -> Column:
-    bases = np.array([layout.base(buffer) for buffer in BUFFERS])
-    cells: Column = bases[code >> SHIFT] + (code & (1 << SHIFT) - 1)
-    return cells
 
 
 def _steps(block: Column, blocks: int) -> Column:

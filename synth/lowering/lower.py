@@ -10,14 +10,17 @@ from synth.errors import InvalidInput
 from synth.lowering.blocks import UNBOUNDED, assigned_blocks
 from synth.lowering.drafts import Drafts, drafts_of
 from synth.lowering.fit import misfit, nearest_fit
+from synth.lowering.fusion import Joins, fused
 from synth.lowering.instructions import instructions_of_blocks
 from synth.lowering.limits import Limits
 from synth.lowering.memory import Shape
 from synth.lowering.messages import messages_of
+from synth.lowering.operands import operand_cells, with_dense_scratch
 from synth.lowering.options import LoweringOptions
 from synth.lowering.pieces import PieceLimits, pieces_of
 from synth.lowering.places import Places
 from synth.lowering.program import QUEUE_DEPTH, Program, RankProgram, ThreadBlock
+from synth.lowering.progress import finishes
 from synth.lowering.targets import target_named
 from synth.lowering.vector import Vector, vector_of
 from synth.schedule.schedule import Schedule
@@ -63,6 +66,9 @@ def _attempt(schedule: Schedule, options: LoweringOptions, limits: Limits) -> tu
     """Return the program, or None and which limit it exceeds."""
     try:
         program = _build(schedule, options, limits)
+        # In fused instructions a send waits for a receive: what was ordered before may now wait in a circle.
+        if options.fuse and not finishes(program):
+            program = _build(schedule, replace(options, fuse=False), limits)
     except _TooBig as reason:
         return None, str(reason)
     excess = misfit(program, limits)
@@ -93,7 +99,7 @@ def _build(schedule: Schedule, options: LoweringOptions, limits: Limits) -> Prog
     places = Places(shape, messages)
     cuts = _piece_limits(schedule, vector, options, limits)
     pieces = pieces_of(places, messages, cuts)
-    drafts = drafts_of(pieces, places, cuts.longest)
+    drafts = drafts_of(pieces, places, cuts.longest, sends_first=options.fuse)
     most = limits.resident_threadblocks if pieces.may_share_blocks else UNBOUNDED
     return Program(
         name=_name(schedule),
@@ -103,7 +109,7 @@ def _build(schedule: Schedule, options: LoweringOptions, limits: Limits) -> Prog
         in_place=options.in_place,
         protocol=options.protocol,
         channels=channels,
-        ranks=tuple(_rank_program(shape, places, drafts.of_rank(rank), rank, most) for rank in range(ranks)),
+        ranks=tuple(_rank_program(places, drafts.of_rank(rank), rank, most, options.fuse) for rank in range(ranks)),
         min_bytes=options.min_bytes,
         max_bytes=options.max_bytes,
         origin=schedule.id,
@@ -124,10 +130,16 @@ def _require_moderate(what: str, value: int, largest: int) -> None:
         raise _TooBig(f"{what}: {value} is above the limit {largest}")
 
 
-def _rank_program(shape: Shape, places: Places, drafts: Drafts, rank: int, most: int) -> RankProgram:
+def _rank_program(places: Places, drafts: Drafts, rank: int, most: int, fuse: bool) -> RankProgram:
     scratch = places.scratch_chunks[rank]
-    blocks = assigned_blocks(drafts, most)
-    instructions = instructions_of_blocks(drafts, blocks.of_draft, len(blocks.keys), shape.layout(rank, scratch))
+    joins: Joins = {}
+    if fuse:
+        layout = places.shape.layout(rank, scratch)
+        drafts, joins = fused(drafts, *operand_cells(drafts, layout), places.kept(rank, layout))
+        drafts, scratch = with_dense_scratch(drafts)
+    blocks = assigned_blocks(drafts, most, joins)
+    layout = places.shape.layout(rank, scratch)
+    instructions = instructions_of_blocks(drafts, blocks.of_draft, len(blocks.keys), layout)
     bodies = [ThreadBlock(*key, items) for key, items in zip(blocks.keys, instructions, strict=True)]
     # Runtimes cannot launch a rank without a block.
     idle = ThreadBlock(None, None, 0, ())

@@ -23,6 +23,7 @@ class LoweringOptions:
     in_place:  whether input and output share memory
     sm_count:  streaming multiprocessors of the device: how many blocks of a rank surely run at once; None for what the
                target assumes
+    fuse:      whether ranks hand on what arrives in one instruction where they can, instead of in two blocks
     min_bytes, max_bytes: sizes of the vector, both inclusive, that the program is meant for; max_bytes 0: no limit
     """
 
@@ -34,6 +35,7 @@ class LoweringOptions:
     min_bytes: int = 0
     max_bytes: int = 0
     sm_count: int | None = None
+    fuse: bool = False
 
     def __post_init__(self) -> None:
         _between("channels", self.channels, 1, MOST_CHANNELS)

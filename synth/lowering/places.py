@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.collective import CollectiveName
-from synth.lowering.memory import Shape, buffer_chunks
+from synth.lowering.memory import Layout, Shape, buffer_chunks
 from synth.lowering.messages import Messages
 from synth.lowering.program import Buffer, Place
 
@@ -37,7 +37,7 @@ class Places:
         self.home: Codes = np.full((shape.ranks, shape.identities), -1, dtype=np.int64)
         self.work: Codes = np.full((shape.ranks, shape.identities), -1, dtype=np.int64)
         self.scratch_chunks = [0] * shape.ranks
-        self._shape = shape
+        self.shape = shape
         arrives = _moments(shape, messages, messages.receiver)
         leaves = _moments(shape, messages, messages.sender, latest=True)
         for rank in range(shape.ranks):
@@ -47,10 +47,10 @@ class Places:
     @property
     def used_chunks(self) -> tuple[int, int]:
         """Return the chunks of input and output as a rank declares them: 0 where a buffer is never named."""
-        inputs, outputs = buffer_chunks(self._shape.collective, self._shape.chunks, self._shape.ranks)
-        if not self._shape.in_place:
+        inputs, outputs = buffer_chunks(self.shape.collective, self.shape.chunks, self.shape.ranks)
+        if not self.shape.in_place:
             return inputs, outputs
-        return (inputs, 0) if self._shape.collective == CollectiveName.REDUCE_SCATTER else (0, outputs)
+        return (inputs, 0) if self.shape.collective == CollectiveName.REDUCE_SCATTER else (0, outputs)
 
     def misplaced(self, rank: int) -> tuple[Codes, Codes]:
         """Return where those chunks of the result of `rank` are that are not in their places, and these."""
@@ -59,15 +59,23 @@ class Places:
         wrong = home != final
         return home[wrong], final[wrong]
 
+    def kept(self, rank: int, layout: Layout) -> NDArray[np.bool_]:
+        """Return bool[cells]: which cells of `rank` hold its result at the end."""
+        kept = np.zeros(layout.cells, dtype=np.bool_)
+        _, final = self._result(rank)
+        for number, buffer in enumerate(BUFFERS):
+            kept[layout.base(buffer) + (final[final >> SHIFT == number] & (1 << SHIFT) - 1)] = True
+        return kept
+
     def _put_held(self, rank: int) -> None:
-        shape = self._shape
+        shape = self.shape
         held = shape.held(rank)
         first = held.start if shape.in_place and shape.collective == CollectiveName.ALLGATHER else 0
         buffer = self._shared_buffer if shape.in_place else "i"
         self.home[rank, held] = _codes(buffer, first, held.stop - held.start)
 
     def _put_arriving(self, rank: int, arrives: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
-        shape, work = self._shape, self.work[rank]
+        shape, work = self.shape, self.work[rank]
         result, final = self._result(rank)
         work[result] = final
         if shape.in_place and shape.collective == CollectiveName.REDUCE_SCATTER:
@@ -83,13 +91,13 @@ class Places:
     @property
     def _shared_buffer(self) -> Buffer:
         """The one buffer that an in-place program names."""
-        return "i" if self._shape.collective == CollectiveName.REDUCE_SCATTER else "o"
+        return "i" if self.shape.collective == CollectiveName.REDUCE_SCATTER else "o"
 
     def _result(self, rank: int) -> tuple[NDArray[np.int64], Codes]:
         """Return the chunks that `rank` must hold at the end, and where."""
-        result = self._shape.result(rank)
-        in_shared = self._shape.in_place and self._shape.collective == CollectiveName.REDUCE_SCATTER
-        return result, (_codes("i", 0, self._shape.chunks)[result] if in_shared else _codes("o", 0, len(result)))
+        result = self.shape.result(rank)
+        in_shared = self.shape.in_place and self.shape.collective == CollectiveName.REDUCE_SCATTER
+        return result, (_codes("i", 0, self.shape.chunks)[result] if in_shared else _codes("o", 0, len(result)))
 
 
 def _moments(shape: Shape, messages: Messages, rank: NDArray[np.int64], latest: bool = False) -> NDArray[np.int64]:

@@ -41,13 +41,18 @@ def lower(
     sm_count: Annotated[
         int | None, typer.Option(help="Multiprocessors of the GPU: thread blocks that run at once. [default: 108]")
     ] = None,
+    fuse: Annotated[
+        bool, typer.Option("--fuse", help="Hand on what arrives in one instruction, as around rings, in fewer blocks.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Turn a schedule into a program, read it back and check it against the collective before it is written.
 
     Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
     """
-    options = LoweringOptions(target, channels, instances, as_protocol(protocol), in_place, sm_count=sm_count)
+    options = LoweringOptions(
+        target, channels, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse
+    )
     verified = verify(load_schedule(file))
     text = target_named(target).emit(lower_schedule(verified, options))
     program = checked_program(text, verified.schedule.topology)
