@@ -24,6 +24,7 @@ class Options:
     k:         trees per root; None for the smallest number that reaches the optimum
     objective: which of equally fast tree packings to prefer: low trees, few trees, or something between
     seed:      of whatever choices a method makes by chance
+    seeds:     how many seeds to try, from that one on, each a task of the executor
     warm_start: a schedule of which to keep what still holds
     size_bytes: bytes of the whole vector: bfb weighs link latencies at it, and verification tells the time
     """
@@ -32,6 +33,7 @@ class Options:
     k: int | None = None
     objective: Objective = "height"
     seed: int = 0
+    seeds: int = 1
     warm_start: Schedule | None = None
     size_bytes: int | None = None
 

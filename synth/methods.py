@@ -41,9 +41,12 @@ def _expand(topology: Topology, options: Options, executor: Executor, progress: 
 
 
 def _forest(
-    topology: Topology, collective: Collective, options: Options, _executor: Executor, _progress: Progress | None
+    topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
 ) -> Schedule:
-    return forest(topology, collective, options.k, options.objective, options.seed, warm_start=options.warm_start)
+    return forest(
+        topology, collective, options.k, options.objective, options.seed, "forest", options.warm_start, options.seeds,
+        executor, progress,
+    )  # fmt: skip
 
 
 def _faster_allreduce(method: Method) -> Method:
@@ -61,9 +64,20 @@ def _faster_allreduce(method: Method) -> Method:
 
 
 def _blink(
-    topology: Topology, collective: Collective, options: Options, _executor: Executor, _progress: Progress | None
+    topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
 ) -> Schedule:
-    return forest(topology, collective, options.k, options.objective, options.seed, method="blink")
+    return forest(
+        topology,
+        collective,
+        options.k,
+        options.objective,
+        options.seed,
+        "blink",
+        None,
+        options.seeds,
+        executor,
+        progress,
+    )
 
 
 def _closed_form(algorithm: Algorithm) -> Method:
@@ -90,7 +104,7 @@ _ALL = (
             "forest",
             "down trees that reach the optimum of the network exactly, through switches too",
             (CollectiveName.ALLGATHER, CollectiveName.BROADCAST),
-            ("k", "objective", "seed", "warm_start"),
+            ("k", "objective", "seed", "seeds", "warm_start"),
             _forest,
         )
     ),
@@ -98,7 +112,7 @@ _ALL = (
         "blink",
         "down the best trees of one root; allreduce by way of rank 0",
         (CollectiveName.BROADCAST,),
-        ("k", "objective", "seed"),
+        ("k", "objective", "seed", "seeds"),
         _blink,
     ),
     *(_closed_form(algorithm) for algorithm in ALGORITHMS.values()),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import Any
@@ -10,6 +12,11 @@ from rich import box
 from rich.table import Table
 
 from tuner.failure_plans import FailurePlan, NoPlan
+
+COLUMNS = (
+    "failure", "alike", "spec", "time_per_byte", "algbw", "lower_bound", "gap", "slowdown", "chunks_per_shard",
+    "height", "schedule_id", "seconds", "reason",
+)  # fmt: skip
 
 _WORST = 20
 """So many failures are shown to people; the JSON document has all of them."""
@@ -40,6 +47,15 @@ def failures_table(document: Mapping[str, Any], unit: str) -> Table:
     if len(ranked) > _WORST:
         table.caption += f"; the {_WORST} that cost most, --json has all"
     return table
+
+
+def failures_csv(document: Mapping[str, Any]) -> str:
+    """Return the fabric as it is and all failures as a table of comma-separated values, one line each."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows([document["intact"], *document["failures"]])
+    return text.getvalue()
 
 
 def _row(plan: FailurePlan | NoPlan, intact: Fraction | None) -> dict[str, Any]:

@@ -12,9 +12,11 @@ import numpy as np
 from synth.bound.fixed_k import fixed_k_optimum
 from synth.bound.optimum import optimum
 from synth.collective import Collective
+from synth.executor.port import Executor, Progress
+from synth.executor.serial import SerialExecutor
 from synth.forest.network import forest_network
 from synth.forest.objective import Objective
-from synth.forest.packing import pack_trees
+from synth.forest.portfolio import Portfolio
 from synth.forest.reuse import reused_trees
 from synth.forest.schedule import tree_schedule
 from synth.forest.split.remove import remove_switches
@@ -32,10 +34,14 @@ def forest(
     seed: int = 0,
     method: str = "forest",
     warm_start: Schedule | None = None,
+    seeds: int = 1,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
 ) -> Schedule:
     """Return the allgather or broadcast down trees whose time is the optimum, or the least for k trees per root.
 
-    objective: which of equally fast packings to prefer; seed: the order in which roots get their trees
+    objective: which of equally fast packings to prefer; seed: the order in which roots get their trees; of `seeds`
+               seeds from this one on, each a task of `executor`, the one that suits the objective best is taken
     warm_start: a schedule of trees of another fabric, whose trees are kept as far as they hold; its k if none is given
     The certificate is the cut that allows no less. Raises InvalidInput where amounts would leave 64 bits, and where
     a switch with more bandwidth out than in stands in the way of trees as fast as the bound.
@@ -48,8 +54,9 @@ def forest(
     network = forest_network(topology, best.trees_per_bandwidth, supply)
     split = remove_switches(network, names=topology.node_ids)
     first = None if warm_start is None else reused_trees(warm_start, topology, split.network)
-    trees = pack_trees(split.network, objective, seed, _symmetries(topology), first)
-    parameters: dict[str, Parameter] = {"k": k, "objective": objective, "seed": seed}
+    portfolio = Portfolio(split.network, objective, _symmetries(topology), first)
+    trees = portfolio.best(range(seed, seed + seeds), executor or SerialExecutor(), progress)
+    parameters: dict[str, Parameter] = {"k": k, "objective": objective, "seed": seed, "seeds": seeds}
     if warm_start is not None:
         parameters["warm_start"] = warm_start.id
     certificate = best.bound.to_json(topology)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from synth.collective import parse_collective
+from synth.errors import InvalidInput
 from synth.kernels import warm_method
 from synth.method import Options
 from synth.methods import METHODS, method_named
@@ -14,7 +15,8 @@ from tuner.cli.output import emit_json, results
 from tuner.cli.progress_bar import progress_bar
 from tuner.executors import EXECUTORS, open_executor
 from tuner.failure_plans import plan_failures
-from tuner.failure_report import failures_document, failures_table
+from tuner.failure_report import failures_csv, failures_document, failures_table
+from tuner.files import write_file
 from tuner.specs import load_topology
 from tuner.stages import Stages, peak_memory_bytes
 
@@ -32,6 +34,9 @@ def failures(
     root: Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")] = 0,
     executor: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(EXECUTORS)}.")] = "processes",
     workers: Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", "-o", help="Write the table of all failures as .csv too.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Plan a verified schedule for the loss of every compute node and of every link, one at a time.
@@ -42,6 +47,8 @@ def failures(
     Example: chorale failures a100:4 --k 1 --executor processes
     """
     method_named(method)
+    if output is not None and not output.endswith(".csv"):
+        raise InvalidInput("a table of failures must end in .csv", output, "choose for example failures.csv")
     wanted = parse_collective(collective, root)
     stages = Stages()
     with stages.stage("topology"):
@@ -59,6 +66,8 @@ def failures(
     document = failures_document(plans)
     seconds = stages.report(outside_total=("topology", "compile"))
     document |= {"seconds": seconds, "peak_memory_bytes": peak_memory_bytes()}
+    if output is not None:
+        write_file(output, failures_csv(document).encode())
     if as_json:
         emit_json(document)
     else:

@@ -67,6 +67,9 @@ def synth(
         typer.Option(metavar="FILE", help="Schedule of trees, of the fabric before a failure: keep what still holds."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of whatever the method chooses by chance.")] = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="How many seeds to try, from --seed on; the executor shares them out.")
+    ] = 1,
     executor: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(EXECUTORS)}.")] = "serial",
     workers: Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")] = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Schedule file, .parquet or .json.")] = None,
@@ -84,7 +87,9 @@ def synth(
     wanted = parse_collective(collective, root)
     size_bytes = None if size is None else parse_size(size)
     old = None if warm_start is None else load_warm_start(warm_start)
-    others = Options(chunks, seed=seed, size_bytes=size_bytes, warm_start=None if old is None else old.schedule)
+    others = Options(
+        chunks, seed=seed, seeds=seeds, size_bytes=size_bytes, warm_start=None if old is None else old.schedule
+    )
     options = _options(method, k, objective, others)
     with stages.stage("topology"):
         topology = load_topology(spec)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from fractions import Fraction
 
 import pytest
@@ -13,6 +14,7 @@ from synth.bound.certificate import check_certificate
 from synth.bound.fixed_k import fixed_k_optimum
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from synth.errors import InvalidInput
+from synth.executor.processes import ProcessExecutor
 from synth.executor.serial import SerialExecutor
 from synth.method import Options
 from synth.methods import synthesize
@@ -110,3 +112,16 @@ def test_the_torus_has_lowest_trees():
 def test_no_trees_at_all_are_refused():
     with pytest.raises(InvalidInput, match="at least one tree"):
         made("a100:2", k=0)
+
+
+def test_more_seeds_are_never_worse_and_the_same_on_any_executor():
+    one, several = made("mi250:2").schedule, made("mi250:2", seeds=4).schedule
+    assert several.steps <= one.steps
+    wanted = Options(seeds=4)
+    with closing(ProcessExecutor(2)) as executor:
+        assert synthesize("forest", parse_topology("mi250:2"), ALLGATHER, wanted, executor).schedule.id == several.id
+
+
+def test_at_least_one_seed_is_tried():
+    with pytest.raises(InvalidInput, match="seeds"):
+        made("ring:4", seeds=0)

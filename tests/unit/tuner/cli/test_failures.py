@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 from fractions import Fraction
 
@@ -47,3 +48,13 @@ def test_an_unknown_method_is_wrong_usage(capsys):
     done = chorale(capsys, "failures", "torus:3x3", "--method", "magic")
     assert (done.code, done.stdout) == (2, "")
     assert "magic" in done.stderr
+
+
+def test_the_table_is_written_for_spreadsheets(capsys, tmp_path):
+    path = tmp_path / "failures.csv"
+    done = chorale(capsys, "failures", "uniring:1,4", "--executor", "serial", "-o", path, "--json")
+    rows = list(csv.DictReader(path.read_text().splitlines()))
+    assert [row["failure"] for row in rows] == ["", "node=0", "link=0-1"]
+    assert rows[0]["time_per_byte"] == json.loads(done.stdout)["intact"]["time_per_byte"]
+    assert "path" in rows[1]["reason"]
+    assert chorale(capsys, "failures", "ring:4", "-o", tmp_path / "failures.txt").code == 2
