@@ -80,6 +80,15 @@ def test_a_program_without_instructions_or_connections_is_executed():
     assert {item.rule for item in found} == {"result"}
 
 
+def test_ranks_without_any_block_are_executed():
+    """The structure is at fault, too; the check goes on to say what is missing from the result."""
+    busy = block(None, None, step("cpy", "i0", "i0"))
+    for ranks in ([[], []], [[], [busy]], [[busy], []]):
+        made = replace(program(CollectiveName.ALLREDUCE, 1, [busy], [busy]), channels=1)
+        made = replace(made, ranks=tuple(replace(made.ranks[0], blocks=tuple(blocks)) for blocks in ranks))
+        assert {item.rule for item in execution_violations(made)} == {"result"}
+
+
 def wait_cycle() -> Program:
     first = block(None, None, step("cpy", "i0", "i0", waits=[(1, 0)]))
     second = block(None, None, step("cpy", "i0", "i0", waits=[(0, 0)]))

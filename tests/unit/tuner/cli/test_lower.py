@@ -19,7 +19,7 @@ def schedule(capsys, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("target", ["msccl-xml", "oneccl-xml"])
+@pytest.mark.parametrize("target", ["msccl-xml", "msccl-executor-xml", "oneccl-xml"])
 @pytest.mark.parametrize("placement", ["--inplace", "--outofplace"])
 @pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "allreduce"])
 def test_what_was_lowered_lifts(capsys, tmp_path, schedule, target, placement, collective):
@@ -33,6 +33,8 @@ def test_what_was_lowered_lifts(capsys, tmp_path, schedule, target, placement, c
     expected = {"ok": True, "collective": collective, "ranks": 8, "violations": []}
     assert {name: lifted.document[name] for name in expected} == expected
     assert lifted.document["resources"] == done.document["resources"]
+    assert lifted.document["target"] == target
+    assert target in lifted.document["dialects"]
 
 
 def test_msccl_files_begin_with_algo(capsys, tmp_path, schedule):
