@@ -17,6 +17,7 @@ from synth.finder.search import Hunt, search
 from synth.forest.network import forest_network
 from synth.forest.packing import pack_trees
 from synth.forest.schedule import tree_schedule
+from synth.forest.split.cuts import known_cuts
 from synth.forest.split.remove import remove_switches
 from synth.lowering.check import check_program
 from synth.lowering.lower import lower
@@ -78,6 +79,8 @@ def warm_packing() -> int:
     pack_trees(network)
     for rollbacks in (1, 0):
         pack_trees(network, "trees", rollbacks=rollbacks)
+    # One tree in all makes columns of other layouts than several.
+    pack_trees(forest_network(parse_topology("ring:3"), Fraction(1), np.array([1, 0, 0])))
     return compilations() - before
 
 
@@ -87,7 +90,9 @@ def warm_trees() -> int:
     wires = ((0, 4), (1, 4), (2, 5), (3, 5), (4, 5))
     links = Links.build(Link(*ends) for wire in wires for ends in (wire, wire[::-1]))
     network = Topology("warm", tuple("012345"), 4, links)
-    split = remove_switches(forest_network(network, Fraction(3), np.ones(4, dtype=np.int64)))
+    fabric = forest_network(network, Fraction(3), np.ones(4, dtype=np.int64))
+    known_cuts(fabric, np.arange(6)[None] < 1)
+    split = remove_switches(fabric)
     tree_schedule(network, ALLGATHER, Fraction(3), split, pack_trees(split.network), "forest", {}, {})
     return compilations() - before
 
@@ -95,7 +100,7 @@ def warm_trees() -> int:
 def warm_method(method: str) -> int:
     """Run the kernels that `chorale synth` needs for `method` once; return how many had to be compiled."""
     compiled = warm() + warm_bounds()
-    return compiled + warm_packing() + warm_trees() if method in ("forest", "blink") else compiled
+    return compiled + warm_packing() + warm_trees() if method in ("forest", "forest-phases", "blink") else compiled
 
 
 def warm_finder() -> int:

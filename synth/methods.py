@@ -12,7 +12,7 @@ from synth.executor.port import Executor, Progress
 from synth.expand.expand import expand_allgather
 from synth.forest.forest import forest
 from synth.forest.pairs import faster_pairs
-from synth.method import Method, Options, gathering, spreading
+from synth.method import Make, Method, Options, gathering, spreading
 from synth.patterns import ALGORITHMS, Algorithm, pattern_of
 from synth.rings.ring import ring_allgather
 from synth.schedule.schedule import Schedule
@@ -40,13 +40,16 @@ def _expand(topology: Topology, options: Options, executor: Executor, progress: 
     return expand_allgather(topology, executor, options.chunks, progress)
 
 
-def _forest(
-    topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
-) -> Schedule:
-    return forest(
-        topology, collective, options.k, options.objective, options.seed, "forest", options.warm_start, options.seeds,
-        executor, progress,
-    )  # fmt: skip
+def _trees(method: str) -> Make:
+    """Return what makes allgather and broadcast by `forest`, signed by the method called so."""
+
+    def make(
+        topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
+    ) -> Schedule:
+        asked = options.k, options.objective, options.seed
+        return forest(topology, collective, *asked, method, options.warm_start, options.seeds, executor, progress)
+
+    return make
 
 
 def _faster_allreduce(method: Method) -> Method:
@@ -57,27 +60,11 @@ def _faster_allreduce(method: Method) -> Method:
     ) -> Schedule:
         pairs = None
         if collective.name == CollectiveName.ALLREDUCE and options.warm_start is None:
-            pairs = faster_pairs(topology, options.k, options.objective, options.seed)
+            asked = options.k, options.objective, options.seed, options.seeds
+            pairs = faster_pairs(topology, *asked, executor, progress)
         return pairs or method.make(topology, collective, options, executor, progress)
 
     return replace(method, make=make)
-
-
-def _blink(
-    topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
-) -> Schedule:
-    return forest(
-        topology,
-        collective,
-        options.k,
-        options.objective,
-        options.seed,
-        "blink",
-        None,
-        options.seeds,
-        executor,
-        progress,
-    )
 
 
 def _closed_form(algorithm: Algorithm) -> Method:
@@ -105,15 +92,25 @@ _ALL = (
             "down trees that reach the optimum of the network exactly, through switches too",
             (CollectiveName.ALLGATHER, CollectiveName.BROADCAST),
             ("k", "objective", "seed", "seeds", "warm_start"),
-            _forest,
+            _trees("forest"),
         )
+    ),
+    replace(
+        spreading(
+            "forest-phases",
+            "allreduce as reduce_scatter, then allgather of forest, even where pairs of higher trees are faster",
+            (CollectiveName.ALLGATHER,),
+            ("k", "objective", "seed", "seeds", "warm_start"),
+            _trees("forest-phases"),
+        ),
+        collectives=(CollectiveName.ALLREDUCE,),
     ),
     spreading(
         "blink",
         "down the best trees of one root; allreduce by way of rank 0",
         (CollectiveName.BROADCAST,),
         ("k", "objective", "seed", "seeds"),
-        _blink,
+        _trees("blink"),
     ),
     *(_closed_form(algorithm) for algorithm in ALGORITHMS.values()),
 )

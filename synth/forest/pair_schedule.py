@@ -6,18 +6,17 @@ every link and spread from there over the other (ForestColl, appendix E).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from synth.collective import ALLREDUCE
 from synth.flow.graph import Integers, Ranks
-from synth.forest.network import network_of_links
-from synth.forest.objective import Objective
-from synth.forest.packing import pack_trees
+from synth.forest.network import ForestNetwork, network_of_links
 from synth.forest.split.remove import remove_switches
 from synth.forest.tree_rows import TreeRows, over_shards, rows_of_trees
+from synth.forest.trees import Trees
 from synth.forest.whole_pairs import WholePairs
 from synth.schedule.compose import joined_routes, reversed_routes
 from synth.schedule.routes import Routes
@@ -26,25 +25,26 @@ from synth.schedule.transfers import ColumnBounds
 from synth.topology.topology import Topology
 from synth.topology.transpose import transpose_with_links
 
+Pack: TypeAlias = Callable[[ForestNetwork], Trees]
+
 
 def pair_schedule(
     topology: Topology,
     pairs: WholePairs,
-    objective: Objective,
-    seed: int,
+    pack: Pack,
     method: str,
     parameters: Mapping[str, Parameter],
     certificate: Mapping[str, Any],
 ) -> Schedule:
-    """Return the pipelined allreduce along packed trees, `pairs` of them, without a barrier. Not verified.
+    """Return the pipelined allreduce along trees that `pack` makes for each half, without a barrier. Not verified.
 
     In-trees are out-trees of the transpose, run backwards in time; all end in the same step, in which out-trees begin.
     The vector is cut into one unit per pair of trees; roots own intervals of them in rank order, whatever shards they
     cut across. Raises InvalidInput where a switch stands in the way, as `remove_switches` does.
     """
     turned, origin = transpose_with_links(topology)
-    inward = _packed(turned, pairs.reduce[origin], pairs.roots, objective, seed)
-    outward = _packed(topology, pairs.gather, pairs.roots, objective, seed)
+    inward = _packed(turned, pairs.reduce[origin], pairs.roots, pack)
+    outward = _packed(topology, pairs.gather, pairs.roots, pack)
     routes, inward_route, outward_route = _all_routes(topology, inward, outward, origin)
     steps = inward.height + outward.height
     first = np.cumsum(pairs.roots) - pairs.roots
@@ -62,9 +62,9 @@ def pair_schedule(
     )  # fmt: skip
 
 
-def _packed(topology: Topology, carried: Integers, roots: Integers, objective: Objective, seed: int) -> TreeRows:
+def _packed(topology: Topology, carried: Integers, roots: Integers, pack: Pack) -> TreeRows:
     split = remove_switches(network_of_links(topology, carried, roots), names=topology.node_ids)
-    return rows_of_trees(topology, carried, split, pack_trees(split.network, objective, seed))
+    return rows_of_trees(topology, carried, split, pack(split.network))
 
 
 def _all_routes(topology: Topology, inward: TreeRows, outward: TreeRows, origin: Ranks) -> tuple[Routes, Ranks, Ranks]:

@@ -9,19 +9,31 @@ from synth.bound.bound import lower_bound
 from synth.bound.fixed_k import fixed_k_optimum
 from synth.bound.tree_pairs import fits_program, tree_pairs
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from synth.executor.port import Executor, Progress
+from synth.executor.serial import SerialExecutor
+from synth.forest.network import ForestNetwork
 from synth.forest.objective import Objective
 from synth.forest.pair_schedule import pair_schedule
+from synth.forest.portfolio import Portfolio
+from synth.forest.trees import Trees
 from synth.forest.whole_pairs import whole_pairs
 from synth.schedule.schedule import Schedule
 from synth.topology.topology import Topology
 
 
 def faster_pairs(
-    topology: Topology, k: int | None = None, objective: Objective = "height", seed: int = 0
+    topology: Topology,
+    k: int | None = None,
+    objective: Objective = "height",
+    seed: int = 0,
+    seeds: int = 1,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
 ) -> Schedule | None:
     """Return the allreduce by pairs of trees, or None where reduce_scatter followed by allgather is as fast.
 
     k: pairs of trees per rank on average, against two phases of k trees per root; None for as many as it takes.
+    Other arguments are as of `forest`, for each half.
     The certificate proves what no pairs of trees beat (`check_pair_certificate`). None also above the limits of
     `tree_pairs`; its linear program is left out where two phases meet a bound. Raises InvalidInput as `whole_pairs`
     and `pair_schedule` do.
@@ -33,8 +45,13 @@ def faster_pairs(
     whole = whole_pairs(topology, pairs.split, k)
     if whole.time_per_byte >= (two_phases if k is None else _two_phases_of(topology, k)):
         return None
-    parameters = {"k": k, "objective": objective, "seed": seed}
-    return pair_schedule(topology, whole, objective, seed, "forest", parameters, pairs.certificate)
+
+    def pack(network: ForestNetwork) -> Trees:
+        portfolio = Portfolio(network, objective, None, None)
+        return portfolio.best(range(seed, seed + seeds), executor or SerialExecutor(), progress)
+
+    parameters = {"k": k, "objective": objective, "seed": seed, "seeds": seeds}
+    return pair_schedule(topology, whole, pack, "forest", parameters, pairs.certificate)
 
 
 def _two_phases_of(topology: Topology, k: int) -> Fraction:

@@ -13,11 +13,12 @@ from synth.bound.bound import lower_bound
 from synth.bound.pair_certificate import check_pair_certificate
 from synth.bound.pair_split import PairSplit, arcs_of
 from synth.bound.tree_pairs import TreePairs, tree_pairs
-from synth.collective import ALLREDUCE
+from synth.collective import ALLGATHER, ALLREDUCE
 from synth.errors import CheckFailed, InvalidInput
 from synth.executor.serial import SerialExecutor
 from synth.forest import pairs as pairs_module
 from synth.forest import whole_pairs as whole_module
+from synth.forest.packing import pack_trees
 from synth.forest.pair_schedule import pair_schedule
 from synth.forest.pairs import faster_pairs
 from synth.forest.whole_pairs import WholePairs, whole_pairs
@@ -43,13 +44,13 @@ STAR = Topology(
 )
 
 
-def made(topology: Topology | str, **options) -> VerifiedSchedule:
+def made(topology: Topology | str, method: str = "forest", **options) -> VerifiedSchedule:
     network = parse_topology(topology) if isinstance(topology, str) else topology
-    return synthesize("forest", network, ALLREDUCE, Options(**options), SerialExecutor())
+    return synthesize(method, network, ALLREDUCE, Options(**options), SerialExecutor())
 
 
 def scheduled(topology: Topology, whole: WholePairs) -> VerifiedSchedule:
-    return verify(pair_schedule(topology, whole, "height", 0, "forest", {}, {}))
+    return verify(pair_schedule(topology, whole, pack_trees, "forest", {}, {}))
 
 
 def with_parallel_links(topology: Topology, seed: int) -> Topology:
@@ -162,6 +163,14 @@ def test_a_given_k_takes_no_more_than_it_says(k: int) -> None:
         assert all(abs(int(root) - share) < 1 for root, share in zip(whole.roots, shares, strict=True))
 
 
+def test_two_phases_can_be_asked_for() -> None:
+    pairs, phases = made("mesh:4x4"), made("mesh:4x4", "forest-phases")
+    assert (phases.schedule.method, 1 / phases.cost.time_per_byte) == ("forest-phases", Fraction(16, 15))
+    assert phases.cost.steps < pairs.cost.steps
+    with pytest.raises(InvalidInput, match="forest-phases makes allreduce"):
+        synthesize("forest-phases", STAR, ALLGATHER, None, SerialExecutor())
+
+
 def test_a_given_k_compares_whole_trees() -> None:
     assert 1 / made("mi250half:2", k=2).cost.time_per_byte == Fraction(1600, 13)
     assert made("a100:2", k=1).schedule.barriers
@@ -202,7 +211,13 @@ def test_amounts_beyond_64_bits_are_refused() -> None:
 def test_more_trees_than_a_cut_carries_are_found_out() -> None:
     whole = whole_pairs(STAR, tree_pairs(STAR).split)
     with pytest.raises(CheckFailed, match="all trees of a set of nodes can leave it"):
-        pair_schedule(STAR, replace(whole, roots=2 * whole.roots), "height", 0, "forest", {}, {})
+        pair_schedule(STAR, replace(whole, roots=2 * whole.roots), pack_trees, "forest", {}, {})
+
+
+def test_the_lowest_of_several_seeds_is_taken() -> None:
+    several = made("mi250half:2", seed=1, seeds=3)
+    assert several.schedule.parameters["seeds"] == 3
+    assert several.cost.steps <= min(made("mi250half:2", seed=seed).cost.steps for seed in (1, 2, 3))
 
 
 def test_the_same_arguments_give_the_same_schedule() -> None:
