@@ -136,7 +136,7 @@ def warm_lowering() -> int:
     links = Links.build([Link(0, 1), Link(1, 0)])
     pair = Topology("warm", ("0", "1"), 2, links)
     verified = synthesize("bfb", pair, ALLREDUCE, Options(chunks=1), SerialExecutor())
-    check_program(lower(verified, LoweringOptions("oneccl-xml")))
+    check_program(lower(verified, LoweringOptions("oneccl-xml", fuse=True)))
     return compilations() - before
 
 

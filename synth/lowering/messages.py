@@ -47,7 +47,7 @@ def messages_of(schedule: Schedule, vector: Vector, options: LoweringOptions) ->
     What a connection carries in a step is dealt out to the channels of every instance. Channels are numbered densely
     over what is used. A transfer over a route of several links is a message between its ends. O(rows * log(rows)).
     """
-    rows = _sorted_rows(schedule, vector)
+    rows = _sorted_rows(schedule, vector, options.channels)
     lanes = 1 + int(rows.lane.max(initial=0))
     parts = [
         _part(rows, instance, group, vector, lanes, options)
@@ -68,6 +68,7 @@ class _Rows:
     lane: which of several links between two ranks, or which rail
     connection: numbers the groups of equal (step, sender, receiver, lane)
     begun, total: chunks that the group carries before the row, and in all
+    channels: over how many the group is spread, the more the more goes between its ranks in all steps
     """
 
     step: Column
@@ -81,9 +82,10 @@ class _Rows:
     connection: Column
     begun: Column
     total: Column
+    channels: Column
 
 
-def _sorted_rows(schedule: Schedule, vector: Vector) -> _Rows:
+def _sorted_rows(schedule: Schedule, vector: Vector, channels: int) -> _Rows:
     transfers = vector.transfers
     parallel = _parallel_index(schedule)
     lane = rails_of(schedule, transfers) * (1 + parallel.max(initial=0)) + parallel[transfers.route]
@@ -101,7 +103,17 @@ def _sorted_rows(schedule: Schedule, vector: Vector) -> _Rows:
     before = np.cumsum(length) - length
     total = np.bincount(connection, weights=length).astype(np.int64)
     begun = before - before[changes][connection]
-    return _Rows(*(*columns, connection, begun, total[connection]))
+    spread = _channels(columns[1] * schedule.topology.compute_count + columns[2], columns[3], length, channels)
+    return _Rows(*(*columns, connection, begun, total[connection], spread))
+
+
+def _channels(pair: Column, lane: Column, length: Column, most: int) -> Column:
+    """Return over how many channels the chunks of each row go: `most` for the busiest lane of a pair of ranks, and for
+    others in proportion, so that the blocks of a rank have nearly equal work."""
+    _, number = np.unique(pair * (1 + int(lane.max(initial=0))) + lane, return_inverse=True)
+    work = np.bincount(number, weights=length).astype(np.int64)
+    channels: Column = -(-work * most // work.max(initial=1))
+    return channels[number]
 
 
 def _parallel_index(schedule: Schedule) -> NDArray[np.int32]:
@@ -115,16 +127,16 @@ def _parallel_index(schedule: Schedule) -> NDArray[np.int32]:
 def _part(rows: _Rows, instance: int, group: int, vector: Vector, lanes: int, options: LoweringOptions) -> list[Column]:
     """Return where the messages of one channel of one instance belong in the order of all, and their columns.
 
-    The channels of a connection carry numbers of chunks that differ by at most one.
+    The channels of a connection carry numbers of chunks that differ by at most one in a step.
     """
-    channels = options.channels
-    low = np.maximum(rows.begun, rows.total * group // channels)
-    high = np.minimum(rows.begun + rows.high - rows.low, rows.total * (group + 1) // channels)
-    used = np.flatnonzero(low < high)
-    # Turning with the step evens out the groups that are one chunk longer than others.
-    slot = instance * channels + (group + rows.step[used]) % channels
+    low = np.maximum(rows.begun, rows.total * group // rows.channels)
+    high = np.minimum(rows.begun + rows.high - rows.low, rows.total * (group + 1) // rows.channels)
+    used = np.flatnonzero((low < high) & (group < rows.channels))
+    # Turning with the step evens out the groups that are one chunk longer than others, with the ranks the channels.
+    turned = (group + rows.step[used]) % rows.channels[used] + rows.sender[used] + rows.receiver[used]
+    slot = instance * options.channels + turned % options.channels
     shift = vector.first(rows.shard[used], instance) + rows.low[used] - rows.begun[used]
-    order = (rows.connection[used] * options.instances + instance) * channels + group
+    order = (rows.connection[used] * options.instances + instance) * options.channels + group
     ends = [rows.step[used], rows.sender[used], rows.receiver[used]]
     return [
         order, *ends, slot * lanes + rows.lane[used], shift + low[used], shift + high[used], rows.reduces[used],

@@ -16,7 +16,8 @@ import pytest
 
 from runners.api import FailureKind, Outcome, RunRequest
 from runners.local.runner import LocalRunner
-from synth.collective import ALLREDUCE
+from synth.alltoall.schedule import alltoall_schedule
+from synth.collective import ALLREDUCE, Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
 from synth.lowering.lower import lower
@@ -25,6 +26,8 @@ from synth.methods import synthesize
 from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
+from synth.trees.double_binary import double_binary_tree
+from synth.verify.verify import verify
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import ring_allreduce, star_broadcast, with_deadlock
 from tests.conformance.runner_kit import RING, failed, measured, request_of
@@ -191,6 +194,17 @@ def test_lowered_schedules_compute_the_collective(runner: LocalRunner, method: s
     verified = synthesize(method, topology, ALLREDUCE, None, SerialExecutor())
     program = lower(verified, LoweringOptions("oneccl-xml", channels=2, instances=2, in_place=in_place))
     measured(runner.submit(request_of(program, "bipartite:2")))
+
+
+@pytest.mark.parametrize("in_place", [True, False], ids=["in place", "out of place"])
+def test_lowered_trees_and_alltoalls_compute_the_collective(runner: LocalRunner, in_place: bool) -> None:
+    topology = parse_topology("ring:4")
+    rooted = [Collective(CollectiveName.BROADCAST, 1), Collective(CollectiveName.REDUCE, 2)]
+    made = [verify(double_binary_tree(topology, collective).schedule(6)) for collective in (ALLREDUCE, *rooted)]
+    for verified in (*made, verify(alltoall_schedule(topology))):
+        for fuse in (False, True):
+            program = lower(verified, LoweringOptions("oneccl-xml", in_place=in_place, sm_count=3, fuse=fuse))
+            measured(runner.submit(request_of(program, "ring:4", size_bytes=3 * 2**12)))
 
 
 def test_no_run_is_faster_than_its_links() -> None:

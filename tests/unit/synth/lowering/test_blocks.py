@@ -91,6 +91,22 @@ def test_a_large_device_runs_more_blocks_than_the_target_assumes():
     assert (most_blocks(apart), most_blocks(shared)) == (120, 108)
 
 
+def test_connections_take_channels_by_what_they_carry():
+    """A broadcast to the ends of a line: the middle links carry most, so they take the most blocks."""
+    program = lower(trees("mesh:6", ALLGATHER), LoweringOptions("oneccl-xml", channels=4))
+    blocks, work = Counter(), Counter()
+    for rank, body in enumerate(program.ranks):
+        for block in body.blocks:
+            if block.send_peer is not None:
+                blocks[rank, block.send_peer] += 1
+                work[rank, block.send_peer] += sum(item.count for item in block.instructions)
+    assert blocks[4, 5] == 4  # all but one of six shards cross the last link outwards
+    assert blocks[5, 4] == 1  # and one comes back
+    assert all(count <= -(-4 * work[pair] // max(work.values())) for pair, count in blocks.items())
+    assert len({block.channel for body in program.ranks for block in body.blocks}) == 4
+    is_right(program)
+
+
 @pytest.mark.parametrize("sm_count", [0, -1, 2**20])
 def test_wrong_counts_are_refused(sm_count):
     with pytest.raises(InvalidInput, match="sm_count"):
