@@ -146,3 +146,15 @@ def test_a_warm_start_of_a_method_without_trees_is_wrong_usage(capsys, tmp_path)
     done = chorale(capsys, "synth", "bfb", "ring:4", "--warm-start", old)
     assert (done.code, done.stderr.count("\n")) == (2, 1)
     assert "--warm-start" in done.stderr
+
+
+def test_allreduce_by_trees_is_as_fast_as_the_bound_on_pairs_says(capsys, tmp_path):
+    spec, file = "without(mi250:2;node=3)", tmp_path / "pairs.json"
+    made = chorale(capsys, "synth", "forest", spec, "--collective", "allreduce", "--json", "-o", file).document
+    pairs = chorale(capsys, "bound", spec, "--collective", "allreduce", "--json").document["tree_pairs"]
+    assert made["cost"]["time_per_byte"] == pairs["time_per_byte"]
+    assert made["tree_pairs"] == {"lower_bound": pairs["lower_bound"], "gap": "0", "certificate": pairs["certificate"]}
+    assert made["optimality"]["gap"] != "0"
+    assert chorale(capsys, "verify", file, "--json").document["cost"]["time_per_byte"] == pairs["time_per_byte"]
+    shown = chorale(capsys, "synth", "forest", spec, "--collective", "allreduce").stderr
+    assert "best pairs of trees" in shown
