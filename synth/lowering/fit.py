@@ -28,13 +28,19 @@ def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool
     """Return options that fit and differ from `options` in channels or instances as little as possible.
 
     Fewer instances or channels take fewer blocks, more channels leave fewer steps for each block: the three are
-    tried one by one, None if none helps. O(log) calls of `fits`.
+    tried one by one, then fewer channels of one instance; None if none helps. O(log) calls of `fits`.
     """
     fewer_instances = _most(options.instances, lambda count: fits(replace(options, instances=count)))
     fewer_channels = _most(options.channels, lambda count: fits(replace(options, channels=count)))
     more_channels = _fewest(options.channels, lambda count: fits(replace(options, channels=count)))
     found = [replace(options, instances=count) for count in fewer_instances]
     found += [replace(options, channels=count) for count in (*fewer_channels, *more_channels)]
+    if not found and options.instances > 1:
+        alone = replace(options, instances=1)
+        found = [
+            replace(alone, channels=count)
+            for count in _most(alone.channels, lambda count: fits(replace(alone, channels=count)))
+        ]
     return min(found, key=lambda near: _change(options, near), default=None)
 
 

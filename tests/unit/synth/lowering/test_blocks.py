@@ -84,6 +84,12 @@ def test_fewer_multiprocessors_than_peers_are_refused_with_what_fits():
     assert most_blocks(lower(schedule, LoweringOptions("oneccl-xml", instances=1, sm_count=4))) == 4
 
 
+def test_fewer_channels_and_instances_together_are_a_way_out():
+    with pytest.raises(InvalidInput) as caught:
+        lowered("hypercube:3", "allgather", channels=2, instances=2, sm_count=3)
+    assert caught.value.way_out == "channels 1, instances 1 fits"
+
+
 def test_a_large_device_runs_more_blocks_than_the_target_assumes():
     schedule = verified("hypercube:3", "allreduce")
     apart = lower(schedule, LoweringOptions("msccl-xml", instances=20, sm_count=132))

@@ -6,9 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from synth.alltoall.schedule import alltoall_schedule
+from synth.collective import Collective, CollectiveName
 from synth.lowering.check import check_program
 from synth.lowering.lift import lift
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Program
 from synth.lowering.targets import target_named
+from synth.topology.spec import parse_topology
+from synth.trees.double_binary import double_binary_tree
+from synth.verify.verify import verify
 from tests.unit.synth.lowering.programs import lowered
 from tests.unit.synth.lowering.scanner import accept
 
@@ -33,6 +41,33 @@ def test_the_text_is_as_recorded(target, spec, collective, in_place):
     assert text == recorded
     if target == "msccl-xml":
         accept(recorded)
+
+
+def _tree(target: str) -> Program:
+    schedule = verify(double_binary_tree(parse_topology("ring:3"), Collective(CollectiveName.BROADCAST, 1)).schedule())
+    return lower(schedule, LoweringOptions(target, in_place=False))
+
+
+def _ring(target: str) -> Program:
+    return lowered("ring:4", "allreduce", target, method="ring", fuse=True)
+
+
+def _exchange(target: str) -> Program:
+    return lower(verify(alltoall_schedule(parse_topology("complete:3"))), LoweringOptions(target, sm_count=2))
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "make"),
+    [
+        ("msccl-xml-ring3-broadcast-outofplace", "msccl-xml", _tree),
+        ("msccl-executor-xml-ring4-allreduce-fused", "msccl-executor-xml", _ring),
+        ("oneccl-xml-complete3-alltoall-inplace", "oneccl-xml", _exchange),
+    ],
+)
+def test_the_text_of_trees_chains_and_exchanges_is_as_recorded(name, target, make):
+    program = make(target)
+    assert check_program(program) == []
+    assert target_named(target).emit(program) == (GOLDEN / f"{name}.xml").read_bytes().decode()
 
 
 def test_the_example_of_the_documentation_is_a_right_program():
