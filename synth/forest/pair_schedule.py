@@ -7,7 +7,7 @@ every link and spread from there over the other (ForestColl, appendix E).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from synth.flow.graph import Integers, Ranks
 from synth.forest.network import ForestNetwork, network_of_links
 from synth.forest.split.remove import remove_switches
 from synth.forest.tree_rows import TreeRows, over_shards, rows_of_trees
-from synth.forest.trees import Trees
+from synth.forest.trees import Trees, tree_heights
 from synth.forest.whole_pairs import WholePairs
 from synth.schedule.compose import joined_routes, reversed_routes
 from synth.schedule.routes import Routes
@@ -38,33 +38,56 @@ def pair_schedule(
 ) -> Schedule:
     """Return the pipelined allreduce along trees that `pack` makes for each half, without a barrier. Not verified.
 
-    In-trees are out-trees of the transpose, run backwards in time; all end in the same step, in which out-trees begin.
-    The vector is cut into one unit per pair of trees; roots own intervals of them in rank order, whatever shards they
-    cut across. Raises InvalidInput where a switch stands in the way, as `remove_switches` does.
+    In-trees are out-trees of the transpose, run backwards in time. The vector is cut into one unit per pair of trees;
+    roots own intervals of them in rank order, whatever shards they cut across. The lowest in-trees of a root have the
+    units of its highest out-trees, which begin when their own sums are complete. Raises InvalidInput where a switch
+    stands in the way, as `remove_switches` does.
     """
     turned, origin = transpose_with_links(topology)
-    inward = _packed(turned, pairs.reduce[origin], pairs.roots, pack)
-    outward = _packed(topology, pairs.gather, pairs.roots, pack)
-    routes, inward_route, outward_route = _all_routes(topology, inward, outward, origin)
-    steps = inward.height + outward.height
-    first = np.cumsum(pairs.roots) - pairs.roots
-    ranks, units = topology.compute_count, int(pairs.roots.sum())
+    inward = _packed(turned, pairs.reduce[origin], pairs.roots, pack, highest_first=False)
+    outward = _packed(topology, pairs.gather, pairs.roots, pack, highest_first=True)
+    routes, inward_route, outward_route = _all_routes(topology, inward.rows, outward.rows, origin)
+    summed, start = _times(inward, outward)
     backwards = slice(None, None, -1)
-    step = np.concatenate([(inward.height - 1 - inward.depth)[backwards], inward.height + outward.depth])
+    lo = np.concatenate([inward.lo[backwards], outward.lo])
+    hi = lo + np.concatenate([(inward.rows.hi - inward.rows.lo)[backwards], outward.rows.hi - outward.rows.lo])
+    inward_step = summed[inward.lo] - 1 - inward.rows.depth
+    step = np.concatenate([inward_step[backwards], start[outward.lo] + outward.rows.depth])
     route = np.concatenate([inward_route[backwards], outward_route])
-    lo = np.concatenate([(first[inward.root] + inward.lo)[backwards], first[outward.root] + outward.lo])
-    hi = np.concatenate([(first[inward.root] + inward.hi)[backwards], first[outward.root] + outward.hi])
-    reduce = (np.arange(len(step)) < len(inward.depth)).astype(np.uint8)
-    chunks, (row, *intervals) = over_shards(lo, hi, ranks, units)
+    reduce = (np.arange(len(step)) < len(inward_step)).astype(np.uint8)
+    ranks, steps = topology.compute_count, int(step.max(initial=-1)) + 1
+    chunks, (row, *intervals) = over_shards(lo, hi, ranks, int(pairs.roots.sum()))
     transfers = ColumnBounds(steps, len(routes), ranks, chunks).pack((step[row], route[row], *intervals, reduce[row]))
     return Schedule(
         topology, ALLREDUCE, "pipelined", steps, chunks, transfers, routes, method, parameters, certificate
     )  # fmt: skip
 
 
-def _packed(topology: Topology, carried: Integers, roots: Integers, pack: Pack) -> TreeRows:
+class _Half(NamedTuple):
+    """Trees of one half, roots in rank order. weight, height: per tree;  lo: per row, the first unit of the vector."""
+
+    rows: TreeRows
+    weight: Integers
+    height: Ranks
+    lo: Integers
+
+
+def _packed(topology: Topology, carried: Integers, roots: Integers, pack: Pack, highest_first: bool) -> _Half:
     split = remove_switches(network_of_links(topology, carried, roots), names=topology.node_ids)
-    return rows_of_trees(topology, carried, split, pack(split.network))
+    packed = pack(split.network)
+    height = tree_heights(packed, split.network.src)
+    order = np.lexsort((-height if highest_first else height, packed.root))
+    trees = Trees(packed.root[order], packed.weight[order], packed.parent_arc[order])
+    rows = rows_of_trees(topology, carried, split, trees)
+    before = np.cumsum(roots) - roots
+    return _Half(rows, trees.weight, height[order], before[rows.root] + rows.lo)
+
+
+def _times(inward: _Half, outward: _Half) -> tuple[Ranks, Ranks]:
+    """Return (the step in which it is summed up, that in which its out-tree begins) of each unit of the vector."""
+    summed = np.repeat(inward.height, inward.weight)
+    first = np.cumsum(outward.weight) - outward.weight
+    return summed, np.repeat(np.maximum.reduceat(summed, first), outward.weight)
 
 
 def _all_routes(topology: Topology, inward: TreeRows, outward: TreeRows, origin: Ranks) -> tuple[Routes, Ranks, Ranks]:

@@ -127,11 +127,23 @@ def test_the_centre_of_a_star_adds_everything_up() -> None:
     assert set(schedule.src[schedule.transfers.reduce == 0].tolist()) == {0}
 
 
-def test_sums_arrive_in_the_step_before_copies_start() -> None:
-    schedule = made("mesh:3x3").schedule
-    steps, reduces = schedule.transfers.step.astype(int), schedule.transfers.reduce == 1
-    assert steps[reduces].max() + 1 == steps[~reduces].min()
-    assert (steps.min(), steps.max() + 1) == (0, schedule.steps)
+@pytest.mark.parametrize("spec", ["mesh:3x3", "without(mi250:2;node=3)"])
+def test_low_trees_in_go_with_high_trees_out(spec: str) -> None:
+    schedule = made(spec).schedule
+    rows, chunks = schedule.transfers, schedule.chunks_per_shard
+    last_sum, last_copy = np.zeros((2, schedule.shard_count * chunks), dtype=np.int64)
+    first_copy = np.full(len(last_sum), schedule.steps)
+    for step, shard, lo, hi, reduces in zip(rows.step, rows.shard, rows.lo, rows.hi, rows.reduce, strict=True):
+        units = slice(int(shard) * chunks + int(lo), int(shard) * chunks + int(hi))
+        if reduces:
+            last_sum[units] = np.maximum(last_sum[units], int(step))
+        else:
+            first_copy[units] = np.minimum(first_copy[units], int(step))
+            last_copy[units] = np.maximum(last_copy[units], int(step))
+    assert (last_sum < first_copy).all()
+    assert (rows.step.min(), last_copy.max() + 1) == (0, schedule.steps)
+    highest_in, highest_out = last_sum.max() + 1, (last_copy - first_copy).max() + 1
+    assert schedule.steps < highest_in + highest_out
 
 
 @pytest.mark.parametrize("spec", ["ring:4", "a100:2", "torus:3x3"])
