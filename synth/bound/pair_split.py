@@ -89,18 +89,26 @@ def _whole(values: NDArray[np.float64], unit: Fraction) -> Integers:
 
 
 def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[np.integer], amounts: Integers) -> None:
-    """Take from the `amounts` of arcs out of switches what these do not get."""
+    """Take from the `amounts` of arcs out of switches what these do not get.
+
+    What is taken from one switch may be missing at the next, around circles too; later rounds take twice as much as
+    the one before, so that circles run dry.
+    """
+    switches = range(topology.compute_count, topology.node_count)
+    rounds = 0
     short = True
     while short:
         short = False
-        for switch in range(topology.compute_count, topology.node_count):
+        for switch in switches:
             outgoing = np.flatnonzero((src == switch) & (amounts > 0))
             excess = int(amounts[outgoing].sum() - amounts[dst == switch].sum())
             short |= excess > 0
+            wanted = max(excess, 0) << max(0, rounds - len(switches))
             for arc in outgoing:
-                taken = min(max(excess, 0), int(amounts[arc]))
+                taken = min(wanted, int(amounts[arc]))
                 amounts[arc] -= taken
-                excess -= taken
+                wanted -= taken
+        rounds += 1
 
 
 def _counted(

@@ -103,3 +103,10 @@ def test_tampered_certificates_are_noticed(change: dict[str, Any]) -> None:
 def test_large_fabrics_are_refused() -> None:
     with pytest.raises(InvalidInput, match="at most 128 ranks"):
         tree_pairs(parse_topology("ring:129"))
+
+
+def test_circles_of_switches_are_rounded_in_no_time() -> None:
+    topology = random_fabric(473)
+    pairs = tree_pairs(topology)
+    assert _holds(topology, pairs.split)
+    assert pairs.gap < Fraction(1, 10**4)
