@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.compiled import compiled, inlined
+from synth.compiled import compiled
 from synth.flow.graph import Integers, Ranks
 from synth.forest.network import ForestNetwork
+from synth.forest.split.growing import with_room
 from synth.forest.split.split_network import Pieces, SplitNetwork
 from synth.topology.topology import Topology
 
@@ -51,7 +52,7 @@ def _over_links(pieces: Pieces, link_offsets: Integers, links: Ranks, room: Inte
                     while left[cursor[hop]] == 0:
                         cursor[hop] += 1
                     amount = min(amount, left[cursor[hop]])
-                hops = _with_room(hops, used, len(path))
+                hops = with_room(hops, used, len(path))
                 amounts[made], starts[made], lengths[made] = amount, used, len(path)
                 for hop in path:
                     hops[used] = links[cursor[hop]]
@@ -61,12 +62,3 @@ def _over_links(pieces: Pieces, link_offsets: Integers, links: Ranks, room: Inte
                 wanted -= amount
         offsets[arc + 1] = made
     return Pieces(offsets, amounts[:made], starts[:made], lengths[:made], hops[:used])
-
-
-@inlined
-def _with_room(values: Ranks, used: int, more: int) -> Ranks:
-    if used + more <= len(values):
-        return values
-    larger = np.empty(2 * (used + more), np.int32)
-    larger[:used] = values[:used]
-    return larger

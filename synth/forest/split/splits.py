@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from synth.compiled import compiled, inlined
 from synth.flow.graph import Integers, Ranks
 from synth.forest.network import ForestNetwork
+from synth.forest.split.growing import with_room
 from synth.forest.split.split_network import Pieces, SplitNetwork
 
 
@@ -119,15 +120,6 @@ def _left_over(capacity: Integers, splits: Splits) -> Integers:
 
 
 @inlined
-def _with_room(values: Ranks, used: int, more: int) -> Ranks:
-    if used + more <= len(values):
-        return values
-    larger = np.empty(2 * (used + more), np.int32)
-    larger[:used] = values[:used]
-    return larger
-
-
-@inlined
 def _append_hops(path: Ranks, depth: int, hops: Ranks, dst: Ranks, place: Ranks) -> int:
     """Append `hops` to `path[:depth]`, leaving out every cycle; `place[v]` is the depth at node v, -1 off the path."""
     for hop in hops:
@@ -176,7 +168,7 @@ def _join(pieces: Pieces, left: Integers, splits: Splits, src: Ranks, dst: Ranks
             for index in range(depth):
                 place[dst[path[index]]] = -1
             if depth > 0:
-                hops = _with_room(hops, used, depth)
+                hops = with_room(hops, used, depth)
                 hops[used : used + depth] = path[:depth]
                 of_split[made], amounts[made], starts[made], lengths[made] = split, amount, used, depth
                 used += depth
