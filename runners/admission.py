@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runners.api import RunRequest
+from runners.api import RunRequest, library_result
 from runners.connections import Paths, program_connections
 from synth.collective import CollectiveName
 from synth.lowering.program import Buffer, Instruction, Place, Program, RankProgram, ThreadBlock
@@ -16,12 +16,12 @@ SHARDED = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveNa
 """Collectives whose vector is cut into one shard per rank, so that the ranks must divide the chunks."""
 
 
-def refusal(request: RunRequest) -> str | None:
-    """Return in one line why `request` cannot run, None if it can.
+def refusal(request: RunRequest, library: tuple[str, ...] = ()) -> str | None:
+    """Return in one line why `request` cannot run, None if it can. `library`: the runtime's own algorithms.
 
     Passing says nothing about right results or deadlocks: those show when the program runs.
     """
-    return next(_request_faults(request), None)
+    return next(_request_faults(request, library), None)
 
 
 def chunk_counts(program: Program) -> dict[Buffer, int]:
@@ -34,7 +34,7 @@ def chunk_counts(program: Program) -> dict[Buffer, int]:
     }
 
 
-def _request_faults(request: RunRequest) -> Iterator[str]:
+def _request_faults(request: RunRequest, library: tuple[str, ...]) -> Iterator[str]:
     if request.dtype not in DTYPES:
         yield f"the element type {request.dtype} is not supported: use {', '.join(DTYPES)}"
     if not request.programs or not request.sizes_bytes:
@@ -43,12 +43,21 @@ def _request_faults(request: RunRequest) -> Iterator[str]:
         yield "repeats, sizes and the time limit must be positive"
     if len({program.collective for program in request.programs.values()}) > 1:
         yield "all programs of a request must be for the same collective"
+    yield from _library_faults(request, library)
     for name, program in request.programs.items():
         for fault in _program_faults(program, request.topology):
             yield f"program {name}: {fault}"
         for size_bytes in request.sizes_bytes:
             if size_bytes < program.min_bytes or (program.max_bytes and size_bytes > program.max_bytes):
                 yield f"program {name} serves {program.min_bytes} to {program.max_bytes} bytes, not {size_bytes}"
+
+
+def _library_faults(request: RunRequest, library: tuple[str, ...]) -> Iterator[str]:
+    for algorithm in request.library:
+        if algorithm not in library:
+            yield f"the runtime has no algorithm of its own named {algorithm}: it has {', '.join(library) or 'none'}"
+        if library_result(algorithm) in request.programs:
+            yield f"a program must not be named {library_result(algorithm)} beside the algorithm {algorithm}"
 
 
 def _program_faults(program: Program, topology: Topology) -> Iterator[str]:

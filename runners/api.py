@@ -35,6 +35,8 @@ class RunRequest:
     timeout_s:   watchdog for the whole request.
     dtype:       name of the element type: float32, float64, int32.
     seed:        fixes the order of the programs and the data.
+    library:     names of the runtime's own algorithms for the same collective (see `Runner.library`), measured
+                 interleaved with the programs. Their results have the name that `library_result` gives.
     """
 
     topology: Topology
@@ -45,6 +47,7 @@ class RunRequest:
     timeout_s: float = 60.0
     dtype: str = "float32"
     seed: int = 0
+    library: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class SizeMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a runner measured: program name -> one entry per size, in the order of the request."""
+    """What a runner measured: name of a program or of a library algorithm -> one entry per size, as requested."""
 
     runner: str
     results: Mapping[str, tuple[SizeMeasurement, ...]]
@@ -112,9 +115,18 @@ class Runner(Protocol):
         """Run `request` and return what was measured, or why not."""
         ...
 
+    def library(self, collective: str) -> tuple[str, ...]:
+        """Return the runtime's own algorithms for `collective` that a request may name; none for most runners."""
+        ...
+
     def close(self) -> None:
         """Let go of processes and sockets. Safe to call twice."""
         ...
+
+
+def library_result(algorithm: str) -> str:
+    """Return the name under which a Measurement holds the results of a library algorithm."""
+    return f"library:{algorithm}"
 
 
 def bus_factor(collective: str, ranks: int) -> float:

@@ -55,6 +55,10 @@ class SimulatedRunner:
             results[name] = measured
         return Measurement(self.name, results, environment)
 
+    def library(self, collective: str) -> tuple[str, ...]:
+        """There is no runtime below that has algorithms of its own."""
+        return ()
+
     def close(self) -> None:
         """Nothing is held."""
 

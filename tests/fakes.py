@@ -33,6 +33,8 @@ class FakeRunner:
         failure = self._fault(request)
         if failure is not None:
             return failure
+        if request.library:
+            return RunFailure(FailureKind.REJECTED, "a formula has no algorithms of its own")
         results = {
             name: tuple(
                 SizeMeasurement(size, size, (fake_seconds(program, size),) * request.repeats, correct=True)
@@ -41,6 +43,9 @@ class FakeRunner:
             for name, program in request.programs.items()
         }
         return Measurement(self.name, results, {"runner": self.name})
+
+    def library(self, collective: str) -> tuple[str, ...]:
+        return ()
 
     def close(self) -> None:
         """Nothing is held."""

@@ -65,6 +65,10 @@ class LocalRunner:
                 self.close()
         return outcome
 
+    def library(self, collective: str) -> tuple[str, ...]:
+        """There is no runtime below that has algorithms of its own."""
+        return ()
+
     @property
     def pids(self) -> list[int]:
         """Process ids of the nodes, compute nodes first; empty when none are running."""

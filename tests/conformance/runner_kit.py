@@ -143,6 +143,7 @@ def what_cannot_run_is_rejected(factory: Factory) -> None:
         request_of(alone),
         request_of(replace(RING, max_bytes=1024)),
         request_of(ring_allreduce(range(4)), "uniring:1,4", sizes_bytes=()),
+        request_of(RING, library=("no such algorithm",)),
     ]
     with opened(factory) as runner:
         for request in requests:

@@ -98,3 +98,12 @@ def test_a_place_that_is_not_used_may_be_anywhere() -> None:
     assert isinstance(free.ranks[1].blocks[0].instructions[0], Instruction)
     assert free.ranks[1].blocks[0].instructions[0].op is Op.SEND
     assert refusal(request_of(free)) is None
+
+
+def test_only_algorithms_that_the_runtime_has_are_admitted() -> None:
+    request = request_of(RING, library=("ring", "tree"))
+    assert refusal(request, ("tree", "ring", "flat")) is None
+    assert refusal(request, ("ring",)) == "the runtime has no algorithm of its own named tree: it has ring"
+    assert "named ring: it has none" in (refusal(request) or "")
+    taken = replace(request, programs={"library:tree": RING})
+    assert "a program must not be named library:tree" in (refusal(taken, ("ring", "tree")) or "")

@@ -1,0 +1,58 @@
+"""A Place is where one rank's process is started."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+STDOUT = "stdout.txt"
+STDERR = "stderr.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A process to start in a fresh working folder.
+
+    argv:        the command; `./name` runs one of `files`.
+    environment: variables besides those that the place has anyway.
+    files:       plain name -> content, put into the folder before the start; all may be executed.
+
+    What the process writes to its standard streams is in the files `STDOUT` and `STDERR` of the folder. Its
+    standard input is empty.
+    """
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+class Started(Protocol):
+    """A process that was started. It dies when whoever started it is gone, however that ended."""
+
+    def poll(self) -> int | None:
+        """Return its exit code as `subprocess` does, -N where signal N killed it; None while it runs."""
+        ...
+
+    def read(self, name: str) -> bytes:
+        """Return what the file `name` of the working folder holds now, nothing where there is no such file."""
+        ...
+
+    def kill(self) -> None:
+        """Kill it and every process of its group. Safe to call twice."""
+        ...
+
+    def close(self) -> None:
+        """Kill what still runs and remove the working folder. Safe to call twice."""
+        ...
+
+
+class Place(Protocol):
+    """Somewhere a process can be started. `address` is the IP address where processes elsewhere reach it."""
+
+    @property
+    def address(self) -> str: ...
+
+    def start(self, job: Job) -> Started:
+        """Start `job`; a command that is not there ends with code 127. Unavailable if nothing can be started."""
+        ...
