@@ -13,9 +13,11 @@ from synth.identity import content_id
 
 Facts = Mapping[str, str | int | float | None]
 
+_SYSTEM = Path("/sys/devices/system")
+
 
 def machine_facts() -> dict[str, str | int | float | None]:
-    """Return what stays the same on this machine from run to run."""
+    """Return what stays the same on this machine from run to run; None for what the system does not say."""
     return {
         "cpu_model": _cpu_model(),
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
@@ -23,6 +25,8 @@ def machine_facts() -> dict[str, str | int | float | None]:
         "architecture": platform.machine(),
         "python": platform.python_version(),
         "numpy": np.__version__,
+        "clock_source": _line(_SYSTEM / "clocksource/clocksource0/current_clocksource"),
+        "governor": _line(_SYSTEM / "cpu/cpu0/cpufreq/scaling_governor"),
     }
 
 
@@ -34,6 +38,14 @@ def environment_id(facts: Facts) -> str:
 def load_average() -> float | None:
     """Return how many processes wanted a core during the last minute, None where the system does not say."""
     return round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None
+
+
+def _line(path: Path) -> str | None:
+    """Return the first line of a file of the system, None where it is not there or may not be read."""
+    try:
+        return path.read_text().partition("\n")[0]
+    except OSError:
+        return None
 
 
 def _cpu_model() -> str:

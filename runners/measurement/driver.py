@@ -1,0 +1,144 @@
+"""The adaptive driver: repeat until the comparison is precise, whatever runner does the work."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from runners.api import Measurement, RunFailure, Runner, RunRequest, library_result
+from runners.measurement.goal import Goal
+from runners.measurement.interval import LEAST_SAMPLES, median_interval, ratio_interval
+from synth.errors import InvalidInput
+
+Clock = Callable[[], float]
+"""A monotonic clock in seconds."""
+
+
+class Stop(StrEnum):
+    """Why the repetitions of a size ended."""
+
+    FIXED = "fixed"  # their number was given
+    PRECISE = "precise"  # the interval is narrow enough
+    REPEATS = "repeats"  # the budget of repetitions is used up
+    SECONDS = "seconds"  # the budget of time is used up
+
+
+@dataclass(frozen=True, slots=True)
+class Driven:
+    """A measurement, and why it ended at each of its sizes."""
+
+    measurement: Measurement
+    stops: tuple[Stop, ...]
+
+
+def measure_once(runner: Runner, request: RunRequest) -> Driven | RunFailure:
+    """Measure `request.repeats` times, as it says."""
+    outcome = runner.submit(request)
+    if isinstance(outcome, RunFailure):
+        return outcome
+    return Driven(outcome, (Stop.FIXED,) * len(request.sizes_bytes))
+
+
+def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Clock) -> Driven | RunFailure:
+    """Measure the programs of `request` side by side until every ratio to the reference is precise or a budget ends.
+
+    The first request has `request.repeats` repetitions, but enough for an interval; the next ones have only the sizes
+    that need more, as many times as their intervals call for, at most as many as there are already. Every request
+    warms up, orders the programs anew and has `request.timeout_s` for itself. One that fails is the answer: a program
+    that goes wrong now and then has no time. The times of a size stay in the order in which they were measured.
+    InvalidInput for a reference that is not measured.
+    """
+    names = (*request.programs, *map(library_result, request.library))
+    if goal.reference is not None and goal.reference not in names:
+        raise InvalidInput("a reference must be among what is measured", goal.reference, f"use {', '.join(names)}")
+    deadline_s = clock_s() + goal.max_seconds
+    current = replace(request, repeats=min(max(request.repeats, LEAST_SAMPLES), goal.max_repeats))
+    collected = _Collected(request.sizes_bytes, goal)
+    while True:
+        start_s = clock_s()
+        outcome = runner.submit(current)
+        if isinstance(outcome, RunFailure):
+            return outcome
+        collected.add(outcome, current.repeats)
+        seconds_per_repeat = (clock_s() - start_s) / current.repeats
+        repeats = collected.next_repeats((deadline_s - clock_s()) / max(seconds_per_repeat, 1e-9))
+        if repeats == 0:
+            return collected.driven()
+        current = replace(current, sizes_bytes=collected.open_sizes, repeats=repeats, seed=current.seed + 1)
+
+
+class _Collected:
+    """The times so far. All sizes that are still open have the same number of repetitions."""
+
+    def __init__(self, sizes_bytes: tuple[int, ...], goal: Goal) -> None:
+        self._sizes_bytes = sizes_bytes
+        self._goal = goal
+        self._outcomes: list[Measurement] = []
+        self._repeats = 0
+        self._stops: dict[int, Stop] = {}  # by the number of the size; those that are missing are open
+        self._times_s: dict[str, list[tuple[float, ...]]] = {}
+
+    @property
+    def open_sizes(self) -> tuple[int, ...]:
+        return tuple(self._sizes_bytes[number] for number in self._open)
+
+    @property
+    def _open(self) -> list[int]:
+        return [number for number in range(len(self._sizes_bytes)) if number not in self._stops]
+
+    def add(self, outcome: Measurement, repeats: int) -> None:
+        """Take the times of `outcome`, which has the open sizes only, and close those that are precise now."""
+        for name, measured in outcome.results.items():
+            times_s = self._times_s.setdefault(name, [()] * len(self._sizes_bytes))
+            for number, one in zip(self._open, measured, strict=True):
+                times_s[number] += one.times_s
+        self._outcomes.append(outcome)
+        self._repeats += repeats
+        self._stops |= {number: Stop.PRECISE for number in self._open if self._width(number) <= 1}
+
+    def next_repeats(self, affordable: float) -> int:
+        """Return how many repetitions the next request has, at most `affordable`; 0 closes all sizes.
+
+        The width of an interval shrinks with the square root of the samples, so that says how many more the size
+        that needs least calls for. Half as many as there are is the least that is worth a request of its own.
+        """
+        if not self._open:
+            return 0
+        width = min(self._width(number) for number in self._open)
+        needed = math.ceil(self._repeats * min(max(width**2 - 1, 0.5), 1))
+        repeats = min(needed, self._goal.max_repeats - self._repeats)
+        if repeats <= 0:
+            self._stops |= dict.fromkeys(self._open, Stop.REPEATS)
+        elif affordable < 1:
+            self._stops |= dict.fromkeys(self._open, Stop.SECONDS)
+        else:
+            return min(repeats, math.floor(affordable))
+        return 0
+
+    def driven(self) -> Driven:
+        first, last = self._outcomes[0], self._outcomes[-1]
+        results = {
+            name: tuple(replace(one, times_s=times) for one, times in zip(first.results[name], times_s, strict=True))
+            for name, times_s in self._times_s.items()
+        }
+        environment = {**last.environment, "requests": len(self._outcomes)}
+        stops = tuple(self._stops[number] for number in range(len(self._sizes_bytes)))
+        return Driven(Measurement(first.runner, results, environment), stops)
+
+    def _width(self, number: int) -> float:
+        """Return the widest interval at a size in units of the precision that is wanted; infinite with few samples."""
+        goal, reference = self._goal, self._goal.reference
+        compared = [name for name in self._times_s if name != reference] or list(self._times_s)
+        widest = 0.0
+        for name in compared:
+            own = self._times_s[name][number]
+            if reference is None:
+                interval = median_interval(own, goal.confidence)
+            else:
+                interval = ratio_interval(own, self._times_s[reference][number], goal.confidence)
+            if interval.confidence < goal.confidence:
+                return math.inf
+            widest = max(widest, interval.half_width / goal.precision)
+        return widest

@@ -1,0 +1,60 @@
+"""Intervals for medians that assume nothing about how times are distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.stats import quantile_test
+
+from runners.measurement.goal import CONFIDENCE
+from synth.errors import CheckFailed
+
+LEAST_SAMPLES = 6
+"""The fewest samples whose smallest and largest enclose the median with 95 % confidence: 1 - 2 / 2^6."""
+
+
+@dataclass(frozen=True, slots=True)
+class MedianInterval:
+    """A sample median, and bounds that enclose the median of all such samples with probability `confidence` or more."""
+
+    median: float
+    low: float
+    high: float
+    confidence: float
+    samples: int
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of the interval relative to the median; 0.02 is +-2 %."""
+        return 0.0 if self.high == self.low else (self.high - self.low) / 2 / self.median
+
+
+def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> MedianInterval:
+    """Return the interval between order statistics that follows from the binomial law alone (exact, O(n log n)).
+
+    Too few samples for `confidence` give their whole range and the confidence that it has, 1 - 2 / 2^n.
+    `samples` are positive, independent, at least one; their distribution may be anything.
+    """
+    median, count = float(np.median(samples)), len(samples)
+    reachable = 1 - 2.0 ** (1 - count)
+    if reachable < confidence:
+        return MedianInterval(median, min(samples), max(samples), reachable, count)
+    bounds: Any = quantile_test(samples).confidence_interval(confidence)  # a named pair; its stub says float
+    return MedianInterval(median, float(bounds.low), float(bounds.high), confidence, count)
+
+
+def ratio_interval(
+    times_s: Sequence[float], reference_s: Sequence[float], confidence: float = CONFIDENCE
+) -> MedianInterval:
+    """Return the interval of time over reference time, from repetitions that ran side by side.
+
+    The n-th times of both belong together: what slows the machine slows both, and their ratio stays. CheckFailed
+    where a reference takes no time.
+    """
+    if min(reference_s) <= 0:
+        raise CheckFailed("a reference must take time", f"{min(reference_s)} s", "choose another reference")
+    ratios = [time / reference for time, reference in zip(times_s, reference_s, strict=True)]
+    return median_interval(ratios, confidence)

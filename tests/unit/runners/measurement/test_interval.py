@@ -1,0 +1,66 @@
+"""Intervals of medians: their coverage, and what they say with few samples."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runners.measurement.interval import LEAST_SAMPLES, median_interval, ratio_interval
+from synth.errors import CheckFailed
+
+
+def _coverage(samples: int, low: int, high: int) -> float:
+    """Probability that the median lies between the order statistics low and high (from 1): the binomial law."""
+    return sum(math.comb(samples, below) for below in range(low, high)) / 2**samples
+
+
+@given(st.permutations(list(range(1, 41))), st.integers(LEAST_SAMPLES, 40))
+def test_the_bounds_are_the_narrowest_symmetric_order_statistics_that_cover(order: list[int], samples: int) -> None:
+    ranked = sorted(order[:samples])
+    interval = median_interval([float(value) for value in order[:samples]])
+    low = ranked.index(int(interval.low)) + 1
+    high = ranked.index(int(interval.high)) + 1
+    assert _coverage(samples, low, high) >= 0.95
+    assert _coverage(samples, low + 1, high - 1) < 0.95
+    assert interval.median == np.median(ranked)
+    assert interval.confidence == 0.95
+
+
+@pytest.mark.parametrize("samples", range(1, LEAST_SAMPLES))
+def test_few_samples_give_their_range_and_the_confidence_it_has(samples: int) -> None:
+    interval = median_interval([float(value) for value in range(samples)])
+    assert (interval.low, interval.high, interval.samples) == (0, samples - 1, samples)
+    assert interval.confidence == pytest.approx(_coverage(samples, 1, samples))
+    assert interval.confidence < 0.95
+
+
+def test_nineteen_of_twenty_intervals_enclose_the_true_median() -> None:
+    random = np.random.default_rng(0)
+    found = [median_interval(random.lognormal(sigma=2, size=15).tolist()) for _ in range(1000)]
+    assert sum(one.low <= 1 <= one.high for one in found) >= 950
+
+
+def test_a_wild_time_moves_nothing() -> None:
+    calm = median_interval([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1.8])
+    assert median_interval([1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 1e9]) == calm
+
+
+def test_what_slows_both_leaves_the_ratio_alone() -> None:
+    machine = np.random.default_rng(1).lognormal(sigma=1, size=30)
+    interval = ratio_interval((2 * machine).tolist(), machine.tolist())
+    assert interval.median == pytest.approx(2)
+    assert interval.half_width == pytest.approx(0)
+
+
+def test_half_the_width_is_relative_to_the_median() -> None:
+    interval = median_interval([9.0, 10.0, 10.0, 10.0, 10.0, 11.0])
+    assert interval.half_width == pytest.approx(0.1)
+
+
+def test_a_reference_without_time_is_refused() -> None:
+    with pytest.raises(CheckFailed, match="a reference must take time"):
+        ratio_interval([1.0, 2.0], [1.0, 0.0])
