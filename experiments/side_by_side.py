@@ -12,8 +12,8 @@ from synth.bound.bound import lower_bound
 from synth.collective import ALLREDUCE
 from synth.errors import InvalidInput
 from synth.simulation.congestion import Congestion, congestion_of
-from tuner.pricing import Pricing
-from tuner.simulated_traffic import traffic_of_method
+from tuner.costs.pricing import Pricing
+from tuner.costs.simulated_traffic import traffic_of_method
 from tuner.specs import load_topology
 
 NETWORKS = (

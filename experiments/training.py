@@ -18,10 +18,10 @@ from experiments.measured import moore_rate
 from experiments.published import published
 from synth.finder.bounds import least_bandwidth_factor, least_steps
 from synth.training.iteration import BUCKETS_BYTES, best_iteration
-from tuner.pricing import Pricing
-from tuner.training_costs import training_costs
-from tuner.training_profile import TrainingProfile, load_profile
-from tuner.training_report import iteration_seconds, training_row
+from tuner.costs.pricing import Pricing
+from tuner.training.training_costs import training_costs
+from tuner.training.training_profile import TrainingProfile, load_profile
+from tuner.training.training_report import iteration_seconds, training_row
 
 DEGREE, ALPHA_US, NODE_GBPS = 4, 10, 100
 _SOURCE = "Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, section 8.4 and appendix A.4"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.campaign import Campaign
-from tuner.records import Candidate, CompleteTrial, SizeResult, trial_id
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.records import Candidate, CompleteTrial, SizeResult, trial_id
 
 
 def small_campaign(**changes: Any) -> Campaign:

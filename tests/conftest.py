@@ -67,7 +67,7 @@ def ray_cluster() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an MLflow database with all tables, made once: creating them takes seconds."""
-    from tuner.mlflow_store import MlflowStore  # noqa: PLC0415
+    from tuner.tracking.mlflow_store import MlflowStore  # noqa: PLC0415
 
     folder = tmp_path_factory.mktemp("mlflow")
     MlflowStore(f"sqlite:///{folder / 'mlflow.db'}", folder / "artifacts")

@@ -13,18 +13,18 @@ from pathlib import Path
 from runners.workshop import Workshop
 from synth.errors import ChoraleError, InvalidInput
 from synth.topology.topology import Topology
-from tuner.campaign import Campaign
-from tuner.controller import Clocks, Controller
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.controller import Clocks, Controller
+from tuner.campaigns.final import Standing, standings
+from tuner.campaigns.launch import Launch, check_same_conditions, conditions_of, launch_folders, space_id
+from tuner.campaigns.progress import Progress
+from tuner.campaigns.records import CompleteTrial, TrialRecord, trial_id
+from tuner.campaigns.search import Search, SearchPlan, open_storage
+from tuner.campaigns.store import Store
 from tuner.files import write_file
-from tuner.final import Standing, standings
 from tuner.home import Home
-from tuner.launch import Launch, check_same_conditions, conditions_of, launch_folders, space_id
-from tuner.progress import Progress
-from tuner.records import CompleteTrial, TrialRecord, trial_id
-from tuner.registry import Winner, register, winners
-from tuner.search import Search, SearchPlan, open_storage
-from tuner.store import Store
-from tuner.tracking import Tracked, Tracker
+from tuner.tracking.registry import Winner, register, winners
+from tuner.tracking.tracker import Tracked, Tracker
 
 _log = logging.getLogger("chorale.tune")
 

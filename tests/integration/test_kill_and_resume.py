@@ -14,9 +14,9 @@ import pytest
 from optuna.trial import TrialState
 
 from tests.integration.launch_files import optuna_states, tracked_trials
+from tuner.campaigns.records import CompleteTrial
+from tuner.campaigns.store import Store
 from tuner.home import Home
-from tuner.records import CompleteTrial
-from tuner.store import Store
 
 ROOT = Path(__file__).parents[2]
 TRIALS = 14

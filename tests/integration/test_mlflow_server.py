@@ -17,11 +17,11 @@ from rich.console import Console
 from runners.api import RunRequest
 from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner, InlineWorkshop
+from tuner.campaigns.progress import PlainLines
 from tuner.home import Home
-from tuner.mlflow_store import MlflowStore
-from tuner.progress import PlainLines
-from tuner.registry import load_best
 from tuner.specs import load_topology
+from tuner.tracking.mlflow_store import MlflowStore
+from tuner.tracking.registry import load_best
 from tuner.tuning import TuneReport, tune
 
 

@@ -39,7 +39,7 @@ def test_the_wheel_owns_four_packages(tmp_path):
     assert {
         "synth/bases/cayley.json",
         "experiments/data/direct-connect.json",
-        "tuner/profiles/gpt2-small.json",
+        "tuner/training/profiles/gpt2-small.json",
         "experiments/data/mi250-allreduce.xml.gz",
     } <= set(names)
     entry_points = next(name for name in names if name.endswith("entry_points.txt"))

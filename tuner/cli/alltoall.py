@@ -20,9 +20,9 @@ from synth.kernels import warm_alltoall
 from synth.topology.topology import Topology
 from synth.verify.verify import verify
 from tuner.cli.output import emit_json, people, results
+from tuner.reports.stages import Stages, peak_memory_bytes
 from tuner.schedule_files import require_schedule_suffix, save_schedule
 from tuner.specs import load_topology
-from tuner.stages import Stages, peak_memory_bytes
 
 
 def register(app: typer.Typer) -> None:

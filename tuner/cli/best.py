@@ -13,7 +13,7 @@ from synth.errors import InvalidInput
 from tuner.cli.output import emit_json, people, results
 
 if TYPE_CHECKING:
-    from tuner.registry import Best
+    from tuner.tracking.registry import Best
 
 # MLflow takes a second to import, so only where it is used.
 # ruff: noqa: PLC0415
@@ -43,11 +43,11 @@ def best_command(
     Example: chorale best --topology hypercube:3 --collective allreduce --size 1MiB -o .
     """
     from runners.sizes import format_size, parse_size
+    from tuner.campaigns.size_class import SizeClass
     from tuner.home import Home
-    from tuner.mlflow_store import MlflowStore
-    from tuner.registry import load_best
-    from tuner.size_class import SizeClass
     from tuner.specs import load_topology
+    from tuner.tracking.mlflow_store import MlflowStore
+    from tuner.tracking.registry import load_best
 
     wanted = parse_collective(collective).name.value
     size_bytes = parse_size(size)

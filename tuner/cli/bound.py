@@ -8,10 +8,10 @@ import typer
 
 from synth.collective import parse_collective
 from synth.kernels import warm_bounds
-from tuner.bound_report import bound_document, bound_report, bound_table
 from tuner.cli.output import emit_json, results
+from tuner.reports.bound_report import bound_document, bound_report, bound_table
+from tuner.reports.stages import Stages
 from tuner.specs import load_topology
-from tuner.stages import Stages
 
 
 def register(app: typer.Typer) -> None:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from synth.errors import CheckFailed, InvalidInput
 from tuner.cli.output import emit_json, people
-from tuner.stages import Stages, peak_memory_bytes
+from tuner.reports.stages import Stages, peak_memory_bytes
 
 _WIDTH = 240
 """Columns of a table that no terminal limits."""

@@ -14,11 +14,11 @@ from synth.methods import METHODS, method_named
 from tuner.cli.output import emit_json, results
 from tuner.cli.progress_bar import progress_bar
 from tuner.executors import EXECUTORS, open_executor
-from tuner.failure_plans import plan_failures
-from tuner.failure_report import failures_csv, failures_document, failures_table
 from tuner.files import write_file
+from tuner.reports.failure_plans import plan_failures
+from tuner.reports.failure_report import failures_csv, failures_document, failures_table
+from tuner.reports.stages import Stages, peak_memory_bytes
 from tuner.specs import load_topology
-from tuner.stages import Stages, peak_memory_bytes
 
 
 def register(app: typer.Typer) -> None:

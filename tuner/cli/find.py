@@ -21,12 +21,12 @@ from synth.finder.table import find_all
 from synth.finder.workload import Workload
 from synth.identity import parse_rational
 from synth.kernels import warm, warm_finder
-from tuner.base_search import search_bases
-from tuner.calibration_files import load_calibration
 from tuner.cli.output import emit_json, people, results
+from tuner.costs.calibration_files import load_calibration
 from tuner.executors import EXECUTORS, open_executor
-from tuner.find_report import find_document, find_table, sizes_document, sizes_table
-from tuner.stages import Stages, peak_memory_bytes
+from tuner.reports.base_search import search_bases
+from tuner.reports.find_report import find_document, find_table, sizes_document, sizes_table
+from tuner.reports.stages import Stages, peak_memory_bytes
 
 
 def register(app: typer.Typer) -> None:

@@ -12,7 +12,7 @@ import typer
 from runners.torch_profile import load_model, record_profile, require_torch
 from tuner.cli.output import people
 from tuner.files import write_file
-from tuner.training_profile import load_profile
+from tuner.training.training_profile import load_profile
 
 
 def register(app: typer.Typer) -> None:

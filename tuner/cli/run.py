@@ -19,8 +19,8 @@ from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
 from synth.topology.topology import Topology
 from synth.verify.verify import verify
-from tuner.calibration_programs import calibration_programs
 from tuner.cli.output import emit_json, people, print_error, results
+from tuner.costs.calibration_programs import calibration_programs
 from tuner.files import read_file
 from tuner.home import Home
 from tuner.schedule_files import SUFFIXES, load_schedule

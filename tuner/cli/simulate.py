@@ -15,9 +15,9 @@ from synth.simulation.simulate import FIDELITIES, as_fidelity
 from synth.simulation.simulate import simulate as simulate_traffic
 from tuner.cli.output import emit_json, people, results
 from tuner.cli.progress_bar import progress_bar
-from tuner.pricing import Pricing
-from tuner.simulated_traffic import Priced, traffic_of_file, traffic_of_method
-from tuner.stages import Stages
+from tuner.costs.pricing import Pricing
+from tuner.costs.simulated_traffic import Priced, traffic_of_file, traffic_of_method
+from tuner.reports.stages import Stages
 
 
 def register(app: typer.Typer) -> None:

@@ -28,11 +28,11 @@ from synth.verify.verify import verify
 from tuner.cli.output import emit_json, results
 from tuner.cli.progress_bar import progress_bar
 from tuner.executors import EXECUTORS, open_executor
+from tuner.reports.stages import Stages, peak_memory_bytes
+from tuner.reports.synthesis_report import synthesis_document, synthesis_table, timing_document
+from tuner.reports.warm_start import load_warm_start, warm_start_document
 from tuner.schedule_files import require_schedule_suffix, require_suffix_of_symmetric, save_schedule
 from tuner.specs import load_topology
-from tuner.stages import Stages, peak_memory_bytes
-from tuner.synthesis_report import synthesis_document, synthesis_table, timing_document
-from tuner.warm_start import load_warm_start, warm_start_document
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 

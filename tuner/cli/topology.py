@@ -20,8 +20,8 @@ from synth.topology.exchange import dumped_machine, from_bytes, to_json
 from synth.topology.symmetry import is_vertex_transitive
 from synth.topology.topology import Topology
 from tuner.cli.output import emit_json, people
-from tuner.describe import describe_topology, show_topology
 from tuner.files import read_file, write_file
+from tuner.reports.describe import describe_topology, show_topology
 from tuner.specs import load_topology
 
 _ONLY_PLACES = (

@@ -12,11 +12,11 @@ from runners.sizes import parse_sizes
 from synth.kernels import warm_simulation
 from synth.training.iteration import BUCKETS_BYTES
 from tuner.cli.output import emit_json, results
-from tuner.pricing import Pricing
-from tuner.stages import Stages
-from tuner.training_costs import split_network, training_costs
-from tuner.training_profile import SHIPPED, load_profile
-from tuner.training_report import training_row
+from tuner.costs.pricing import Pricing
+from tuner.reports.stages import Stages
+from tuner.training.training_costs import split_network, training_costs
+from tuner.training.training_profile import SHIPPED, load_profile
+from tuner.training.training_report import training_row
 
 
 def register(app: typer.Typer) -> None:

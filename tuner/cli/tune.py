@@ -14,7 +14,7 @@ from tuner.cli.output import emit_json, people, print_error, results
 
 if TYPE_CHECKING:
     from synth.topology.topology import Topology
-    from tuner.campaign import Campaign
+    from tuner.campaigns.campaign import Campaign
 
 # Ray, Optuna and MLflow take seconds to import: every import below happens only when a campaign runs.
 # ruff: noqa: PLC0415
@@ -49,9 +49,9 @@ def tune_command(
 
     Example: chorale tune examples/quickstart.yaml --set budget.trials=10
     """
-    from tuner.campaign import Campaign
-    from tuner.campaign_file import load_campaign
-    from tuner.plan import campaign_plan, check_methods
+    from tuner.campaigns.campaign import Campaign
+    from tuner.campaigns.campaign_file import load_campaign
+    from tuner.campaigns.plan import campaign_plan, check_methods
     from tuner.specs import load_topology
 
     if schema:
@@ -75,12 +75,12 @@ def tune_command(
 
 
 def _run(campaign: Campaign, topology: Topology, resume: bool, as_json: bool, nccl_tuner: str | None) -> None:
+    from tuner.campaigns.nccl_tuner_csv import choices, nccl_tuner_csv
+    from tuner.campaigns.progress import progress_for
+    from tuner.campaigns.runner_choice import runner_factory
     from tuner.files import write_file
     from tuner.home import Home
-    from tuner.nccl_tuner_csv import choices, nccl_tuner_csv
-    from tuner.progress import progress_for
-    from tuner.runner_choice import runner_factory
-    from tuner.tune_report import tune_document, tune_table
+    from tuner.reports.tune_report import tune_document, tune_table
     from tuner.tuning import tune
 
     home = Home.from_environment()

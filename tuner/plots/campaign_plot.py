@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from runners.sizes import format_size
-from tuner.records import CompleteTrial
+from tuner.campaigns.records import CompleteTrial
 
 
 def campaign_png(trials: Sequence[CompleteTrial], title: str) -> bytes:

@@ -16,15 +16,15 @@ from synth.errors import CheckFailed, InvalidInput, Unavailable
 from synth.simulation.network_model import NetworkModel
 from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner, InlineWorkshop, fail_with
-from tuner.campaign import Campaign
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.progress import PlainLines
+from tuner.campaigns.records import CompleteTrial
 from tuner.home import Home
-from tuner.mlflow_store import PARENT_TAG, MlflowStore, load_mlflow
-from tuner.progress import PlainLines
-from tuner.records import CompleteTrial
-from tuner.registry import load_best
+from tuner.reports.tune_report import tune_document, tune_table
 from tuner.specs import load_topology
-from tuner.tracking import LAUNCH_ID, TRIAL_ID
-from tuner.tune_report import tune_document, tune_table
+from tuner.tracking.mlflow_store import PARENT_TAG, MlflowStore, load_mlflow
+from tuner.tracking.registry import load_best
+from tuner.tracking.tracker import LAUNCH_ID, TRIAL_ID
 from tuner.tuning import TuneReport, tune
 
 SILENT = Console(quiet=True)

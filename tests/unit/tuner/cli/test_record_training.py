@@ -6,7 +6,7 @@ import sys
 
 from tests.command import chorale
 from tests.fake_torch import FAKE_TORCH
-from tuner.training_profile import load_profile
+from tuner.training.training_profile import load_profile
 
 MODEL = """
 from tests.fake_torch import FakeClock, FakeLeaf, FakeParameter, FakeSequence, FakeTensor

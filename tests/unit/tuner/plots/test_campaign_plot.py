@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tests.campaigns import complete
+from tuner.campaigns.records import Candidate
 from tuner.plots.campaign_plot import campaign_png
-from tuner.records import Candidate
 
 
 def test_the_same_trials_give_the_same_picture():

@@ -1,0 +1,224 @@
+"""The loop with a runner by formula: budgets, failures, shared programs, interruption at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners.api import FailureKind, RunFailure, RunRequest
+from synth.errors import CheckFailed, Unavailable
+from tests.campaigns import small_campaign
+from tests.fakes import FakeRunner, InlineWorkshop, fail_with
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.controller import Clocks, Controller
+from tuner.campaigns.launch import Launch
+from tuner.campaigns.records import CompleteTrial, FailedTrial, PrunedTrial, TrialRecord, trial_id
+from tuner.campaigns.search import Search, SearchPlan, open_storage
+from tuner.campaigns.store import Store
+from tuner.specs import load_topology
+
+LAUNCH = Launch("launch", 1, {}, {"name": "small"}, 1e9)
+TOPOLOGY = load_topology("ring:4")
+
+
+def ticking() -> Clocks:
+    ticks = count()
+    return Clocks(lambda: float(next(ticks)), lambda: 1e9)
+
+
+def launch(
+    folder: Path,
+    campaign: Campaign,
+    workshop: InlineWorkshop,
+    listeners: tuple[Callable[[TrialRecord], None], ...] = (),
+    clocks: Clocks | None = None,
+) -> list[TrialRecord]:
+    """Run a controller on the launch in `folder`, new or not, and return its trials."""
+    store = Store(folder, None if (folder / "trials.jsonl").exists() else LAUNCH)
+    try:
+        plan = SearchPlan(campaign.search.space(), "study", campaign.sampler, 0, partial(trial_id, "launch"))
+        search = Search(plan, open_storage(None, folder / "optuna.journal"), store.trials)
+        Controller(campaign, TOPOLOGY, store, search, workshop, clocks or ticking(), listeners).run()
+    finally:
+        store.close()
+    return store.trials
+
+
+@pytest.mark.parametrize("newest_first", [False, True])
+@pytest.mark.parametrize("parallel", [1, 3, 20])
+def test_the_budget_is_used_and_every_trial_is_recorded(tmp_path: Path, parallel: int, newest_first: bool) -> None:
+    heard: list[TrialRecord] = []
+    workshop = InlineWorkshop(FakeRunner(), newest_first)
+    trials = launch(tmp_path, small_campaign(parallel=parallel), workshop, (heard.append,))
+    assert len(trials) == 6
+    assert heard == trials
+    assert sorted(trial.number for trial in trials) == list(range(1, 7))
+    assert all(isinstance(trial, CompleteTrial) for trial in trials)
+
+
+def test_the_campaign_ends_with_the_search_space(tmp_path: Path) -> None:
+    trials = launch(tmp_path, small_campaign(budget={"trials": 100}), InlineWorkshop(FakeRunner()))
+    assert len({trial.candidate for trial in trials}) == len(trials) == 12
+
+
+def test_no_trial_starts_after_the_time_is_up(tmp_path: Path) -> None:
+    campaign = small_campaign(budget={"trials": 12, "minutes": 0.5}, parallel=1)  # 30 ticks
+    trials = launch(tmp_path, campaign, InlineWorkshop(FakeRunner()))
+    assert 0 < len(trials) < 12
+
+
+def test_every_measurement_holds_the_baselines_and_its_own_seed(tmp_path: Path) -> None:
+    runner = FakeRunner()
+    trials = launch(tmp_path, small_campaign(baselines=["ring", "biring"]), InlineWorkshop(runner))
+    assert all({"baseline:ring", "baseline:biring"} < set(request.programs) for request in runner.requests)
+    assert len({request.seed for request in runner.requests}) == len(runner.requests)
+    first = trials[0]
+    assert isinstance(first, CompleteTrial)
+    assert set(first.sizes[0].baseline_times_s) == {"ring", "biring"}
+    assert [size.size_bytes for size in first.sizes] == [4096, 65536]
+
+
+def test_candidates_with_the_same_program_share_one_measurement(tmp_path: Path) -> None:
+    """ring:4 needs one chunk for ring, so `chunks: null` and `chunks: 1` are the same program."""
+    runner = FakeRunner()
+    campaign = small_campaign(search={"methods": ["ring"], "chunks": [None, 1]}, parallel=2)
+    trials = launch(tmp_path, campaign, InlineWorkshop(runner))
+    measured, shared = sorted(
+        trials, key=lambda trial: isinstance(trial, CompleteTrial) and bool(trial.same_program_as)
+    )
+    assert isinstance(measured, CompleteTrial)
+    assert isinstance(shared, CompleteTrial)
+    assert shared.same_program_as == measured.trial_id
+    assert shared.sizes == measured.sizes
+    assert len(runner.requests) == 1
+
+
+def test_a_twin_is_measured_itself_when_the_first_failed(tmp_path: Path) -> None:
+    failures = iter([RunFailure(FailureKind.CRASH, "made to fail once"), None])
+    runner = FakeRunner(lambda request: next(failures))
+    campaign = small_campaign(search={"methods": ["ring"], "chunks": [None, 1]}, parallel=2)
+    trials = launch(tmp_path, campaign, InlineWorkshop(runner))
+    assert [type(trial) for trial in trials] == [FailedTrial, CompleteTrial]
+
+
+@pytest.mark.parametrize(
+    "kind", [FailureKind.TIMEOUT, FailureKind.WRONG_RESULT, FailureKind.CRASH, FailureKind.REJECTED]
+)
+def test_failures_are_recorded_and_the_campaign_goes_on(tmp_path: Path, kind: FailureKind) -> None:
+    trials = launch(tmp_path, small_campaign(), InlineWorkshop(FakeRunner(fail_with(kind))))
+    assert len(trials) == 6
+    assert all(isinstance(trial, FailedTrial) and trial.failure_kind == kind for trial in trials)
+
+
+def test_a_runner_that_is_not_available_ends_the_campaign(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="the simulated runner must work here"):
+        launch(tmp_path, small_campaign(), InlineWorkshop(FakeRunner(fail_with(FailureKind.UNAVAILABLE))))
+
+
+def test_senseless_combinations_are_pruned_before_anything_runs(tmp_path: Path) -> None:
+    runner = FakeRunner()
+    campaign = small_campaign(search={"methods": ["bfb"], "k": [None, 2], "protocol": ["Simple", "LL"]})
+    trials = launch(tmp_path, campaign, InlineWorkshop(runner))
+    reasons = [trial.reason for trial in trials if isinstance(trial, PrunedTrial)]
+    assert len(trials) == 4
+    assert len(reasons) == 3
+    assert any("packs no trees" in reason for reason in reasons)
+    assert len(runner.requests) == 1
+
+
+def test_combinations_beyond_a_limit_are_pruned_with_the_reason(tmp_path: Path) -> None:
+    campaign = small_campaign(search={"methods": ["bfb"], "instances": [1, 5000]})
+    trials = launch(tmp_path, campaign, InlineWorkshop(FakeRunner()))
+    [pruned] = [trial for trial in trials if isinstance(trial, PrunedTrial)]
+    assert pruned.candidate.instances == 5000
+    assert pruned.reason == "instances must be between 1 and 1024; got 5000; choose a value in this range"
+
+
+def test_a_baseline_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    class NoBaselines(InlineWorkshop):
+        def prepare(self, key: str, recipe: Any) -> None:
+            super().prepare(key, recipe if not key.startswith("baseline:") else None)
+
+    with pytest.raises(CheckFailed, match="baseline:ring must be possible"):
+        launch(tmp_path, small_campaign(), NoBaselines(FakeRunner(fail_with(FailureKind.REJECTED))))
+
+
+def test_the_best_meet_in_a_final(tmp_path: Path) -> None:
+    runner = FakeRunner()
+    launch(tmp_path, small_campaign(), InlineWorkshop(runner))
+    store = Store(tmp_path)
+    store.close()
+    assert store.final is not None
+    assert set(runner.requests[-1].programs) == {"baseline:ring", *store.final.results}
+    assert len(store.final.results) >= 2
+    before = len(runner.requests)
+    launch(tmp_path, small_campaign(), InlineWorkshop(runner))
+    assert len(runner.requests) == before  # nothing new, so no new final
+
+
+def test_a_final_that_fails_leaves_the_trials(tmp_path: Path) -> None:
+    def fail_finals(request: RunRequest) -> RunFailure | None:
+        return RunFailure(FailureKind.TIMEOUT, "too slow") if len(request.programs) > 2 else None
+
+    assert len(launch(tmp_path, small_campaign(), InlineWorkshop(FakeRunner(fail_finals)))) == 6
+    store = Store(tmp_path)
+    store.close()
+    assert store.final is None
+
+
+@pytest.mark.parametrize("stop_at", range(1, 9))
+def test_interrupted_anywhere_and_resumed_nothing_is_lost_or_repeated(tmp_path: Path, stop_at: int) -> None:
+    """The interrupt comes in measurement number `stop_at`; the resumed launch ends with the same set of points."""
+    calls: Iterator[int] = count(1)
+
+    def interrupt(request: RunRequest) -> RunFailure | None:
+        if next(calls) == stop_at:
+            raise KeyboardInterrupt
+        return None
+
+    campaign = small_campaign(budget={"trials": 12})
+    with pytest.raises(KeyboardInterrupt):
+        launch(tmp_path, campaign, InlineWorkshop(FakeRunner(interrupt)))
+    before = (tmp_path / "trials.jsonl").read_bytes()
+    runner = FakeRunner()
+    trials = launch(tmp_path, campaign, InlineWorkshop(runner))
+    assert (tmp_path / "trials.jsonl").read_bytes().startswith(before)
+    assert len({trial.candidate for trial in trials}) == len(trials) == 12
+    assert len({trial.number for trial in trials}) == 12
+
+
+@pytest.mark.parametrize("die_after", range(6))
+def test_dying_between_the_journal_and_the_study_repeats_nothing(tmp_path: Path, die_after: int) -> None:
+    """A listener dies after the study heard; a search that dies stands for the moment before it hears."""
+    campaign = small_campaign(budget={"trials": 12})
+    heard = count()
+
+    def die(record: TrialRecord) -> None:
+        if next(heard) == die_after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        launch(tmp_path, campaign, InlineWorkshop(FakeRunner()), (die,))
+    study = tmp_path / "optuna.journal"
+    study.write_bytes(b"".join(study.read_bytes().splitlines(keepends=True)[:-1]))  # the last tell is lost
+    trials = launch(tmp_path, campaign, InlineWorkshop(FakeRunner()))
+    assert len({trial.candidate for trial in trials}) == len(trials) == 12
+
+
+def test_a_search_storage_that_breaks_ends_the_campaign_with_the_trial_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Search, ticket: int, record: TrialRecord) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Search, "tell", broken)
+    with pytest.raises(Unavailable, match="the Optuna storage must keep working"):
+        launch(tmp_path, small_campaign(), InlineWorkshop(FakeRunner()))
+    store = Store(tmp_path)
+    store.close()
+    assert len(store.trials) == 1

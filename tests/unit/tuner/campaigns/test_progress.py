@@ -1,0 +1,61 @@
+"""What people see of a running campaign."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from runners.api import FailureKind
+from tests.campaigns import complete
+from tuner.campaigns.progress import LiveTable, PlainLines, outcome_text, progress_for
+from tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial
+
+TRIAL = complete(Candidate("bfb", chunks=2), time_s=1.0)
+FAILED = FailedTrial("a", 2, Candidate("ring"), 1e9, 1.0, FailureKind.TIMEOUT, "hung")
+PRUNED = PrunedTrial("b", 3, Candidate("ring", k=2), 1e9, 1.0, "no trees")
+
+
+def console(**options: object) -> Console:
+    return Console(file=io.StringIO(), width=200, **options)  # type: ignore[arg-type]
+
+
+def text(shown: Console) -> str:
+    assert isinstance(shown.file, io.StringIO)
+    return shown.file.getvalue()
+
+
+def test_outcomes_in_words() -> None:
+    assert outcome_text(TRIAL) == "2.00x (4KiB 1e+03 ms, 64KiB 2e+03 ms)"
+    assert outcome_text(FAILED) == "failed, timeout: hung"
+    assert outcome_text(PRUNED) == "pruned: no trees"
+
+
+def test_plain_lines_count_and_estimate() -> None:
+    shown = console()
+    ticks = iter([0.0, 10.0, 20.0])
+    with PlainLines(shown, 10, 4, lambda: next(ticks)) as progress:
+        progress.trial(TRIAL)
+        progress.trial(FAILED)
+    assert text(shown).splitlines() == [
+        "bfb chunks=2: 2.00x (4KiB 1e+03 ms, 64KiB 2e+03 ms)  (trial 5/10, about 0:50 left, best 2.00x bfb chunks=2)",
+        "ring: failed, timeout: hung  (trial 6/10, about 0:40 left, best 2.00x bfb chunks=2)",
+    ]
+
+
+def test_a_quiet_console_stays_silent() -> None:
+    shown = console(quiet=True)
+    with progress_for(shown, 10, 0) as progress:
+        progress.trial(TRIAL)
+    assert text(shown) == ""
+
+
+@pytest.mark.parametrize(("terminal", "kind"), [(True, LiveTable), (False, PlainLines)])
+def test_a_terminal_gets_a_table(terminal: bool, kind: type) -> None:
+    shown = console(force_terminal=terminal)
+    with progress_for(shown, 10, 0) as progress:
+        assert isinstance(progress, kind)
+        for record in (TRIAL, FAILED, PRUNED):
+            progress.trial(record)
+    assert "failed, timeout: hung" in text(shown)

@@ -1,0 +1,198 @@
+"""The campaign file: what to tune, on what, by which search, with which budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from runners.sizes import MAX_SIZE_BYTES, parse_sizes
+from tuner.campaigns.space import SearchSpace, Value
+
+MOST_VALUES = 1000
+
+Size = Annotated[int, Field(ge=1, le=MAX_SIZE_BYTES)]
+
+
+class _Section(BaseModel):
+    """A section of the file: unknown keys are errors, values are not changed after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Range(_Section):
+    """Whole numbers from `from` to `to`, both included, by a step or by a factor."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    first: int = Field(alias="from", ge=1, description="First value.")
+    last: int = Field(alias="to", ge=1, description="Last value, included where a step ends on it.")
+    step: int | None = Field(
+        default=None, ge=1, description="Distance of neighbouring values; 1 if no factor is given."
+    )
+    factor: int | None = Field(default=None, ge=2, description="Ratio of neighbouring values.")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Range:
+        if self.last < self.first:
+            raise ValueError("`to` must not be below `from`")
+        if self.step is not None and self.factor is not None:
+            raise ValueError("give `step` or `factor`, not both")
+        if self.factor is None and (self.last - self.first) // (self.step or 1) >= MOST_VALUES:
+            raise ValueError(f"a range must hold at most {MOST_VALUES} values")
+        return self
+
+    def values(self) -> tuple[int, ...]:
+        """Return the values in rising order."""
+        if self.factor is None:
+            return tuple(range(self.first, self.last + 1, self.step or 1))
+        found = [self.first]
+        while found[-1] * self.factor <= self.last:
+            found.append(found[-1] * self.factor)
+        return tuple(found)
+
+
+def _spread(choice: Any) -> Any:
+    """Let a range stand for the list of its values; anything else is left to the check of lists."""
+    if isinstance(choice, Range):
+        return list(choice.values())
+    return list(Range.model_validate(choice).values()) if isinstance(choice, dict) else choice
+
+
+def _spread_sizes(sizes: Any) -> Any:
+    """Let `64KiB` and `4KiB:1MiB:x4` stand for the numbers of bytes that they mean, in rising order."""
+    if not isinstance(sizes, list) or not all(isinstance(size, (int, str)) for size in sizes):
+        return sizes
+    spread = [parse_sizes(size) if isinstance(size, str) else (size,) for size in sizes]
+    return sorted({size for part in spread for size in part})
+
+
+Sizes = Annotated[
+    list[Size],
+    Field(min_length=1, max_length=MOST_VALUES),
+    BeforeValidator(_spread_sizes, json_schema_input_type=list[Size | str]),
+]
+Count = Annotated[int, Field(ge=1)]
+Counts = Annotated[
+    list[Count],
+    Field(min_length=1, max_length=MOST_VALUES),
+    BeforeValidator(_spread, json_schema_input_type=list[Count] | Range),
+]
+OptionalCounts = Annotated[
+    list[Count | None],
+    Field(min_length=1, max_length=MOST_VALUES),
+    BeforeValidator(_spread, json_schema_input_type=list[Count | None] | Range),
+]
+
+
+class RunnerSection(_Section):
+    """Where programs are measured."""
+
+    kind: Literal["local", "simulated"] = Field(
+        default="local", description="local: real processes with paced links on this machine; simulated: a cost model."
+    )
+    link_mbps: float | None = Field(
+        default=None,
+        gt=0,
+        le=10**6,
+        description="Rate of a link in Mbit/s; by default what a probe finds (local) or 1000 (simulated).",
+    )
+    alpha_us: float = Field(default=0, ge=0, le=10**6, description="Simulated only: cost of a message, microseconds.")
+    link_latency_us: float = Field(default=0, ge=0, le=10**6, description="Simulated only: latency of a link.")
+    timeout_s: float = Field(default=60.0, gt=0, le=86400, description="Watchdog of one measurement, in seconds.")
+
+
+class SearchSection(_Section):
+    """Values of each dimension, as a list or a range."""
+
+    methods: list[str] = Field(min_length=1, max_length=MOST_VALUES, description="Synthesis methods.")
+    k: OptionalCounts = Field(
+        default=[None], description="Trees per root, for methods that pack trees; null: the smallest optimal number."
+    )
+    chunks: OptionalCounts = Field(
+        default=[None], description="Chunks per shard; null: the smallest number that reaches the optimum."
+    )
+    channels: Counts = Field(default=[1], description="Channels that transfers are spread over.")
+    instances: Counts = Field(default=[1], description="Copies of the schedule that run side by side.")
+    protocol: list[Literal["Simple", "LL", "LL128"]] = Field(
+        default=["Simple"], min_length=1, description="Wire protocols."
+    )
+
+    def space(self) -> SearchSpace:
+        """Return the grid of all combinations."""
+        return SearchSpace(
+            {
+                "method": _distinct(self.methods),
+                "k": _distinct(self.k),
+                "chunks": _distinct(self.chunks),
+                "channels": _distinct(self.channels),
+                "instances": _distinct(self.instances),
+                "protocol": _distinct(self.protocol),
+            }
+        )
+
+
+class BudgetSection(_Section):
+    """When to stop; whatever comes first. A search space that is used up ends the campaign too."""
+
+    trials: int = Field(default=25, ge=1, le=10**6, description="Trials of the launch, resumed ones included.")
+    minutes: float | None = Field(default=None, gt=0, description="Minutes after which no new trial starts.")
+
+
+class TrackingSection(_Section):
+    """Where runs are recorded."""
+
+    mlflow_uri: str | None = Field(
+        default=None, description="MLflow server or database; MLFLOW_TRACKING_URI, or SQLite in the data folder."
+    )
+    experiment: str | None = Field(default=None, description="MLflow experiment; the name of the campaign.")
+
+
+class RegisterSection(_Section):
+    """How the best schedules are registered."""
+
+    model: str = Field(default="chorale", pattern=r"^[A-Za-z0-9_-]{1,40}$", description="First part of model names.")
+    alias: str = Field(default="champion", pattern=r"^[a-z][a-z0-9_-]{0,40}$", description="Alias of the best version.")
+
+    @field_validator("alias")
+    @classmethod
+    def _not_reserved(cls, alias: str) -> str:
+        if alias == "latest" or (alias[0] == "v" and alias[1:].isdigit()):
+            raise ValueError("MLflow reserves `latest` and v<number>")
+        return alias
+
+
+class Campaign(_Section):
+    """A tuning campaign; `chorale tune --schema` prints this as a JSON schema."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of the campaign and of its data folder."
+    )
+    topology: str = Field(min_length=1, max_length=4096, description="Topology spec, as on the command line.")
+    collective: Literal["allgather", "reduce_scatter", "allreduce"] = Field(description="Collective to tune.")
+    sizes: Sizes = Field(description="Sizes of the whole vector: 64KiB, 1M, or 4KiB:1MiB:x4.")
+    runner: RunnerSection = Field(default=RunnerSection(), description="Where programs are measured.")
+    search: SearchSection = Field(description="The search space.")
+    objective: Literal["geomean_speedup"] = Field(
+        default="geomean_speedup",
+        description="Geometric mean over sizes of the speed-up over the best baseline, from medians of one run.",
+    )
+    baselines: list[str] = Field(
+        default=["ring"], min_length=1, max_length=10, description="Methods measured beside every candidate."
+    )
+    budget: BudgetSection = Field(default=BudgetSection(), description="When to stop.")
+    sampler: Literal["tpe", "random", "gp", "nsga2", "qmc"] = Field(default="tpe", description="Optuna sampler.")
+    pruner: Literal["none"] = Field(default="none", description="Optuna pruner; all sizes come from one short run.")
+    seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the search and of the order of measurements.")
+    repeats: int = Field(default=5, ge=1, le=1000, description="Measured repetitions of each size.")
+    parallel: int = Field(
+        default=3, ge=1, le=64, description="Trials under way at once; one is measured, the others are prepared."
+    )
+    tracking: TrackingSection = Field(default=TrackingSection(), description="MLflow.")
+    storage: str | None = Field(default=None, description="Optuna storage URL; by default a journal file.")
+    register_: RegisterSection = Field(default=RegisterSection(), alias="register", description="Model registry.")
+
+
+def _distinct(values: Sequence[Value]) -> tuple[Value, ...]:
+    return tuple(dict.fromkeys(values))

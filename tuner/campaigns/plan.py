@@ -1,0 +1,37 @@
+"""What a campaign would do, before it does anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from synth.errors import InvalidInput
+from synth.methods import METHODS
+from synth.topology.topology import Topology
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.combinations import reason_not_to_try
+
+
+def check_methods(campaign: Campaign) -> None:
+    """Raise InvalidInput for a method or baseline that does not exist."""
+    for key, methods in (("search.methods", campaign.search.methods), ("baselines", campaign.baselines)):
+        for method in methods:
+            if method not in METHODS:
+                rule = f"campaign key `{key}`: every method must be known"
+                raise InvalidInput(rule, method, f"choose from {', '.join(METHODS)}")
+
+
+def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
+    """Return the plan that `chorale tune --dry-run` shows."""
+    space = campaign.search.space()
+    pointless = sum(reason_not_to_try(space[number], campaign.runner.kind) is not None for number in range(len(space)))
+    return {
+        "campaign": campaign.name,
+        "topology": {"spec": topology.spec, "id": topology.id, "nodes": topology.compute_count},
+        "collective": campaign.collective,
+        "sizes_bytes": list(campaign.sizes),
+        "points": len(space),
+        "pruned_beforehand": pointless,
+        "trials": min(campaign.budget.trials, len(space)),
+        "first": [candidate.parameters for candidate in space.starts()],
+        "resolved": campaign.model_dump(by_alias=True, mode="json"),
+    }

@@ -1,0 +1,30 @@
+"""From the `runner` section of a campaign to a recipe of a runner."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from runners.ray_workers import RunnerFactory
+from runners.registry import create_runner
+from synth.topology.topology import Topology
+from tuner.campaigns.campaign import RunnerSection
+
+SIMULATED_LINK_MBPS = 1000.0
+
+
+def runner_factory(section: RunnerSection, topology: Topology, home: Path) -> RunnerFactory:
+    """Return a picklable recipe; `home` is where a runner keeps what it finds out about the machine.
+
+    Simulated links of a network that gives no bandwidths have a round default rate: with no latencies the
+    speed-ups do not depend on it.
+    """
+    options: dict[str, Any] = {"link_mbps": section.link_mbps}
+    if section.kind == "local":
+        options["home"] = home
+    else:
+        options |= {"alpha_us": section.alpha_us, "link_latency_us": section.link_latency_us}
+        if section.link_mbps is None and topology.bandwidth_unit == "link":
+            options["link_mbps"] = SIMULATED_LINK_MBPS
+    return partial(create_runner, section.kind, options)

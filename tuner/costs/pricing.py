@@ -1,0 +1,52 @@
+"""What a simulated network costs: rates and latencies as given, or as a calibration found them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runners.calibration import Calibration
+from synth.errors import InvalidInput
+from synth.schedule.traffic import Traffic
+from synth.simulation.network_model import NetworkModel
+from synth.topology.topology import Topology
+from tuner.costs.calibration_files import load_calibration
+
+DEFAULTS: Mapping[str, str | None] = {"alpha_us": "0", "link_latency_us": "0.1", "hop_us": "0.3", "link_gbps": None}
+"""The network of the swing paper, section 5, but for the rate."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """Either a network model or a calibration; `settings` are what a report says about it."""
+
+    model: NetworkModel | None
+    calibration: Calibration | None
+    settings: Mapping[str, str | None]
+
+    @staticmethod
+    def of(given: Mapping[str, str | None], calibration_path: str | None) -> Pricing:
+        """Return the pricing by `given` (keys of `DEFAULTS`, None for the default), or by a calibration file.
+
+        Raises InvalidInput for both at once.
+        """
+        if calibration_path is None:
+            settings = {name: DEFAULTS[name] if value is None else value for name, value in given.items()}
+            return Pricing(NetworkModel.of(**settings), None, settings)  # type: ignore[arg-type]  # None is the rate only
+        named = [name for name, value in given.items() if value is not None]
+        if named:
+            rule = "--calibration holds latencies and rates already"
+            raise InvalidInput(rule, f"--{named[0].replace('_', '-')}", "leave out one of the two")
+        return Pricing(None, load_calibration(calibration_path), {"calibration": calibration_path})
+
+    def network(self, topology: Topology) -> NetworkModel:
+        """Return the model for `topology`; InvalidInput if it does not fit or the rate of a link is not known."""
+        if self.calibration is not None:
+            return self.calibration.network_model(topology)
+        model = self.model or NetworkModel()
+        model.unit_bytes_per_s(topology)
+        return model
+
+    def beside_flows_s(self, traffic: Traffic) -> float:
+        """Return the seconds of a run of `traffic` that the network model does not know of."""
+        return 0.0 if self.calibration is None else self.calibration.beside_flows_s(traffic)

@@ -1,0 +1,86 @@
+"""From what a person names, a schedule file or a method, to the traffic that is priced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb
+from synth.collective import parse_collective
+from synth.errors import InvalidInput
+from synth.executor.port import Progress
+from synth.executor.serial import SerialExecutor
+from synth.methods import METHODS, synthesize
+from synth.patterns import pattern_of
+from synth.rings.ring_traffic import ring_traffic
+from synth.schedule.schedule import Schedule
+from synth.schedule.symmetric import SymmetricSchedule
+from synth.schedule.traffic import Traffic, traffic_of
+from synth.simulation.symmetric_traffic import symmetric_traffic
+from synth.verify.symmetric import verify_symmetric
+from synth.verify.verify import verify
+from tuner.costs.pricing import Pricing
+from tuner.schedule_files import SUFFIXES, load_schedule_in_its_form
+from tuner.specs import load_topology
+
+_RINGS: Mapping[str, bool] = {"ring": False, "biring": True}
+"""Whether a method's rings go both ways."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Priced:
+    """Traffic and where it comes from; `schedule_id` is None where no schedule was made."""
+
+    traffic: Traffic
+    method: str
+    parameters: Mapping[str, Any]
+    schedule_id: str | None
+
+    @property
+    def title(self) -> str:
+        return f"{self.method} {self.traffic.collective.name.value} on {self.traffic.topology.spec}"
+
+
+def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> Priced:
+    """Return the traffic of the schedule in a file, after its verification."""
+    if not path.endswith(SUFFIXES):
+        known = f"a .parquet or .json file, or one of {', '.join(METHODS)} with a topology"
+        raise InvalidInput(
+            "what is simulated must be a schedule file or a method with a topology", path, f"give {known}"
+        )
+    schedule = load_schedule_in_its_form(path)
+    if collective is not None and parse_collective(collective).name != schedule.collective.name:
+        rule = f"--collective must be that of the schedule, {schedule.collective.name.value}"
+        raise InvalidInput(rule, collective, "leave it out")
+    pricing.network(schedule.topology)
+    return _priced(schedule)
+
+
+def traffic_of_method(method: str, spec: str, collective: str, pricing: Pricing, progress: Progress | None) -> Priced:
+    """Return the traffic of the schedule that `method` makes on the topology `spec`.
+
+    Algorithms with a closed form, and rings, tell it without a schedule, on networks of 16,384 ranks too.
+    """
+    topology, wanted = load_topology(spec), parse_collective(collective)
+    pricing.network(topology)
+    pattern = pattern_of(method, topology, wanted)
+    if pattern is not None:
+        return Priced(pattern.traffic(), pattern.method, dict(pattern.parameters), None)
+    if method in _RINGS:
+        return Priced(ring_traffic(topology, wanted, both_ways=_RINGS[method]), method, {}, None)
+    executor = SerialExecutor()
+    if method == "bfb" and prefers_symmetric_form(topology):
+        return _priced(symmetric_bfb(topology, wanted, executor, None, progress))
+    return _described(synthesize(method, topology, wanted, None, executor, progress).schedule)
+
+
+def _priced(schedule: Schedule | SymmetricSchedule) -> Priced:
+    if isinstance(schedule, SymmetricSchedule):
+        return _described(verify_symmetric(schedule).schedule)
+    return _described(verify(schedule).schedule)
+
+
+def _described(schedule: Schedule | SymmetricSchedule) -> Priced:
+    traffic = symmetric_traffic(schedule) if isinstance(schedule, SymmetricSchedule) else traffic_of(schedule)
+    return Priced(traffic, schedule.method, dict(schedule.parameters), schedule.id)

@@ -1,0 +1,149 @@
+"""What `chorale synth` says about a schedule, for scripts and for people."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from typing import Any
+
+from rich.table import Table
+
+from runners.sizes import format_size
+from synth.bound.cut import Bound
+from synth.bound.pair_certificate import check_pair_certificate
+from synth.schedule.symmetric import SymmetricSchedule
+from synth.verify.bfb_certificate import least_time
+from synth.verify.symmetric import VerifiedSymmetric
+from synth.verify.verified import VerifiedSchedule
+from tuner.reports.describe import describe_topology
+
+_VERIFIED = {
+    "columns": "yes: every chunk replayed",
+    "symmetric": "yes: rank 0 replayed, symmetries checked",
+}
+
+
+def synthesis_document(
+    verified: VerifiedSchedule | VerifiedSymmetric, bound: Bound, seconds: Mapping[str, float]
+) -> dict[str, Any]:
+    """Return the JSON document of the contract, without memory and output path."""
+    schedule, cost = verified.schedule, verified.cost
+    gap = cost.time_per_byte / bound.value - 1
+    factor = cost.bandwidth_factor
+    if isinstance(schedule, SymmetricSchedule):
+        form, transfers = "symmetric", schedule.transfer_count
+    else:
+        form, transfers = "columns", len(schedule.transfers)
+    return {
+        "topology": describe_topology(schedule.topology),
+        "collective": schedule.collective.name.value,
+        "method": schedule.method,
+        "parameters": dict(schedule.parameters),
+        "schedule": {
+            "form": form,
+            "kind": schedule.kind,
+            "steps": schedule.steps,
+            "height": schedule.steps,
+            "transfers": transfers,
+            "chunks_per_shard": schedule.chunks_per_shard,
+            "trees_per_root": schedule.trees_per_root,
+            "id": schedule.id,
+        },
+        "cost": {
+            "bandwidth_factor": None if factor is None else str(factor),
+            "time_per_byte": str(cost.time_per_byte),
+            "algbw": float(1 / cost.time_per_byte),
+        },
+        "optimality": {
+            "lower_bound": str(bound.value),
+            "achieved": str(cost.time_per_byte),
+            "gap": str(gap),
+            "certificate": dict(bound.to_json(schedule.topology)),
+        },
+        "seconds": dict(seconds),
+        "verified": True,
+    } | _pairs_document(verified)
+
+
+def _pairs_document(verified: VerifiedSchedule | VerifiedSymmetric) -> dict[str, Any]:
+    """Return what no pairs of trees beat, checked by separate code, for allreduce by pairs of trees; else nothing."""
+    schedule = verified.schedule
+    if isinstance(schedule, SymmetricSchedule) or schedule.certificate.get("kind") != "tree-pairs":
+        return {}
+    least = check_pair_certificate(schedule.topology, schedule.certificate)
+    gap = verified.cost.time_per_byte / least - 1
+    return {"tree_pairs": {"lower_bound": str(least), "gap": str(gap), "certificate": dict(schedule.certificate)}}
+
+
+def timing_document(verified: VerifiedSchedule | VerifiedSymmetric, size_bytes: int) -> dict[str, Any]:
+    """Return what a given size adds to the costs: exact seconds, and for bfb the least with divisible shards."""
+    schedule, time_s = verified.schedule, verified.cost.time_s
+    document: dict[str, Any] = {"size_bytes": size_bytes, "time_s": None if time_s is None else str(time_s)}
+    if schedule.method != "bfb":
+        return document
+    if isinstance(schedule, SymmetricSchedule):
+        claims = [(part.topology, part.certificate) for part in schedule.parts]
+    else:
+        claims = [(schedule.topology, schedule.certificate)]
+    least_s = sum((least_time(topology, certificate) for topology, certificate in claims), Fraction(0))
+    return document | {"divisible_time_s": str(least_s)}
+
+
+def synthesis_table(document: Mapping[str, Any]) -> Table:
+    """Return the same as a table for the terminal."""
+    topology, schedule, cost = document["topology"], document["schedule"], document["cost"]
+    optimality, seconds = document["optimality"], document["seconds"]
+    unit = document["unit"]
+    table = Table(title=f"{document['method']} {document['collective']} on {topology['spec']}", show_header=False)
+    table.add_row("network", f"{topology['nodes']} nodes, {topology['links']} links, diameter {topology['diameter']}")
+    trees = schedule["trees_per_root"]
+    extent = f"{schedule['steps']} steps" if trees is None else f"height {schedule['height']}, {trees} trees per root"
+    table.add_row("schedule", f"{extent}, {schedule['transfers']} transfers")
+    table.add_row("chunks per shard", str(schedule["chunks_per_shard"]))
+    if cost["bandwidth_factor"] is not None:
+        table.add_row("bandwidth time", f"{cost['bandwidth_factor']} M/B")
+    table.add_row("time per byte", f"{cost['time_per_byte']} per {unit}")
+    table.add_row("algbw", f"{cost['algbw']:.4g} {unit}")
+    if "time_s" in cost:
+        table.add_row(f"time for {format_size(cost['size_bytes'])}", _seconds_text(cost))
+    table.add_row("lower bound", _bound_text(optimality))
+    if "tree_pairs" in document:
+        table.add_row("best pairs of trees", _bound_text(document["tree_pairs"]))
+    if "warm_start" in document:
+        table.add_row("kept", _kept_text(document["warm_start"]))
+    table.add_row("seconds", ", ".join(f"{name} {value:.3f}" for name, value in seconds.items()))
+    table.add_row("verified", _VERIFIED[schedule["form"]])
+    table.add_row("id", schedule["id"])
+    if document["output"]:
+        table.add_row("written to", document["output"])
+    return table
+
+
+def _bound_text(bound: Mapping[str, Any]) -> str:
+    gap = bound["gap"]
+    verdict = "optimal" if gap == "0" else f"{float(_fraction(gap)):.2%} above the bound"
+    return f"{bound['lower_bound']} ({verdict})"
+
+
+def _seconds_text(cost: Mapping[str, Any]) -> str:
+    seconds = _fraction(cost["time_s"])
+    text = f"{seconds * 1e6:.6g} us"
+    if "divisible_time_s" not in cost:
+        return text
+    more = Fraction(cost["time_s"]) / Fraction(cost["divisible_time_s"]) - 1
+    return (
+        f"{text} ({float(more):.2%} above that of divisible shards)" if more else f"{text} (as with divisible shards)"
+    )
+
+
+def _kept_text(warm_start: Mapping[str, Any]) -> str:
+    kept, possible = warm_start["transfers_kept"], warm_start["transfers_possible"]
+    return (
+        f"{kept} of {possible} transfers; before: time per byte {warm_start['achieved']}, "
+        f"bound {warm_start['lower_bound']}"
+    )
+
+
+def _fraction(text: str) -> float:
+    numerator, _, denominator = text.partition("/")
+    return int(numerator) / int(denominator or 1)

@@ -1,0 +1,242 @@
+"""The registry: the best schedule per network, collective and size class, loaded back only after verification.
+
+A registered model is named MODEL.COLLECTIVE.TOPOLOGY.CLASS and carries the full topology id. Each version holds
+`schedule.parquet`, `program.xml` and `manifest.json`: plain data, nothing that would be unpickled. `load_best`
+is its loader.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runners.sizes import format_size
+from synth.errors import CheckFailed, InvalidInput
+from synth.lowering.check import check_program
+from synth.lowering.lift import lift
+from synth.schedule.codec import from_parquet
+from synth.topology.topology import Topology
+from synth.verify.verified import VerifiedSchedule
+from synth.verify.verify import verify
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.final import Standing
+from tuner.campaigns.records import CompleteTrial, SizeResult
+from tuner.campaigns.size_class import SizeClass
+from tuner.campaigns.store import Store
+from tuner.files import read_file
+from tuner.specs import load_topology
+from tuner.tracking.mlflow_store import MlflowStore, Version
+
+FORMAT = "chorale-registered/1"
+TOPOLOGY_ID = "chorale.topology_id"
+COLLECTIVE = "chorale.collective"
+SIZE_CLASS = "chorale.size_class"
+PROGRAM_ID = "chorale.program_id"
+RUNNER = "chorale.runner"
+BASELINES = "chorale.baselines"
+SPEEDUP = "chorale.speedup"
+TIME_US = "chorale.time_us"
+MANIFEST_DIGEST = "chorale.manifest_sha256"
+SCHEDULE_FILE, PROGRAM_FILE, MANIFEST_FILE = "schedule.parquet", "program.xml", "manifest.json"
+
+_UNCHANGED = "a registered file must be the one that was measured"
+_AGAIN = "run the campaign again to register a sound one"
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The best trial of a launch for the sizes of one class."""
+
+    size_class: SizeClass
+    trial: CompleteTrial
+    sizes: tuple[SizeResult, ...]
+
+    @property
+    def speedup(self) -> float:
+        """Geometric mean over the sizes of the class."""
+        return math.exp(statistics.fmean(math.log(size.speedup) for size in self.sizes))
+
+    @property
+    def time_us(self) -> float:
+        """Geometric mean of the median times over the sizes of the class."""
+        return math.exp(statistics.fmean(math.log(size.median_s * 1e6) for size in self.sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """What the registry gives back: a schedule that verified again, its program and what was measured."""
+
+    version: Version
+    size_class: SizeClass
+    verified: VerifiedSchedule
+    schedule: bytes
+    program: bytes
+    manifest: Mapping[str, Any]
+
+
+def winners(standings: Sequence[Standing]) -> list[Winner]:
+    """Return the best trial for each size class, by speed-up within it. Empty if there are no trials."""
+    found = []
+    sizes = [size.size_bytes for size in standings[0].sizes] if standings else []
+    for size_class in sorted({SizeClass.of(size) for size in sizes}):
+        columns = [index for index, size in enumerate(sizes) if SizeClass.of(size) == size_class]
+        rivals = [
+            Winner(size_class, standing.trial, tuple(standing.sizes[index] for index in columns))
+            for standing in standings
+        ]
+        found.append(max(rivals, key=lambda winner: (winner.speedup, -winner.trial.number)))
+    return found
+
+
+def register(
+    mlflow: MlflowStore, campaign: Campaign, topology: Topology, store: Store, winner: Winner, run_id: str
+) -> Version:
+    """Register `winner` if its program is new, move the alias to it if it outranks the holder, return its version.
+
+    The schedule and the program are read back from disk and verified first. Raises ChoraleError if they are not
+    there or not sound.
+    """
+    schedule = read_file(str(store.schedule_path(winner.trial.schedule_id)))
+    program = read_file(str(store.program_path(winner.trial.program_id)))
+    digests = {SCHEDULE_FILE: _digest(schedule), PROGRAM_FILE: _digest(program)}
+    manifest = {**_manifest(campaign, topology, winner), "run_id": run_id, "sha256": digests}
+    check_registered(schedule, program, manifest)
+    manifest_text = json.dumps(manifest, indent=2, sort_keys=True).encode()
+    name = model_name(campaign.register_.model, campaign.collective, topology, winner.size_class)
+    model_tags = {
+        TOPOLOGY_ID: topology.id,
+        COLLECTIVE: campaign.collective,
+        SIZE_CLASS: str(winner.size_class.exponent),
+        "chorale.topology": topology.spec,
+        "chorale.size_range": f"{winner.size_class.min_bytes}-{winner.size_class.max_bytes}",
+    }
+    tags = model_tags | {
+        PROGRAM_ID: winner.trial.program_id,
+        "chorale.schedule_id": winner.trial.schedule_id,
+        RUNNER: campaign.runner.kind,
+        BASELINES: ",".join(campaign.baselines),
+        SPEEDUP: f"{winner.speedup:.6g}",
+        TIME_US: f"{winner.time_us:.6g}",
+        MANIFEST_DIGEST: _digest(manifest_text),
+    }
+    champion = mlflow.aliased(name, campaign.register_.alias)
+    same = next((version for version in mlflow.versions(name) if is_same(version.tags, tags)), None)
+    files = {SCHEDULE_FILE: schedule, PROGRAM_FILE: program, MANIFEST_FILE: manifest_text}
+    version = same or mlflow.register(name, model_tags, tags, run_id, files)
+    if champion is None or outranks(tags, champion.tags):
+        mlflow.set_alias(version, campaign.register_.alias)
+    return version
+
+
+def is_same(held: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Whether a version holds the same program, measured by the same kind of runner."""
+    return held.get(PROGRAM_ID) == new[PROGRAM_ID] and held.get(RUNNER) == new[RUNNER]
+
+
+def outranks(new: Mapping[str, str], held: Mapping[str, str]) -> bool:
+    """Whether a version with the tags `new` should take the alias from one with the tags `held`.
+
+    What was measured live always outranks what was simulated. Otherwise the higher speed-up wins where both had
+    the same baselines (it was measured side by side, so it survives a change of machine), else the lower time.
+    """
+    if (new[RUNNER] == "simulated") != (held.get(RUNNER) == "simulated"):
+        return new[RUNNER] != "simulated"
+    if new[BASELINES] == held.get(BASELINES):
+        return float(new[SPEEDUP]) > float(held.get(SPEEDUP, 0))
+    return float(new[TIME_US]) < float(held.get(TIME_US, math.inf))
+
+
+def load_best(
+    mlflow: MlflowStore, topology: Topology, collective: str, size_bytes: int, alias: str = "champion"
+) -> Best:
+    """Return the registered schedule for the size class of `size_bytes`, or else for the nearest class.
+
+    Raises CheckFailed if there is none for that network and collective, or if what is there does not verify.
+    """
+    wanted = SizeClass.of(size_bytes)
+    candidates = []
+    for name, tags in mlflow.models({TOPOLOGY_ID: topology.id, COLLECTIVE: collective}).items():
+        size_class = SizeClass(int(tags[SIZE_CLASS]))
+        candidates.append((wanted.distance(size_class), -size_class.exponent, name))
+    for _, negative_exponent, name in sorted(candidates):
+        version = mlflow.aliased(name, alias)
+        if version is not None:
+            return _load(mlflow, version, SizeClass(-negative_exponent))
+    rule = "the registry must know a schedule for the network and collective"
+    value = f"none for {collective} on {topology.spec}"
+    raise CheckFailed(rule, value, "run `chorale tune` with a campaign for it first")
+
+
+def check_registered(schedule: bytes, program: bytes, manifest: Mapping[str, Any]) -> VerifiedSchedule:
+    """Verify a schedule and its program as they would be given out; raise CheckFailed for what is not sound."""
+    for name, content in ((SCHEDULE_FILE, schedule), (PROGRAM_FILE, program)):
+        if _digest(content) != manifest["sha256"][name]:
+            raise CheckFailed(_UNCHANGED, f"{name}, changed", _AGAIN)
+    try:
+        verified = verify(from_parquet(schedule, load_topology))
+        lifted = lift(program)
+    except InvalidInput as error:
+        raise CheckFailed("a registered schedule must be readable", error, _AGAIN) from error
+    if verified.schedule.id != manifest["schedule_id"]:
+        raise CheckFailed("a registered schedule must be the one that was measured", verified.schedule.id, _AGAIN)
+    if lifted.collective.name != verified.schedule.collective.name:
+        raise CheckFailed("a program must do the collective of its schedule", lifted.collective, _AGAIN)
+    for violation in check_program(lifted):
+        raise CheckFailed("a registered program must be sound", violation.message, _AGAIN)
+    return verified
+
+
+def model_name(model: str, collective: str, topology: Topology, size_class: SizeClass) -> str:
+    """Return the name of the registered model for a class."""
+    return f"{model}.{collective}.{topology.id[:16]}.{size_class}"
+
+
+def _load(mlflow: MlflowStore, version: Version, size_class: SizeClass) -> Best:
+    files = mlflow.download(version)
+    try:
+        if _digest(files[MANIFEST_FILE]) != version.tags[MANIFEST_DIGEST]:
+            raise CheckFailed(_UNCHANGED, f"{MANIFEST_FILE}, changed", _AGAIN)
+        manifest = json.loads(files[MANIFEST_FILE])
+        schedule, program = files[SCHEDULE_FILE], files[PROGRAM_FILE]
+        verified = check_registered(schedule, program, manifest)
+    except (KeyError, TypeError, ValueError) as error:
+        rule = "a registered version must hold a manifest, a schedule and a program"
+        raise CheckFailed(rule, f"{version.name} version {version.version}: {error!r}", _AGAIN) from error
+    return Best(version, size_class, verified, schedule, program, manifest)
+
+
+def _manifest(campaign: Campaign, topology: Topology, winner: Winner) -> dict[str, Any]:
+    trial = winner.trial
+    return {
+        "format": FORMAT,
+        "topology": {"spec": topology.spec, "id": topology.id},
+        "collective": campaign.collective,
+        "size_range_bytes": [winner.size_class.min_bytes, winner.size_class.max_bytes],
+        "parameters": trial.candidate.parameters,
+        "schedule_id": trial.schedule_id,
+        "program_id": trial.program_id,
+        "runner": campaign.runner.kind,
+        "baselines": list(campaign.baselines),
+        "measured": [_measured(size) for size in winner.sizes],
+        "environment": trial.environment,
+        "trial_id": trial.trial_id,
+    }
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _measured(size: SizeResult) -> dict[str, Any]:
+    return {
+        "size_bytes": size.size_bytes,
+        "size": format_size(size.size_bytes),
+        "time_us": size.median_s * 1e6,
+        "algbw_gb_per_s": size.algbw_gb_per_s,
+        "speedup_vs_baseline": size.speedup,
+    }
