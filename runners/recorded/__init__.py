@@ -1,0 +1,1 @@
+"""Replays tables of measurements that were made earlier, elsewhere."""

@@ -1,0 +1,160 @@
+"""RecordedRunner: answers with what was measured once, elsewhere, for developing ways of tuning without the machine."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from runners.admission import refusal
+from runners.api import (
+    FailureKind,
+    Measurement,
+    Outcome,
+    RunFailure,
+    RunRequest,
+    Settings,
+    SizeMeasurement,
+    library_result,
+)
+from runners.environment import Facts, environment_id
+from runners.recorded.configuration import Configuration
+from runners.recorded.table import MI250_SOURCE, RecordedTable, mi250_table
+from runners.sizes import format_size
+from synth.errors import InvalidInput
+from synth.lowering.program import Program
+from synth.topology.spec import parse_topology
+from synth.topology.topology import Topology
+
+TOPOLOGIES = {"mi250_8+8": "mi250half:2", "mi250_16+16": "mi250:2"}
+"""Fabrics of the shipped table, and the spec of each."""
+
+DTYPE = "float32"  # of all that was recorded
+USUAL_BUFFER_BYTES = 2**22  # what the runtime takes unless it is told
+_NAMED = re.compile(r"\(k([1-9][0-9]*),inst([1-9][0-9]*)\)")  # how the recorded programs say what they were made with
+
+
+class RecordedRunner:
+    """Implements `runners.api.Runner` without running anything: what is looked up are settings, not instructions.
+
+    A program stands for the recorded schedule of `generator` with its collective, its placement, and the k, instances
+    and buffers of `RunRequest.settings` (where that has none, what the program's name says, as in the recorded
+    programs themselves). So a schedule that was synthesized here gets the time that the generator's own schedule with
+    the same settings took. Repetitions are drawn by the seed from the record, see `runners.recorded.noise`: the same
+    request always gives the same outcome. Rejected are what was not recorded, and what fell back to the library.
+    The algorithm `rccl` is the fastest recorded launch of the library, with whatever settings, at each size.
+    """
+
+    name = "recorded"
+
+    def __init__(
+        self,
+        table: RecordedTable | None = None,
+        generator: str = "ForestColl",
+        buffer_bytes: int = USUAL_BUFFER_BYTES,
+    ) -> None:
+        """`table`: the shipped one if None; `buffer_bytes`: for programs without a setting of their own."""
+        self._table = mi250_table() if table is None else table
+        self._generator = generator
+        self._buffer_bytes = buffer_bytes
+
+    def library(self, collective: str) -> tuple[str, ...]:
+        """Return the vendors' libraries that were measured with `collective` anywhere."""
+        table = self._table
+        made = (one for fabric in table.fabrics for one in table.libraries(fabric, collective))
+        return tuple(dict.fromkeys(one.origin.generator.lower() for one in made))
+
+    def submit(self, request: RunRequest) -> Outcome:
+        """Return what the record has for every program and library algorithm at every size."""
+        environment = self._environment()
+        try:
+            return Measurement(self.name, dict(self._results(request)), environment)
+        except _Refused as refused:
+            return RunFailure(refused.kind, refused.message, environment=environment)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _results(self, request: RunRequest) -> Iterator[tuple[str, tuple[SizeMeasurement, ...]]]:
+        if (reason := refusal(request)) is not None:
+            raise _Refused(reason)
+        if request.dtype != DTYPE:
+            raise _Refused(f"everything was recorded with {DTYPE}, nothing with {request.dtype}")
+        fabric = self._fabric(request.topology)
+        for name, program in request.programs.items():
+            settings = request.settings.get(name) or _settings_in_name(program)
+            configuration = self._configuration(fabric, name, program, settings)
+            yield name, tuple(self._at(request, name, configuration, size) for size in request.sizes_bytes)
+        program = next(iter(request.programs.values()))
+        for algorithm in request.library:
+            configuration = self._library(fabric, program, algorithm)
+            name = library_result(algorithm)
+            yield name, tuple(self._at(request, name, configuration, size) for size in request.sizes_bytes)
+
+    def _fabric(self, topology: Topology) -> str:
+        for fabric in self._table.fabrics:
+            if fabric in TOPOLOGIES and parse_topology(TOPOLOGIES[fabric]).id == topology.id:
+                return fabric
+        known = ", ".join(TOPOLOGIES[fabric] for fabric in self._table.fabrics if fabric in TOPOLOGIES)
+        raise _Refused(f"nothing was recorded on {topology.spec}, only on {known}")
+
+    def _configuration(self, fabric: str, name: str, program: Program, settings: Settings) -> Configuration:
+        collective = program.collective.name.value
+        made = [one for one in self._table.configurations(fabric, collective) if one.origin.generator == self._generator]
+        buffer_bytes = settings.buffer_bytes or self._buffer_bytes
+        wanted = (settings.k, settings.instances, buffer_bytes, program.in_place)
+        for one in made:
+            if (one.origin.k, one.origin.instances, one.buffer_bytes, one.in_place) == wanted:
+                return one
+        there = sorted({f"k {one.origin.k} with {one.origin.instances} instances" for one in made})
+        buffers = sorted({one.buffer_bytes for one in made if one.buffer_bytes is not None})
+        raise _Refused(
+            f"program {name}: no {collective} of {self._generator} was recorded on {fabric} with k {settings.k}, "
+            f"{settings.instances} instances and buffers of {format_size(buffer_bytes)}, only "
+            f"{', '.join(there) or 'none'} and buffers of {', '.join(map(format_size, buffers)) or 'none'}"
+        )
+
+    def _library(self, fabric: str, program: Program, algorithm: str) -> Configuration:
+        collective = program.collective.name.value
+        for one in self._table.libraries(fabric, collective):
+            if one.origin.generator.lower() == algorithm and one.in_place == program.in_place:
+                return one
+        known = ", ".join(self.library(collective)) or "none"
+        raise _Refused(f"the library algorithm {algorithm} was not recorded for {collective} on {fabric}, only {known}")
+
+    def _at(self, request: RunRequest, name: str, configuration: Configuration, size_bytes: int) -> SizeMeasurement:
+        table = self._table
+        try:
+            if not table.is_right(configuration, size_bytes):
+                raise _Refused(f"{name}: results of {configuration} were wrong", FailureKind.WRONG_RESULT)
+            times_s = table.draw_s(configuration, size_bytes, request.repeats, request.seed)
+        except InvalidInput as error:
+            raise _Refused(f"{name}: {error}") from error
+        if table.fell_back(configuration, size_bytes):
+            way = "cannot be cut into its chunks" if configuration.in_place else "are not what its schedule is for"
+            raise _Refused(
+                f"{name}: the runtime fell back to its own algorithm for {configuration} at {format_size(size_bytes)}: "
+                f"calls of that {'size' if configuration.in_place else 'placement'} {way}"
+            )
+        return SizeMeasurement(size_bytes, size_bytes, times_s, correct=True)
+
+    def _environment(self) -> Facts:
+        facts = {
+            "runner": self.name,
+            "source": MI250_SOURCE if self._table is mi250_table() else "a table that was given",
+            "generator": self._generator,
+            "buffer_bytes": self._buffer_bytes,
+            "repetitions": "drawn from recorded launches",
+        }
+        return {**facts, "environment_id": environment_id(facts)}
+
+
+class _Refused(Exception):  # noqa: N818 - a reason, handed on at once
+    def __init__(self, message: str, kind: FailureKind = FailureKind.REJECTED) -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind = kind
+
+
+def _settings_in_name(program: Program) -> Settings:
+    named = _NAMED.search(program.name)
+    return Settings() if named is None else Settings(k=int(named[1]), instances=int(named[2]))
