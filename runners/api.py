@@ -24,6 +24,20 @@ class FailureKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Settings:
+    """How a program was made and what its runtime is set to, beyond its instructions.
+
+    k:            trees per root; None where it has none or it is not known
+    instances:    copies of the schedule on channels of their own
+    buffer_bytes: of the buffer of each connection; None for what the runtime takes
+    """
+
+    k: int | None = None
+    instances: int = 1
+    buffer_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class RunRequest:
     """Programs to measure side by side on one network.
 
@@ -37,6 +51,7 @@ class RunRequest:
     seed:        fixes the order of the programs and the data.
     library:     names of the runtime's own algorithms for the same collective (see `Runner.library`), measured
                  interleaved with the programs. Their results have the name that `library_result` gives.
+    settings:    program name -> what its instructions do not say, for runners that need it.
     """
 
     topology: Topology
@@ -48,6 +63,7 @@ class RunRequest:
     dtype: str = "float32"
     seed: int = 0
     library: tuple[str, ...] = ()
+    settings: Mapping[str, Settings] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

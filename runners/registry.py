@@ -32,13 +32,18 @@ def _simulated(
     return SimulatedRunner(NetworkModel.of(alpha_us, link_latency_us, hop_us, rate), buffer_bytes)
 
 
-RUNNERS: Mapping[str, Callable[..., Runner]] = {"local": _local, "simulated": _simulated}
+def _recorded(generator: str = "ForestColl", buffer_bytes: int | None = None) -> Runner:
+    from runners.recorded.runner import RecordedRunner  # noqa: PLC0415
+
+    return RecordedRunner(generator=generator, buffer_bytes=buffer_bytes)
+
+
+RUNNERS: Mapping[str, Callable[..., Runner]] = {"local": _local, "simulated": _simulated, "recorded": _recorded}
 
 NOT_BUILT: Mapping[str, str] = {
     "mpi": "ranks as MPI processes",
     "oneccl": "oneCCL's point-to-point calls",
     "msccl": "MSCCL on GPUs",
-    "recorded": "measurements of an earlier run",
 }
 """Runners that the command line knows by name and this version does not have, with what they would run on."""
 
@@ -47,7 +52,8 @@ def create_runner(name: str, options: Mapping[str, Any] | None = None) -> Runner
     """Return a new runner; the caller closes it.
 
     `options` are the keyword arguments of the runner's factory: `link_mbps`, `home` and `probe` for local; `link_mbps`,
-    `alpha_us`, `link_latency_us`, `hop_us` and `buffer_bytes` for simulated. InvalidInput for an unknown name or
+    `alpha_us`, `link_latency_us`, `hop_us` and `buffer_bytes` for simulated; `generator` and
+    `buffer_bytes` for recorded. InvalidInput for an unknown name or
     option, Unavailable for a runner that is not built yet.
     """
     way_out = f"choose from {', '.join(RUNNERS)}"

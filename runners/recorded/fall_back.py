@@ -20,7 +20,10 @@ FAR_SLOWER = 1.5
 """Out of place over in place; a single run may be an accident, so that it takes as many as witnesses below."""
 
 SAME_TIME = 0.03
-"""How far, in the median over sizes and buffers, times of runs of one and the same algorithm are apart at most."""
+"""How far most times of one and the same algorithm are apart at most."""
+
+MOST_OTHERS = 0.5
+"""The part of the other schedules that must take the same time, in the median over sizes and buffers."""
 
 LEAST_WITNESSES = 3
 """Runs that must be far slower, or schedules whose times must agree, before that says that no schedule ran."""
@@ -88,13 +91,13 @@ def _alike(times: Times) -> set[Origin]:
         origin = configuration.origin
         if not configuration.in_place:
             together[origin.fabric, origin.collective, configuration.buffer_bytes, size_bytes][origin] = time_s
-    distances: dict[Origin, list[float]] = defaultdict(list)
+    shares: dict[Origin, list[float]] = defaultdict(list)
     for group in together.values():
         if len(group) >= LEAST_WITNESSES:
-            middle = median(group.values())
             for origin, time_s in group.items():
-                distances[origin].append(abs(time_s / middle - 1))
-    return {origin for origin, apart in distances.items() if median(apart) <= SAME_TIME}
+                like = sum(abs(other_s / time_s - 1) <= SAME_TIME for other_s in group.values()) - 1
+                shares[origin].append(like / (len(group) - 1))
+    return {origin for origin, like in shares.items() if median(like) > MOST_OTHERS}
 
 
 def _largest_small(ratios: Mapping[int, list[float]]) -> int:

@@ -33,7 +33,9 @@ class LaunchNoise:
 
     deviations: Mapping[tuple[str, int], tuple[float, ...]]
 
-    def draw_s(self, key: str, fabric: str, size_bytes: int, times_s: Sequence[float], repeats: int, seed: int) -> tuple[float, ...]:
+    def draw_s(
+        self, key: str, fabric: str, size_bytes: int, times_s: Sequence[float], repeats: int, seed: int
+    ) -> tuple[float, ...]:
         """Return the seconds of `repeats` launches: each one of `times_s`, with a deviation.
 
         Of several times only those made with the settings of the fastest count, see `SAME_SETTINGS`. `key` and `seed`

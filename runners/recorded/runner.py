@@ -50,12 +50,16 @@ class RecordedRunner:
         self,
         table: RecordedTable | None = None,
         generator: str = "ForestColl",
-        buffer_bytes: int = USUAL_BUFFER_BYTES,
+        buffer_bytes: int | None = None,
     ) -> None:
-        """`table`: the shipped one if None; `buffer_bytes`: for programs without a setting of their own."""
+        """`table`: the shipped one if None.
+
+        generator:    whose schedules are looked up
+        buffer_bytes: for programs without a setting of their own; None for what the runtime takes
+        """
         self._table = mi250_table() if table is None else table
         self._generator = generator
-        self._buffer_bytes = buffer_bytes
+        self._buffer_bytes = USUAL_BUFFER_BYTES if buffer_bytes is None else buffer_bytes
 
     def library(self, collective: str) -> tuple[str, ...]:
         """Return the vendors' libraries that were measured with `collective` anywhere."""
@@ -75,7 +79,8 @@ class RecordedRunner:
         """Nothing is held."""
 
     def _results(self, request: RunRequest) -> Iterator[tuple[str, tuple[SizeMeasurement, ...]]]:
-        if (reason := refusal(request)) is not None:
+        library = self.library(_collective(request)) if request.programs else ()
+        if (reason := refusal(request, library)) is not None:
             raise _Refused(reason)
         if request.dtype != DTYPE:
             raise _Refused(f"everything was recorded with {DTYPE}, nothing with {request.dtype}")
@@ -99,7 +104,9 @@ class RecordedRunner:
 
     def _configuration(self, fabric: str, name: str, program: Program, settings: Settings) -> Configuration:
         collective = program.collective.name.value
-        made = [one for one in self._table.configurations(fabric, collective) if one.origin.generator == self._generator]
+        made = [
+            one for one in self._table.configurations(fabric, collective) if one.origin.generator == self._generator
+        ]
         buffer_bytes = settings.buffer_bytes or self._buffer_bytes
         wanted = (settings.k, settings.instances, buffer_bytes, program.in_place)
         for one in made:
@@ -138,7 +145,7 @@ class RecordedRunner:
         return SizeMeasurement(size_bytes, size_bytes, times_s, correct=True)
 
     def _environment(self) -> Facts:
-        facts = {
+        facts: dict[str, str | int | float | None] = {
             "runner": self.name,
             "source": MI250_SOURCE if self._table is mi250_table() else "a table that was given",
             "generator": self._generator,
@@ -153,6 +160,10 @@ class _Refused(Exception):  # noqa: N818 - a reason, handed on at once
         super().__init__(message)
         self.message = message
         self.kind = kind
+
+
+def _collective(request: RunRequest) -> str:
+    return next(iter(request.programs.values())).collective.name.value
 
 
 def _settings_in_name(program: Program) -> Settings:

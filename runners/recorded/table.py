@@ -18,9 +18,9 @@ LIBRARIES = ("RCCL", "NCCL")
 """Generators that are a vendor's library: what they did is the baseline, not a schedule."""
 
 MI250_SOURCE = (
-    "rccl-tests on two boxes of 16 MI250 GPUs each, and on half of each box; ForestColl and TACCL schedules run in place "
-    "by MSCCL in RCCL 2.18; logs published by an author of ForestColl, github.com/liangyuRain/mscclpp-public, branch rocm, "
-    "MIT licence"
+    "rccl-tests on two boxes of 16 MI250 GPUs each, and on half of each box; ForestColl and TACCL schedules run in "
+    "place by MSCCL in RCCL 2.18; logs published by an author of ForestColl, github.com/liangyuRain/mscclpp-public, "
+    "branch rocm, MIT licence"
 )
 
 
@@ -29,10 +29,10 @@ class RecordedTable:
 
     def __init__(self, runs: Iterable[RecordedRun]) -> None:
         self._runs: dict[Configuration, dict[int, list[RecordedRun]]] = {}
-        schedules, libraries = [], []
         for run in runs:
             self._runs.setdefault(run.configuration, {}).setdefault(run.size_bytes, []).append(run)
-            (libraries if is_library(run.configuration) else schedules).append(run)
+        every = (run for sizes in self._runs.values() for same in sizes.values() for run in same)
+        schedules = [run for run in every if not is_library(run.configuration)]
         self._fall_backs = find_fall_backs(schedules)
         self._noise = launch_noise(run for run in schedules if not run.configuration.in_place and self._fell_back(run))
 

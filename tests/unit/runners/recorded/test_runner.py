@@ -1,0 +1,134 @@
+"""The runner that replays records: which configuration a program stands for, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+
+import pytest
+
+from experiments.mi250_runs import mi250_program
+from runners.api import FailureKind, Measurement, RunRequest, Settings
+from runners.recorded.runner import RecordedRunner
+from runners.recorded.table import mi250_table
+from runners.registry import create_runner
+from synth.collective import ALLGATHER
+from synth.lowering.program import Program
+from synth.topology.spec import parse_topology
+from tests.conformance.example_programs import ring_allgather, ring_allreduce
+from tests.conformance.runner_kit import failed, measured
+
+HALF = parse_topology("mi250half:2")
+RECORDED = mi250_program("mi250-allgather")
+
+
+def _request(program: Program = RECORDED, **others: object) -> RunRequest:
+    return replace(RunRequest(HALF, {"program": program}, (2**24, 2**30), repeats=9), **others)  # type: ignore[arg-type]
+
+
+def _recorded_s(k: int, instances: int, buffer_bytes: int, size_bytes: int) -> float:
+    (one,) = [
+        one
+        for one in mi250_table().configurations("mi250_8+8", "allgather")
+        if (one.origin.k, one.origin.instances, one.buffer_bytes, one.in_place) == (k, instances, buffer_bytes, True)
+    ]
+    (time_s,) = mi250_table().times_s(one, size_bytes)
+    return time_s
+
+
+def _medians(outcome: object, name: str = "program") -> list[float]:
+    return [one.median_s for one in measured(outcome).results[name]]  # type: ignore[arg-type]
+
+
+def test_a_recorded_program_gets_its_own_times() -> None:
+    # Its name says "(k1,inst1)"; its buffers are what the runtime takes by itself, 4 MiB.
+    medians = _medians(RecordedRunner().submit(_request(repeats=99)))
+    assert medians == pytest.approx([_recorded_s(1, 1, 2**22, size) for size in (2**24, 2**30)], rel=0.01)
+    assert measured(RecordedRunner().submit(_request())).results["program"][0].size_bytes == 2**24
+
+
+def test_settings_choose_the_configuration() -> None:
+    ring = ring_allgather(16, in_place=True)
+    for k, instances, buffer_bytes in ((1, 2, 2**20), (2, 1, 2**18), (4, 1, 2**23)):
+        settings = {"program": Settings(k, instances, buffer_bytes)}
+        medians = _medians(RecordedRunner().submit(_request(ring, repeats=99, settings=settings)))
+        expected = [_recorded_s(k, instances, buffer_bytes, size) for size in (2**24, 2**30)]
+        assert medians == pytest.approx(expected, rel=0.01)
+
+
+def test_the_same_request_gives_the_same_outcome_and_another_seed_another() -> None:
+    first = create_runner("recorded", {"buffer_bytes": 2**20}).submit(_request(seed=1))
+    assert first == create_runner("recorded", {"buffer_bytes": 2**20}).submit(_request(seed=1))
+    assert _medians(first) != _medians(create_runner("recorded", {"buffer_bytes": 2**20}).submit(_request(seed=2)))
+
+
+def test_what_is_drawn_for_a_program_does_not_depend_on_its_neighbours() -> None:
+    alone = measured(RecordedRunner().submit(_request()))
+    ring = ring_allgather(16, in_place=True)
+    request = _request(programs={"ring": ring, "program": RECORDED}, settings={"ring": Settings(2, 2)})
+    assert measured(RecordedRunner().submit(request)).results["program"] == alone.results["program"]
+
+
+def test_the_library_is_measured_beside_programs() -> None:
+    runner = RecordedRunner()
+    assert runner.library("allgather") == ("rccl",)
+    assert runner.library("broadcast") == ()
+    outcome = runner.submit(_request(library=("rccl",), repeats=99))
+    assert _medians(outcome, "library:rccl") == pytest.approx([522.4e-6, 23889e-6], rel=0.01)
+    failed(runner.submit(_request(library=("nccl",))), FailureKind.REJECTED)
+
+
+def test_the_advantage_over_the_library_is_the_recorded_one() -> None:
+    outcome = RecordedRunner(buffer_bytes=2**20).submit(_request(library=("rccl",), repeats=99))
+    assert isinstance(outcome, Measurement)
+    program, library = (median(outcome.results[name][1].times_s) for name in ("program", "library:rccl"))
+    assert library / program == pytest.approx(23889 / 9998.3, rel=0.01)
+
+
+def test_out_of_place_runs_that_fell_back_are_rejected() -> None:
+    out = ring_allgather(16, in_place=False)
+    outcome = RecordedRunner().submit(_request(out, settings={"program": Settings(k=1)}))
+    failure = failed(outcome, FailureKind.REJECTED)
+    assert "fell back to its own algorithm" in failure.message
+    assert "calls of that placement are not what its schedule is for" in failure.message
+
+
+def test_sizes_that_fell_back_in_place_are_rejected() -> None:
+    failure = failed(RecordedRunner().submit(_request(sizes_bytes=(2**20, 512))), FailureKind.REJECTED)
+    assert "at 512B: calls of that size cannot be cut into its chunks" in failure.message
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sizes_bytes": (3000,)}, "must have been measured at the size; got 3000; choose from 256B, 512B"),
+        ({"dtype": "float64"}, "everything was recorded with float32, nothing with float64"),
+        (
+            {"settings": {"program": Settings(3)}},
+            "with k 3, 1 instances and buffers of 4MiB, only k 1 with 1 instances",
+        ),
+        ({"settings": {"program": Settings(1, 1, 2**10)}}, "buffers of 64KiB, 128KiB"),
+        ({"topology": parse_topology("ring:16")}, "nothing was recorded on ring:16, only on mi250half:2, mi250:2"),
+        ({"sizes_bytes": ()}, "at least one program and one size"),
+        ({"programs": {}}, "at least one program and one size"),
+    ],
+)
+def test_what_was_not_recorded_is_rejected(change: dict[str, object], message: str) -> None:
+    program = ring_allgather(16, in_place=True) if "topology" in change else RECORDED
+    failure = failed(RecordedRunner().submit(replace(_request(program), **change)), FailureKind.REJECTED)  # type: ignore[arg-type]
+    assert message in failure.message
+
+
+def test_a_program_that_does_not_say_its_k_is_rejected() -> None:
+    failure = failed(RecordedRunner().submit(_request(ring_allreduce(range(16)))), FailureKind.REJECTED)
+    assert "no allreduce of ForestColl was recorded on mi250_8+8 with k None" in failure.message
+
+
+def test_wrong_results_on_record_are_no_measurement() -> None:
+    text = (
+        "fabric,collective,generator,schedule,trees_per_root_k,instances,buffer_bytes,size_bytes,"
+        "time_out_of_place_us,wrong_out_of_place,time_in_place_us,wrong_in_place\n"
+        f"mi250_8+8,{ALLGATHER},ForestColl,a,1,1,4194304,1048576,,,100,7\n"
+    )
+    runner = RecordedRunner(mi250_table().read(text))
+    failed(runner.submit(_request(sizes_bytes=(2**20,))), FailureKind.WRONG_RESULT)
