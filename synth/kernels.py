@@ -30,6 +30,7 @@ from synth.simulation.simulate import as_fidelity, simulate
 from synth.swing.swing import swing_latency
 from synth.topology.automorphism import is_automorphism
 from synth.topology.diameter import diameter, largest_distance
+from synth.topology.isomorphism import isomorphism
 from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
@@ -46,6 +47,7 @@ def warm() -> int:
         )
         ring = Topology("ring:4", ("0", "1", "2", "3"), 4, links)
         is_automorphism(ring, np.arange(4))
+        isomorphism(ring, ring)
         diameter(ring)
         largest_distance(ring, np.arange(4))
         synthesize("bfb", ring, ALLREDUCE, Options(chunks=1), SerialExecutor())

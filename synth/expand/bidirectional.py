@@ -6,8 +6,9 @@ from math import lcm
 
 import numpy as np
 
-from synth.expand.columns import Column, allgather_of, link_ids, require_expandable
+from synth.expand.columns import Column, allgather_of, require_expandable
 from synth.schedule.schedule import Schedule
+from synth.topology.links import link_ids
 from synth.topology.topology import Topology
 
 

@@ -54,14 +54,3 @@ def repeated(counts: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     owner = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
     start = (np.cumsum(counts) - counts).astype(np.int32)
     return owner, np.arange(len(owner), dtype=np.int32) - start[owner]
-
-
-def link_ids(src: Column, dst: Column, bandwidth_class: Column, latency_class: Column) -> NDArray[np.int32]:
-    """Return the ids that links get in canonical order; alike parallel links keep theirs. O(L log L).
-
-    The classes index ascending tables, as in `Links`.
-    """
-    order = np.lexsort((latency_class, -bandwidth_class.astype(np.int64), src, dst))
-    ids = np.empty(len(order), dtype=np.int32)
-    ids[order] = np.arange(len(order), dtype=np.int32)
-    return ids

@@ -18,10 +18,10 @@ from synth.expand.bidirectional import bidirectional_schedule
 from synth.expand.columns import allgather_of, require_size
 from synth.expand.degree import degree_schedule
 from synth.expand.line import line_schedule
-from synth.expand.moved import moved_schedule
 from synth.expand.own import base_allgather, stored_allgather
 from synth.expand.power import power_schedule
 from synth.expand.recipe import Base, Bidirectional, Degree, Line, Power, Recipe, is_expansion, recipe_of
+from synth.schedule.renamed import renamed_schedule
 from synth.schedule.schedule import Schedule
 from synth.topology.expansions.bidirectional import bidirectional
 from synth.topology.expansions.degree import degree_expansion
@@ -113,7 +113,7 @@ def _transposed_ranks(lined: Schedule, network: Topology) -> Schedule:
     target = transpose(line_graph(turned, f"line({turned.spec})"))
     new_rank: NDArray[np.int64] = np.empty(len(origin), dtype=np.int64)
     new_rank[origin[line_order(turned)]] = np.arange(len(origin))
-    return moved_schedule(lined, new_rank[line_order(network)], target)
+    return renamed_schedule(lined, new_rank[line_order(network)], target)
 
 
 def _cut(schedule: Schedule, factor: int) -> Schedule:

@@ -10,7 +10,7 @@ from synth.bases.schedule import base_schedule, transposed_base_schedule
 from synth.bfb.bfb import bfb_allgather
 from synth.executor.port import Executor, Progress
 from synth.expand.mirror import mirror_image
-from synth.expand.moved import moved_schedule
+from synth.schedule.renamed import renamed_schedule
 from synth.schedule.schedule import Schedule
 from synth.topology.families.bases import base_topology
 from synth.topology.topology import Topology
@@ -34,7 +34,7 @@ def base_allgather(topology: Topology, executor: Executor, progress: Progress | 
     image = None if schedule is None else mirror_image(mirrored)
     if schedule is None or image is None:
         return _told(bfb_allgather(topology, executor, None, progress), topology, "bfb")
-    return _told(moved_schedule(schedule, image, topology), topology, "mirrored")
+    return _told(renamed_schedule(schedule, image, topology), topology, "mirrored")
 
 
 def stored_allgather(topology: Topology) -> Schedule | None:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.expand.columns import allgather_of, link_ids, require_expandable, require_size
+from synth.expand.columns import allgather_of, require_expandable, require_size
 from synth.schedule.schedule import Schedule
+from synth.topology.links import link_ids
 from synth.topology.topology import Topology
 
 Ids = NDArray[np.int32]

@@ -84,6 +84,22 @@ class Links:
         return (positions - first).astype(np.int32)
 
 
+def link_ids(
+    src: NDArray[np.integer],
+    dst: NDArray[np.integer],
+    bandwidth_class: NDArray[np.integer],
+    latency_class: NDArray[np.integer],
+) -> NDArray[np.int32]:
+    """Return the ids that links get in canonical order; alike parallel links keep theirs. O(L log L).
+
+    The classes index ascending tables, as in `Links`.
+    """
+    order = np.lexsort((latency_class, -bandwidth_class.astype(np.int64), src, dst))
+    ids = np.empty(len(order), dtype=np.int32)
+    ids[order] = np.arange(len(order), dtype=np.int32)
+    return ids
+
+
 def _encode(values: Sequence[Fraction]) -> tuple[tuple[Fraction, ...], NDArray[np.int32]]:
     table = tuple(sorted(set(values)))
     position = {value: index for index, value in enumerate(table)}

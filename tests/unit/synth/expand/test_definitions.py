@@ -14,9 +14,9 @@ from synth.errors import InvalidInput
 from synth.expand.bidirectional import bidirectional_schedule
 from synth.expand.degree import degree_schedule
 from synth.expand.line import line_schedule
-from synth.expand.moved import moved_schedule
 from synth.expand.power import power_schedule
 from synth.methods import synthesize_unverified
+from synth.schedule.renamed import renamed_schedule
 from synth.topology.expansions.bidirectional import bidirectional
 from synth.topology.expansions.degree import degree_expansion
 from synth.topology.expansions.line import line_graph
@@ -89,7 +89,7 @@ def test_other_names_of_the_nodes(data, network):
     base = breadth_first(network)
     names = data.draw(st.permutations(range(network.node_count)))
     links = [link._replace(src=names[link.src], dst=names[link.dst]) for link in network.links]
-    moved = moved_schedule(base, np.array(names), network_of(network.node_count, links))
+    moved = renamed_schedule(base, np.array(names), network_of(network.node_count, links))
     expected = {
         Send(send.step, names[send.src], names[send.dst], names[send.shard], send.chunk): count
         for send, count in sends(base).items()
