@@ -1,0 +1,76 @@
+"""How far the monotonic clock of another host is from one's own, with a bound that holds whatever the delays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from synth.errors import CheckFailed, InvalidInput
+
+MAX_DRIFT = 500e-6
+"""Seconds per second by which two clocks may part: as much as NTP slews a clock at most (RFC 5905, appendix A.1: MAXFREQ)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSample:
+    """A question and its answer: the own clock when it was asked and when the answer had come, the other's between."""
+
+    asked_s: float
+    received_s: float
+    answered_s: float
+    returned_s: float
+
+    @property
+    def delay_s(self) -> float:
+        """Time on the way, both ways."""
+        return (self.returned_s - self.asked_s) - (self.answered_s - self.received_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """Other clock minus own clock, when the own one shows `at_s`: `offset_s`, wrong by `error_s` at most."""
+
+    offset_s: float
+    error_s: float
+    at_s: float
+    max_drift: float
+
+    def other_s(self, own_s: float) -> float:
+        """Return what the other clock shows when the own one shows `own_s`."""
+        return own_s + self.offset_s
+
+    def own_s(self, other_s: float) -> float:
+        """Return what the own clock shows when the other one shows `other_s`."""
+        return other_s - self.offset_s
+
+    def error_at(self, own_s: float) -> float:
+        """Return by how much a translation may be wrong when the own clock shows `own_s`."""
+        return self.error_s + self.max_drift * abs(own_s - self.at_s)
+
+
+SAME_CLOCK = ClockOffset(0.0, 0.0, 0.0, 0.0)
+"""Between processes that read one clock."""
+
+
+def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -> ClockOffset:
+    """Return the offset in the middle of the quickest of `samples`. O(samples).
+
+    A question cannot arrive before it was asked, nor an answer return before it was given: so every sample says
+    answered - returned <= offset <= received - asked, widened by what the clocks may drift until the time in
+    question. The largest lower and the smallest upper bound come from the shortest way in each direction, where the
+    minimum-delay filter of NTP (RFC 5905, section 10) takes one sample for both. Nothing is assumed about delays,
+    not even that they are alike in both directions. CheckFailed where no offset fits: a clock was set, or runs away.
+    """
+    if not samples:
+        raise InvalidInput("an offset needs samples of the clocks", "none", "ask the other clock at least once")
+    quickest = min(samples, key=lambda sample: sample.delay_s)
+    at_s = (quickest.asked_s + quickest.returned_s) / 2
+    low, high = -float("inf"), float("inf")
+    for sample in samples:
+        slack = max_drift * max(abs(at_s - sample.asked_s), abs(at_s - sample.returned_s))
+        low = max(low, sample.answered_s - sample.returned_s - slack)
+        high = min(high, sample.received_s - sample.asked_s + slack)
+    if low > high:
+        rule = f"two clocks must keep within {max_drift * 1e6:g} us per second of each other"
+        raise CheckFailed(rule, f"bounds that miss by {low - high:.3g} s", "see if the time was set meanwhile")
+    return ClockOffset((low + high) / 2, (high - low) / 2, at_s, max_drift)

@@ -1,0 +1,112 @@
+"""Offsets of simulated clocks: skewed, drifting, behind delays of any kind."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runners.measurement.clock_exchange import answer_stream, ask_stream, clock_samples
+from runners.measurement.clock_offset import MAX_DRIFT, ClockOffset, ClockSample, clock_offset
+from synth.errors import CheckFailed, InvalidInput
+
+ROUNDING_S = 1e-9
+
+delays = st.floats(0, 0.05)
+moments = st.tuples(delays, delays, delays, delays)  # pause before, way there, thinking, way back
+
+
+def _samples(skew_s: float, drift: float, steps: list[tuple[float, float, float, float]]) -> list[ClockSample]:
+    """Play questions and answers between true time (the own clock) and a clock at skew + (1 + drift) * time."""
+    now, samples = 0.0, []
+    for pause, there, thinking, back in steps:
+        asked = now + pause
+        received = asked + there
+        answered = received + thinking
+        now = answered + back
+        other = [skew_s + (1 + drift) * moment for moment in (received, answered)]
+        samples.append(ClockSample(asked, other[0], other[1], now))
+    return samples
+
+
+@given(
+    st.floats(-1000, 1000),
+    st.floats(-MAX_DRIFT, MAX_DRIFT),
+    st.lists(moments, min_size=1, max_size=20),
+    st.floats(-5, 5),
+)
+def test_the_bound_holds_for_any_skew_drift_and_delays(
+    skew_s: float, drift: float, steps: list[tuple[float, float, float, float]], later: float
+) -> None:
+    found = clock_offset(_samples(skew_s, drift, steps))
+    assert abs(found.offset_s - (skew_s + drift * found.at_s)) <= found.error_s + ROUNDING_S
+    own = found.at_s + later
+    other = skew_s + (1 + drift) * own
+    assert abs(found.other_s(own) - other) <= found.error_at(own) + ROUNDING_S
+    assert abs(found.own_s(other) - own) <= found.error_at(own) + ROUNDING_S
+
+
+@given(st.floats(-10, 10), st.lists(moments, min_size=2, max_size=10))
+def test_the_error_is_never_more_than_half_the_shortest_delay(
+    skew_s: float, steps: list[tuple[float, float, float, float]]
+) -> None:
+    samples = _samples(skew_s, 0.0, steps)
+    found = clock_offset(samples, max_drift=0.0)
+    assert found.error_s <= min(sample.delay_s for sample in samples) / 2 + ROUNDING_S
+
+
+def test_quick_ways_in_different_samples_bound_it_from_both_sides() -> None:
+    there_quick = (0.0, 0.001, 0.0, 0.030)
+    back_quick = (0.0, 0.030, 0.0, 0.001)
+    samples = _samples(3.0, 0.0, [there_quick, back_quick])
+    found = clock_offset(samples)
+    assert found.offset_s == pytest.approx(3.0, abs=1e-4)
+    assert found.error_s == pytest.approx(0.001, abs=1e-4)
+    assert clock_offset(samples[:1]).error_s == pytest.approx(0.0155, abs=1e-4)
+
+
+def test_a_clock_that_was_set_meanwhile_is_noticed() -> None:
+    before = _samples(3.0, 0.0, [(0.0, 0.001, 0.0, 0.001)] * 3)
+    after = _samples(3.5, 0.0, [(1.0, 0.001, 0.0, 0.001)])
+    with pytest.raises(CheckFailed, match="two clocks must keep within 500 us per second"):
+        clock_offset(before + after)
+
+
+def test_without_samples_there_is_no_offset() -> None:
+    with pytest.raises(InvalidInput, match="an offset needs samples"):
+        clock_offset([])
+
+
+def test_two_processes_on_one_clock_find_no_offset_over_a_socket() -> None:
+    found = _exchanged(0.0)
+    assert abs(found.offset_s) <= found.error_s
+    assert found.error_s < 0.1
+
+
+def test_a_skewed_clock_is_found_over_a_socket() -> None:
+    found = _exchanged(1234.5)
+    assert abs(found.offset_s - 1234.5) <= found.error_s
+
+
+def _exchanged(skew_s: float) -> ClockOffset:
+    own, other = socket.socketpair()
+    with own, other:
+        server = threading.Thread(target=answer_stream, args=(other, lambda: time.monotonic() + skew_s))
+        server.start()
+        try:
+            return clock_offset(clock_samples(lambda: ask_stream(own), time.monotonic, rounds=50))
+        finally:
+            own.shutdown(socket.SHUT_WR)
+            server.join()
+
+
+def test_a_process_that_is_gone_is_noticed() -> None:
+    own, other = socket.socketpair()
+    with own:
+        other.close()
+        with pytest.raises(OSError, match=r"gone|pipe"):
+            ask_stream(own)
