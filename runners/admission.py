@@ -6,11 +6,10 @@ from collections.abc import Iterator
 
 from runners.api import RunRequest, library_result
 from runners.connections import Paths, program_connections
+from runners.element_types import ELEMENT_TYPES
 from synth.collective import CollectiveName
 from synth.lowering.program import Buffer, Instruction, Place, Program, RankProgram, ThreadBlock
 from synth.topology.topology import Topology
-
-DTYPES = ("float32", "float64", "int32")
 
 SHARDED = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL)
 """Collectives whose vector is cut into one shard per rank, so that the ranks must divide the chunks."""
@@ -35,8 +34,8 @@ def chunk_counts(program: Program) -> dict[Buffer, int]:
 
 
 def _request_faults(request: RunRequest, library: tuple[str, ...]) -> Iterator[str]:
-    if request.dtype not in DTYPES:
-        yield f"the element type {request.dtype} is not supported: use {', '.join(DTYPES)}"
+    if request.dtype not in ELEMENT_TYPES:
+        yield f"the element type {request.dtype} is not supported: use {', '.join(ELEMENT_TYPES)}"
     if not request.programs or not request.sizes_bytes:
         yield "a request needs at least one program and one size"
     if request.repeats < 1 or request.warmup < 0 or request.timeout_s <= 0 or min(request.sizes_bytes) < 1:

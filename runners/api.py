@@ -47,7 +47,7 @@ class RunRequest:
                  divide is rounded up (see `runners.sizes`).
     repeats:     measured repetitions of each (program, size), after `warmup` unmeasured ones.
     timeout_s:   watchdog for the whole request.
-    dtype:       name of the element type: float32, float64, int32.
+    dtype:       name of the element type: float32, float64, int32, bfloat16 (see `runners.element_types`).
     seed:        fixes the order of the programs and the data.
     library:     names of the runtime's own algorithms for the same collective (see `Runner.library`), measured
                  interleaved with the programs. Their results have the name that `library_result` gives.

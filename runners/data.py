@@ -25,6 +25,9 @@ UNTOUCHED = -1
 class Pattern:
     """The datum of rank r at position x of the vector: base(x) + weight(r) * slope(x), different for every `run`.
 
+    No datum and no sum of data of different ranks exceeds `exact_limit`, as long as the ranks are at most MAX_RANKS
+    or what `runners.element_types` says of a type with a smaller limit.
+
     base and slope are hashes of (x, run), weights are distinct random numbers. So a wrong position, rank or
     repetition shows, and a sum over ranks is known in closed form: one rank checks its result in O(elements),
     whatever the number of ranks.
@@ -33,6 +36,7 @@ class Pattern:
     ranks: int
     run: int
     seed: int
+    exact_limit: int = EXACT_LIMIT
 
     def datum(self, rank: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return what `rank` contributes at positions start to stop - 1."""
@@ -49,10 +53,10 @@ class Pattern:
         return random.permutation(self._weight_limit())[: self.ranks].astype(np.int64) + 1
 
     def _weight_limit(self) -> int:
-        return max(2 * self.ranks, 16)
+        return max(2 * self.ranks, 16) if self.exact_limit == EXACT_LIMIT else self.ranks
 
     def _base_and_slope(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        half = EXACT_LIMIT // self.ranks // 2
+        half = self.exact_limit // self.ranks // 2
         offset = (self.run * 0x632BE5AB + self.seed * 0x2545F491) & 0xFFFFFFFF
         hashed = np.arange(start, stop, dtype=np.uint64).astype(np.uint32) + np.uint32(offset)
         hashed *= np.uint32(0x9E3779B1)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from runners.admission import refusal
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
+from runners.element_types import ELEMENT_TYPES
 from runners.environment import Facts, environment_id
 from runners.program_flows import ProgramFlows, Stuck
 from runners.sizes import divisible_size
@@ -65,7 +64,7 @@ class SimulatedRunner:
     def _replay(
         self, name: str, program: Program, request: RunRequest, environment: Facts
     ) -> tuple[SizeMeasurement, ...] | RunFailure:
-        element_bytes = np.dtype(request.dtype).itemsize
+        element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         counts = [other.chunks for other in request.programs.values()]
         measurements = []
         for requested_bytes in request.sizes_bytes:

@@ -44,7 +44,7 @@ class Inbox:
             elements = self._lengths.popleft()
             self._message = np.empty(elements, self._dtype) if self._place is None else self._place
             self._place = None
-            self._rest = self._message.data.cast("B")
+            self._rest = self._message.view(np.uint8).data  # not every element type has a buffer of its own
         part, self._rest = self._rest[:length], self._rest[length:]
         return part
 

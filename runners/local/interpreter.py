@@ -104,7 +104,7 @@ class Interpreter:
         if step.op in _STORES_MESSAGE:
             _store(data, view(step.dst, count))
         if step.op.sends and block.send is not None:
-            self._post(block.send, data.data.cast("B"))
+            self._post(block.send, data.view(np.uint8).data)
 
     def _inbox(self, block: BlockPlan) -> Inbox:
         return self.inboxes[-1 if block.receive is None else block.receive]

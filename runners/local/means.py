@@ -9,7 +9,7 @@ import psutil
 
 from runners.admission import refusal
 from runners.api import FailureKind, RunRequest
-from runners.data import MAX_RANKS
+from runners.element_types import ELEMENT_TYPES
 
 MAX_NODES = 512
 MAX_LINKS = 4096
@@ -32,9 +32,11 @@ def _beyond_limits(request: RunRequest) -> str | None:
     ends = np.concatenate([topology.links.src, topology.links.dst])
     if sys.platform == "win32":
         return "the local runner needs processes that fork: use Linux or macOS"
-    if topology.node_count > min(MAX_NODES, MAX_RANKS) or len(topology.links) > MAX_LINKS:
+    if topology.node_count > MAX_NODES or len(topology.links) > MAX_LINKS:
         found = f"{topology.node_count} and {len(topology.links)}"
         return f"the local runner takes at most {MAX_NODES} nodes and {MAX_LINKS} links, not {found}"
+    if topology.compute_count > (most := ELEMENT_TYPES[request.dtype].max_ranks):
+        return f"data of type {request.dtype} can be checked on at most {most} ranks, not {topology.compute_count}"
     if np.bincount(ends).max(initial=0) > MAX_NODE_LINKS:
         return f"the local runner takes at most {MAX_NODE_LINKS} links at a node"
     return None
@@ -45,7 +47,7 @@ def _beyond_memory(request: RunRequest) -> str | None:
     scratch = max(
         rank.scratch_chunks / program.chunks for program in request.programs.values() for rank in program.ranks
     )
-    elements = largest / np.dtype(request.dtype).itemsize
+    elements = largest / ELEMENT_TYPES[request.dtype].dtype.itemsize
     ranks = request.topology.compute_count
     needed = ranks * (largest * (3 + scratch) + elements * _WORK_BYTES)
     free = psutil.virtual_memory().available

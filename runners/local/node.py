@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping
 
 from runners.data import Pattern
+from runners.element_types import ELEMENT_TYPES
 from runners.local.framing import Channel, Document
 from runners.local.interpreter import Interpreter
 from runners.local.links import NEVER, Forward, IncomingLink, LinkClosed, OutgoingLink, Sink
@@ -114,7 +115,8 @@ class Node:
             self._outgoing[plan.exits[connection]].enqueue(connection, message, time.monotonic())
 
         if plan.rank is not None:
-            pattern = Pattern(plan.ranks, command["run"], command["seed"])
+            limit = ELEMENT_TYPES[dtype].exact_limit
+            pattern = Pattern(plan.ranks, command["run"], command["seed"], limit)
             self._memory = Memory(plan, plan.rank, command["elements"], dtype, pattern)
             self._interpreter = Interpreter(plan, self._memory, dtype, post)
             self._sinks.update(self._interpreter.inboxes)

@@ -7,9 +7,8 @@ import time
 from collections.abc import Iterable
 from fractions import Fraction
 
-import numpy as np
-
 from runners.api import FailureKind, RunRequest, SizeMeasurement
+from runners.element_types import ELEMENT_TYPES
 from runners.local.failure import RunStopped
 from runners.local.fleet import Fleet
 from runners.local.plan import encode_plan, node_plans
@@ -36,7 +35,7 @@ class Rounds:
         """Return the measurements per program, one per size in the order of the request."""
         results: dict[str, list[SizeMeasurement]] = {name: [] for name in self._names}
         for requested_bytes in self._request.sizes_bytes:
-            element_bytes = np.dtype(self._request.dtype).itemsize
+            element_bytes = ELEMENT_TYPES[self._request.dtype].dtype.itemsize
             counts = [program.chunks for program in self._request.programs.values()]
             size_bytes = divisible_size(requested_bytes, element_bytes, counts)
             times_s = self._measure_size(size_bytes // element_bytes)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from synth.errors import CheckFailed, InvalidInput
 
 MAX_DRIFT = 500e-6
-"""Seconds per second by which two clocks may part: as much as NTP slews a clock at most (RFC 5905, appendix A.1: MAXFREQ)."""
+"""Seconds per second by which two clocks may part: the most that NTP lets one run fast (RFC 5905, A.1.1, MAXFREQ)."""
+
+_RESOLUTION_S = 1e-9  # readings are rounded to this
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,7 @@ def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -
     at_s = (quickest.asked_s + quickest.returned_s) / 2
     low, high = -float("inf"), float("inf")
     for sample in samples:
-        slack = max_drift * max(abs(at_s - sample.asked_s), abs(at_s - sample.returned_s))
+        slack = _RESOLUTION_S + max_drift * max(abs(at_s - sample.asked_s), abs(at_s - sample.returned_s))
         low = max(low, sample.answered_s - sample.returned_s - slack)
         high = min(high, sample.received_s - sample.asked_s + slack)
     if low > high:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.stats import kendalltau, theilslopes
 
 SIGNIFICANCE = 0.05
 TOLERATED = 0.05
@@ -36,6 +35,8 @@ def drift(times_s: Sequence[float]) -> Drift:
     """Return the trend of `times_s`, which are in the order in which they were measured. O(n^2)."""
     if len(times_s) < 3 or min(times_s) == max(times_s):
         return Drift(0.0, 1.0)
+    from scipy.stats import kendalltau, theilslopes  # noqa: PLC0415 - slow to import: only who measures pays for it
+
     order = np.arange(len(times_s))
     change = theilslopes(times_s, order).slope * order[-1] / np.median(times_s)
     return Drift(float(change), float(kendalltau(order, times_s).pvalue))

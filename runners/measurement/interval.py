@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import quantile_test
 
 from runners.measurement.goal import CONFIDENCE
 from synth.errors import CheckFailed
@@ -42,6 +41,8 @@ def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) ->
     reachable = 1 - 2.0 ** (1 - count)
     if reachable < confidence:
         return MedianInterval(median, min(samples), max(samples), reachable, count)
+    from scipy.stats import quantile_test  # noqa: PLC0415 - slow to import: only who measures pays for it
+
     bounds: Any = quantile_test(samples).confidence_interval(confidence)  # a named pair; its stub says float
     return MedianInterval(median, float(bounds.low), float(bounds.high), confidence, count)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.table import Table
 
-from runners.api import FailureKind, Measurement, RunFailure, RunRequest, SizeMeasurement, bus_factor
-from runners.calibration import Calibration, calibrate, observations_of
+from runners.api import RunFailure, Runner, RunRequest, library_result
+from runners.calibration import calibrate, observations_of
+from runners.element_types import ELEMENT_TYPES
+from runners.measurement.driver import Driven, measure_once, measure_until
+from runners.measurement.goal import Goal, parse_budget, parse_precision
 from runners.registry import RUNNERS, create_runner
-from runners.sizes import format_size, parse_sizes
+from runners.sizes import parse_sizes
 from synth.errors import CheckFailed, InvalidInput
 from synth.lowering.lift import lift_with_findings, violations_on
 from synth.lowering.lower import lower
@@ -19,7 +22,7 @@ from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
 from synth.topology.topology import Topology
 from synth.verify.verify import verify
-from tuner.cli.output import emit_json, people, print_error, results
+from tuner.cli.run_report import report, report_failure
 from tuner.costs.calibration_programs import calibration_programs
 from tuner.files import read_file
 from tuner.home import Home
@@ -27,7 +30,7 @@ from tuner.schedule_files import SUFFIXES, load_schedule
 from tuner.specs import load_topology
 
 TARGET = "oneccl-xml"  # the dialect of programs that run on CPUs
-UNAVAILABLE_EXIT_CODE = 3
+LIBRARY = library_result("")
 
 
 def register(app: typer.Typer) -> None:
@@ -43,8 +46,19 @@ def run(
     link_mbps: Annotated[
         float | None, typer.Option(help="Rate of a link in Mbit/s; default: as the runner does.")
     ] = None,
+    fabric: Annotated[str | None, typer.Option(help="Name of the emulated network to run on.")] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Measured repetitions per size.")] = 5,
-    dtype: Annotated[str, typer.Option(help="Element type: float32, float64 or int32.")] = "float32",
+    reference: Annotated[
+        str | None, typer.Option(help="Schedule, program or library:NAME to measure beside it and to compare with.")
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="Repeat until the 95 % interval of the ratio (or time) is this narrow, such as 2%."),
+    ] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="What --precision may cost per size and in all: 200, 90s or 200,90s.")
+    ] = None,
+    dtype: Annotated[str, typer.Option(help=f"Element type: {', '.join(ELEMENT_TYPES)}.")] = "float32",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which a run counts as hung.")] = 300.0,
     seed: Annotated[int, typer.Option(min=0, help="Fixes the data.")] = 0,
     wants_calibration: Annotated[
@@ -54,38 +68,64 @@ def run(
 ) -> None:
     """Execute a schedule or program, check every element of every result, and time it.
 
-    Example: chorale run torus.parquet --runner local --sizes 64KiB,1M --link-mbps 50
+    Example: chorale run torus.parquet --runner local --sizes 64KiB,1M --link-mbps 50 --reference ring.parquet
     """
-    sizes_bytes = parse_sizes(sizes)
-    options: dict[str, Any] = {} if link_mbps is None else {"link_mbps": link_mbps}
-    if runner == "local":
-        options["home"] = Home.from_environment().root
-    running = create_runner(runner, options)
+    sizes_bytes, goal = parse_sizes(sizes), _goal(precision, budget, reference)
+    given = {
+        "link_mbps": link_mbps,
+        "fabric": fabric,
+        "home": Home.from_environment().root if runner == "local" else None,
+    }
+    running = create_runner(runner, {key: value for key, value in given.items() if value is not None})
     try:
-        topology, program = load_runnable(file, spec)
+        topology, program = load_runnable(file, None if spec is None else load_topology(spec))
         others = calibration_programs(program, topology, TARGET) if wants_calibration else {}
-        programs = {file: program, **others}
-        request = RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed)
-        outcome = running.submit(request)
+        programs = {file: program, **others, **_reference_program(reference, file, topology)}
+        library = () if reference is None or not reference.startswith(LIBRARY) else (reference.removeprefix(LIBRARY),)
+        request = RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed, library)
+        outcome = _measured(running, request, goal)
     finally:
         running.close()
     if isinstance(outcome, RunFailure):
-        _report_failure(runner, outcome, as_json)
-    else:
-        calibration = None
-        if wants_calibration:
-            calibration = calibrate(observations_of(outcome, programs, topology), topology.bandwidth_unit)
-        _report(file, program, outcome, calibration, as_json)
+        report_failure(runner, outcome, as_json)
+    calibration = None
+    if wants_calibration:
+        calibration = calibrate(observations_of(outcome.measurement, programs, topology), topology.bandwidth_unit)
+    report(file, program, outcome, reference, calibration, as_json)
 
 
-def load_runnable(file: str, spec: str | None) -> tuple[Topology, Program]:
-    """Return the topology and the checked program of a schedule file, or of a program file and `spec`."""
-    given = None if spec is None else load_topology(spec)
+def _goal(precision: str | None, budget: str | None, reference: str | None) -> Goal | None:
+    if precision is None:
+        if budget is not None:
+            raise InvalidInput("a budget is for what --precision costs", budget, "add --precision 2%, or use --repeats")
+        return None
+    return Goal(parse_precision(precision), reference, *(() if budget is None else parse_budget(budget)))
+
+
+def _measured(runner: Runner, request: RunRequest, goal: Goal | None) -> Driven | RunFailure:
+    return measure_once(runner, request) if goal is None else measure_until(runner, request, goal, time.monotonic)
+
+
+def _reference_program(reference: str | None, file: str, topology: Topology) -> dict[str, Program]:
+    if reference is None or reference.startswith(LIBRARY):
+        return {}
+    if reference == file:
+        raise InvalidInput("a reference must be another file", reference, "copy it, to see how times scatter")
+    other, program = load_runnable(reference, None if Path(reference).suffix in SUFFIXES else topology)
+    if other.id != topology.id:
+        rule = f"a reference must be for the same network, {topology.spec}"
+        raise InvalidInput(rule, f"{reference} for {other.spec}", "choose another reference")
+    return {reference: program}
+
+
+def load_runnable(file: str, given: Topology | None) -> tuple[Topology, Program]:
+    """Return the topology and the checked program of a schedule file, or of a program file and the one `given`."""
     if Path(file).suffix in SUFFIXES:
         verified = verify(load_schedule(file))
         topology = verified.schedule.topology
         if given is not None and given.id != topology.id:
-            raise InvalidInput(f"--spec must be the topology of the schedule, {topology.spec}", spec, "leave it out")
+            rule = f"--spec must be the topology of the schedule, {topology.spec}"
+            raise InvalidInput(rule, given.spec, "leave it out")
         return topology, lower(verified, LoweringOptions(TARGET))
     if given is None:
         raise InvalidInput("a program file needs the topology it runs on", file, "add --spec, such as --spec torus:4x4")
@@ -94,75 +134,3 @@ def load_runnable(file: str, spec: str | None) -> tuple[Topology, Program]:
         rule = f"a program must do what its collective says on the topology ({violation.rule})"
         raise CheckFailed(rule, violation.message, "see all of it with `chorale lift`")
     return given, lifted.program
-
-
-def _report(
-    file: str, program: Program, measurement: Measurement, calibration: Calibration | None, as_json: bool
-) -> None:
-    measured = measurement.results[file]
-    for one in measured:
-        if one.size_bytes != one.requested_bytes:
-            people.print(
-                f"{format_size(one.requested_bytes)} is rounded up to {one.size_bytes} bytes, "
-                f"so that its elements fill {program.chunks} chunks"
-            )
-    if (warning := measurement.environment.get("warning")) is not None:
-        people.print(f"warning: {warning}")
-    rows = [_row(one, program) for one in measured]
-    if as_json:
-        document = {"runner": measurement.runner, "results": rows, "environment": dict(measurement.environment)}
-        emit_json(document if calibration is None else document | {"calibration": calibration.to_json()})
-        return
-    results.print(_table(f"{file}: {program.collective} on {measurement.runner}", rows))
-    if calibration is not None:
-        results.print(_calibration_table(calibration))
-
-
-def _row(measured: SizeMeasurement, program: Program) -> dict[str, Any]:
-    algbw = measured.size_bytes / measured.median_s / 1e9
-    return {
-        "size_bytes": measured.size_bytes,
-        "time_us_median": measured.median_s * 1e6,
-        "time_us_iqr": measured.iqr_s * 1e6,
-        "time_us_min": measured.min_s * 1e6,
-        "repeats": len(measured.times_s),
-        "algbw_gb_per_s": algbw,
-        "busbw_gb_per_s": algbw * bus_factor(program.collective.name, len(program.ranks)),
-        "correct": measured.correct,
-    }
-
-
-def _table(title: str, rows: list[dict[str, Any]]) -> Table:
-    table = Table(title=title)
-    for heading in ("size", "median us", "IQR us", "min us", "algbw GB/s", "busbw GB/s", "every element right"):
-        table.add_column(heading, justify="right")
-    for row in rows:
-        times = (f"{row[key]:.1f}" for key in ("time_us_median", "time_us_iqr", "time_us_min"))
-        rates = (f"{row[key]:.4g}" for key in ("algbw_gb_per_s", "busbw_gb_per_s"))
-        table.add_row(format_size(row["size_bytes"]), *times, *rates, "yes" if row["correct"] else "NO")
-    return table
-
-
-def _calibration_table(calibration: Calibration) -> Table:
-    table = Table(title=f"calibration from {calibration.observations} measurements", show_header=False)
-    table.add_row("constant", f"{calibration.constant_s * 1e6:.4g} us")
-    table.add_row("alpha, for each message that must follow another", f"{calibration.alpha_s * 1e6:.4g} us")
-    table.add_row("overhead, for each message of a rank", f"{calibration.overhead_s * 1e6:.4g} us")
-    unit = "a link" if calibration.bandwidth_unit == "link" else f"1 {calibration.bandwidth_unit}"
-    table.add_row(f"{unit} carries", f"{calibration.unit_bytes_per_s * 8 / 1e9:.4g} Gbit/s")
-    table.add_row("relative error, mean and largest", f"{calibration.mean_error:.2%}, {calibration.max_error:.2%}")
-    if calibration.unseen_error is not None:
-        table.add_row("of programs that were left out of the fit", f"{calibration.unseen_error:.2%}")
-    return table
-
-
-def _report_failure(runner: str, failure: RunFailure, as_json: bool) -> None:
-    print_error(f"{failure.kind}: {failure.message}")
-    if as_json:
-        facts = {"kind": failure.kind.value, "message": failure.message, "rank": failure.rank}
-        places = [dict(zip(("rank", "block", "instruction"), place, strict=True)) for place in failure.blocked]
-        environment = dict(failure.environment)
-        emit_json(
-            {"runner": runner, "results": [], "failure": {**facts, "blocked": places}, "environment": environment}
-        )
-    raise typer.Exit(UNAVAILABLE_EXIT_CODE if failure.kind is FailureKind.UNAVAILABLE else 1)

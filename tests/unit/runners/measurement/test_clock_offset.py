@@ -14,7 +14,7 @@ from runners.measurement.clock_exchange import answer_stream, ask_stream, clock_
 from runners.measurement.clock_offset import MAX_DRIFT, ClockOffset, ClockSample, clock_offset
 from synth.errors import CheckFailed, InvalidInput
 
-ROUNDING_S = 1e-9
+ROUNDING_S = 2e-9
 
 delays = st.floats(0, 0.05)
 moments = st.tuples(delays, delays, delays, delays)  # pause before, way there, thinking, way back

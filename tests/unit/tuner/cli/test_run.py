@@ -46,7 +46,57 @@ def test_a_schedule_runs_and_the_json_is_that_of_the_contract(
         "algbw_gb_per_s": pytest.approx(1 / 8 / 0.75),
         "busbw_gb_per_s": pytest.approx(1.5 / 8 / 0.75),
         "correct": True,
+        "time_us_interval": [large["time_us_min"], large["time_us_min"]],
+        "confidence": 0.75,
+        "outliers": [],
+        "drift": {"relative_change": 0, "p_value": 1, "flagged": False},
+        "stopped": "fixed",
     }
+    assert "reference" not in document
+
+
+def test_a_reference_gives_ratios_and_its_own_results(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
+    synthesized = chorale(capsys, "synth", "ring", "torus:2x2", "--collective", "allreduce", "-o", "ring.json")
+    assert synthesized.code == 0
+    options = ("--reference", "ring.json", "--precision", "1%", "--budget", "50,20s", "--json")
+    document = chorale(capsys, "run", schedule, *SIMULATED, "1M", *options).document
+    (row,) = document["results"]
+    assert row["repeats"] == 6
+    assert row["stopped"] == "precise"
+    assert row["ratio_to_reference"] == {
+        "reference": "ring.json",
+        "median": pytest.approx(0.5),
+        "low": pytest.approx(0.5),
+        "high": pytest.approx(0.5),
+        "confidence": 0.95,
+    }
+    assert document["reference"]["name"] == "ring.json"
+    assert document["reference"]["results"][0]["time_us_median"] == pytest.approx(2 * row["time_us_median"])
+    table = chorale(capsys, "run", schedule, *SIMULATED, "1M", "--reference", "ring.json").stderr
+    assert "beside ring.json" in table
+    assert table.count("0.500") == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--reference", "square.parquet"), 2, "a reference must be another file"),
+        (("--reference", "other.parquet"), 2, "a reference must be for the same network, torus:2x2"),
+        (("--reference", "library:best"), 1, "rejected: the runtime has no algorithm of its own named best"),
+        (("--reference", "absent.json"), 2, "absent.json"),
+        (("--precision", "200%"), 2, "a precision must be between"),
+        (("--precision", "2%", "--budget", "soon"), 2, "a budget must be repetitions, seconds or both"),
+        (("--budget", "9s"), 2, "add --precision 2%"),
+    ],
+)
+def test_a_comparison_that_cannot_be_says_so_in_one_line(
+    schedule: str, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], code: int, message: str
+) -> None:
+    chorale(capsys, "synth", "bfb", "ring:5", "--collective", "allreduce", "-o", "other.parquet")
+    done = chorale(capsys, "run", schedule, *SIMULATED, "1M", *options)
+    assert done.code == code
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
 
 
 def test_real_processes_run_it_too(schedule: str, capsys: pytest.CaptureFixture[str]) -> None:
