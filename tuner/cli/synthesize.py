@@ -8,28 +8,19 @@ from typing import Annotated, cast, get_args
 import typer
 
 from runners.sizes import parse_size
-from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb
-from synth.bound.bound import lower_bound
-from synth.bound.certificate import check_certificate
-from synth.bound.cut import Bound
 from synth.collective import parse_collective
 from synth.errors import InvalidInput
 from synth.forest.objective import Objective
-from synth.kernels import warm_method
 from synth.method import Options
-from synth.methods import METHODS, method_named, synthesize_unverified
-from synth.schedule.schedule import Schedule
-from synth.schedule.symmetric import SymmetricSchedule
-from synth.topology.topology import Topology
+from synth.methods import METHODS, method_named
 from synth.topology.units import bytes_per_second
-from synth.verify.symmetric import VerifiedSymmetric, verify_symmetric
 from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
 from tuner.cli.output import emit_json, results
 from tuner.cli.progress_bar import progress_bar
 from tuner.executors import EXECUTORS, open_executor
 from tuner.reports.stages import Stages, peak_memory_bytes
-from tuner.reports.synthesis_report import synthesis_document, synthesis_table, timing_document
+from tuner.reports.synthesis import SynthesisRequest, is_symmetric, proved, synthesized, warm
+from tuner.reports.synthesis_report import synthesis_table
 from tuner.reports.warm_start import load_warm_start, warm_start_document
 from tuner.schedule_files import require_schedule_suffix, require_suffix_of_symmetric, save_schedule
 from tuner.specs import load_topology
@@ -90,36 +81,20 @@ def synth(
     others = Options(
         chunks, seed=seed, seeds=seeds, size_bytes=size_bytes, warm_start=None if old is None else old.schedule
     )
-    options = _options(method, k, objective, others)
+    request = SynthesisRequest(method, wanted, _options(method, k, objective, others))
     with stages.stage("topology"):
         topology = load_topology(spec)
         if size_bytes is not None:
             bytes_per_second(topology)  # refused before anything is made
-    with stages.stage("synthesis"):
-        is_symmetric = method == "bfb" and prefers_symmetric_form(topology)
-    if is_symmetric and output is not None:
+    if output is not None and is_symmetric(topology, method):
         require_suffix_of_symmetric(output)
-    _warm(stages, method)
-    with (
-        open_executor(executor, workers) as running,
-        progress_bar(f"{method} {spec}") as progress,
-        stages.stage("synthesis"),
-    ):
-        schedule: Schedule | SymmetricSchedule
-        if is_symmetric:
-            schedule = symmetric_bfb(topology, wanted, running, chunks, progress, size_bytes)
-        else:
-            schedule = synthesize_unverified(method, topology, wanted, options, running, progress)
-    with stages.stage("verification"):
-        verified = _verified(schedule, size_bytes)
-    bound = _bound(stages, topology, verified)
+    warm(method, stages)
+    with open_executor(executor, workers) as running, progress_bar(f"{method} {spec}") as progress:
+        verified = synthesized(topology, request, running, progress, stages)
     if output is not None:
         with stages.stage("writing"):
             save_schedule(verified, output)
-    seconds = stages.report(outside_total=("topology", "compile", "bound", "writing"))
-    document = synthesis_document(verified, bound, seconds)
-    if size_bytes is not None:
-        document["cost"] |= timing_document(verified, size_bytes)
+    document = proved(verified, size_bytes, stages)
     if old is not None and isinstance(verified, VerifiedSchedule):
         document["warm_start"] = warm_start_document(old, verified)
     document |= {"peak_memory_bytes": peak_memory_bytes(), "output": output}
@@ -136,24 +111,3 @@ def _options(method: str, k: int | None, objective: str, others: Options) -> Opt
     if k is not None and k < 1:
         raise InvalidInput("--k must be at least 1", str(k), "leave out --k for the optimum")
     return replace(others, k=k, objective=cast(Objective, objective))
-
-
-def _verified(schedule: Schedule | SymmetricSchedule, size_bytes: int | None) -> VerifiedSchedule | VerifiedSymmetric:
-    if isinstance(schedule, SymmetricSchedule):
-        return verify_symmetric(schedule, size_bytes)
-    return verify(schedule, size_bytes)
-
-
-def _bound(stages: Stages, topology: Topology, verified: VerifiedSchedule | VerifiedSymmetric) -> Bound:
-    with stages.stage("bound"):
-        bound = lower_bound(topology, verified.schedule.collective, verified.cost.time_per_byte)
-        check_certificate(topology, verified.schedule.collective, bound.to_json(topology))
-    return bound
-
-
-def _warm(stages: Stages, method: str) -> None:
-    """Compile kernels before the clock of the synthesis runs; the stage is reported only if anything was compiled."""
-    with stages.stage("compile"):
-        compiled = warm_method(method)
-    if compiled == 0:
-        del stages.seconds["compile"]
