@@ -1,0 +1,54 @@
+"""What the processes of a job are told by their environment."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+from runners.msccl.options import JobOptions
+from runners.msccl.runtimes import JOB, MSCCL, Runtime
+from synth.lowering.program import Program
+
+Mode = Literal["program", "proof", "library"]
+"""The program timed; the program with a log that says whether it ran, which costs time; the library by itself."""
+
+OTHER_LIBRARIES = "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+"""What a shell puts after the folder of a library: the folders that are there already, if any."""
+
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> dict[str, str]:
+    """Return the variables of a mode; values may contain `runtimes.JOB` and `OTHER_LIBRARIES`, for a shell.
+
+    Buffers and channels are the program's settings: the library keeps its own.
+    """
+    variables = dict(options.environment)
+    if mode == "library":
+        variables |= runtime.disabling
+    else:
+        variables |= {**runtime.enabling, **_program_settings(program, runtime, options)}
+    if mode == "proof":
+        variables |= {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": runtime.subsystems}
+    else:
+        variables["NCCL_DEBUG"] = "WARN"
+    # Each process logs to a file of its own, so that no log cuts through the table on standard output.
+    variables["NCCL_DEBUG_FILE"] = f"{JOB}/logs/{mode}.%h.%p.txt"
+    if options.library_folder is not None:
+        variables["LD_LIBRARY_PATH"] = options.library_folder + OTHER_LIBRARIES
+    return variables
+
+
+def unwanted_variables(runtime: Runtime, mode: Mode) -> list[str]:
+    """Return the variables that must not be set in a mode, whoever may have set them."""
+    return [name for name in runtime.enabling if mode == "library" and name not in runtime.disabling]
+
+
+def _program_settings(program: Program, runtime: Runtime, options: JobOptions) -> dict[str, str]:
+    settings = {}
+    if options.buffer_bytes is not None:
+        settings["NCCL_BUFFSIZE"] = str(options.buffer_bytes)
+    if runtime.needs_channels:
+        settings["NCCL_MIN_NCHANNELS"] = str(program.channels)
+    if runtime is MSCCL and program.protocol == "LL128":
+        settings["NCCL_PROTO"] = "Simple,LL,LL128"  # on some GPUs it is off unless it is named
+    return settings

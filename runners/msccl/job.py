@@ -1,0 +1,123 @@
+"""A job: everything that a GPU cluster needs to run a program, as files of one folder."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+
+from runners.msccl.command import gpus_per_node, launch_command, perf_command
+from runners.msccl.environment import MODES, OTHER_LIBRARIES, Mode, mode_environment, unwanted_variables
+from runners.msccl.guide import guide
+from runners.msccl.options import ELEMENT_BYTES, JobOptions
+from runners.msccl.runtimes import ALGORITHMS, JOB, Runtime, runtime_named
+from runners.msccl.sizes import misfit, size_ranges
+from synth.errors import InvalidInput
+from synth.lowering.program import Program
+from synth.lowering.targets import target_named
+
+PROOF_ITERATIONS = 2
+_REFERENCES = re.compile(f"({re.escape(JOB)}|{re.escape(OTHER_LIBRARIES)})")
+EXECUTABLE = (".sh", ".sbatch")
+"""Files whose names end so are to be executed."""
+
+_RANK_SCRIPT = """\
+#!/bin/sh
+# One rank: ./rank.sh MODE COMMAND... sets the environment of the mode and becomes the command.
+set -eu
+CHORALE_JOB=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+export CHORALE_JOB
+mode=$1
+shift
+. "$CHORALE_JOB/environment/$mode.sh"
+exec "$@"
+"""
+
+
+def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
+    """Return the files of a job, by path within its folder; the folder must be seen by all nodes under one path.
+
+    algorithms/program.xml: the program, alone in its folder
+    environment/MODE.sh:    the variables of each mode, see `runners.msccl.environment`
+    rank.sh, run.sh:        what one rank does, and the launch of all
+    job.sbatch:             the same for Slurm's queue, with the launcher srun
+    README.md:              the commands, and how to see that the program ran
+
+    Raises InvalidInput where the runtime is not one for the program, would not use it for one of the sizes, or where
+    hosts and GPUs do not make its ranks. Same arguments, same bytes.
+    """
+    runtime = runtime_named(options.runtime, program)
+    for size_bytes in options.sizes_bytes:
+        if (reason := misfit(program, size_bytes, ELEMENT_BYTES[options.dtype])) is not None:
+            rule = f"{runtime.title} must not fall back to its own algorithm: {reason}"
+            raise InvalidInput(rule, f"{size_bytes} bytes", "choose other sizes")
+    files = {
+        f"{ALGORITHMS}/program.xml": target_named(program.target).emit(program),
+        **{f"environment/{mode}.sh": _environment_script(program, runtime, options, mode) for mode in MODES},
+        "rank.sh": _RANK_SCRIPT,
+        "run.sh": _launch_script(program, options),
+        "README.md": guide(program, runtime, options),
+    }
+    if options.launcher == "srun":
+        files["job.sbatch"] = _batch_script(program, options)
+    return {name: text.encode() for name, text in files.items()}
+
+
+def _environment_script(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> str:
+    lines = [f"# Variables of the mode {mode}; {JOB} is the folder of the job."]
+    if unwanted := unwanted_variables(runtime, mode):
+        lines.append(f"unset {' '.join(unwanted)}")
+    for name, value in mode_environment(program, runtime, options, mode).items():
+        lines.append(f"export {name}={_quoted(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(value: str) -> str:
+    """Quote `value` for a shell, which must put in what it refers to."""
+    parts = _REFERENCES.split(value)
+    return "".join(f'"{part}"' if _REFERENCES.fullmatch(part) else shlex.quote(part) for part in parts if part)
+
+
+def _launch_script(program: Program, options: JobOptions) -> str:
+    ranks = len(program.ranks)
+    launch = shlex.join(launch_command(ranks, options))
+    lines = [
+        "#!/bin/sh",
+        "# ./run.sh MODE: one launch over all sizes. Modes: program (timed), proof (with a log that shows whether the",
+        "# program ran), library (the library's own algorithm).",
+        "set -eu",
+        'CHORALE_JOB=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)',
+        f"mode=${{1:-program}} iterations={options.iterations} warmup={options.warmup}",
+        "case $mode in",
+        "  program | library) ;;",
+        f"  proof) iterations={PROOF_ITERATIONS} warmup=1 ;;",
+        '  *) echo "usage: ./run.sh program | proof | library" >&2; exit 2 ;;',
+        "esac",
+        'mkdir -p "$CHORALE_JOB/logs"',
+        'rm -f "$CHORALE_JOB/logs/$mode".*',
+    ]
+    for sizes in size_ranges(options.sizes_bytes):
+        command = shlex.join(perf_command(program, options, sizes))
+        lines.append(f'{launch} "$CHORALE_JOB/rank.sh" "$mode" \\\n  {command} -n "$iterations" -w "$warmup"')
+    return "\n".join(lines) + "\n"
+
+
+def _batch_script(program: Program, options: JobOptions) -> str:
+    ranks = len(program.ranks)
+    per_node = gpus_per_node(ranks, options)
+    return f"""\
+#!/bin/sh
+#SBATCH --job-name=chorale
+#SBATCH --nodes={ranks // per_node}
+#SBATCH --ntasks-per-node={per_node}
+#SBATCH --gpus-per-node={per_node}
+#SBATCH --exclusive
+# sbatch job.sbatch, from this folder: proof first, then program and library in turns.
+set -eu
+cd "$SLURM_SUBMIT_DIR"
+./run.sh proof > proof.txt
+for turn in 1 2 3 4 5; do
+  ./run.sh library > "library-$turn.txt"
+  ./run.sh program > "program-$turn.txt"
+done
+"""

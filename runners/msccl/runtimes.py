@@ -1,0 +1,95 @@
+"""The runtimes that execute MSCCL programs: where each looks for them, how it is told to, and what it logs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from synth.errors import InvalidInput
+from synth.lowering.program import Program
+
+JOB = "$CHORALE_JOB"
+"""What the folder of a job is called in values of variables; the launch script sets it."""
+
+ALGORITHMS = "algorithms"
+"""The folder with the program, and nothing else: a runtime that finds another file there may crash."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """A library with NCCL's interface that executes programs of one dialect.
+
+    dialect:   name of the target, see `synth.lowering.targets`
+    enabling:  variables with which it executes the program of a job
+    disabling: variables with which it uses its own algorithms only, if those of `enabling` are not set
+    subsystems: of NCCL_DEBUG_SUBSYS, with which the log says whether it loaded and ran a program
+    loaded, scheduled: regular expressions of what it then says: when a rank has taken programs, and whenever one of
+               them executed a call (None where it says nothing of calls)
+    """
+
+    name: str
+    title: str
+    dialect: str
+    enabling: Mapping[str, str]
+    disabling: Mapping[str, str]
+    subsystems: str
+    loaded: str
+    scheduled: str | None
+    library: str  # the file that test programs link to
+    needs_channels: bool = False  # whether it must be told to have as many channels as a program
+
+
+MSCCL = Runtime(
+    name="msccl",
+    title="MSCCL (microsoft/msccl)",
+    dialect="msccl-xml",
+    enabling={"MSCCL_XML_FILES": f"{JOB}/{ALGORITHMS}/program.xml", "NCCL_ALGO": "MSCCL,RING,TREE"},
+    disabling={},
+    subsystems="INIT,ENV",
+    loaded=r"Connected [1-9][0-9]* MSCCL algorithms",
+    scheduled=None,
+    library="libnccl.so",
+)
+EXECUTOR = Runtime(
+    name="executor",
+    title="the MSCCL executor for NCCL (Azure/msccl-executor-nccl)",
+    dialect="msccl-executor-xml",
+    enabling={"MSCCL_ALGO_DIR": f"{JOB}/{ALGORITHMS}", "NCCL_MSCCL_ENABLE": "1"},
+    disabling={"NCCL_MSCCL_ENABLE": "0"},
+    subsystems="INIT",
+    loaded="MSCCL: Initialization finished",
+    scheduled=r"MSCCL: .*Setup Kernel finished",
+    library="libnccl.so",
+)
+RCCL = Runtime(
+    name="rccl",
+    title="RCCL of ROCm up to 7.2",
+    dialect="msccl-executor-xml",
+    enabling={"MSCCL_ALGO_DIR": f"{JOB}/{ALGORITHMS}", "RCCL_MSCCL_FORCE_ENABLE": "1"},
+    disabling={"RCCL_MSCCL_ENABLE": "0"},
+    subsystems="INIT,COLL",
+    loaded=r"(Using MSCCL files from|MSCCL: Initialization finished)",
+    scheduled=r"MSCCL: .*Setup Kernel finished",
+    library="librccl.so",
+    needs_channels=True,
+)
+RUNTIMES: Mapping[str, Runtime] = {one.name: one for one in (MSCCL, EXECUTOR, RCCL)}
+
+
+def runtime_named(name: str | None, program: Program) -> Runtime:
+    """Return the runtime called `name`, by default the first that executes the dialect of `program`.
+
+    Raises InvalidInput for an unknown name and for a program of another dialect.
+    """
+    fitting = [one for one in RUNTIMES.values() if one.dialect == program.target]
+    if name is None and fitting:
+        return fitting[0]
+    if name is not None and name not in RUNTIMES:
+        raise InvalidInput("the runtime must be one that is known", name, f"choose from {', '.join(RUNTIMES)}")
+    if name is None or RUNTIMES[name] not in fitting:
+        dialects = sorted({one.dialect for one in RUNTIMES.values() if name in (None, one.name)})
+        rule = (
+            f"{'a runtime for GPUs' if name is None else RUNTIMES[name].title} must be given a program of its dialect"
+        )
+        raise InvalidInput(rule, program.target, f"lower it with --target {' or '.join(dialects)}")
+    return RUNTIMES[name]

@@ -1,0 +1,72 @@
+"""Sizes of test programs: which calls a program serves, and how a list of sizes is asked for."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass
+
+from runners.admission import SHARDED
+from synth.collective import CollectiveName
+from synth.lowering.program import Program
+from synth.lowering.targets import target_named
+
+ALIGNMENT_BYTES = 16
+"""The test programs round what each rank of a sharded collective gets down to a multiple of this."""
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRange:
+    """The sizes first, first * factor, … up to last, as one command line of a test program names them."""
+
+    first_bytes: int
+    last_bytes: int
+    factor: int
+
+
+def served_size(size_bytes: int, element_bytes: int, programs: Iterable[Program]) -> int:
+    """Return the smallest size >= `size_bytes` that all `programs`, which must be for one collective, can serve.
+
+    The elements must fill the chunks, else the runtime falls back without a word. Of sharded collectives, even those
+    that each rank gets must: RCCL asks for that, the others for less.
+    """
+    granule = element_bytes
+    for program in programs:
+        ranks = len(program.ranks)
+        if program.collective.name in SHARDED:
+            share = math.lcm(element_bytes * program.chunks, ALIGNMENT_BYTES)
+            granule = math.lcm(granule, ranks * share)
+        else:
+            granule = math.lcm(granule, element_bytes * program.chunks)
+    return -(-size_bytes // granule) * granule
+
+
+def misfit(program: Program, size_bytes: int, element_bytes: int) -> str | None:
+    """Return in one line why a runtime would take its own algorithm for calls of this size, None if it would not."""
+    if size_bytes != served_size(size_bytes, element_bytes, [program]):
+        return f"its elements cannot be cut into {program.chunks} chunks"
+    most = program.max_bytes or target_named(program.target).limits.largest_max_bytes
+    if size_bytes < program.min_bytes or (most is not None and size_bytes > most):
+        return f"it serves {program.min_bytes} to {'any number of' if most is None else most} bytes"
+    if program.in_place and program.collective.name is CollectiveName.ALLTOALL:
+        return "calls of alltoall are never in place, and it serves no others"
+    return None
+
+
+def size_ranges(sizes_bytes: Sequence[int]) -> list[SizeRange]:
+    """Return ranges that together are exactly `sizes_bytes`, in rising order; as few as the greedy way finds."""
+    left = sorted(set(sizes_bytes))
+    ranges = []
+    while left:
+        factors = [size // left[0] for size in left[1:] if size % left[0] == 0] or [2]
+        series = max((_series(left[0], factor, set(left)) for factor in factors), key=len)
+        ranges.append(SizeRange(series[0], series[-1], series[1] // series[0] if len(series) > 1 else 2))
+        left = [size for size in left if size not in series]
+    return ranges
+
+
+def _series(first: int, factor: int, sizes: Set[int]) -> list[int]:
+    series = [first]
+    while series[-1] * factor in sizes:
+        series.append(series[-1] * factor)
+    return series

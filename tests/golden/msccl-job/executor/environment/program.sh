@@ -1,0 +1,5 @@
+# Variables of the mode program; $CHORALE_JOB is the folder of the job.
+export MSCCL_ALGO_DIR="$CHORALE_JOB"/algorithms
+export NCCL_MSCCL_ENABLE=1
+export NCCL_DEBUG=WARN
+export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/program.%h.%p.txt

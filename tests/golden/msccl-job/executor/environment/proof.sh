@@ -1,0 +1,6 @@
+# Variables of the mode proof; $CHORALE_JOB is the folder of the job.
+export MSCCL_ALGO_DIR="$CHORALE_JOB"/algorithms
+export NCCL_MSCCL_ENABLE=1
+export NCCL_DEBUG=INFO
+export NCCL_DEBUG_SUBSYS=INIT
+export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/proof.%h.%p.txt

@@ -1,0 +1,15 @@
+#!/bin/sh
+# ./run.sh MODE: one launch over all sizes. Modes: program (timed), proof (with a log that shows whether the
+# program ran), library (the library's own algorithm).
+set -eu
+CHORALE_JOB=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+mode=${1:-program} iterations=50 warmup=20
+case $mode in
+  program | library) ;;
+  proof) iterations=2 warmup=1 ;;
+  *) echo "usage: ./run.sh program | proof | library" >&2; exit 2 ;;
+esac
+mkdir -p "$CHORALE_JOB/logs"
+rm -f "$CHORALE_JOB/logs/$mode".*
+srun --mpi=pmix --kill-on-bad-exit=1 --ntasks=4 --ntasks-per-node=2 "$CHORALE_JOB/rank.sh" "$mode" \
+  /opt/nccl-tests/build/all_gather_perf -b 1048576 -e 3145728 -f 3 -d float -g 1 -c 1 -a 1 -n "$iterations" -w "$warmup"

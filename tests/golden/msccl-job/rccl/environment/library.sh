@@ -1,0 +1,5 @@
+# Variables of the mode library; $CHORALE_JOB is the folder of the job.
+unset MSCCL_ALGO_DIR RCCL_MSCCL_FORCE_ENABLE
+export RCCL_MSCCL_ENABLE=0
+export NCCL_DEBUG=WARN
+export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/library.%h.%p.txt

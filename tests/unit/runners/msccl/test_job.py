@@ -1,0 +1,199 @@
+"""Job folders: golden text, what they refuse, and scripts that a shell really executes."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runners.msccl.command import launch_command
+from runners.msccl.job import EXECUTABLE, job_files
+from runners.msccl.options import JobOptions
+from runners.msccl.sizes import served_size, size_ranges
+from synth.collective import ALLTOALL
+from synth.errors import InvalidInput
+from synth.lowering.lift import lift
+from synth.lowering.program import Program
+from tests.conformance.example_programs import ring_allgather, ring_allreduce, star_broadcast
+
+GOLDEN = Path(__file__).parents[3] / "golden" / "msccl-job"
+OPTIONS = JobOptions((2**20, 2**22, 2**24), hosts=("gpu-a", "gpu-b"), buffer_bytes=2**20)
+
+
+def _allreduce(target: str = "msccl-xml", in_place: bool = True) -> Program:
+    return replace(ring_allreduce(range(4), in_place=in_place), target=target, name="ring")
+
+
+JOBS = {
+    "msccl": (
+        _allreduce(),
+        replace(OPTIONS, library_folder="/opt/msccl/lib", environment={"NCCL_SOCKET_IFNAME": "eth0"}),
+    ),
+    "executor": (
+        replace(ring_allgather(4, in_place=False), target="msccl-executor-xml", name="gather", protocol="LL128"),
+        JobOptions((2**20, 3 * 2**20), launcher="srun", tests_folder="/opt/nccl-tests/build", gpus_per_node=2),
+    ),
+    "rccl": (_allreduce("msccl-executor-xml"), replace(OPTIONS, runtime="rccl", launcher="mpich", dtype="float64")),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_golden_folders(name: str) -> None:
+    folder = GOLDEN / name
+    files = job_files(*JOBS[name])
+    assert {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()} == set(files)
+    for path, content in files.items():
+        assert content.decode() == (folder / path).read_text(), path
+
+
+def test_the_program_of_a_job_is_the_program() -> None:
+    program, options = JOBS["msccl"]
+    assert lift(job_files(program, options)["algorithms/program.xml"]) == program
+
+
+def _write(folder: Path, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        path.chmod(0o755 if name.endswith(EXECUTABLE) else 0o644)
+
+
+@pytest.mark.parametrize(("mode", "iterations"), [("program", "50"), ("proof", "2"), ("library", "50")])
+def test_the_scripts_reach_every_rank_with_its_environment(tmp_path: Path, mode: str, iterations: str) -> None:
+    job = tmp_path / "a job's folder"
+    _write(job, dict(job_files(*JOBS["msccl"])))
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    # A stand-in for mpirun that starts one rank, and one for the test program that says what it was told.
+    (tools / "mpirun").write_text('#!/bin/sh\nwhile [ "${1##*/}" != rank.sh ]; do shift; done\nexec "$@"\n')
+    (tools / "all_reduce_perf").write_text('#!/bin/sh\necho "$@"\nenv\n')
+    for tool in tools.iterdir():
+        tool.chmod(0o755)
+    environment = {"PATH": f"{tools}:/usr/bin:/bin", "LD_LIBRARY_PATH": "/usr/x", "MSCCL_XML_FILES": "stale"}
+    done = subprocess.run([job / "run.sh", mode], env=environment, capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines[0] == f"-b 1048576 -e 16777216 -f 4 -d float -o sum -g 1 -c 1 -a 1 -n {iterations} -w " + (
+        "1" if mode == "proof" else "20"
+    )
+    told = dict(line.split("=", 1) for line in lines[1:] if "=" in line)
+    assert told["NCCL_SOCKET_IFNAME"] == "eth0"
+    assert told["LD_LIBRARY_PATH"] == "/opt/msccl/lib:/usr/x"
+    assert told["NCCL_DEBUG_FILE"] == f"{job}/logs/{mode}.%h.%p.txt"
+    assert told.get("MSCCL_XML_FILES") == (None if mode == "library" else f"{job}/algorithms/program.xml")
+    assert told.get("NCCL_ALGO") == (None if mode == "library" else "MSCCL,RING,TREE")
+    assert told.get("NCCL_BUFFSIZE") == (None if mode == "library" else "1048576")
+    assert told["NCCL_DEBUG"] == ("INFO" if mode == "proof" else "WARN")
+
+
+def test_values_of_variables_are_only_values(tmp_path: Path) -> None:
+    trap = tmp_path / "trap"
+    program, options = JOBS["msccl"]
+    nasty = replace(options, environment={"A": f"$(touch {trap})`touch {trap}`\"'", "B": "$HOME"})
+    _write(tmp_path, dict(job_files(program, nasty)))
+    command = ["/bin/sh", "-c", '. environment/program.sh; printf %s "$A|$B"']
+    done = subprocess.run(command, cwd=tmp_path, env={}, capture_output=True, text=True, check=True)
+    assert done.stdout == f"$(touch {trap})`touch {trap}`\"'|$HOME"
+    assert not trap.exists()
+
+
+def test_an_unknown_mode_is_refused(tmp_path: Path) -> None:
+    _write(tmp_path, dict(job_files(*JOBS["msccl"])))
+    done = subprocess.run([tmp_path / "run.sh", "fast"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (2, "usage: ./run.sh program | proof | library\n")
+
+
+@pytest.mark.parametrize(
+    ("program", "change", "message"),
+    [
+        (_allreduce(), {"sizes_bytes": (2**20 + 4,)}, "cannot be cut into 4 chunks; got 1048580 bytes"),
+        (replace(_allreduce(), max_bytes=2**21), {}, "it serves 0 to 2097152 bytes; got 4194304 bytes"),
+        (_allreduce(), {"sizes_bytes": (2**31,)}, "it serves 0 to 2147483647 bytes; got 2147483648"),
+        (
+            _allreduce(),
+            {"runtime": "executor"},
+            "a program of its dialect; got msccl-xml; lower it with --target msccl-exec",
+        ),
+        (_allreduce("oneccl-xml"), {}, "got oneccl-xml; lower it with --target msccl-executor-xml or msccl-xml"),
+        (
+            _allreduce(),
+            {"runtime": "nccl"},
+            "the runtime must be one that is known; got nccl; choose from msccl, executor",
+        ),
+        (
+            _allreduce(),
+            {"hosts": ("a", "b", "c")},
+            "the hosts must have exactly 4 GPUs, one per rank; got 3 hosts with 2",
+        ),
+        (_allreduce(), {"hosts": (), "gpus_per_node": 3}, "gpus_per_node must divide the 4 ranks; got 3"),
+        (replace(_allreduce(), collective=ALLTOALL), {}, "calls of alltoall are never in place"),
+    ],
+)
+def test_jobs_that_would_fall_back_or_not_start_are_refused(
+    program: Program, change: dict[str, object], message: str
+) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        job_files(program, replace(OPTIONS, **change))  # type: ignore[arg-type]
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"sizes_bytes": ()}, "at least one size above zero"),
+        (
+            {"launcher": "prun"},
+            "the launcher of a job must be one that is known; got prun; choose from openmpi, mpich, srun",
+        ),
+        ({"dtype": "float16"}, "the element type of a job must be one that is known"),
+        ({"iterations": 0}, "iterations must be above zero"),
+        ({"buffer_bytes": -1}, "buffer_bytes must be above zero"),
+        ({"hosts": ("a;reboot",)}, "a host must be the name or address of a node; got a;reboot"),
+        ({"hosts": ("-x",)}, "a host must be"),
+        ({"tests_folder": "build"}, "folders of a job must be absolute; got build"),
+        ({"environment": {"A B": "1"}}, "a variable must have a plain name"),
+        ({"environment": {"A": "1\n2"}}, "a variable must have a plain name"),
+    ],
+)
+def test_bad_options_are_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        replace(OPTIONS, **change)  # type: ignore[arg-type]
+
+
+def test_sizes_become_as_few_ranges_as_they_can() -> None:
+    assert [(r.first_bytes, r.last_bytes, r.factor) for r in size_ranges([64, 16, 4, 256])] == [(4, 256, 4)]
+    assert [(r.first_bytes, r.last_bytes, r.factor) for r in size_ranges([7])] == [(7, 7, 2)]
+    assert [(r.first_bytes, r.last_bytes, r.factor) for r in size_ranges([4, 6, 8])] == [(4, 8, 2), (6, 6, 2)]
+    for sizes in ([3, 4, 5, 6], [1, 2, 4, 8, 24, 72], [5, 7, 11, 10, 20, 21]):
+        named = [size for r in size_ranges(sizes) for size in _sizes_of(r.first_bytes, r.last_bytes, r.factor)]
+        assert sorted(named) == sorted(sizes)
+
+
+def _sizes_of(first: int, last: int, factor: int) -> list[int]:
+    """What a test program runs for -b first -e last -f factor."""
+    sizes = [first]
+    while sizes[-1] * factor <= last:
+        sizes.append(sizes[-1] * factor)
+    return sizes
+
+
+def test_sizes_are_rounded_up_to_what_every_runtime_takes() -> None:
+    gather = ring_allgather(4, in_place=True)  # 4 chunks: 4 elements for each of 4 ranks
+    assert served_size(1, 4, [gather]) == 64
+    assert served_size(65, 4, [gather, replace(gather, chunks=12)]) == 4 * 48
+    assert served_size(1, 8, [_allreduce()]) == 32
+    assert served_size(1, 4, [star_broadcast(5, root=2)]) % (4 * star_broadcast(5, root=2).chunks) == 0
+
+
+def test_launchers_put_one_rank_on_every_gpu_host_by_host() -> None:
+    options = replace(OPTIONS, hosts=("a", "b"), gpus_per_node=8)
+    assert launch_command(16, options) == ["mpirun", "-np", "16", "--map-by", "ppr:8:node", "--host", "a:8,b:8"]
+    assert launch_command(16, replace(options, launcher="mpich")) == [
+        *("mpiexec", "-n", "16", "-ppn", "8", "-hosts", "a,b"),
+    ]
+    assert launch_command(16, replace(options, launcher="srun")) == [
+        *("srun", "--mpi=pmix", "--kill-on-bad-exit=1", "--ntasks=16", "--ntasks-per-node=8", "--nodelist=a,b"),
+    ]
+    assert launch_command(8, replace(OPTIONS, hosts=())) == ["mpirun", "-np", "8", "--map-by", "ppr:8:node"]
