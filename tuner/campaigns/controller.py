@@ -3,41 +3,29 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
-from runners.preparation import Prepared, Recipe, Refusal, RefusalKind
+from runners.api import FailureKind, Measurement, Outcome, RunFailure
+from runners.preparation import Prepared, Refusal
 from runners.workshop import Finished, Workshop
-from synth.collective import parse_collective
 from synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
 from synth.lowering.lift import lift
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
-from synth.method import Options
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import reason_not_to_try
 from tuner.campaigns.final import Final, finalists
-from tuner.campaigns.records import (
-    Candidate,
-    CompleteTrial,
-    FailedTrial,
-    PrunedTrial,
-    SizeResult,
-    TrialRecord,
-    trial_id,
-)
+from tuner.campaigns.orders import Orders
+from tuner.campaigns.outcomes import UnderWay, size_results
+from tuner.campaigns.records import CompleteTrial, TrialRecord, trial_id
 from tuner.campaigns.search import Search, Suggestion
 from tuner.campaigns.store import Store
 
 _log = logging.getLogger("chorale.controller")
 
 FINAL = "final"
-BASELINE = "baseline:"
 WAIT_S = 0.5
-TARGET = "oneccl-xml"  # the dialect that the runners on CPUs execute
 
 Answer = TypeVar("Answer")
 Listener = Callable[[TrialRecord], None]
@@ -49,18 +37,6 @@ class Clocks:
 
     monotonic_s: Callable[[], float]
     unix_s: Callable[[], float]
-
-
-@dataclass(frozen=True, slots=True)
-class _UnderWay:
-    """A trial that was asked for and is not finished."""
-
-    suggestion: Suggestion
-    trial_id: str
-    number: int
-    started_s: float
-    started_unix_s: float
-    prepared: Prepared | None = None
 
 
 class Controller:
@@ -82,15 +58,14 @@ class Controller:
         listeners: Sequence[Listener] = (),
     ) -> None:
         self._campaign = campaign
-        self._topology = topology
         self._store = store
         self._search = search
         self._workshop = workshop
         self._clocks = clocks
         self._listeners = listeners
-        self._baselines: dict[str, Prepared] = {}
-        self._under_way: dict[str, _UnderWay] = {}
-        self._twins: dict[str, list[_UnderWay]] = {}  # program id -> trials that wait for a trial with that program
+        self._orders = Orders(campaign, topology)
+        self._under_way: dict[str, UnderWay] = {}
+        self._twins: dict[str, list[UnderWay]] = {}  # program id -> trials that wait for a trial with that program
         self._measured = {trial.program_id: trial for trial in store.trials if isinstance(trial, CompleteTrial)}
         self._next_number = 1 + max((trial.number for trial in store.trials), default=0)
         minutes = campaign.budget.minutes
@@ -114,15 +89,16 @@ class Controller:
         self._hold_final()
 
     def _prepare_baselines(self) -> None:
-        for method in self._campaign.baselines:
-            self._workshop.prepare(BASELINE + method, self._recipe(Candidate(method)))
-        while len(self._baselines) < len(set(self._campaign.baselines)):
+        recipes = self._orders.baseline_recipes()
+        for key, recipe in recipes.items():
+            self._workshop.prepare(key, recipe)
+        while len(self._orders.baselines) < len(recipes):
             for finished in self._workshop.wait(WAIT_S):
                 if not isinstance(finished.answer, Prepared):
                     value = getattr(finished.answer, "message", finished.answer)
                     way_out = "choose other `baselines` for this network"
                     raise CheckFailed(f"{finished.key} must be possible", value, way_out)
-                self._baselines[finished.key] = finished.answer
+                self._orders.baselines[finished.key] = finished.answer
 
     def _may_start(self) -> bool:
         done = len(self._store.trials) + len(self._under_way)
@@ -140,16 +116,16 @@ class Controller:
 
     def _start(self, suggestion: Suggestion) -> None:
         name = trial_id(self._store.launch.launch_id, suggestion.candidate)
-        trial = _UnderWay(suggestion, name, self._next_number, self._clocks.monotonic_s(), self._clocks.unix_s())
+        trial = UnderWay(suggestion, name, self._next_number, self._clocks.monotonic_s(), self._clocks.unix_s())
         self._next_number += 1
         self._under_way[name] = trial
         reason = reason_not_to_try(suggestion.candidate, self._campaign.runner.kind)
         try:
-            recipe = self._recipe(suggestion.candidate)
+            recipe = self._orders.recipe(suggestion.candidate)
         except InvalidInput as error:
             reason = str(error)
         if reason is not None:
-            self._finish(trial, PrunedTrial(*self._facts(trial), reason))
+            self._finish(trial, trial.pruned(self._clocks.monotonic_s(), reason))
         else:
             self._workshop.prepare(name, recipe)
 
@@ -159,32 +135,35 @@ class Controller:
         if isinstance(answer, Prepared):
             self._on_prepared(replace(trial, prepared=answer), answer)
         elif isinstance(answer, Refusal):
-            self._finish(trial, self._refused(trial, answer))
+            self._finish(trial, trial.refused(self._clocks.monotonic_s(), answer))
         else:
             self._on_measured(trial, answer)
 
-    def _on_prepared(self, trial: _UnderWay, prepared: Prepared) -> None:
+    def _on_prepared(self, trial: UnderWay, prepared: Prepared) -> None:
         self._under_way[trial.trial_id] = trial
         self._store.keep(prepared.schedule_id, prepared.schedule, prepared.program_id, prepared.program_text)
         known = self._measured.get(prepared.program_id)
         if known is not None:
-            self._finish(trial, self._shared(trial, known))
+            self._finish(trial, trial.shared(self._clocks.monotonic_s(), known))
         elif prepared.program_id in self._twins:
             self._twins[prepared.program_id].append(trial)
         else:
             self._twins[prepared.program_id] = []
-            self._workshop.measure(trial.trial_id, self._request({trial.trial_id: prepared.program}, trial.number))
+            self._workshop.measure(
+                trial.trial_id, self._orders.request({trial.trial_id: prepared.program}, trial.number)
+            )
 
-    def _on_measured(self, trial: _UnderWay, outcome: Outcome) -> None:
+    def _on_measured(self, trial: UnderWay, outcome: Outcome) -> None:
         if trial.prepared is None:
             raise RuntimeError("a trial was measured before it was prepared")
-        self._finish(trial, self._record(trial, trial.prepared, outcome))
+        self._require_runner(outcome)
+        self._finish(trial, trial.measured(self._clocks.monotonic_s(), trial.prepared, outcome))
         twins = self._twins.pop(trial.prepared.program_id)
         if twins:  # they share the measurement, or the first of them is measured if there is none
             for twin in twins:
                 self._on_prepared(twin, trial.prepared)
 
-    def _finish(self, trial: _UnderWay, record: TrialRecord) -> None:
+    def _finish(self, trial: UnderWay, record: TrialRecord) -> None:
         self._store.add(record)
         if isinstance(record, CompleteTrial):
             self._measured.setdefault(record.program_id, record)
@@ -192,12 +171,6 @@ class Controller:
         self._guarded(lambda: self._search.tell(trial.suggestion.ticket, record))
         for listener in self._listeners:
             listener(record)
-
-    def _recipe(self, candidate: Candidate) -> Recipe:
-        options = LoweringOptions(TARGET, candidate.channels, candidate.instances, candidate.protocol)
-        collective = parse_collective(self._campaign.collective)
-        wanted = Options(chunks=candidate.chunks, k=candidate.k)
-        return Recipe(self._topology, collective, candidate.method, wanted, options)
 
     def _hold_final(self) -> None:
         """Measure the best candidates side by side, unless there is nothing to compare or nothing new."""
@@ -207,11 +180,11 @@ class Controller:
         held = self._store.final is not None and self._store.final.trials == len(trials)
         if len(best) < 2 or held or self._store.is_stuck:
             return
-        if not self._baselines:
+        if not self._orders.baselines:
             self._prepare_baselines()
         _log.info("final: %d candidates side by side", len(best))
         programs = {trial.trial_id: lift(self._store.program_path(trial.program_id).read_bytes()) for trial in best}
-        request = self._request(programs, self._next_number)
+        request = self._orders.request(programs, self._next_number)
         timeout_s = request.timeout_s * len(request.programs) / 2
         self._workshop.measure(FINAL, replace(request, timeout_s=timeout_s))
         answers: list[Finished] = []
@@ -228,43 +201,11 @@ class Controller:
     def _has_program(self, trial: CompleteTrial) -> bool:
         return self._store.program_path(trial.program_id).exists()
 
-    def _request(self, candidates: Mapping[str, Program], number: int) -> RunRequest:
-        baselines = {name: baseline.program for name, baseline in self._baselines.items()}
-        return RunRequest(
-            topology=self._topology,
-            programs={**candidates, **baselines},
-            sizes_bytes=tuple(self._campaign.sizes),
-            repeats=self._campaign.repeats,
-            timeout_s=self._campaign.runner.timeout_s,
-            seed=self._campaign.seed + number,
-        )
-
-    def _facts(self, trial: _UnderWay) -> tuple[str, int, Candidate, float, float]:
-        """Return the fields that every record begins with."""
-        seconds = self._clocks.monotonic_s() - trial.started_s
-        return trial.trial_id, trial.number, trial.suggestion.candidate, trial.started_unix_s, seconds
-
-    def _refused(self, trial: _UnderWay, refusal: Refusal) -> TrialRecord:
-        if refusal.kind == RefusalKind.INVALID:
-            return PrunedTrial(*self._facts(trial), refusal.message)
-        kind = FailureKind.WRONG_RESULT if refusal.kind == RefusalKind.UNSOUND else FailureKind.CRASH
-        return FailedTrial(*self._facts(trial), kind, refusal.message)
-
-    def _shared(self, trial: _UnderWay, known: CompleteTrial) -> CompleteTrial:
-        facts = self._facts(trial)
-        return CompleteTrial(
-            *facts, known.schedule_id, known.program_id, known.sizes, known.environment, known.trial_id
-        )
-
-    def _record(self, trial: _UnderWay, prepared: Prepared, outcome: Outcome) -> TrialRecord:
-        if isinstance(outcome, RunFailure):
-            if outcome.kind == FailureKind.UNAVAILABLE and not self._measured:
-                rule = f"the {self._campaign.runner.kind} runner must work here"
-                raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
-            return FailedTrial(*self._facts(trial), outcome.kind, outcome.message, dict(outcome.environment))
-        sizes = size_results(outcome, trial.trial_id)
-        identity = (prepared.schedule_id, prepared.program_id)
-        return CompleteTrial(*self._facts(trial), *identity, sizes, dict(outcome.environment))
+    def _require_runner(self, outcome: Outcome) -> None:
+        """Raise Unavailable if the runner says so before it has ever worked in this launch."""
+        if isinstance(outcome, RunFailure) and outcome.kind == FailureKind.UNAVAILABLE and not self._measured:
+            rule = f"the {self._campaign.runner.kind} runner must work here"
+            raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
 
     def _guarded(self, step: Callable[[], Answer]) -> Answer:
         """Run a step of the search; a storage that stops working ends the campaign with a message."""
@@ -275,21 +216,3 @@ class Controller:
         except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
             way_out = "repair `storage`, then go on with --resume: the launch's journal has every trial"
             raise Unavailable("the Optuna storage must keep working", error, way_out) from error
-
-
-def size_results(measurement: Measurement, candidate: str) -> tuple[SizeResult, ...]:
-    """Return the results of one program of a measurement beside those of the baselines."""
-    baselines = {
-        name.removeprefix(BASELINE): results
-        for name, results in measurement.results.items()
-        if name.startswith(BASELINE)
-    }
-    return tuple(
-        SizeResult(
-            size_bytes=size.requested_bytes,
-            measured_bytes=size.size_bytes,
-            times_s=size.times_s,
-            baseline_times_s={name: results[index].times_s for name, results in baselines.items()},
-        )
-        for index, size in enumerate(measurement.results[candidate])
-    )

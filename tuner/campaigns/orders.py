@@ -1,0 +1,51 @@
+"""What a controller orders from its workshop: recipes of candidates, and requests with the baselines in them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runners.api import RunRequest
+from runners.preparation import Prepared, Recipe
+from synth.collective import parse_collective
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Program
+from synth.method import Options
+from synth.topology.topology import Topology
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.records import Candidate
+
+BASELINE = "baseline:"
+TARGET = "oneccl-xml"  # the dialect that the runners on CPUs execute
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """Writes the orders of one launch. `baselines`: key of the order -> what every measurement has beside its own."""
+
+    campaign: Campaign
+    topology: Topology
+    baselines: dict[str, Prepared] = field(default_factory=dict)
+
+    def baseline_recipes(self) -> dict[str, Recipe]:
+        """Return the recipe of every baseline by the key of its order."""
+        return {BASELINE + method: self.recipe(Candidate(method)) for method in self.campaign.baselines}
+
+    def recipe(self, candidate: Candidate) -> Recipe:
+        """Return how to make a candidate. InvalidInput if a parameter is beyond a limit."""
+        options = LoweringOptions(TARGET, candidate.channels, candidate.instances, candidate.protocol)
+        collective = parse_collective(self.campaign.collective)
+        wanted = Options(chunks=candidate.chunks, k=candidate.k)
+        return Recipe(self.topology, collective, candidate.method, wanted, options)
+
+    def request(self, candidates: Mapping[str, Program], number: int) -> RunRequest:
+        """Return the measurement of `candidates` beside the baselines; `number` makes the order of programs new."""
+        beside = {name: baseline.program for name, baseline in self.baselines.items()}
+        return RunRequest(
+            topology=self.topology,
+            programs={**candidates, **beside},
+            sizes_bytes=tuple(self.campaign.sizes),
+            repeats=self.campaign.repeats,
+            timeout_s=self.campaign.runner.timeout_s,
+            seed=self.campaign.seed + number,
+        )
