@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.lowering.definition import Values, describe, expected_outputs, initial_inputs, nothing, words_of
+from synth.lowering.definition import describe, initial_inputs, nothing, words_of
 from synth.lowering.flat_program import (
     BASE,
     COUNT,
@@ -36,11 +36,11 @@ from synth.lowering.interpreter import (
 from synth.lowering.memory import layout_of
 from synth.lowering.program import QUEUE_DEPTH, Program
 from synth.lowering.race_clocks import Clocks, no_accesses
+from synth.lowering.results import MOST_REPORTED, result_violations
 from synth.lowering.violation import Violation
 
 MOST_CELLS = 2**25
 MOST_WORDS = 2**27
-MOST_REPORTED = 20
 MOST_MOVES = 2**25
 MOST_CLOCK_ENTRIES = 2**27
 RANDOM_SEED = 1
@@ -143,7 +143,10 @@ class _Check:
         execute(code, state, conditions, flat.first_cell[-1])
         if state.found[0]:
             return [self._faulty(state)]
-        return self._deadlock(state, message_chunks) or _compare(self._program, flat, state.values)
+        layouts = [layout_of(self._program, rank) for rank in range(len(self._program.ranks))]
+        return self._deadlock(state, message_chunks) or result_violations(
+            self._program, layouts, flat.first_cell, state.values
+        )
 
     def _initial_state(self, message_chunks: int, clocks: Clocks) -> State:
         flat, cells = self._flat, self._flat.first_cell[-1]
@@ -207,30 +210,3 @@ class _Check:
         if instruction.op.receives and state.queues[source, SENT] == state.queues[source, RECEIVED]:
             return "waits for a message"
         return "waits for a free slot to send"
-
-
-def _compare(program: Program, flat: FlatProgram, memory: Values) -> list[Violation]:
-    found: list[Violation] = []
-    for rank in range(len(program.ranks)):
-        layout = layout_of(program, rank)
-        regions = [("result", "o", layout.output_base, expected_outputs(program, rank))]
-        if not program.in_place:
-            regions.append(("input changed", "i", layout.input_base, initial_inputs(program, rank)))
-        for rule, buffer, base, expected in regions:
-            if expected is None:
-                continue
-            first = flat.first_cell[rank] + base
-            cells = slice(first, first + len(expected.identity))
-            held = Values(memory.identity[cells], memory.members[cells])
-            for chunk in _different(held, expected):
-                got, wanted = describe(held, chunk, program), describe(expected, chunk, program)
-                found.append(Violation.at(rule, f"{buffer}[{chunk}] holds {got}, must hold {wanted}", rank))
-                if len(found) >= MOST_REPORTED:
-                    return found
-    return found
-
-
-def _different(held: Values, expected: Values) -> list[int]:
-    wrong = (held.identity != expected.identity) | (held.members != expected.members).any(axis=1)
-    chunks: list[int] = np.flatnonzero(wrong).tolist()
-    return chunks

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import CollectiveName
+from synth.collective import Collective, CollectiveName
 from synth.lowering.memory import buffer_chunks
-from synth.lowering.program import Program
 
 NOTHING = -1
 _WORD = 64
+
+
+class Task(Protocol):
+    """What a program, or a plan of one-sided operations, is for."""
+
+    @property
+    def collective(self) -> Collective: ...
+
+    @property
+    def chunks(self) -> int: ...
+
+    @property
+    def in_place(self) -> bool: ...
+
+    @property
+    def ranks(self) -> Sequence[object]: ...
 
 
 class Values(NamedTuple):
@@ -26,10 +42,10 @@ class Values(NamedTuple):
     members: NDArray[np.uint64]
 
 
-def words_of(program: Program) -> int:
+def words_of(task: Task) -> int:
     """Return how many words a set of contributions takes; 0 where every chunk has one contribution only."""
-    single = program.collective.name in (CollectiveName.ALLGATHER, CollectiveName.ALLTOALL)
-    return 0 if single else -(-len(program.ranks) // _WORD)
+    single = task.collective.name in (CollectiveName.ALLGATHER, CollectiveName.ALLTOALL)
+    return 0 if single else -(-len(task.ranks) // _WORD)
 
 
 def nothing(cells: int, words: int) -> Values:
@@ -37,21 +53,21 @@ def nothing(cells: int, words: int) -> Values:
     return Values(np.full(cells, NOTHING, dtype=np.int64), np.zeros((cells, words), dtype=np.uint64))
 
 
-def initial_inputs(program: Program, rank: int) -> Values:
+def initial_inputs(task: Task, rank: int) -> Values:
     """Return what each chunk of the input of `rank` holds."""
-    ranks, chunks, name = len(program.ranks), program.chunks, program.collective.name
+    ranks, chunks, name = len(task.ranks), task.chunks, task.collective.name
     count, _ = buffer_chunks(name, chunks, ranks)
     first = 0
     if name == CollectiveName.ALLGATHER:
         first = rank * count
     elif name == CollectiveName.ALLTOALL:
         first = rank * chunks  # every rank sends data of its own
-    return _values(program, first + np.arange(count), [rank])
+    return _values(task, first + np.arange(count), [rank])
 
 
-def expected_outputs(program: Program, rank: int) -> Values | None:
+def expected_outputs(task: Task, rank: int) -> Values | None:
     """Return what each chunk of the output of `rank` must hold; None where its output is not defined."""
-    ranks, chunks, collective = len(program.ranks), program.chunks, program.collective
+    ranks, chunks, collective = len(task.ranks), task.chunks, task.collective
     _, count = buffer_chunks(collective.name, chunks, ranks)
     chunk = np.arange(count)
     if collective.name == CollectiveName.REDUCE and rank != collective.root:
@@ -59,37 +75,37 @@ def expected_outputs(program: Program, rank: int) -> Values | None:
     if collective.name == CollectiveName.ALLTOALL:
         share = chunks // ranks
         sender, within = np.divmod(chunk, share)
-        return _values(program, sender * chunks + rank * share + within, [])
+        return _values(task, sender * chunks + rank * share + within, [])
     if collective.name == CollectiveName.REDUCE_SCATTER:
-        return _values(program, rank * count + chunk, range(ranks))
+        return _values(task, rank * count + chunk, range(ranks))
     if collective.name == CollectiveName.BROADCAST:
-        return _values(program, chunk, [collective.root or 0])
-    return _values(program, chunk, range(ranks))
+        return _values(task, chunk, [collective.root or 0])
+    return _values(task, chunk, range(ranks))
 
 
-def describe(values: Values, cell: int, program: Program) -> str:
+def describe(values: Values, cell: int, task: Task) -> str:
     """Return what `cell` of `values` holds, in words, short whatever the number of ranks."""
     identity = int(values.identity[cell])
     if identity == NOTHING:
         return "nothing"
-    members = _members(values, cell, program)
+    members = _members(values, cell, task)
     names = ", ".join(map(str, members[:8])) + (", ..." if len(members) > 8 else "")
     return f"chunk {identity} of rank{'s' if len(members) > 1 else ''} {names}"
 
 
-def _members(values: Values, cell: int, program: Program) -> list[int]:
-    identity, ranks = int(values.identity[cell]), len(program.ranks)
-    if program.collective.name == CollectiveName.ALLGATHER:
-        return [identity // (program.chunks // ranks)]
-    if program.collective.name == CollectiveName.ALLTOALL:
-        return [identity // program.chunks]
+def _members(values: Values, cell: int, task: Task) -> list[int]:
+    identity, ranks = int(values.identity[cell]), len(task.ranks)
+    if task.collective.name == CollectiveName.ALLGATHER:
+        return [identity // (task.chunks // ranks)]
+    if task.collective.name == CollectiveName.ALLTOALL:
+        return [identity // task.chunks]
     words = values.members[cell].tolist()
     return [rank for rank in range(ranks) if words[rank // _WORD] >> rank % _WORD & 1]
 
 
-def _values(program: Program, identity: NDArray[np.int64], members: range | list[int]) -> Values:
+def _values(task: Task, identity: NDArray[np.int64], members: range | list[int]) -> Values:
     """Return cells of the chunks `identity`, each the sum of what `members` contribute."""
-    words = [0] * words_of(program)
+    words = [0] * words_of(task)
     if words:
         for rank in members:
             words[rank // _WORD] |= 1 << rank % _WORD

@@ -7,6 +7,8 @@ from dataclasses import replace
 
 from synth.lowering.limits import Limits, limit_violations
 from synth.lowering.options import MOST_CHANNELS, LoweringOptions
+from synth.lowering.plans.check_structure import limit_excess
+from synth.lowering.plans.translate import plan_of
 from synth.lowering.program import Program
 
 MOST_DOUBLINGS = 5
@@ -21,7 +23,7 @@ def misfit(program: Program, limits: Limits) -> str:
     if blocks > limits.resident_threadblocks:
         bound = limits.resident_threadblocks
         return f"rank {largest}: thread blocks that must run at once: {blocks} is above the limit {bound}"
-    return ""
+    return "" if limits.one_sided_operations is None else limit_excess(plan_of(program))
 
 
 def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool]) -> LoweringOptions | None:

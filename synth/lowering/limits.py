@@ -29,6 +29,8 @@ class Limits:
     elements:                 elements of a whole file
     fused_reductions:         longest run of local reductions that the runtime may fuse into one; None: never fuses
     largest_max_bytes:        largest vector in bytes that may be promised, None: any
+    one_sided_operations:     operations of a block of a runtime of puts and signals (see `synth.lowering.plans`);
+                              None: the runtime knows sends and receives
     """
 
     ranks: int
@@ -46,6 +48,7 @@ class Limits:
     elements: int
     fused_reductions: int | None
     largest_max_bytes: int | None
+    one_sided_operations: int | None
 
 
 def written_steps(block: ThreadBlock, limits: Limits) -> int:

@@ -67,7 +67,7 @@ def _attempt(schedule: Schedule, options: LoweringOptions, limits: Limits) -> tu
     try:
         program = _build(schedule, options, limits)
         # In fused instructions a send waits for a receive: what was ordered before may now wait in a circle.
-        if options.fuse and not finishes(program):
+        if options.fuse and limits.one_sided_operations is None and not finishes(program):
             program = _build(schedule, replace(options, fuse=False), limits)
     except _TooBig as reason:
         return None, str(reason)
@@ -121,8 +121,11 @@ def _piece_limits(schedule: Schedule, vector: Vector, options: LoweringOptions, 
     at a time, and trees of many roots one transfer. Steps follow one another anyhow and take all they can, and the
     streams of an alltoall go straight from end to end."""
     streams = schedule.kind == "pipelined" and schedule.collective.name != CollectiveName.ALLTOALL
-    longest = 1 if streams and vector.is_whole else min(LONGEST_INSTRUCTION, limits.count)
-    return PieceLimits(longest, QUEUE_DEPTH[options.protocol], across=not streams)
+    is_one_sided = limits.one_sided_operations is not None
+    most = limits.count if is_one_sided else min(LONGEST_INSTRUCTION, limits.count)
+    longest = 1 if streams and vector.is_whole else most
+    # What is put holds nobody back, so that exchanges need no cuts.
+    return PieceLimits(longest, most if is_one_sided else QUEUE_DEPTH[options.protocol], across=not streams)
 
 
 def _require_moderate(what: str, value: int, largest: int) -> None:

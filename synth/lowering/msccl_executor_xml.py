@@ -42,6 +42,7 @@ LIMITS = Limits(
     elements=1_000_000,
     fused_reductions=15,
     largest_max_bytes=None,
+    one_sided_operations=None,
 )
 
 

@@ -47,6 +47,7 @@ LIMITS = Limits(
     elements=1_000_000,
     fused_reductions=15,
     largest_max_bytes=LARGEST_BYTES,
+    one_sided_operations=None,
 )
 
 

@@ -41,6 +41,7 @@ LIMITS = Limits(
     elements=1_000_000,
     fused_reductions=None,
     largest_max_bytes=None,
+    one_sided_operations=None,
 )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -39,8 +38,4 @@ class Target(Protocol):
 
     def emit(self, program: Program) -> str:
         """Return the text of `program`; InvalidInput where the dialect cannot express it."""
-        ...
-
-    def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Return whether a document whose outermost element is `root` with `attributes` is of this dialect."""
         ...

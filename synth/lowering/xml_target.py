@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from synth.lowering.target import Lifted, Target
@@ -10,6 +11,10 @@ from synth.lowering.xml_raw import Attributes, RawProgram, RawStep
 
 class XmlTarget(Target, Protocol):
     """A dialect whose documents nest algo > gpu > tb > step."""
+
+    def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
+        """Return whether a document whose outermost element is `root` with `attributes` is of this dialect."""
+        ...
 
     def read_step(self, attributes: Attributes) -> RawStep:
         """Return the step that `attributes` describe."""

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from synth.lowering.lift import checked_program, fitting_dialects, lift_with_findings, violations_on
 from synth.lowering.lower import lower as lower_schedule
 from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program, as_protocol
-from synth.lowering.resources import resources_of
+from synth.lowering.program import as_protocol
+from synth.lowering.reading import Reading, read_on
 from synth.lowering.targets import TARGETS, target_named
 from synth.lowering.violation import Violation
 from synth.verify.verify import verify
@@ -55,9 +55,10 @@ def lower(
     )
     verified = verify(load_schedule(file))
     text = target_named(target).emit(lower_schedule(verified, options))
-    program = checked_program(text, verified.schedule.topology)
+    reading = read_on(text.encode(), verified.schedule.topology)
+    reading.require_right()
     write_file(output, text.encode())
-    document = {**_summary(program), "schedule": verified.schedule.id, "output": output}
+    document = {**_summary(reading), "schedule": verified.schedule.id, "output": output}
     if as_json:
         emit_json(document)
     else:
@@ -74,14 +75,12 @@ def lift(
 
     Example: chorale lift torus.xml --spec torus:4x4 --json
     """
-    topology = load_topology(spec)
-    text = read_file(file)
-    lifted = lift_with_findings(text)
-    violations = violations_on(lifted, topology)
+    reading = read_on(read_file(file), load_topology(spec))
+    violations = reading.violations
     if output is not None and not violations:
-        write_file(output, target_named(lifted.program.target).emit(lifted.program).encode())
-    document = {"ok": not violations, "violations": _listed(violations), **_summary(lifted.program)}
-    document["dialects"] = fitting_dialects(text)
+        write_file(output, reading.text.encode())
+    document = {"ok": not violations, "violations": _listed(violations), **_summary(reading)}
+    document["dialects"] = list(reading.dialects)
     if as_json:
         emit_json(document)
     else:
@@ -90,20 +89,14 @@ def lift(
         raise typer.Exit(1)
 
 
-def _summary(program: Program) -> dict[str, Any]:
-    resources = resources_of(program, target_named(program.target).limits)
+def _summary(reading: Reading) -> dict[str, Any]:
     return {
-        "target": program.target,
-        "collective": program.collective.name.value,
-        "ranks": len(program.ranks),
-        "chunks": program.chunks,
-        "in_place": program.in_place,
-        "resources": {
-            "channels": resources.channels,
-            "threadblocks_max": resources.threadblocks_max,
-            "steps_max": resources.steps_max,
-            "scratch_chunks_max": resources.scratch_chunks_max,
-        },
+        "target": reading.target,
+        "collective": reading.collective.name.value,
+        "ranks": reading.ranks,
+        "chunks": reading.chunks,
+        "in_place": reading.in_place,
+        "resources": asdict(reading.resources),
     }
 
 

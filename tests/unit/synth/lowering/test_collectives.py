@@ -14,7 +14,7 @@ from synth.lowering.lift import checked_program
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Op
-from synth.lowering.targets import TARGETS, target_named
+from synth.lowering.targets import XML_TARGETS, target_named
 from synth.topology.spec import parse_topology
 from synth.trees.double_binary import double_binary_tree
 from synth.verify.verified import VerifiedSchedule
@@ -43,7 +43,7 @@ def is_right(schedule: VerifiedSchedule, options: LoweringOptions) -> None:
 
 
 @PLACES
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [target.name for target in XML_TARGETS])
 @pytest.mark.parametrize("kind", ["pipelined", "stepped"])
 @pytest.mark.parametrize("collective", COLLECTIVES, ids=str)
 def test_trees(collective, kind, target, in_place):
@@ -57,7 +57,7 @@ def test_trees_on_several_channels_and_instances(collective, in_place):
 
 
 @PLACES
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [target.name for target in XML_TARGETS])
 @pytest.mark.parametrize("collective", [ALLREDUCE, *ROOTED], ids=str)
 @pytest.mark.parametrize("spec", ["dbt:7", "torus:3x3", "a100:1"])
 def test_double_binary_trees(spec, collective, target, in_place):
@@ -65,7 +65,7 @@ def test_double_binary_trees(spec, collective, target, in_place):
 
 
 @PLACES
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", [target.name for target in XML_TARGETS])
 @pytest.mark.parametrize("spec", ["ring:4", "uniring:1,3", "hypercube:3", "a100:1"])
 def test_alltoall_along_routes(spec, target, in_place):
     schedule = verify(alltoall_schedule(parse_topology(spec)))

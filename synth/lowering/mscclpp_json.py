@@ -1,0 +1,57 @@
+"""The JSON execution plans of MSCCL++ 0.9.0 (microsoft/mscclpp): puts and signals between GPUs that share memory.
+
+The file has no version and the loader of a release is its definition, so one release is named here. Written are the
+operations nop, signal, wait, put, copy, re, sem_acquire and sem_release over memory channels, which need peers to see
+each other's memory: the GPUs of one box. Packets (LL), port channels (networks), switch channels (NVLS), reads from
+peers and pipelines are not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from synth.errors import InvalidInput
+from synth.lowering.check_structure import require_sound
+from synth.lowering.limits import Limits
+from synth.lowering.plans.check_structure import plan_structure_violations
+from synth.lowering.plans.plan import LONGEST_BLOCK, OFFSET_BYTES
+from synth.lowering.plans.text import text_of
+from synth.lowering.plans.translate import plan_of
+from synth.lowering.program import Program
+
+NAME = "mscclpp-json"
+LIMITS = Limits(
+    ranks=64,
+    channels=1024,
+    threadblocks=1024,
+    resident_threadblocks=108,
+    waitable_threadblocks=1024,
+    blocks_per_direction=1024,
+    steps=LONGEST_BLOCK,
+    waits=LONGEST_BLOCK,
+    single_wait=False,
+    count=2**20,
+    offset=2**20,
+    elements_per_rank=1_000_000,
+    elements=1_000_000,
+    fused_reductions=None,
+    largest_max_bytes=OFFSET_BYTES - 1,
+    one_sided_operations=LONGEST_BLOCK,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MscclppJson:
+    """Target `mscclpp-json`. Limits: every block is on the GPU at once, with up to 1024 threads."""
+
+    name: str = NAME
+    limits: Limits = LIMITS
+
+    def emit(self, program: Program) -> str:
+        """Return the text of `program` as one-sided operations; InvalidInput where the executor would not take it."""
+        require_sound(program, self.limits, self.name)
+        plan = plan_of(program)
+        for violation in plan_structure_violations(plan):
+            rule = f"a plan must fit {self.name} ({violation.rule})"
+            raise InvalidInput(rule, violation.message, "lower it with more channels, or fewer chunks")
+        return text_of(plan)

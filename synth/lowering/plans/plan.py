@@ -1,0 +1,128 @@
+"""The Plan: a collective as one-sided operations, as the executor of MSCCL++ runs it.
+
+Thread blocks write into memory of other ranks (`put`) and tell each other by signals; nothing matches sends with
+receives, and nothing holds a sender back. Only `nop` makes the threads of a block wait for each other: what one thread
+learned by a wait holds for the others after it, and what all threads wrote may be signalled after it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from synth.collective import Collective
+from synth.lowering.memory import Layout, Shape
+from synth.lowering.program import Buffer
+
+
+class Action(StrEnum):
+    """Operations of a block, under the names that the executor knows."""
+
+    NOP = "nop"  # all threads of the block wait for each other
+    SIGNAL = "signal"  # tell the peer of each channel once
+    WAIT = "wait"  # until the peer of each channel has told once more
+    PUT = "put"  # write local chunks to a peer
+    COPY = "copy"
+    REDUCE = "re"  # target = sum of all sources
+    ACQUIRE = "sem_acquire"  # until a semaphore of the rank is above 0, then take 1
+    RELEASE = "sem_release"  # add 1 to a semaphore of the rank
+
+    @property
+    def moves(self) -> bool:
+        """Whether it moves data, with all threads of the block."""
+        return self in (Action.PUT, Action.COPY, Action.REDUCE)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """`count` chunks from `first` on, in a `buffer` of the own rank or in the remote buffer `remote` of the block."""
+
+    first: int
+    count: int
+    buffer: Buffer | None = None
+    remote: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation. `channels` are numbers within the block, `semaphores` within the rank."""
+
+    action: Action
+    sources: tuple[Operand, ...] = ()
+    targets: tuple[Operand, ...] = ()
+    channels: tuple[int, ...] = ()
+    semaphores: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PlanBlock:
+    """A thread block. `channels` and `remotes` are the channels and remote buffers of the rank that it numbers anew."""
+
+    channels: tuple[int, ...]
+    remotes: tuple[int, ...]
+    operations: tuple[Operation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlan:
+    """What one rank executes.
+
+    peers:      the rank at the other end of each channel. The i-th channel with a peer is its i-th with this rank
+    remotes:    rank and buffer of what blocks write to elsewhere
+    semaphores: the value that each has before the first call
+    """
+
+    input_chunks: int
+    output_chunks: int
+    scratch_chunks: int
+    peers: tuple[int, ...]
+    remotes: tuple[tuple[int, Buffer], ...]
+    semaphores: tuple[int, ...]
+    blocks: tuple[PlanBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A collective as one-sided operations of every rank; buffers and chunks are those of `Program`.
+
+    min_bytes, max_bytes: sizes of the vector, both inclusive, that the plan is meant for
+    """
+
+    name: str
+    collective: Collective
+    in_place: bool
+    ranks: tuple[RankPlan, ...]
+    min_bytes: int
+    max_bytes: int
+    origin: str = ""
+
+    @property
+    def chunks(self) -> int:
+        """Number of equal chunks of the whole vector."""
+        return max(self.ranks[0].input_chunks, self.ranks[0].output_chunks)
+
+    def layout(self, rank: int) -> Layout:
+        """Return the memory of `rank`."""
+        shape = Shape(self.collective.name, self.chunks, len(self.ranks), self.in_place)
+        return shape.layout(rank, self.ranks[rank].scratch_chunks)
+
+    def other_end(self, rank: int, channel: int) -> tuple[int, int]:
+        """Return the peer of `channel` of `rank`, and the number that it gives the channel."""
+        peers = self.ranks[rank].peers
+        peer = peers[channel]
+        place = peers[:channel].count(peer)
+        return peer, [number for number, own in enumerate(self.ranks[peer].peers) if own == rank][place]
+
+
+LONGEST_BLOCK = 64  # operations
+MOST_CHANNELS = 16  # of a block
+MOST_REMOTES = 16  # of a block
+MOST_CHANNELS_AT_ONCE = 8  # of an operation
+MOST_OPERANDS = 10  # on either side of an operation
+MOST_SEMAPHORES_AT_ONCE = 16  # of an operation
+OFFSET_BYTES = 2**32  # offsets in buffers are kept in 32 bits
+
+
+def largest_bytes(chunks: int, scratch_chunks: int) -> int:
+    """Return the size of the largest vector of `chunks` of which all offsets, also in scratch, can be told."""
+    return (OFFSET_BYTES - 1) // max(chunks, scratch_chunks) * chunks

@@ -1,0 +1,106 @@
+"""What a program file of any kind holds, and whether it is right on a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from synth.collective import Collective
+from synth.errors import CheckFailed
+from synth.lowering.connectivity import reachability
+from synth.lowering.lift import fitting_dialects, lift_with_findings, violations_on
+from synth.lowering.mscclpp_json import NAME as MSCCLPP
+from synth.lowering.plans.check import check_plan
+from synth.lowering.plans.check_structure import plan_structure_violations
+from synth.lowering.plans.plan import Plan
+from synth.lowering.plans.read import plan_of_text
+from synth.lowering.plans.text import text_of
+from synth.lowering.resources import Resources, resources_of
+from synth.lowering.targets import target_named
+from synth.lowering.violation import Violation
+from synth.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A program or plan that was read back and checked.
+
+    text:     the same again, as its target writes it
+    dialects: the targets whose rules of text, structure and limits the file keeps
+    """
+
+    target: str
+    collective: Collective
+    ranks: int
+    chunks: int
+    in_place: bool
+    resources: Resources
+    violations: tuple[Violation, ...]
+    dialects: tuple[str, ...]
+    text: str
+
+    def require_right(self) -> None:
+        """Raise CheckFailed with the first violation, if there is one."""
+        for violation in self.violations:
+            rule = f"a program must do what its collective says ({violation.rule})"
+            raise CheckFailed(rule, violation.message, "report this: the lowering is at fault")
+
+
+def read_on(text: bytes, topology: Topology) -> Reading:
+    """Return what `text` holds, checked on `topology`; InvalidInput for text that is no program of a known target."""
+    if text.lstrip()[:1] == b"{":
+        return _plan_on(plan_of_text(text), topology)
+    lifted = lift_with_findings(text)
+    program = lifted.program
+    target = target_named(program.target)
+    violations = tuple(violations_on(lifted, topology))
+    return Reading(
+        program.target,
+        program.collective,
+        len(program.ranks),
+        program.chunks,
+        program.in_place,
+        resources_of(program, target.limits),
+        violations,
+        tuple(fitting_dialects(text)),
+        "" if violations else target.emit(program),
+    )
+
+
+def _plan_on(plan: Plan, topology: Topology) -> Reading:
+    violations = [*_unconnected(plan, topology), *check_plan(plan)]
+    fits = not plan_structure_violations(plan)
+    return Reading(
+        MSCCLPP,
+        plan.collective,
+        len(plan.ranks),
+        plan.chunks,
+        plan.in_place,
+        _resources(plan),
+        tuple(violations),
+        (MSCCLPP,) if fits else (),
+        text_of(plan),
+    )
+
+
+def _unconnected(plan: Plan, topology: Topology) -> list[Violation]:
+    ranks = len(plan.ranks)
+    if ranks != topology.compute_count:
+        message = f"the plan is for {ranks} ranks, the topology has {topology.compute_count}"
+        return [Violation.at("ranks", message)]
+    connected = reachability(topology)
+    return [
+        Violation.at("route", f"writes to rank {peer}, to which the network has no path", rank)
+        for rank, body in enumerate(plan.ranks)
+        for peer in sorted({peer for peer, _ in body.remotes if peer < ranks})
+        if not connected(rank, peer)
+    ]
+
+
+def _resources(plan: Plan) -> Resources:
+    blocks = [block for body in plan.ranks for block in body.blocks]
+    return Resources(
+        channels=max(len(body.peers) for body in plan.ranks),
+        threadblocks_max=max(len(body.blocks) for body in plan.ranks),
+        steps_max=max((len(block.operations) for block in blocks), default=0),
+        scratch_chunks_max=max(body.scratch_chunks for body in plan.ranks),
+    )

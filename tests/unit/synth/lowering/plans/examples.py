@@ -1,0 +1,46 @@
+"""Small plans, and ways to change them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from synth.lowering.mscclpp_json import MscclppJson
+from synth.lowering.plans.plan import Operation, Plan, PlanBlock
+from synth.lowering.plans.read import plan_of_text
+from tests.unit.synth.lowering.programs import lowered
+
+Spot = tuple[int, int, int, Operation]
+"""Rank, block, number of an operation, and the operation."""
+
+
+def made(spec: str, collective: str, method: str = "bfb", **options: object) -> str:
+    return MscclppJson().emit(lowered(spec, collective, "mscclpp-json", method, **options))
+
+
+SMALL = [plan_of_text(made(spec, name, in_place=place).encode()) for spec, name, place in [
+    ("ring:3", "allgather", False), ("ring:4", "allreduce", True), ("hypercube:2", "reduce_scatter", False),
+    ("hypercube:2", "allreduce", False), ("complete:3", "reduce_scatter", True)
+]]  # fmt: skip
+
+
+def operations(plan: Plan) -> Iterator[Spot]:
+    for rank, body in enumerate(plan.ranks):
+        for index, block in enumerate(body.blocks):
+            for step, operation in enumerate(block.operations):
+                yield rank, index, step, operation
+
+
+def with_block(plan: Plan, rank: int, index: int, block: PlanBlock) -> Plan:
+    blocks = list(plan.ranks[rank].blocks)
+    blocks[index] = block
+    ranks = list(plan.ranks)
+    ranks[rank] = replace(ranks[rank], blocks=tuple(blocks))
+    return replace(plan, ranks=tuple(ranks))
+
+
+def edited(plan: Plan, place: Spot, *items: Operation) -> Plan:
+    rank, index, step, _ = place
+    block = plan.ranks[rank].blocks[index]
+    changed = (*block.operations[:step], *items, *block.operations[step + 1 :])
+    return with_block(plan, rank, index, replace(block, operations=changed))
