@@ -16,12 +16,14 @@ from pathlib import Path
 
 import runners
 from runners.api import FailureKind
-from runners.local.failure import DeadlinePassed, RunStopped
+from runners.execution.failure import DeadlinePassed, RunStopped
 from runners.local.framing import Channel, Document
 from synth.topology.topology import Topology
 
 _GRACE_S = 2.0  # for the launcher to kill and reap its nodes
 _ANSWER_S = 1.0  # for what is left to say after a failure
+_LEAD_S = 0.008  # from the order to start until the start, so that every rank has heard it
+_LEAD_PER_NODE_S = 0.0002
 
 
 class Fleet:
@@ -80,6 +82,13 @@ class Fleet:
         """Send `command` to every node and return the answer of each."""
         self.tell(command, deadline)
         return self.answers(self.nodes, deadline, doing)
+
+    def timed_start(self, deadline: float, doing: str) -> float:
+        """Start what the ranks have prepared at one time; return the seconds from then to the last one's end."""
+        start = time.monotonic() + _LEAD_S + _LEAD_PER_NODE_S * len(self.nodes)
+        self.tell({"do": "go", "at": start}, deadline)
+        ends = self.answers(self.ranks, deadline, doing)
+        return float(max(answer["end"] for answer in ends.values()) - start)
 
     def blocked_ranks(self) -> dict[int, list[tuple[int, int, str]] | None]:
         """Return per rank the (block, instruction, reason) that it is stuck at; None for a rank that is silent."""

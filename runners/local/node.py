@@ -10,11 +10,11 @@ from collections.abc import Mapping
 
 from runners.data import Pattern
 from runners.element_types import ELEMENT_TYPES
+from runners.execution.interpreter import Interpreter
+from runners.execution.memory import Memory
+from runners.execution.plan import NodePlan, decode_plan
 from runners.local.framing import Channel, Document
-from runners.local.interpreter import Interpreter
 from runners.local.links import NEVER, Forward, IncomingLink, LinkClosed, OutgoingLink, Sink
-from runners.local.memory import Memory
-from runners.local.plan import NodePlan, decode_plan
 
 
 class Node:

@@ -19,7 +19,7 @@ import numpy as np
 
 from runners.environment import environment_id, machine_facts
 from runners.local.fleet import Fleet
-from runners.local.rounds import load_programs, timed_run
+from runners.local.loading import load_programs
 from synth.collective import ALLREDUCE
 from synth.lowering.program import Instruction, Op, Place, Program, RankProgram, ThreadBlock, Wait
 from synth.topology.links import Links
@@ -83,8 +83,12 @@ class _Probe:
         messages = max(2, math.ceil(_BUSY_S / message_s))
         load_programs(self.fleet, self.topology, [_lock_step(self.topology, messages)], link_mbps, self.deadline)
         task = {"do": "prepare", "program": 0, "elements": _MESSAGE_ELEMENTS, "dtype": "float32", "run": 0, "seed": 0}
-        times_s = [timed_run(self.fleet, task, self.deadline, "links were probed") for _ in range(_TRIES)]
+        times_s = [self._timed(task) for _ in range(_TRIES)]
         return round(messages * message_s / statistics.median(times_s), 3)
+
+    def _timed(self, task: dict[str, object]) -> float:
+        self.fleet.ask(task, self.deadline, "links were prepared to be probed")
+        return self.fleet.timed_start(self.deadline, "links were probed")
 
 
 @contextlib.contextmanager

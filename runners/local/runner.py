@@ -9,16 +9,16 @@ from types import TracebackType
 
 from runners.api import Measurement, Outcome, RunFailure, RunRequest
 from runners.environment import environment_id, load_average, machine_facts
-from runners.local.failure import DeadlinePassed, RunStopped
+from runners.execution.failure import DeadlinePassed, RunStopped, failure_of
+from runners.execution.rounds import Rounds
 from runners.local.fleet import Fleet
+from runners.local.loading import load_programs
 from runners.local.means import unmet_need
 from runners.local.probe import LinkRate, carried_rate, rate_efficiency
-from runners.local.rounds import Rounds, load_programs
 from synth.errors import InvalidInput
 from synth.topology.topology import Topology
 
 LOW_EFFICIENCY = 0.7
-_SHOWN_BLOCKS = 8
 
 
 class LocalRunner:
@@ -123,18 +123,6 @@ class LocalRunner:
         return self._fleet
 
     def _explain(self, stopped: RunStopped, environment: dict[str, str | int | float | None]) -> RunFailure:
-        if not isinstance(stopped, DeadlinePassed) or self._fleet is None:
-            return RunFailure(stopped.kind, stopped.message, stopped.rank, environment)
-        ranks = self._fleet.blocked_ranks()
-        silent = [rank for rank, blocks in ranks.items() if blocks is None]
-        stuck = [(rank, *where) for rank, blocks in ranks.items() for where in blocks or ()]
-        message = "; ".join(
-            [stopped.message, *_stuck_texts(stuck), *(f"rank {rank} does not answer" for rank in silent)]
-        )
-        blame = silent[0] if silent else stopped.rank
-        return RunFailure(stopped.kind, message, blame, environment, tuple(place[:3] for place in stuck))
-
-
-def _stuck_texts(stuck: list[tuple[int, int, int, str]]) -> list[str]:
-    shown = [f"rank {rank} block {block} instruction {step}: {why}" for rank, block, step, why in stuck[:_SHOWN_BLOCKS]]
-    return shown + ([f"{len(stuck) - _SHOWN_BLOCKS} more blocks"] if len(stuck) > _SHOWN_BLOCKS else [])
+        stuck = isinstance(stopped, DeadlinePassed) and self._fleet is not None
+        blocked = self._fleet.blocked_ranks() if stuck and self._fleet is not None else {}
+        return failure_of(stopped, blocked, environment)

@@ -9,9 +9,9 @@ from functools import partial
 import numpy as np
 
 from runners.data import Vector
-from runners.local.inbox import Inbox
-from runners.local.memory import Memory
-from runners.local.plan import BlockPlan, NodePlan
+from runners.execution.inbox import Inbox
+from runners.execution.memory import Memory
+from runners.execution.plan import BlockPlan, NodePlan
 from synth.lowering.program import Instruction, Op
 
 Post = Callable[[int, memoryview], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from runners.data import UNTOUCHED, Pattern, Vector, input_of, output_of
-from runners.local.plan import NodePlan
+from runners.execution.plan import NodePlan
 from synth.collective import CollectiveName
 from synth.lowering.program import Buffer, Place
 

@@ -1,0 +1,76 @@
+"""The measurement itself: interleaved rounds on a common clock, every result checked."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from runners.api import FailureKind, RunRequest, SizeMeasurement, library_result
+from runners.element_types import ELEMENT_TYPES
+from runners.execution.failure import RunStopped
+from runners.sizes import divisible_size
+
+
+class Crew(Protocol):
+    """The processes of all ranks. What goes wrong is raised as RunStopped; `doing` says in its message what was on."""
+
+    @property
+    def ranks(self) -> range: ...
+
+    def ask(self, command: dict[str, Any], deadline: float, doing: str) -> Mapping[int, dict[str, Any]]:
+        """Give `command` to every process and return the answer of each."""
+        ...
+
+    def timed_start(self, deadline: float, doing: str) -> float:
+        """Start what was prepared on all ranks at one time; return the seconds from then to the last rank's end."""
+        ...
+
+
+class Rounds:
+    """Runs what `request` names on `crew`, which knows programs and then library algorithms by their position."""
+
+    def __init__(self, crew: Crew, request: RunRequest, deadline: float) -> None:
+        self._crew = crew
+        self._request = request
+        self._deadline = deadline
+        self._names = [*request.programs, *map(library_result, request.library)]
+        self._random = random.Random(request.seed)  # noqa: S311 - an order, not a secret
+        self._runs = 0
+
+    def measure(self) -> dict[str, tuple[SizeMeasurement, ...]]:
+        """Return the measurements per name, one per size in the order of the request."""
+        results: dict[str, list[SizeMeasurement]] = {name: [] for name in self._names}
+        for requested_bytes in self._request.sizes_bytes:
+            element_bytes = ELEMENT_TYPES[self._request.dtype].dtype.itemsize
+            counts = [program.chunks for program in self._request.programs.values()]
+            size_bytes = divisible_size(requested_bytes, element_bytes, counts)
+            times_s = self._measure_size(size_bytes // element_bytes)
+            for name in self._names:
+                results[name].append(SizeMeasurement(size_bytes, requested_bytes, tuple(times_s[name]), correct=True))
+        return {name: tuple(sizes) for name, sizes in results.items()}
+
+    def _measure_size(self, elements: int) -> dict[str, list[float]]:
+        times_s: dict[str, list[float]] = {name: [] for name in self._names}
+        for round_number in range(-self._request.warmup, self._request.repeats):
+            for program in self._random.sample(range(len(self._names)), len(self._names)):
+                seconds = self._run_once(program, elements)
+                if round_number >= 0:
+                    times_s[self._names[program]].append(seconds)
+        return times_s
+
+    def _run_once(self, program: int, elements: int) -> float:
+        """Return the seconds from the common start to the last rank's end."""
+        self._runs += 1
+        task = {"do": "prepare", "program": program, "elements": elements, "dtype": self._request.dtype}
+        task |= {"run": self._runs, "seed": self._request.seed}
+        doing = f"program {self._names[program]} ran on {elements} elements"
+        self._crew.ask(task, self._deadline, f"the data were prepared: {doing}")
+        seconds = self._crew.timed_start(self._deadline, doing)
+        answers = self._crew.ask({"do": "check"}, self._deadline, f"checking what {doing}")
+        wrong = {rank: answer["complaint"] for rank, answer in answers.items() if answer["complaint"]}
+        if wrong:
+            rank = min(wrong)
+            message = f"{doing} and gave a wrong result on {len(wrong)} of {len(self._crew.ranks)} ranks"
+            raise RunStopped(FailureKind.WRONG_RESULT, f"{message}; rank {rank}: {wrong[rank]}", rank)
+        return seconds
