@@ -1,0 +1,1 @@
+"""Topologies as emulated networks of Linux namespaces on this machine."""

@@ -1,0 +1,95 @@
+"""A fabric that is up: who is where in it, and how to start something there."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import psutil
+
+from runners.fabric.holder import enter_command
+from runners.fabric.plan import namespace_name, rank_address
+from synth.errors import InvalidInput
+from synth.identity import rational_text
+
+# /sys shows the devices of the namespace in which it was mounted.
+_ARRIVE = 'mount -t sysfs sys /sys 2>/dev/null; hostname "$0" && exec "$@"'
+_FORMAT = "chorale-fabric/1"
+_PLAIN = ("name", "spec", "topology_id", "ranks", "switches", "bits_per_s", "in_user_namespace")
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """A network of namespaces, one for each rank and switch of a topology.
+
+    bits_per_s: what all links carry together when all are busy
+    pid:        the process that keeps the namespaces
+    """
+
+    name: str
+    spec: str
+    topology_id: str
+    link_mbps: Fraction
+    ranks: int
+    switches: int
+    bits_per_s: int
+    in_user_namespace: bool
+    pid: int
+
+    def address(self, rank: int) -> str:
+        """Return the IP address where the other ranks reach `rank`."""
+        self._require_rank(rank)
+        return rank_address(rank)
+
+    def hostname(self, rank: int) -> str:
+        """Return the name that `rank` has as a host, which is also that of its namespace."""
+        self._require_rank(rank)
+        return namespace_name(self.name, rank)
+
+    def command_prefix(self, rank: int) -> tuple[str, ...]:
+        """Return the command that starts (by exec) the command after it as a process on `rank`.
+
+        The process sees the files, and keeps the working folder, of whoever starts it; network and host name are
+        the rank's.
+        """
+        namespace = f"--net=/proc/{self.pid}/root/run/netns/{self.hostname(rank)}"
+        enter = enter_command(self.pid, self.in_user_namespace, namespace)
+        return (*enter, "unshare", "--mount", "--uts", "sh", "-c", _ARRIVE, self.hostname(rank))
+
+    def networks(self) -> frozenset[str]:
+        """Return its network namespaces as /proc names them."""
+        folder = Path(f"/proc/{self.pid}/root/run/netns")
+        nodes = range(self.ranks + self.switches)
+        return frozenset(f"net:[{(folder / namespace_name(self.name, node)).stat().st_ino}]" for node in nodes)
+
+    def _require_rank(self, rank: int) -> None:
+        if not 0 <= rank < self.ranks:
+            raise InvalidInput(f"a rank of fabric {self.name} must be 0 to {self.ranks - 1}", rank, "name another")
+
+    def to_line(self) -> str:
+        """Return all but the process id as one line of text."""
+        facts = {"format": _FORMAT, "link_mbps": rational_text(self.link_mbps)}
+        facts |= {key: getattr(self, key) for key in _PLAIN}
+        return json.dumps(facts)
+
+    @staticmethod
+    def from_line(line: str, pid: int) -> Fabric | None:
+        """Return the fabric of `to_line`, None where another version wrote it."""
+        facts = json.loads(line)
+        if facts.pop("format") != _FORMAT:
+            return None
+        return Fabric(link_mbps=Fraction(facts.pop("link_mbps")), pid=pid, **facts)
+
+
+def processes_in(networks: frozenset[str]) -> list[int]:
+    """Return the ids of this user's processes that run in any of `networks`."""
+    found = []
+    for pid in psutil.pids():
+        with contextlib.suppress(OSError):  # others' processes, and those that are gone by now
+            if os.readlink(f"/proc/{pid}/ns/net") in networks:
+                found.append(pid)
+    return found

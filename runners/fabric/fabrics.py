@@ -1,0 +1,113 @@
+"""Bring fabrics up, find those of this user, take them down."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+from collections.abc import Iterator
+from fractions import Fraction
+
+from runners.fabric.fabric import Fabric, processes_in
+from runners.fabric.holder import Holder, end_process, kept_states
+from runners.fabric.plan import plan_fabric
+from runners.fabric.script import setup_script
+from synth.errors import InvalidInput, Unavailable
+from synth.topology.topology import Topology
+
+_END_LIMIT_S = 10.0
+
+
+def bring_up(topology: Topology, link_mbps: Fraction, name: str) -> Fabric:
+    """Return the new fabric `name`, which stays up when this process ends.
+
+    If this process is ended before that, by whatever signal, nothing of it stays. Raises InvalidInput for a network
+    that no fabric can be or a name that is taken, Unavailable where this machine or user cannot make one.
+    """
+    with temporary_fabric(topology, link_mbps, name) as (fabric, holder):
+        holder.keep(fabric.to_line())
+    return fabric
+
+
+@contextlib.contextmanager
+def temporary_fabric(topology: Topology, link_mbps: Fraction, name: str) -> Iterator[tuple[Fabric, Holder]]:
+    """Give a fabric that nobody else finds and that ends with the `with`, unless its holder is told to keep it."""
+    plan = plan_fabric(topology, link_mbps, name)
+    with _only_one(name):
+        holder = Holder(name)
+        try:
+            holder.run(setup_script(plan))
+            yield (
+                Fabric(
+                    name,
+                    topology.spec,
+                    topology.id,
+                    link_mbps,
+                    topology.compute_count,
+                    topology.switch_count,
+                    plan.bits_per_s,
+                    holder.in_user_namespace,
+                    holder.pid,
+                ),
+                holder,
+            )
+        finally:
+            holder.close()
+
+
+def fabrics() -> list[Fabric]:
+    """Return this user's fabrics that are up, sorted by name."""
+    found = (Fabric.from_line(line, pid) for pid, line in kept_states())
+    return sorted((fabric for fabric in found if fabric is not None), key=lambda fabric: fabric.name)
+
+
+def find_fabric(topology_id: str, name: str | None = None) -> Fabric | None:
+    """Return the fabric of a topology that is up, by `name` where it is given; None if there is none.
+
+    Raises InvalidInput if several are up and `name` does not say which, or if `name` is up with another topology.
+    """
+    if name is not None:
+        named = next((fabric for fabric in fabrics() if fabric.name == name), None)
+        if named is not None and named.topology_id != topology_id:
+            rule = f"fabric {name} must have the topology of the program"
+            raise InvalidInput(
+                rule, named.spec, "leave the name out, or take it down and bring it up with that topology"
+            )
+        return named
+    fitting = [fabric for fabric in fabrics() if fabric.topology_id == topology_id]
+    if len(fitting) > 1:
+        names = ", ".join(fabric.name for fabric in fitting)
+        raise InvalidInput("one fabric must be chosen where several have the topology", names, "say --fabric NAME")
+    return fitting[0] if fitting else None
+
+
+def take_down(fabric: Fabric) -> None:
+    """Remove `fabric` and kill every process in it. Raises Unavailable if one cannot be killed."""
+    networks = fabric.networks()
+    end_process(fabric.pid)
+    deadline = time.monotonic() + _END_LIMIT_S
+    while inside := processes_in(networks):
+        if time.monotonic() > deadline:
+            raise Unavailable("processes in a fabric must end when it does", f"process {inside[0]} stays", "kill it")
+        for pid in inside:
+            end_process(pid)
+
+
+@contextlib.contextmanager
+def _only_one(name: str) -> Iterator[None]:
+    """Keep other commands of this user from making a fabric `name` meanwhile, and check that there is none.
+
+    The lock is an abstract socket: the kernel lets go of it when its owner ends.
+    """
+    with socket.socket(socket.AF_UNIX) as lock:
+        try:
+            lock.bind(f"\0chorale-fabric-{os.geteuid()}-{name}")
+        except OSError:
+            rule = f"only one command at a time may bring up fabric {name}"
+            raise InvalidInput(rule, "another is doing that now", "wait for it") from None
+        taken = next((fabric for fabric in fabrics() if fabric.name == name), None)
+        if taken is not None:
+            way_out = f"choose another --name, or `chorale fabric down {name}` first"
+            raise InvalidInput("the name of a fabric must be free", f"{name}, which is {taken.spec}", way_out)
+        yield

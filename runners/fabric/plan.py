@@ -1,0 +1,109 @@
+"""A topology as a plan of namespaces, cables between them and routes; nothing here touches the kernel."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+
+from runners.fabric.routes import next_hops
+from synth.errors import InvalidInput
+from synth.topology.topology import Topology
+
+MAX_NODES = 256
+MTU_BYTES = 9000
+NODE_DEVICE = "node"
+"""The device that holds a rank's address; what a runtime must be told to use where it asks for an interface."""
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,22}[A-Za-z0-9])?")
+_FIRST_ADDRESS = ipaddress.IPv4Address("10.99.0.1")
+_SLOWEST_BITS_PER_S = 100_000
+_FASTEST_BITS_PER_S = 100_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """A pair of connected devices between two neighbouring nodes.
+
+    bits_per_s: from the first node to the second and back, parallel links together; 0 where the topology has no
+                link that way, and only acknowledgements may pass.
+    """
+
+    nodes: tuple[int, int]
+    bits_per_s: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class FabricPlan:
+    """Everything that has to be set up for a fabric called `name`.
+
+    Nodes are numbered as in the topology: ranks first, then switches.
+    cables: one per pair of neighbours, sorted.
+    routes: `routes[node][rank]` is the neighbour to which `node` hands what is for `rank` (itself: its own number).
+    """
+
+    name: str
+    compute_count: int
+    cables: tuple[Cable, ...]
+    routes: tuple[tuple[int, ...], ...]
+
+    @property
+    def bits_per_s(self) -> int:
+        """What all links carry together when all are busy."""
+        return sum(sum(cable.bits_per_s) for cable in self.cables)
+
+
+def plan_fabric(topology: Topology, link_mbps: Fraction, name: str) -> FabricPlan:
+    """Return the plan of `topology` with links of `link_mbps` (10^6 bit/s) times their capacity.
+
+    As on the local runner that is the rate of a link of bandwidth 1 where the unit is links, else of the fastest
+    link: GB/s fabrics become scale models with the right proportions. Raises InvalidInput for a network that is too
+    large, a rate out of reach or a bad name. O(ranks * links).
+    """
+    require_name(name)
+    if topology.node_count > MAX_NODES:
+        rule = f"a fabric must have at most {MAX_NODES} nodes, switches included"
+        raise InvalidInput(rule, topology.node_count, "take a smaller network")
+    return FabricPlan(name, topology.compute_count, _cables(topology, link_mbps), next_hops(topology))
+
+
+def require_name(name: str) -> None:
+    """Raise InvalidInput unless `name` can be part of the names of namespaces and hosts."""
+    if _NAME.fullmatch(name) is None:
+        rule = "the name of a fabric must be 1 to 24 letters, digits and dashes in between"
+        raise InvalidInput(rule, repr(name), "choose a name such as ring-a")
+
+
+def namespace_name(fabric: str, node: int) -> str:
+    """Return the name of a node's namespace, which is also its host name."""
+    return f"chorale-{fabric}-{node}"
+
+
+def rank_address(rank: int) -> str:
+    """Return the IP address of `rank`. Fabrics do not see each other, so all use the same."""
+    return str(_FIRST_ADDRESS + rank)
+
+
+def device_name(peer: int) -> str:
+    """Return the name of a node's device on the cable to its neighbour `peer`."""
+    return f"to{peer}"
+
+
+def _cables(topology: Topology, link_mbps: Fraction) -> tuple[Cable, ...]:
+    full = Fraction(1) if topology.bandwidth_unit == "link" else max(topology.links.bandwidths)
+    rates: dict[tuple[int, int], Fraction] = {}
+    for link in topology.links:
+        if link.src != link.dst:
+            bits_per_s = link_mbps * 10**6 * link.bandwidth / full
+            rates[link.src, link.dst] = rates.get((link.src, link.dst), Fraction(0)) + bits_per_s
+    for rate in rates.values():
+        _require_rate(rate)
+    pairs = sorted({(min(pair), max(pair)) for pair in rates})
+    return tuple(Cable((u, v), (int(rates.get((u, v), 0)), int(rates.get((v, u), 0)))) for u, v in pairs)
+
+
+def _require_rate(bits_per_s: Fraction) -> None:
+    if not _SLOWEST_BITS_PER_S <= bits_per_s <= _FASTEST_BITS_PER_S:
+        rule = "every link of a fabric must have between 0.1 and 100000 Mbit/s"
+        raise InvalidInput(rule, f"{float(bits_per_s / 10**6):g} Mbit/s", "choose another --link-mbps, such as 50")
