@@ -13,6 +13,7 @@ import psutil
 
 from runners.fabric.holder import enter_command
 from runners.fabric.plan import namespace_name, rank_address
+from runners.places.local import LocalPlace
 from synth.errors import InvalidInput
 from synth.identity import rational_text
 
@@ -59,6 +60,10 @@ class Fabric:
         namespace = f"--net=/proc/{self.pid}/root/run/netns/{self.hostname(rank)}"
         enter = enter_command(self.pid, self.in_user_namespace, namespace)
         return (*enter, "unshare", "--mount", "--uts", "sh", "-c", _ARRIVE, self.hostname(rank))
+
+    def places(self) -> tuple[LocalPlace, ...]:
+        """Return where the processes of all ranks are started, in the order of the ranks."""
+        return tuple(LocalPlace(self.address(rank), self.command_prefix(rank)) for rank in range(self.ranks))
 
     def networks(self) -> frozenset[str]:
         """Return its network namespaces as /proc names them."""

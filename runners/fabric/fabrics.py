@@ -14,6 +14,7 @@ from runners.fabric.holder import Holder, end_process, kept_states
 from runners.fabric.plan import plan_fabric
 from runners.fabric.script import setup_script
 from synth.errors import InvalidInput, Unavailable
+from synth.identity import rational_text
 from synth.topology.topology import Topology
 
 _END_LIMIT_S = 10.0
@@ -94,6 +95,15 @@ def take_down(fabric: Fabric) -> None:
             end_process(pid)
 
 
+def require_free(name: str) -> None:
+    """Raise InvalidInput if a fabric of this name is up."""
+    taken = next((fabric for fabric in fabrics() if fabric.name == name), None)
+    if taken is not None:
+        found = f"{name}, which is {taken.spec} at {rational_text(taken.link_mbps)} Mbit/s"
+        way_out = f"choose another --name, or `chorale fabric down {name}` first"
+        raise InvalidInput("the name of a fabric must be free", found, way_out)
+
+
 @contextlib.contextmanager
 def _only_one(name: str) -> Iterator[None]:
     """Keep other commands of this user from making a fabric `name` meanwhile, and check that there is none.
@@ -106,8 +116,5 @@ def _only_one(name: str) -> Iterator[None]:
         except OSError:
             rule = f"only one command at a time may bring up fabric {name}"
             raise InvalidInput(rule, "another is doing that now", "wait for it") from None
-        taken = next((fabric for fabric in fabrics() if fabric.name == name), None)
-        if taken is not None:
-            way_out = f"choose another --name, or `chorale fabric down {name}` first"
-            raise InvalidInput("the name of a fabric must be free", f"{name}, which is {taken.spec}", way_out)
+        require_free(name)
         yield

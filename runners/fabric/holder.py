@@ -60,8 +60,8 @@ class Holder:
             refusals.append(self._complaint())
         raise Unavailable("a fabric needs network namespaces", "; ".join(refusals), _WAY_OUT)
 
-    def run(self, script: str) -> None:
-        """Run a shell script inside; raises Unavailable with what it said if it fails."""
+    def run(self, script: str) -> str:
+        """Run a shell script inside and return its output; raises Unavailable with what it said if it fails."""
         command = [*enter_command(self.pid, self.in_user_namespace, "--mount", "--net"), "sh"]
         done = subprocess.run(  # noqa: S603 - the script is our own
             command, input=script, capture_output=True, text=True, timeout=_SETUP_LIMIT_S, check=False
@@ -69,6 +69,7 @@ class Holder:
         if done.returncode != 0:
             rule = "a fabric needs veth devices, tbf queues and routes of the kernel"
             raise Unavailable(rule, done.stderr or done.stdout, "use a kernel that has them, with iproute2")
+        return done.stdout
 
     def keep(self, state: str) -> None:
         """Hand over the fabric: from now on the holder stays, with `state` (one line) for those who look for it."""

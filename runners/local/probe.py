@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import logging
 import math
-import os
 import statistics
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from runners.environment import environment_id, machine_facts
 from runners.local.fleet import Fleet
 from runners.local.loading import load_programs
+from runners.rate_cache import read_cache, write_cache
 from synth.collective import ALLREDUCE
 from synth.lowering.program import Instruction, Op, Place, Program, RankProgram, ThreadBlock, Wait
 from synth.topology.links import Links
@@ -37,8 +33,6 @@ _ELEMENT_BYTES = 4
 _CACHE_NAME = "link-rates.json"
 _METHOD = "lock step of 32 KiB"  # part of the key: what another way of probing found does not count
 
-_log = logging.getLogger("chorale.probe")
-
 
 @dataclass(frozen=True, slots=True)
 class LinkRate:
@@ -55,14 +49,14 @@ def carried_rate(nodes: int, links: int, home: Path) -> LinkRate:
     """
     machine = environment_id(dict(machine_facts(), method=_METHOD))
     network = f"{nodes} nodes, {links} links"
-    cache = _read_cache(home / _CACHE_NAME)
+    cache = read_cache(home / _CACHE_NAME)
     known = cache.get(machine, {}).get(network)
     if known is not None:
         return LinkRate(known["link_mbps"], known["efficiency"])
     with _probe_fleet(nodes, links) as probe:
         rate = _climb(probe)
     cache.setdefault(machine, {})[network] = asdict(rate)
-    _write_cache(home / _CACHE_NAME, cache)
+    write_cache(home / _CACHE_NAME, cache)
     return rate
 
 
@@ -158,22 +152,3 @@ def _released(sending: list[ThreadBlock], receiving: int) -> list[ThreadBlock]:
         block if number < receiving else replace(block, instructions=(block.instructions[0],) * len(block.instructions))
         for number, block in enumerate(sending)
     ]
-
-
-def _read_cache(path: Path) -> dict[str, dict[str, Any]]:
-    try:
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _write_cache(path: Path, cache: dict[str, dict[str, Any]]) -> None:
-    """Keep `cache`; where that is not possible the next probe measures again."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as stream:
-            json.dump(cache, stream, indent=2)
-        os.replace(stream.name, path)
-    except OSError as error:
-        _log.warning("the probed link rate could not be kept in %s: %s", path, error.strerror)

@@ -34,6 +34,7 @@ COMMAND_MODULES = (
     "bound",
     "failures",
     "run",
+    "fabric",
     "tune",
     "best",
     "experiment",

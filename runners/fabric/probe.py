@@ -1,0 +1,89 @@
+"""Measures what a fabric carries on this machine when all its links are busy at once."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from runners.fabric import traffic
+from runners.fabric.fabric import Fabric
+from runners.fabric.fabrics import temporary_fabric
+from runners.fabric.holder import Holder
+from runners.fabric.plan import plan_fabric
+from runners.fabric.streams import Stream, busy_streams, fair_bits_per_s
+from runners.places.local import LocalProcess
+from runners.places.place import STDERR, STDOUT, Job
+from synth.errors import Unavailable
+from synth.topology.topology import Topology
+
+_WARM_UP_S = 0.3
+_BUSY_S = 0.5
+_START_LIMIT_S = 30.0
+_PROGRAM = "traffic.py"
+_COUNTERS = "for node in /run/netns/*; do nsenter --net=$node cat /proc/net/dev; done"
+_SENT_BYTES = 9  # column of /proc/net/dev
+
+
+@dataclass(frozen=True, slots=True)
+class Carried:
+    """What all links together carried of busy streams, and what they would on a machine without limits."""
+
+    bits_per_s: int
+    ideal_bits_per_s: int
+
+    @property
+    def efficiency(self) -> float:
+        return self.bits_per_s / self.ideal_bits_per_s
+
+
+def probe(topology: Topology, link_mbps: Fraction, name: str) -> Carried:
+    """Return what the links of a fabric of `topology` carry, counted at the devices, headers included.
+
+    The fabric is up for a second or two, with a process on every rank. Raises Unavailable where none can be made or
+    the processes do not come into contact.
+    """
+    plan = plan_fabric(topology, link_mbps, name)
+    with temporary_fabric(topology, link_mbps, name) as (fabric, holder), contextlib.ExitStack() as open_jobs:
+        jobs = []
+        for job, place in zip(_jobs(fabric, busy_streams(plan)), fabric.places(), strict=True):
+            jobs.append(place.start(job))
+            open_jobs.callback(jobs[-1].close)
+        _wait_for(jobs)
+        time.sleep(_WARM_UP_S)
+        first_at, first = time.monotonic(), _sent_bytes(holder)
+        time.sleep(_BUSY_S)
+        last_at, last = time.monotonic(), _sent_bytes(holder)
+    return Carried(int((last - first) * 8 / (last_at - first_at)), int(fair_bits_per_s(plan)))
+
+
+def _jobs(fabric: Fabric, streams: list[Stream]) -> Iterable[Job]:
+    program = Path(traffic.__file__).read_bytes()
+    for rank in range(fabric.ranks):
+        expected = sum(target == rank for _, target in streams)
+        addresses = (fabric.address(target) for source, target in streams if source == rank)
+        argv = (sys.executable, "-I", "-S", _PROGRAM, fabric.address(rank), str(expected), *addresses)
+        yield Job(argv, files={_PROGRAM: program})
+
+
+def _wait_for(jobs: list[LocalProcess]) -> None:
+    deadline = time.monotonic() + _START_LIMIT_S
+    while not all(job.read(STDOUT) for job in jobs):
+        ended = next((rank for rank, job in enumerate(jobs) if job.poll() is not None), None)
+        if ended is not None or time.monotonic() > deadline:
+            complaint = jobs[ended or 0].read(STDERR).decode().strip().rpartition("\n")[2] or "no answer"
+            rule = "the ranks of a fabric must reach their neighbours"
+            raise Unavailable(
+                rule, f"rank {ended or 0}: {complaint}", "see `chorale doctor`, or skip this with --force"
+            )
+        time.sleep(0.01)
+
+
+def _sent_bytes(holder: Holder) -> int:
+    """Return the bytes that have left all nodes over their links so far."""
+    lines = (line.split() for line in holder.run(_COUNTERS).splitlines())
+    return sum(int(words[_SENT_BYTES]) for words in lines if words and words[0].startswith("to"))

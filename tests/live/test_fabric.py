@@ -1,0 +1,339 @@
+"""Fabrics that really come up: what they carry, that they do not mix, and that nothing stays of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runners.fabric import holder
+from runners.fabric.fabric import Fabric, processes_in
+from runners.fabric.fabrics import bring_up, fabrics, find_fabric, take_down, temporary_fabric
+from runners.fabric.holder import Holder, kept_states
+from runners.fabric.probe import probe
+from runners.places.local import LocalProcess
+from runners.places.place import STDERR, STDOUT, Job
+from synth.errors import InvalidInput, Unavailable
+from synth.topology.links import Link, Links
+from synth.topology.spec import parse_topology
+from synth.topology.topology import Topology
+from tests.command import chorale
+
+SPARE_NAME = "live-test"
+PATIENCE_S = 10.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _means() -> None:
+    """Skip with the reason that a user would be told, where no fabric can be made at all."""
+    try:
+        Holder(SPARE_NAME).close()
+    except Unavailable as error:
+        pytest.skip(f"FABRICS ARE NOT TESTED ON THIS MACHINE: {error}")
+
+
+Up = Callable[..., Fabric]
+
+
+@pytest.fixture
+def up() -> Iterator[Up]:
+    """Bring fabrics up; whatever of them is still there at the end goes down."""
+    made: list[str] = []
+
+    def _up(topology: Topology | str, link_mbps: int = 20, name: str = SPARE_NAME) -> Fabric:
+        made.append(name)
+        given = parse_topology(topology) if isinstance(topology, str) else topology
+        return bring_up(given, Fraction(link_mbps), name)
+
+    yield _up
+    for fabric in fabrics():
+        if fabric.name in made:
+            take_down(fabric)
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; one that only waits for the system to reap it does not."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def output(process: LocalProcess) -> str:
+    """Return what a job printed once it has ended well."""
+    until(lambda: process.poll() is not None)
+    assert process.poll() == 0, process.read(STDERR).decode()
+    return process.read(STDOUT).decode().strip()
+
+
+def on_rank(fabric: Fabric, rank: int, *command: str) -> str:
+    with contextlib.closing(fabric.places()[rank].start(Job(command))) as process:
+        return output(process)
+
+
+RECEIVER = """
+import socket, sys
+with socket.create_server((sys.argv[1], 5000)) as server:
+    print("listening", flush=True)
+    connection = server.accept()[0]
+    while connection.recv(2**16):
+        pass
+    connection.sendall(b"done")
+"""
+SENDER = """
+import socket, sys, time
+with socket.create_connection((sys.argv[1], 5000)) as connection:
+    start = time.monotonic()
+    connection.sendall(bytes(int(sys.argv[2])))
+    connection.shutdown(socket.SHUT_WR)
+    connection.recv(4)
+    print(time.monotonic() - start)
+"""
+
+
+def transfer_s(fabric: Fabric, source: int, target: int, size_bytes: int) -> float:
+    """Return how long it takes to send `size_bytes` from one rank to another."""
+    python = (sys.executable, "-I", "-S", "-c")
+    address = fabric.address(target)
+    places = fabric.places()
+    with contextlib.closing(places[target].start(Job((*python, RECEIVER, address)))) as receiver:
+        until(lambda: receiver.read(STDOUT))
+        with contextlib.closing(places[source].start(Job((*python, SENDER, address, str(size_bytes))))) as sender:
+            return float(output(sender))
+
+
+def sent_bytes(fabric: Fabric, rank: int) -> dict[str, int]:
+    """Return device -> bytes that left a rank through it."""
+    lines = on_rank(fabric, rank, "cat", "/proc/net/dev").splitlines()[2:]
+    return {line.split()[0].rstrip(":"): int(line.split()[9]) for line in lines}
+
+
+def assert_takes(seconds: float, size_bytes: int, mbps: float) -> None:
+    """A bucket of two frames may be ahead of the rate, never more; a busy machine may be late."""
+    assert seconds >= (size_bytes - 18_028) * 8 / (mbps * 1e6)
+    assert seconds < 3 * size_bytes * 8 / (mbps * 1e6)
+
+
+@pytest.mark.parametrize("spec", ["ring:4", "uniring:1,4", "switch:4,25"])
+def test_busy_links_carry_their_rate(spec: str) -> None:
+    carried = probe(parse_topology(spec), Fraction(20), SPARE_NAME)
+    assert 0.6 < carried.efficiency < 1.1
+
+
+def test_neighbours_use_the_link_between_them(up: Up) -> None:
+    fabric, size_bytes = up("ring:4"), 2**19
+    before = sent_bytes(fabric, 0)
+    assert_takes(transfer_s(fabric, 0, 1, size_bytes), size_bytes, 20)
+    after = sent_bytes(fabric, 0)
+    assert after["to1"] - before["to1"] > size_bytes
+    assert after["to3"] == before["to3"]
+    assert_takes(transfer_s(fabric, 0, 2, size_bytes), size_bytes, 20)
+
+
+def test_each_direction_has_its_own_rate(up: Up) -> None:
+    links = [Link(0, 1, Fraction(1)), Link(0, 1, Fraction(1)), Link(1, 0, Fraction(6))]
+    fabric = up(Topology("", ("a", "b"), 2, Links.build(links)), 5)
+    assert_takes(transfer_s(fabric, 0, 1, 2**19), 2**19, 10)
+    assert_takes(transfer_s(fabric, 1, 0, 2**19), 2**19, 30)
+
+
+def test_one_way_links_carry_nothing_but_acknowledgements_back(up: Up) -> None:
+    fabric, size_bytes = up("uniring:1,4"), 2**19
+    assert_takes(transfer_s(fabric, 0, 1, size_bytes), size_bytes, 20)
+    assert 0 < sent_bytes(fabric, 1)["to0"] < size_bytes / 20
+    before = sent_bytes(fabric, 1)
+    assert_takes(transfer_s(fabric, 1, 0, size_bytes), size_bytes, 20)
+    after = sent_bytes(fabric, 1)
+    assert after["to2"] - before["to2"] > size_bytes
+    assert after["to0"] - before["to0"] < size_bytes / 20
+
+
+def test_switches_pass_on_at_the_rate_of_their_links(up: Up) -> None:
+    fabric = up("switch:4,25")
+    assert_takes(transfer_s(fabric, 0, 3, 2**19), 2**19, 20)
+
+
+def test_a_rank_has_a_name_an_address_and_the_files_of_its_caller(up: Up) -> None:
+    fabric = up("ring:3")
+    assert fabric.hostname(2) == f"chorale-{SPARE_NAME}-2"
+    assert on_rank(fabric, 2, "hostname") == fabric.hostname(2)
+    assert (
+        on_rank(fabric, 2, "ip", "-o", "-4", "address", "show", "dev", "node").split()[3] == f"{fabric.address(2)}/32"
+    )
+    assert set(os.listdir("/sys/class/net")) != {"lo", "node", "node-peer", "to0", "to1"}
+    assert set(on_rank(fabric, 2, "ls", "/sys/class/net").split()) == {"lo", "node", "node-peer", "to0", "to1"}
+    job = Job(("sh", "-c", "pwd; cat given; echo made > here"), files={"given": b"content"})
+    with contextlib.closing(fabric.places()[0].start(job)) as process:
+        folder, content = output(process).split()
+        assert content == "content"
+        assert process.read("here") == b"made\n"
+        assert Path(folder).is_dir()
+
+
+def test_a_link_can_be_cut(up: Up) -> None:
+    fabric = up("ring:3")
+    on_rank(fabric, 0, "ip", "link", "set", "to1", "down")
+    assert "state DOWN" in on_rank(fabric, 0, "ip", "link", "show", "to1")
+    assert "NO-CARRIER" in on_rank(fabric, 1, "ip", "link", "show", "to0")
+
+
+def test_fabrics_side_by_side_do_not_mix(up: Up) -> None:
+    one, other = up("ring:3", name="live-one"), up("ring:4", name="live-other")
+    assert {"live-one", "live-other"} <= {fabric.name for fabric in fabrics()}
+    assert one.address(0) == other.address(0)
+    assert not one.networks() & other.networks()
+    assert find_fabric(one.topology_id) == find_fabric(one.topology_id, "live-one") == one
+    assert find_fabric(one.topology_id, "live-nothing") is None
+    take_down(one)
+    assert find_fabric(one.topology_id) is None
+    assert_takes(transfer_s(other, 0, 3, 2**18), 2**18, 20)
+
+
+def test_a_choice_between_fabrics_is_not_guessed(up: Up) -> None:
+    one = up("ring:3", name="live-one")
+    up("ring:3", name="live-other")
+    with pytest.raises(InvalidInput, match="live-one, live-other; say --fabric NAME"):
+        find_fabric(one.topology_id)
+    with pytest.raises(InvalidInput, match="fabric live-one must have the topology of the program; got ring:3"):
+        find_fabric("another", "live-one")
+
+
+def test_down_ends_what_runs_inside(up: Up) -> None:
+    fabric = up("ring:3")
+    networks = fabric.networks()
+    with contextlib.closing(fabric.places()[1].start(Job(("sleep", "1000")))) as process:
+        until(lambda: processes_in(networks))
+        take_down(fabric)
+        assert process.poll() == -signal.SIGKILL
+    assert not processes_in(networks)
+    assert not is_alive(fabric.pid)
+
+
+def test_a_closed_job_leaves_the_fabric_empty(up: Up) -> None:
+    fabric = up("ring:3")
+    process = fabric.places()[1].start(Job(("sh", "-c", "sleep 1000 & sleep 1000")))
+    until(lambda: len(processes_in(fabric.networks())) == 3)
+    process.close()
+    until(lambda: not processes_in(fabric.networks()))
+
+
+HALF_WAY = f"""
+import time
+from runners.fabric.holder import Holder
+
+holder = Holder("{SPARE_NAME}")
+print(holder.pid, holder.run("ip netns add half && stat -L -c 'net:[%i]' /run/netns/half"), flush=True)
+time.sleep(100)
+"""
+
+
+@pytest.mark.parametrize("cause", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT], ids=lambda cause: cause.name)
+def test_half_a_fabric_vanishes_with_its_maker(cause: signal.Signals, up: Up) -> None:
+    environment = dict(os.environ, PYTHONPATH=os.getcwd())
+    with subprocess.Popen(
+        [sys.executable, "-c", HALF_WAY], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment, text=True
+    ) as maker:
+        assert maker.stdout is not None
+        pid, network = maker.stdout.readline().split()
+        assert is_alive(int(pid))
+        assert all(fabric.name != SPARE_NAME for fabric in fabrics())
+        maker.send_signal(cause)
+        maker.wait(PATIENCE_S)
+    until(lambda: not is_alive(int(pid)))
+    assert not processes_in(frozenset({network}))
+    take_down(up("ring:3"))
+
+
+def test_two_cannot_make_one_fabric_at_a_time(up: Up) -> None:
+    ring = parse_topology("ring:3")
+    with temporary_fabric(ring, Fraction(20), SPARE_NAME) as (unfinished, _):
+        assert find_fabric(ring.id, SPARE_NAME) is None
+        with pytest.raises(InvalidInput, match="only one command at a time"):
+            up("ring:3")
+    assert not is_alive(unfinished.pid)
+    up("ring:3")
+    with pytest.raises(InvalidInput, match="the name of a fabric must be free"):
+        up("ring:3")
+
+
+def test_ups_and_downs_leave_nothing(up: Up) -> None:
+    devices, processes = Path("/proc/net/dev").read_text().count(":"), set(psutil.pids())
+    descriptors = psutil.Process().num_fds()
+    for _ in range(5):
+        fabric = up("ring:3")
+        networks = fabric.networks()
+        take_down(fabric)
+        assert not processes_in(networks)
+        assert fabric.pid not in dict(kept_states())
+    assert Path("/proc/net/dev").read_text().count(":") == devices
+    assert psutil.Process().num_fds() == descriptors
+    assert not [pid for pid in set(psutil.pids()) - processes if "chorale-fabric" in _arguments(pid)]
+    assert not list(Path("/run/netns").glob(f"chorale-{SPARE_NAME}-*"))
+
+
+def _arguments(pid: int) -> list[str]:
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).cmdline()
+    return []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can do without user namespaces")
+def test_root_does_without_user_namespaces(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    start = holder._start
+    monkeypatch.setattr(holder, "_start", lambda name, user: _refused() if user else start(name, user))
+    fabric = up("ring:3")
+    assert not fabric.in_user_namespace
+    assert_takes(transfer_s(fabric, 0, 1, 2**18), 2**18, 20)
+    take_down(fabric)
+    assert not is_alive(fabric.pid)
+
+
+def _refused() -> subprocess.Popen[str]:
+    pipe = subprocess.PIPE
+    process = subprocess.Popen(["false"], stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+    process.wait()
+    return process
+
+
+def test_the_command(
+    capsys: pytest.CaptureFixture[str], up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    ring = ("fabric", "up", "ring:3", "--link-mbps", "2", "--name", SPARE_NAME)
+    try:
+        first = chorale(capsys, *ring, "--json")
+        assert first.code == 0, first.stderr
+        assert not first.document["already_up"]
+        again = chorale(capsys, *ring, "--json")
+        assert again.document["already_up"]
+        assert again.document["holder_pid"] == first.document["holder_pid"]
+        assert "was already up" in chorale(capsys, *ring).stderr
+        for other in (("ring:4", "2"), ("ring:3", "4")):
+            refused = chorale(capsys, "fabric", "up", other[0], "--link-mbps", other[1], "--name", SPARE_NAME)
+            assert refused.code == 2
+            assert f"got {SPARE_NAME}, which is ring:3 at 2 Mbit/s" in refused.stderr
+        shown = chorale(capsys, "fabric", "status", "--json").document["fabrics"]
+        (mine,) = [fabric for fabric in shown if fabric["name"] == SPARE_NAME]
+        assert mine["ranks"][1] == {"rank": 1, "address": "10.99.0.2", "namespace": f"chorale-{SPARE_NAME}-1"}
+        assert "ring:3" in chorale(capsys, "fabric", "status").stderr
+    finally:
+        down = chorale(capsys, "fabric", "down", SPARE_NAME, "--json")
+    assert down.document == {"down": [SPARE_NAME]}
+    nothing = chorale(capsys, "fabric", "down", SPARE_NAME)
+    assert (nothing.code, nothing.stderr) == (0, "nothing was up\n")

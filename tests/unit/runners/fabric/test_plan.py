@@ -1,0 +1,114 @@
+"""Plans of fabrics: every pair has a way, neighbours use their own cable, rates are those of the links."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runners.fabric.plan import Cable, FabricPlan, namespace_name, plan_fabric, rank_address
+from synth.errors import InvalidInput
+from synth.topology.distance import hop_distances
+from synth.topology.links import Link, Links
+from synth.topology.spec import parse_topology
+from synth.topology.topology import Topology
+from tests.strategies import MIXED, strongly_connected_topologies
+
+networks = strongly_connected_topologies(bandwidths=MIXED, switches=3)
+
+
+def planned(spec: str, link_mbps: int = 10) -> FabricPlan:
+    return plan_fabric(parse_topology(spec), Fraction(link_mbps), "x")
+
+
+def way(plan: FabricPlan, source: int, target: int) -> list[int]:
+    nodes = [source]
+    while nodes[-1] != target:
+        nodes.append(plan.routes[nodes[-1]][target])
+        assert len(nodes) <= len(plan.routes), f"{source} to {target} goes in circles: {nodes}"
+    return nodes
+
+
+@given(networks)
+def test_every_pair_has_a_way_of_fewest_links(topology: Topology) -> None:
+    plan = plan_fabric(topology, Fraction(10), "x")
+    hops = hop_distances(topology)
+    links = set(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
+    for source in range(topology.node_count):
+        for target in range(topology.compute_count):
+            nodes = way(plan, source, target)
+            assert len(nodes) == hops[target, source] + 1
+            assert set(itertools.pairwise(nodes)) <= links
+
+
+@given(networks)
+def test_a_neighbour_is_reached_over_the_link_to_it(topology: Topology) -> None:
+    plan = plan_fabric(topology, Fraction(10), "x")
+    for link in topology.links:
+        if link.dst < topology.compute_count:
+            assert plan.routes[link.src][link.dst] == link.dst
+
+
+@given(networks, st.integers(1, 100))
+def test_a_cable_has_the_rate_of_the_links_between_its_ends(topology: Topology, link_mbps: int) -> None:
+    plan = plan_fabric(topology, Fraction(link_mbps), "x")
+    for cable in plan.cables:
+        for pair, rate in zip((cable.nodes, cable.nodes[::-1]), cable.bits_per_s, strict=True):
+            links = [link.bandwidth for link in topology.links if (link.src, link.dst) == pair]
+            assert rate == int(sum(links) * link_mbps * 10**6)
+    assert len({cable.nodes for cable in plan.cables}) == len(plan.cables)
+    assert plan.bits_per_s == sum(sum(cable.bits_per_s) for cable in plan.cables)
+
+
+def test_traffic_spreads_over_equal_ways() -> None:
+    plan = planned("bipartite:4")
+    used = {way(plan, source, target)[1] for source in range(4) for target in range(4) if source != target}
+    assert used == {4, 5, 6, 7}
+
+
+def test_parallel_links_are_one_cable() -> None:
+    assert planned("uniring:2,3").cables == (
+        Cable((0, 1), (20_000_000, 0)),
+        Cable((0, 2), (0, 20_000_000)),
+        Cable((1, 2), (20_000_000, 0)),
+    )
+
+
+def test_loops_carry_nothing() -> None:
+    topology = Topology("", ("a", "b"), 2, Links.build([Link(0, 0), Link(0, 1), Link(1, 0)]))
+    assert plan_fabric(topology, Fraction(10), "x").cables == (Cable((0, 1), (10_000_000, 10_000_000)),)
+
+
+def test_networks_in_gigabytes_become_scale_models() -> None:
+    rates = {rate for cable in planned("a100:2", 12).cables for rate in cable.bits_per_s}
+    assert rates == {12_000_000, 1_000_000}
+
+
+def test_addresses_and_names() -> None:
+    assert [rank_address(rank) for rank in (0, 1, 255)] == ["10.99.0.1", "10.99.0.2", "10.99.1.0"]
+    assert namespace_name("ring-a", 12) == "chorale-ring-a-12"
+
+
+@pytest.mark.parametrize("name", ["", "a b", "-a", "a-", "a/b", "a" * 25, "ä", "a.b", "a\n"])
+def test_names_that_no_namespace_can_have_are_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match="the name of a fabric must be"):
+        plan_fabric(parse_topology("ring:3"), Fraction(10), name)
+
+
+@pytest.mark.parametrize("name", ["a", "A1", "ring-a", "a" * 24])
+def test_plain_names_are_taken(name: str) -> None:
+    assert plan_fabric(parse_topology("ring:3"), Fraction(10), name).name == name
+
+
+@pytest.mark.parametrize("rate", ["0", "-5", "1/1000", "1000000"])
+def test_rates_out_of_reach_are_refused(rate: str) -> None:
+    with pytest.raises(InvalidInput, match=r"every link of a fabric must have between 0\.1 and 100000 Mbit/s"):
+        plan_fabric(parse_topology("ring:3"), Fraction(rate), "x")
+
+
+def test_large_networks_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="at most 256 nodes, switches included; got 257"):
+        planned("ring:257")

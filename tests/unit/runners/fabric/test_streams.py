@@ -1,0 +1,55 @@
+"""Which streams keep links busy, and what they get when only links set limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+
+from runners.fabric.plan import FabricPlan, plan_fabric
+from runners.fabric.streams import busy_streams, fair_bits_per_s
+from synth.topology.spec import parse_topology
+from synth.topology.topology import Topology
+from tests.reference.fair_flows import fair_rates
+from tests.strategies import MIXED, strongly_connected_topologies
+
+
+def planned(topology: Topology) -> FabricPlan:
+    return plan_fabric(topology, Fraction(10), "x")
+
+
+@pytest.mark.parametrize("spec", ["ring:4", "uniring:1,4", "hypercube:3", "bipartite:4", "switch:8,25", "a100:2"])
+def test_regular_networks_are_busy_on_all_links(spec: str) -> None:
+    plan = planned(parse_topology(spec))
+    assert fair_bits_per_s(plan) == plan.bits_per_s
+
+
+def test_streams_to_neighbours() -> None:
+    assert busy_streams(planned(parse_topology("uniring:1,3"))) == [(0, 1), (1, 2), (2, 0)]
+
+
+def test_streams_behind_a_switch_go_half_of_the_way_round() -> None:
+    assert busy_streams(planned(parse_topology("switch:4,25"))) == [(0, 2), (1, 3), (2, 0), (3, 1)]
+
+
+@given(strongly_connected_topologies(bandwidths=MIXED, switches=3))
+def test_rates_are_max_min_fair(topology: Topology) -> None:
+    plan = planned(topology)
+    streams = busy_streams(plan)
+    arcs = {arc: rate for cable in plan.cables for arc, rate in zip(_ways(cable.nodes), cable.bits_per_s, strict=True)}
+    number = {arc: index for index, arc in enumerate(arcs)}
+    routes = {index: tuple(number[arc] for arc in _path(plan, *stream)) for index, stream in enumerate(streams)}
+    rates = fair_rates(routes, [Fraction(rate) for rate in arcs.values()])
+    assert fair_bits_per_s(plan) == sum(rate * len(routes[index]) for index, rate in rates.items())
+
+
+def _ways(nodes: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
+    return nodes, (nodes[1], nodes[0])
+
+
+def _path(plan: FabricPlan, source: int, target: int) -> Iterator[tuple[int, int]]:
+    while source != target:
+        yield source, plan.routes[source][target]
+        source = plan.routes[source][target]

@@ -1,0 +1,125 @@
+"""`chorale fabric`: topologies as emulated networks of namespaces on this machine."""
+
+from __future__ import annotations
+
+import shlex
+import time
+from typing import Annotated, Any
+
+import psutil
+import typer
+from rich.table import Table
+
+from runners.fabric.capacity import require_carried
+from runners.fabric.fabric import Fabric, processes_in
+from runners.fabric.fabrics import bring_up, fabrics, require_free, take_down
+from runners.fabric.plan import plan_fabric
+from synth.identity import parse_rational, rational_text
+from tuner.cli.output import emit_json, people, results
+from tuner.home import Home
+from tuner.specs import load_topology
+
+DEFAULT_NAME = "default"
+
+fabric_app = typer.Typer(help="Bring topologies up as emulated networks on this machine.", no_args_is_help=True)
+
+JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add `chorale fabric` to the command line."""
+    app.add_typer(fabric_app, name="fabric")
+
+
+@fabric_app.command("up")
+def up(
+    spec: Annotated[str, typer.Argument(metavar="SPEC", help="Topology, such as ring:4; see `chorale topology list`.")],
+    link_mbps: Annotated[
+        str, typer.Option(metavar="R", help="Mbit/s of a link of capacity 1, or of the fastest on fabrics in GB/s.")
+    ],
+    name: Annotated[str, typer.Option(help="Name, to have several side by side.")] = DEFAULT_NAME,
+    force: Annotated[bool, typer.Option("--force", help="Do not check whether this machine carries it.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Bring a topology up as a network of namespaces: one for each rank and switch, every link held to its rate.
+
+    It stays until `chorale fabric down` or the next reboot. The same command again changes nothing.
+
+    Example: chorale fabric up ring:4 --link-mbps 100
+    """
+    topology = load_topology(spec)
+    rate = parse_rational(link_mbps, "the link rate (Mbit/s)")
+    plan_fabric(topology, rate, name)
+    wanted = (name, topology.id, rate)
+    fabric = next((one for one in fabrics() if (one.name, one.topology_id, one.link_mbps) == wanted), None)
+    is_new = fabric is None
+    if fabric is None:
+        require_free(name)
+        if not force:
+            require_carried(topology, rate, name, Home.from_environment().root)
+        fabric = bring_up(topology, rate, name)
+    if as_json:
+        emit_json(_facts(fabric) | {"already_up": not is_new})
+    else:
+        people.print(f"{fabric.spec} {'is' if is_new else 'was already'} up as {name}, {_size(fabric)}")
+
+
+@fabric_app.command("status")
+def status(as_json: JsonFlag = False) -> None:
+    """List the fabrics of this user."""
+    found = fabrics()
+    if as_json:
+        emit_json({"fabrics": [_facts(fabric) for fabric in found]})
+        return
+    if not found:
+        results.print("no fabric is up")
+        return
+    table = Table("name", "topology", "size", "up for", "processes", title="Fabrics that are up")
+    for fabric in found:
+        facts = _facts(fabric)
+        table.add_row(fabric.name, fabric.spec, _size(fabric), f"{facts['up_s'] / 60:.0f} min", str(facts["processes"]))
+    results.print(table)
+    results.print(f"to run something on rank 0 of {found[0].name}:", highlight=False)
+    results.print(f"  {shlex.join(found[0].command_prefix(0))} COMMAND", soft_wrap=True, highlight=False, markup=False)
+
+
+@fabric_app.command("down")
+def down(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which; without it all of this user's.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove a fabric, or all of this user's, and kill what runs in them."""
+    gone = [fabric for fabric in fabrics() if name in (None, fabric.name)]
+    for fabric in gone:
+        take_down(fabric)
+    names = [fabric.name for fabric in gone]
+    if as_json:
+        emit_json({"down": names})
+    else:
+        people.print(f"down: {', '.join(names)}" if names else "nothing was up")
+
+
+def _size(fabric: Fabric) -> str:
+    switches = f" and {fabric.switches} switches" if fabric.switches else ""
+    rate = f"links of {float(fabric.link_mbps):g} Mbit/s, {fabric.bits_per_s / 1e6:g} together"
+    return f"{fabric.ranks} ranks{switches}, {rate}"
+
+
+def _facts(fabric: Fabric) -> dict[str, Any]:
+    return {
+        "name": fabric.name,
+        "spec": fabric.spec,
+        "topology_id": fabric.topology_id,
+        "link_mbps": rational_text(fabric.link_mbps),
+        "total_mbps": fabric.bits_per_s / 1e6,
+        "ranks": [
+            {"rank": rank, "address": fabric.address(rank), "namespace": fabric.hostname(rank)}
+            for rank in range(fabric.ranks)
+        ],
+        "switches": fabric.switches,
+        "user_namespace": fabric.in_user_namespace,
+        "holder_pid": fabric.pid,
+        "up_s": round(time.time() - psutil.Process(fabric.pid).create_time(), 1),
+        "processes": len(processes_in(fabric.networks())),
+        "command_prefix": list(fabric.command_prefix(0)),
+    }
