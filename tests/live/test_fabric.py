@@ -28,7 +28,9 @@ from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from tests.command import chorale
 
-SPARE_NAME = "live-test"
+SPARE_NAME = f"live-{os.getpid()}"
+RARE = "circulant:7,1,3"  # a topology that nobody else on the machine is likely to have up
+ONE, OTHER = f"{SPARE_NAME}-a", f"{SPARE_NAME}-b"
 PATIENCE_S = 10.0
 
 
@@ -194,24 +196,24 @@ def test_a_link_can_be_cut(up: Up) -> None:
 
 
 def test_fabrics_side_by_side_do_not_mix(up: Up) -> None:
-    one, other = up("ring:3", name="live-one"), up("ring:4", name="live-other")
-    assert {"live-one", "live-other"} <= {fabric.name for fabric in fabrics()}
+    one, other = up(RARE, name=ONE), up("ring:4", name=OTHER)
+    assert {ONE, OTHER} <= {fabric.name for fabric in fabrics()}
     assert one.address(0) == other.address(0)
     assert not one.networks() & other.networks()
-    assert find_fabric(one.topology_id) == find_fabric(one.topology_id, "live-one") == one
-    assert find_fabric(one.topology_id, "live-nothing") is None
+    assert find_fabric(one.topology_id) == find_fabric(one.topology_id, ONE) == one
+    assert find_fabric(one.topology_id, "nothing") is None
     take_down(one)
     assert find_fabric(one.topology_id) is None
     assert_takes(transfer_s(other, 0, 3, 2**18), 2**18, 20)
 
 
 def test_a_choice_between_fabrics_is_not_guessed(up: Up) -> None:
-    one = up("ring:3", name="live-one")
-    up("ring:3", name="live-other")
-    with pytest.raises(InvalidInput, match="live-one, live-other; say --fabric NAME"):
+    one = up(RARE, name=ONE)
+    up(RARE, name=OTHER)
+    with pytest.raises(InvalidInput, match=f"{ONE}, {OTHER}; say --fabric NAME"):
         find_fabric(one.topology_id)
-    with pytest.raises(InvalidInput, match="fabric live-one must have the topology of the program; got ring:3"):
-        find_fabric("another", "live-one")
+    with pytest.raises(InvalidInput, match=f"fabric {ONE} must have the topology of the program; got {RARE}"):
+        find_fabric("another", ONE)
 
 
 def test_down_ends_what_runs_inside(up: Up) -> None:
