@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from runners.api import FailureKind, Outcome, RunFailure, Runner, RunRequest
@@ -18,8 +19,10 @@ class PrepareWorker:
     def ready(self) -> bool:
         return True
 
-    def prepare(self, recipe: Recipe) -> Prepared | Refusal:
-        return prepare(recipe)
+    def prepare(self, recipe: Recipe) -> tuple[Prepared | Refusal, float]:
+        """Return what came of it, and the seconds it took."""
+        began_s = time.perf_counter()
+        return prepare(recipe), time.perf_counter() - began_s
 
 
 class MeasureWorker:
@@ -32,8 +35,12 @@ class MeasureWorker:
     def ready(self) -> bool:
         return True
 
-    def measure(self, request: RunRequest) -> Outcome:
-        """Return what the runner says; an error of the runner itself becomes a RunFailure too."""
+    def measure(self, request: RunRequest) -> tuple[Outcome, float]:
+        """Return what the runner says, and the seconds it took; an error of the runner becomes a RunFailure too."""
+        began_s = time.perf_counter()
+        return self._submit(request), time.perf_counter() - began_s
+
+    def _submit(self, request: RunRequest) -> Outcome:
         try:
             if self._runner is None:
                 self._runner = self._make_runner()

@@ -52,7 +52,8 @@ class RayWorkshop:
 def _finished(done: Done) -> Finished:
     stage, key = _stage_and_key(done.key)
     if done.error is None:
-        return Finished(key, done.value)
+        answer, seconds = done.value
+        return Finished(key, answer, seconds)
     message = " ".join(f"{done.error}".split())
     if stage == "prepare":
         return Finished(key, Refusal(RefusalKind.CRASH, message))

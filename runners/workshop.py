@@ -11,10 +11,11 @@ from runners.preparation import Prepared, Recipe, Refusal
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finished:
-    """The answer to the order `key`: of a preparation, or of a measurement."""
+    """The answer to the order `key`: of a preparation, or of a measurement, and how long the worker was busy."""
 
     key: str
     answer: Prepared | Refusal | Outcome
+    seconds: float = 0.0
 
 
 class Workshop(Protocol):

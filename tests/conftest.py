@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -71,6 +73,8 @@ def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = tmp_path_factory.mktemp("mlflow")
     MlflowStore(f"sqlite:///{folder / 'mlflow.db'}", folder / "artifacts")
+    with closing(sqlite3.connect(folder / "mlflow.db")) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")  # so that the one file holds everything
     return folder / "mlflow.db"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 
@@ -75,9 +76,10 @@ class InlineWorkshop:
         if not self._orders:
             return []
         key, order = self._orders.pop() if self._newest_first else self._orders.popleft()
+        began_s = time.perf_counter()
         answer: Prepared | Refusal | Outcome
         answer = prepare(order) if isinstance(order, Recipe) else self.runner.submit(order)
-        return [Finished(key, answer)]
+        return [Finished(key, answer, time.perf_counter() - began_s)]
 
     def close(self) -> None:
         self.closed = True

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from runners.workshop import Workshop
 from synth.errors import ChoraleError, InvalidInput
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.controller import Clocks, Controller
+from tuner.campaigns.effort import Effort
 from tuner.campaigns.final import Standing, standings
 from tuner.campaigns.launch import Launch, check_same_conditions, conditions_of, launch_folders, space_id
 from tuner.campaigns.progress import Progress
@@ -38,7 +40,10 @@ MakeProgress = Callable[[int, int], Progress]
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """What came of a launch. `versions` maps sizes in bytes to the registered version, where there is one."""
+    """What came of a launch.
+
+    `versions` maps sizes in bytes to the registered version, where there is one; `effort` is `Effort.document`.
+    """
 
     launch: Launch
     trials: tuple[TrialRecord, ...]
@@ -48,6 +53,7 @@ class TuneReport:
     interrupted: bool
     seconds: float
     folder: Path
+    effort: Mapping[str, Any]
 
 
 def open_store(campaign: Campaign, topology: Topology, home: Home, resume: bool) -> Store:
@@ -93,7 +99,8 @@ def tune(
     try:
         tracker = Tracker(home, campaign, topology, store)
         tracker.start()
-        interrupted, failure = _measure(campaign, topology, store, tracker, make_workshop, make_progress)
+        effort = Effort(time.monotonic)
+        interrupted, failure = _measure(campaign, topology, store, tracker, make_workshop, make_progress, effort)
         _draw(campaign, store)
         status = "KILLED" if interrupted else "FAILED" if failure else "FINISHED"
         tracked = tracker.finish(
@@ -108,7 +115,15 @@ def tune(
         versions = {} if interrupted else _register(campaign, topology, store, tracker, tracked, best)
         seconds = time.monotonic() - started_s
         return TuneReport(
-            store.launch, tuple(store.trials), tuple(ranked), versions, tracked, interrupted, seconds, store.folder
+            store.launch,
+            tuple(store.trials),
+            tuple(ranked),
+            versions,
+            tracked,
+            interrupted,
+            seconds,
+            store.folder,
+            effort.document(tracked.seconds),
         )
     finally:
         store.close()
@@ -135,6 +150,7 @@ def _measure(
     tracker: Tracker,
     make_workshop: MakeWorkshop,
     make_progress: MakeProgress,
+    effort: Effort,
 ) -> tuple[bool, ChoraleError | None]:
     """Run the loop; return whether it was interrupted, and what else ended it early."""
     workshop = None
@@ -144,7 +160,7 @@ def _measure(
             workshop = make_workshop()
             clocks = Clocks(time.monotonic, time.time)
             listeners = (tracker.trial, progress.trial)
-            Controller(campaign, topology, store, search, workshop, clocks, listeners).run()
+            Controller(campaign, topology, store, search, workshop, clocks, listeners, effort).run()
     except KeyboardInterrupt:
         return True, None
     except ChoraleError as error:

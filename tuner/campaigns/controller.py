@@ -15,6 +15,7 @@ from synth.lowering.lift import lift
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import reason_not_to_try
+from tuner.campaigns.effort import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Effort
 from tuner.campaigns.final import Final, finalists
 from tuner.campaigns.orders import Orders
 from tuner.campaigns.outcomes import UnderWay, size_results
@@ -56,6 +57,7 @@ class Controller:
         workshop: Workshop,
         clocks: Clocks,
         listeners: Sequence[Listener] = (),
+        effort: Effort | None = None,
     ) -> None:
         self._campaign = campaign
         self._store = store
@@ -63,6 +65,7 @@ class Controller:
         self._workshop = workshop
         self._clocks = clocks
         self._listeners = listeners
+        self._effort = effort or Effort(clocks.monotonic_s)
         self._orders = Orders(campaign, topology)
         self._under_way: dict[str, UnderWay] = {}
         self._twins: dict[str, list[UnderWay]] = {}  # program id -> trials that wait for a trial with that program
@@ -81,11 +84,15 @@ class Controller:
         """
         if self._may_start():
             self._prepare_baselines()
-        self._start_trials()
-        while self._under_way:
-            for finished in self._workshop.wait(WAIT_S):
-                self._take(finished)
+        began_s = self._clocks.monotonic_s()
+        try:
             self._start_trials()
+            while self._under_way:
+                for finished in self._workshop.wait(WAIT_S):
+                    self._take(finished)
+                self._start_trials()
+        finally:
+            self._effort.elapsed_s = self._clocks.monotonic_s() - began_s
         self._hold_final()
 
     def _prepare_baselines(self) -> None:
@@ -107,7 +114,8 @@ class Controller:
 
     def _start_trials(self) -> None:
         while len(self._under_way) < self._campaign.parallel and self._may_start():
-            suggestion = self._guarded(self._search.ask)
+            with self._effort.on(SEARCH):
+                suggestion = self._guarded(self._search.ask)
             if suggestion is None:
                 self._exhausted = True
                 _log.info("every point of the search space has been tried")
@@ -127,11 +135,13 @@ class Controller:
         if reason is not None:
             self._finish(trial, trial.pruned(self._clocks.monotonic_s(), reason))
         else:
-            self._workshop.prepare(name, recipe)
+            with self._effort.on(ORDER):
+                self._workshop.prepare(name, recipe)
 
     def _take(self, finished: Finished) -> None:
         trial = self._under_way[finished.key]
         answer = finished.answer
+        self._effort.worked_s[MEASURING if trial.prepared is not None else PREPARING] += finished.seconds
         if isinstance(answer, Prepared):
             self._on_prepared(replace(trial, prepared=answer), answer)
         elif isinstance(answer, Refusal):
@@ -141,7 +151,8 @@ class Controller:
 
     def _on_prepared(self, trial: UnderWay, prepared: Prepared) -> None:
         self._under_way[trial.trial_id] = trial
-        self._store.keep(prepared.schedule_id, prepared.schedule, prepared.program_id, prepared.program_text)
+        with self._effort.on(SAVE):
+            self._store.keep(prepared.schedule_id, prepared.schedule, prepared.program_id, prepared.program_text)
         known = self._measured.get(prepared.program_id)
         if known is not None:
             self._finish(trial, trial.shared(self._clocks.monotonic_s(), known))
@@ -149,9 +160,9 @@ class Controller:
             self._twins[prepared.program_id].append(trial)
         else:
             self._twins[prepared.program_id] = []
-            self._workshop.measure(
-                trial.trial_id, self._orders.request({trial.trial_id: prepared.program}, trial.number)
-            )
+            with self._effort.on(ORDER):
+                request = self._orders.request({trial.trial_id: prepared.program}, trial.number)
+                self._workshop.measure(trial.trial_id, request)
 
     def _on_measured(self, trial: UnderWay, outcome: Outcome) -> None:
         if trial.prepared is None:
@@ -164,13 +175,17 @@ class Controller:
                 self._on_prepared(twin, trial.prepared)
 
     def _finish(self, trial: UnderWay, record: TrialRecord) -> None:
-        self._store.add(record)
+        with self._effort.on(SAVE):
+            self._store.add(record)
+        self._effort.trials += 1
         if isinstance(record, CompleteTrial):
             self._measured.setdefault(record.program_id, record)
         del self._under_way[trial.trial_id]
-        self._guarded(lambda: self._search.tell(trial.suggestion.ticket, record))
-        for listener in self._listeners:
-            listener(record)
+        with self._effort.on(SEARCH):
+            self._guarded(lambda: self._search.tell(trial.suggestion.ticket, record))
+        with self._effort.on(SHOW):
+            for listener in self._listeners:
+                listener(record)
 
     def _hold_final(self) -> None:
         """Measure the best candidates side by side, unless there is nothing to compare or nothing new."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
@@ -169,18 +171,28 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
 def open_storage(url: str | None, journal: Path) -> BaseStorage:
     """Return the Optuna storage at `url`, or one in the file `journal`.
 
-    The caller is the only writer of that file: a torn end and the lock of a process that was killed are
-    cleared, so that a resumed campaign does not wait for it.
+    The caller is the only writer of that file; a torn end that a crash left is set aside.
     """
     try:
         if url is not None:
             return optuna.storages.get_storage(url)
         set_torn_end_aside(journal)
-        journal.with_name(journal.name + ".lock").unlink(missing_ok=True)
-        return JournalStorage(JournalFileBackend(str(journal)))
+        return JournalStorage(StudyJournal(str(journal)))
     except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
         way_out = "check `storage`; without it a journal file is used"
         raise Unavailable("the Optuna storage must be reachable", error, way_out) from error
+
+
+class StudyJournal(JournalFileBackend):
+    """Optuna's journal without a sync for every line: asking writes a line per dimension.
+
+    Only a power cut can cost the latest lines; a search repairs its study from the journal of the launch.
+    """
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        with open(self._file_path, "ab") as journal:
+            journal.write(text.encode())
 
 
 def _distribution(values: Sequence[Value]) -> BaseDistribution:

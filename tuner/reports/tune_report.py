@@ -34,6 +34,7 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
         "interrupted": report.interrupted,
         "trials": {state: states[state] for state in ("complete", "failed", "pruned")},
         "best": [_best_row(report, size, trial) for size, trial in best_per_size(report)],
+        "overhead": dict(report.effort),
         "seconds": round(report.seconds, 3),
     }
 

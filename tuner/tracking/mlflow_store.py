@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sqlite3
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -22,10 +23,11 @@ PARENT_TAG = "mlflow.parentRunId"
 MODEL_KIND = "collective-schedule"
 MOST_TAG_CHARACTERS = 4000
 
-# A server that is gone must cost seconds, not the minutes of MLflow's own defaults.
+# A server that is gone must cost seconds, not the minutes of MLflow's own defaults. Requests are not repeated by
+# MLflow: a run whose creation was answered too late would be made twice. Who calls asks first, then tries again.
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "GIT_PYTHON_REFRESH": "quiet",
@@ -77,7 +79,10 @@ class MlflowStore:
             return str(found.experiment_id)
 
     def runs(self, experiment_id: str, tag: str, value: str, key: str) -> dict[str, RunState]:
-        """Return the runs whose tag `tag` is `value`, by their tag `key`."""
+        """Return the runs whose tag `tag` is `value`, by their tag `key`.
+
+        Runs with the same key come from requests whose answer was lost on the way: one stays, others are deleted.
+        """
         found: dict[str, RunState] = {}
         token: str | None = None
         with self._answers():
@@ -87,10 +92,17 @@ class MlflowStore:
                 for run in page:
                     if key in run.data.tags:
                         finished = run.info.status in ("FINISHED", "FAILED", "KILLED")
-                        found[run.data.tags[key]] = RunState(run.info.run_id, finished)
+                        self._enter(found, run.data.tags[key], RunState(run.info.run_id, finished))
                 token = page.token
                 if not token:
                     return found
+
+    def _enter(self, found: dict[str, RunState], key: str, run: RunState) -> None:
+        """Enter `run` under `key`; of two, keep the one that has an end, else the one with the smaller id."""
+        rivals = sorted([run, *([found[key]] if key in found else [])], key=lambda one: (not one.finished, one.run_id))
+        found[key] = rivals[0]
+        for double in rivals[1:]:
+            self._client.delete_run(double.run_id)
 
     def start_run(
         self, experiment_id: str, name: str, tags: Mapping[str, str], start_ms: int, parent: str | None = None
@@ -209,10 +221,23 @@ def load_mlflow() -> ModuleType:
     for key, value in _ENVIRONMENT.items():
         os.environ.setdefault(key, value)
     import mlflow  # noqa: PLC0415
+    import sqlalchemy  # noqa: PLC0415
 
+    if not sqlalchemy.event.contains(sqlalchemy.Engine, "connect", _spare_the_disk):
+        sqlalchemy.event.listen(sqlalchemy.Engine, "connect", _spare_the_disk)
     for name in ("mlflow", "alembic"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # errors reach us as exceptions
     return mlflow
+
+
+def _spare_the_disk(connection: object, _record: object) -> None:
+    """Let SQLite write ahead and sync seldom: a trial is some eight transactions, each of which would be a sync.
+
+    A power cut may then cost the latest runs, never the database; --resume uploads them again from the journal.
+    """
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def _connect(uri: str) -> MlflowClient:

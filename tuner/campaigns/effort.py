@@ -1,0 +1,57 @@
+"""What a launch costs besides measuring: seconds by stage, and per trial."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+SEARCH, ORDER, SAVE, SHOW = "search", "order", "save", "show"
+MEASURING, PREPARING = "measuring", "preparing"
+
+
+@dataclass(slots=True)
+class Effort:
+    """Adds up what one process spends on a launch.
+
+    trials:    how many it finished.
+    seconds:   stage -> seconds of the loop in it: asking and telling the `search`, handing `order`s to workers,
+               `save`-ing to disk, telling listeners (`show`).
+    worked_s:  kind of order -> seconds that workers say it took them.
+    elapsed_s: from the first suggestion to the last record.
+    """
+
+    clock: Callable[[], float]
+    trials: int = 0
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    worked_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    elapsed_s: float = 0.0
+
+    @contextmanager
+    def on(self, stage: str) -> Iterator[None]:
+        """Count the time of the block as spent on `stage`."""
+        began_s = self.clock()
+        try:
+            yield
+        finally:
+            self.seconds[stage] += self.clock() - began_s
+
+    def document(self, tracking_s: float) -> dict[str, Any]:
+        """Return milliseconds per trial: what is ours by stage and in all, and all time in which nothing was measured.
+
+        `ours_ms` is the sum of the stages, MLflow included though it works beside the loop. `beside_measuring_ms` is
+        time of the loop less that of measurements, which counts preparing and waiting too; with several
+        measurements at once it can be negative.
+        """
+        per_trial = 1000 / max(1, self.trials)
+        stages = {**self.seconds, "mlflow": tracking_s}
+        return {
+            "trials": self.trials,
+            "ours_ms": round(sum(stages.values()) * per_trial, 3),
+            "stages_ms": {stage: round(seconds * per_trial, 3) for stage, seconds in stages.items()},
+            "measuring_ms": round(self.worked_s[MEASURING] * per_trial, 3),
+            "preparing_ms": round(self.worked_s[PREPARING] * per_trial, 3),
+            "beside_measuring_ms": round((self.elapsed_s - self.worked_s[MEASURING]) * per_trial, 3),
+        }

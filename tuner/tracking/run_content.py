@@ -1,0 +1,95 @@
+"""What the run of a trial holds in MLflow: tags, parameters, metrics, files."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.records import CompleteTrial, FailedTrial, SizeResult, TrialRecord, trial_codec
+from tuner.campaigns.store import Store
+
+STATUS = {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
+
+
+def campaign_parameters(campaign: Campaign) -> dict[str, str]:
+    """Return the parameters of the parent run."""
+    return {
+        "topology": campaign.topology,
+        "collective": campaign.collective,
+        "sizes": ",".join(str(size) for size in campaign.sizes),
+        "runner": campaign.runner.kind,
+        "baselines": ",".join(campaign.baselines),
+        "repeats": str(campaign.repeats),
+        "sampler": campaign.sampler,
+        "seed": str(campaign.seed),
+    }
+
+
+def trial_parameters(record: TrialRecord) -> dict[str, str]:
+    """Return the parameters of the candidate as text."""
+    return {name: "null" if value is None else str(value) for name, value in record.candidate.parameters.items()}
+
+
+def trial_tags(record: TrialRecord, topology_id: str) -> dict[str, str]:
+    """Return what a trial is found by: state, content ids, environment, or why it failed."""
+    tags = {
+        "chorale.state": record.state,
+        "chorale.candidate_id": record.candidate.id,
+        "chorale.topology_id": topology_id,
+    }
+    if isinstance(record, CompleteTrial):
+        tags |= {"chorale.schedule_id": record.schedule_id, "chorale.program_id": record.program_id}
+        if record.same_program_as:
+            tags["chorale.same_program_as"] = record.same_program_as
+    elif isinstance(record, FailedTrial):
+        tags |= {"chorale.failure_kind": record.failure_kind.value, "chorale.message": record.message}
+    else:
+        return {**tags, "chorale.message": record.reason}
+    return tags | {f"chorale.environment.{key}": str(value) for key, value in record.environment.items()}
+
+
+def trial_files(record: TrialRecord, store: Store) -> dict[str, bytes]:
+    """Return the raw measurements and, of a complete trial, the schedule and the program."""
+    files = {"measurements.json": trial_codec.dump_json(record, indent=2)}
+    if isinstance(record, CompleteTrial):
+        schedule, program = store.schedule_path(record.schedule_id), store.program_path(record.program_id)
+        kept = {"schedule.parquet": schedule, "program.xml": program}
+        # After a rescue from a full disk somebody may have brought back the trials without their files.
+        files |= {name: path.read_bytes() for name, path in kept.items() if path.exists()}
+    return files
+
+
+def metrics_of(record: TrialRecord) -> dict[str, float]:
+    """Return the metrics of a trial: per size (in bytes) times in microseconds, bandwidth, speed-up."""
+    metrics = {"seconds": record.seconds}
+    if not isinstance(record, CompleteTrial):
+        return metrics
+    return {**metrics, "speedup": record.speedup, **size_metrics(record.sizes)}
+
+
+def size_metrics(sizes: Sequence[SizeResult], prefix: str = "") -> dict[str, float]:
+    """Return the metrics of one measurement; names end in the size in bytes."""
+    metrics = {}
+    for size in sizes:
+        metrics[f"{prefix}time_us.{size.size_bytes}"] = size.median_s * 1e6
+        metrics[f"{prefix}time_us_min.{size.size_bytes}"] = min(size.times_s) * 1e6
+        metrics[f"{prefix}algbw_gb_per_s.{size.size_bytes}"] = size.algbw_gb_per_s
+        metrics[f"{prefix}speedup.{size.size_bytes}"] = size.speedup
+        for name, times in size.baseline_times_s.items():
+            metrics[f"{prefix}baseline_time_us.{name}.{size.size_bytes}"] = statistics.median(times) * 1e6
+    return metrics
+
+
+def summary_of(trials: Sequence[TrialRecord]) -> dict[str, float]:
+    """Return the metrics of a launch: trials by state, best speed-up in all and per size."""
+    metrics: dict[str, float] = {f"trials_{state}": 0.0 for state in STATUS}
+    for trial in trials:
+        metrics[f"trials_{trial.state}"] += 1
+    complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
+    if complete:
+        metrics["best_speedup"] = max(trial.speedup for trial in complete)
+        for index, size in enumerate(complete[0].sizes):
+            best = max(trial.sizes[index].speedup for trial in complete)
+            metrics[f"best_speedup.{size.size_bytes}"] = best
+    return metrics
