@@ -42,7 +42,7 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 class Tracked:
     """What MLflow knows of a launch at its end. `problem` says in one line why it does not know everything.
 
-    `seconds` is how long this process was busy with telling it.
+    `seconds` is how long uploading trials took this process.
     """
 
     experiment_id: str | None = None
@@ -124,7 +124,6 @@ class Tracker:
 
     def _guarded(self, step: Callable[..., None], *arguments: object) -> None:
         """Take one step; if it fails, remember why and when to try again."""
-        began_s = self._clock()
         try:
             step(*arguments)
         except (ChoraleError, OSError) as error:
@@ -138,8 +137,6 @@ class Tracker:
             if self._problem is not None:
                 _log.info("MLflow answers again; it has been told everything")
             self._problem, self._pause_s = None, FIRST_PAUSE_S
-        finally:
-            self._seconds += self._clock() - began_s
 
     def _open(self) -> None:
         """Find out what MLflow knows of this launch; make the parent run where there is none."""
@@ -174,6 +171,7 @@ class Tracker:
         known = self._runs.get(record.trial_id)
         if known is not None and known.finished:
             return
+        began_s = self._clock()
         mlflow = self._require_mlflow()
         start_ms = int(record.started_unix_s * 1000)
         end_ms = start_ms + int(record.seconds * 1000)
@@ -189,6 +187,7 @@ class Tracker:
         mlflow.upload(run_id, trial_files(record, self._store))
         mlflow.end_run(run_id, STATUS[record.state], end_ms)
         self._runs[record.trial_id] = RunState(run_id, finished=True)
+        self._seconds += self._clock() - began_s
 
     def _catch_up(self, trials: Sequence[TrialRecord]) -> None:
         """Upload what MLflow does not have, as it says itself."""

@@ -1,0 +1,42 @@
+"""What a launch costs besides measuring, by a clock that ticks once per reading."""
+
+from __future__ import annotations
+
+from itertools import count
+
+from tuner.campaigns.effort import MEASURING, PREPARING, SAVE, SEARCH, Effort
+
+
+def test_seconds_become_milliseconds_per_trial() -> None:
+    effort = Effort(count().__next__)
+    for _ in range(4):
+        with effort.on(SEARCH):
+            pass
+    with effort.on(SAVE):
+        pass
+    effort.trials = 2
+    effort.elapsed_s = 30.0
+    effort.worked_s[MEASURING] = 20.0
+    effort.worked_s[PREPARING] = 6.0
+    assert effort.document(tracking_s=3.0) == {
+        "trials": 2,
+        "ours_ms": 4000.0,
+        "stages_ms": {"search": 2000.0, "save": 500.0, "mlflow": 1500.0},
+        "measuring_ms": 10000.0,
+        "preparing_ms": 3000.0,
+        "beside_measuring_ms": 5000.0,
+    }
+
+
+def test_a_block_that_fails_counts_too() -> None:
+    effort = Effort(count().__next__)
+    try:
+        with effort.on(SAVE):
+            raise OSError
+    except OSError:
+        pass
+    assert effort.seconds == {"save": 1}
+
+
+def test_a_launch_without_trials_divides_by_nothing() -> None:
+    assert Effort(count().__next__).document(0.0)["ours_ms"] == 0

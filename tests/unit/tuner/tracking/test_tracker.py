@@ -1,0 +1,103 @@
+"""The tracker with a store that fails at chosen calls: everything is told in the end, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from synth.errors import Unavailable
+from tests.campaigns import complete, small_campaign
+from tuner.campaigns.launch import Launch
+from tuner.campaigns.records import Candidate
+from tuner.campaigns.store import Store
+from tuner.home import Home
+from tuner.specs import load_topology
+from tuner.tracking.mlflow_store import MlflowStore, RunState, load_mlflow
+from tuner.tracking.tracker import LAUNCH_ID, LONGEST_PAUSE_S, TRIAL_ID, Tracked, Tracker
+
+LAUNCH = Launch("launch", 1, {}, {"name": "small"}, 1e9)
+TRIALS = [complete(Candidate("bfb", channels=number), number=number) for number in range(1, 6)]
+STEPS = ("start_run", "log", "upload", "end_run")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store(tmp_path, LAUNCH)
+    yield store
+    store.close()
+
+
+def track(home: Home, store: Store, clock: Callable[[], float]) -> Tracked:
+    campaign = small_campaign()
+    tracker = Tracker(home, campaign, load_topology(campaign.topology), store, clock)
+    tracker.start()
+    for trial in TRIALS:
+        store.add(trial)
+        tracker.trial(trial)
+    return tracker.finish(store.trials, None, "FINISHED", 60.0)
+
+
+def runs_in_mlflow(home: Home) -> list[Any]:
+    client = load_mlflow().MlflowClient(home.mlflow_uri)
+    experiment = client.get_experiment_by_name("small")
+    return [run for run in client.search_runs([experiment.experiment_id]) if TRIAL_ID in run.data.tags]
+
+
+@pytest.mark.parametrize("lost_answer", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+def test_after_an_outage_every_trial_is_told_once(
+    home: Home, store: Store, monkeypatch: pytest.MonkeyPatch, step: str, lost_answer: bool
+) -> None:
+    """The third call of `step` fails, before it reaches MLflow or, with a lost answer, after it was done."""
+    calls = [0]
+    genuine = getattr(MlflowStore, step)
+
+    def broken(self: MlflowStore, *arguments: Any, **named: Any) -> Any:
+        calls[0] += 1
+        if calls[0] != 3:
+            return genuine(self, *arguments, **named)
+        if lost_answer:
+            genuine(self, *arguments, **named)
+        raise Unavailable("MLflow must be reachable", "the network", "wait")
+
+    monkeypatch.setattr(MlflowStore, step, broken)
+    tracked = track(home, store, lambda: 0.0)
+    assert tracked.problem is None
+    found = runs_in_mlflow(home)
+    assert sorted(run.data.tags[TRIAL_ID] for run in found) == sorted(trial.trial_id for trial in TRIALS)
+    assert {run.info.run_id for run in found} == set(tracked.run_ids.values())
+    assert {run.info.status for run in found} == {"FINISHED"}
+
+
+def test_trials_wait_while_mlflow_is_away_and_follow_when_it_is_back(
+    home: Home, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reading of the clock is a minute later, so the pause is over with the next trial."""
+    minutes = iter(range(1000))
+    outages = iter([True, True, False])
+    genuine = MlflowStore.upload
+
+    def broken(self: MlflowStore, run_id: str, files: dict[str, bytes]) -> None:
+        if "campaign.json" not in files and next(outages, False):
+            raise Unavailable("MLflow must be reachable", "the network", "wait")
+        genuine(self, run_id, files)
+
+    monkeypatch.setattr(MlflowStore, "upload", broken)
+    tracked = track(home, store, lambda: LONGEST_PAUSE_S * next(minutes))
+    assert tracked.problem is None
+    assert len(tracked.run_ids) == len(runs_in_mlflow(home)) == len(TRIALS)
+    assert tracked.seconds > 0
+
+
+def test_runs_that_were_made_twice_are_one_again(home: Home) -> None:
+    mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
+    experiment_id = mlflow.experiment("small")
+    tags = {LAUNCH_ID: "launch", TRIAL_ID: "trial"}
+    doubles = [mlflow.start_run(experiment_id, "double", tags, 0) for _ in range(3)]
+    mlflow.end_run(doubles[1], "FINISHED")
+    kept = mlflow.runs(experiment_id, LAUNCH_ID, "launch", TRIAL_ID)
+    assert kept == {"trial": RunState(doubles[1], finished=True)}
+    assert [run.info.run_id for run in runs_in_mlflow(home)] == [doubles[1]]
