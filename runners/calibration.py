@@ -50,15 +50,19 @@ class Terms:
         alphas = NetworkModel(alpha_s=Fraction(1), link_gbps=_BYTE_A_SECOND)
         rates = NetworkModel(link_gbps=_BYTE_A_SECOND)
         chunks_s = simulate_flows(graph, topology, rates, 1 / (loops * slices)).end_s
-        own = (
-            sum(step.op.sends + step.op.receives for block in rank.blocks for step in block.instructions)
-            for rank in program.ranks
-        )
         return Terms(
             simulate_flows(graph, topology, alphas, 0.0).end_s,
-            max(own),
+            most_messages(program),
             chunks_s * float(rates.unit_bytes_per_s(topology)),
         )
+
+
+def most_messages(program: Program) -> int:
+    """Return the most messages that one rank of `program` sends and receives."""
+    return max(
+        sum(step.op.sends + step.op.receives for block in rank.blocks for step in block.instructions)
+        for rank in program.ranks
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,14 @@ class Calibration:
         for step, count in Counter(traffic.steps).items():
             ends = np.concatenate([traffic.src(step), traffic.dst(step)])
             messages += count * np.bincount(ends, minlength=ranks)
-        return self.constant_s + self.overhead_s * int(messages.max(initial=0))
+        return self._beside_s(int(messages.max(initial=0)))
+
+    def beside_program_s(self, program: Program) -> float:
+        """Return the same for a run of `program`."""
+        return self._beside_s(most_messages(program))
+
+    def _beside_s(self, messages: int) -> float:
+        return self.constant_s + self.overhead_s * messages
 
     def to_json(self) -> dict[str, Any]:
         """Return the facts as JSON has them."""

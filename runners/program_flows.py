@@ -9,13 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runners.connections import Connection, Paths
-from synth.lowering.program import QUEUE_DEPTH, Instruction, Program, ThreadBlock
+from runners.program_trace import ProgramTrace
+from synth.lowering.program import QUEUE_DEPTH, Instruction, Op, Program, ThreadBlock
 from synth.schedule.routes import Routes
 from synth.simulation.flow_graph import FlowGraph
 from synth.simulation.flow_simulation import FlowTimes
 from synth.topology.topology import Topology
 
 Indices = NDArray[np.int64]
+_ADDING = frozenset({Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND})
 
 
 class Stuck(NamedTuple):
@@ -71,6 +73,32 @@ class ProgramFlows:
                 reason = self._obstacle(opened[loop], rank, block, step, int(self._first[index]) + part)
                 found.append(Stuck(rank, number, part // self._slices, reason))
         return found
+
+    def trace(self, times: FlowTimes) -> ProgramTrace:
+        """Return every message with its times; `times` are those of `graph`, of which everything has happened."""
+        gates = np.flatnonzero(self._message >= 0)
+        message = np.arange(self.graph.messages)
+        gate, loop = gates[message % len(gates)], message // max(1, len(gates))
+        start_s = times.opened_s[gate + loop * len(self._message)]
+        block = np.searchsorted(self._first, gate, side="right") - 1
+        step = (gate - self._first[block]) // self._slices
+        src, dst, channel = np.array(list(self._sends), dtype=np.int64).reshape(-1, 3)[self.graph.route].T
+        number = np.array([number for _, number, _ in self._blocks], dtype=np.int64)[block]
+        adds, order = np.tile(self._adding(), self._loops), np.lexsort((number, src, start_s))
+        return ProgramTrace(
+            src[order], dst[order], channel[order], number[order], step[order], adds[order], self.graph.route[order],
+            self.graph.amount[order] / (self._loops * self._slices),
+            start_s[order], times.left_s[order], times.arrived_s[order], self.graph.routes, times.end_s,
+        )  # fmt: skip
+
+    def _adding(self) -> NDArray[np.bool_]:
+        """Return for each message of a loop whether its receiver adds it to something."""
+        flags = [step.op in _ADDING for _, _, block in self._blocks for step in block.instructions]
+        adds_at = np.repeat(np.array(flags, dtype=bool), self._slices)
+        adds = np.zeros(self._messages_of_a_loop, dtype=bool)
+        for connection, gates in self._sends.items():
+            adds[self._message[gates]] = adds_at[self._takes[connection]]
+        return adds
 
     def _ends(self) -> tuple[dict[Connection, Indices], dict[Connection, Indices]]:
         """Return for each connection the gates that send on it and those that take from it, in order."""

@@ -25,9 +25,11 @@ Times = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FlowTimes:
-    """Seconds since the start, NaN for what never happened: when gates opened and when messages arrived."""
+    """Seconds since the start, NaN for what never happened: when gates opened, and when the last byte of each message
+    left its sender and arrived."""
 
     opened_s: Times
+    left_s: Times
     arrived_s: Times
 
     @property
@@ -66,7 +68,7 @@ def simulate_flows(
     while advance(run, MOMENTS_AT_ONCE):
         if progress is not None:
             progress(int(run.course.arrived[0]), count)
-    return FlowTimes(run.course.opened_at_s, run.course.arrived_at_s)
+    return FlowTimes(run.course.opened_at_s, run.course.arrived_at_s - latency_s, run.course.arrived_at_s)
 
 
 def _paths(graph: FlowGraph, topology: Topology, model: NetworkModel) -> Paths:

@@ -27,6 +27,7 @@ COMMAND_MODULES = (
     "synthesize",
     "verify",
     "lower",
+    "show",
     "alltoall",
     "simulate",
     "training",

@@ -15,8 +15,7 @@ from runners.measurement.driver import Driven, measure_once, measure_until
 from runners.measurement.goal import Goal, parse_budget, parse_precision
 from runners.registry import RUNNERS, create_runner
 from runners.sizes import parse_sizes
-from synth.errors import CheckFailed, InvalidInput
-from synth.lowering.lift import lift_with_findings, violations_on
+from synth.errors import InvalidInput
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
@@ -24,8 +23,8 @@ from synth.topology.topology import Topology
 from synth.verify.verify import verify
 from tuner.cli.run_report import report, report_failure
 from tuner.costs.calibration_programs import calibration_programs
-from tuner.files import read_file
 from tuner.home import Home
+from tuner.program_files import load_program
 from tuner.schedule_files import SUFFIXES, load_schedule
 from tuner.specs import load_topology
 
@@ -127,10 +126,4 @@ def load_runnable(file: str, given: Topology | None) -> tuple[Topology, Program]
             rule = f"--spec must be the topology of the schedule, {topology.spec}"
             raise InvalidInput(rule, given.spec, "leave it out")
         return topology, lower(verified, LoweringOptions(TARGET))
-    if given is None:
-        raise InvalidInput("a program file needs the topology it runs on", file, "add --spec, such as --spec torus:4x4")
-    lifted = lift_with_findings(read_file(file))
-    for violation in violations_on(lifted, given):
-        rule = f"a program must do what its collective says on the topology ({violation.rule})"
-        raise CheckFailed(rule, violation.message, "see all of it with `chorale lift`")
-    return given, lifted.program
+    return load_program(file, given)

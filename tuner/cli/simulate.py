@@ -13,6 +13,7 @@ from synth.kernels import warm_simulation
 from synth.methods import METHODS
 from synth.simulation.simulate import FIDELITIES, as_fidelity
 from synth.simulation.simulate import simulate as simulate_traffic
+from tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
 from tuner.cli.output import emit_json, people, results
 from tuner.cli.progress_bar import progress_bar
 from tuner.costs.pricing import Pricing
@@ -34,28 +35,17 @@ def simulate(
     collective: Annotated[
         str | None, typer.Option(help="allreduce (default for a method), allgather or reduce_scatter.")
     ] = None,
-    alpha_us: Annotated[
-        str | None, typer.Option(help="Microseconds from when a message could start until it does; default: 0.")
-    ] = None,
-    link_latency_us: Annotated[
-        str | None, typer.Option(help="Microseconds for which a bit is on a link; default: 0.1.")
-    ] = None,
-    hop_us: Annotated[
-        str | None, typer.Option(help="Microseconds for which a node handles a packet; default: 0.3.")
-    ] = None,
-    link_gbps: Annotated[
-        str | None, typer.Option(help="Gbit/s of a link of capacity 1; needed where a spec gives no bandwidths.")
-    ] = None,
+    alpha_us: AlphaUs = None,
+    link_latency_us: LinkLatencyUs = None,
+    hop_us: HopUs = None,
+    link_gbps: LinkGbps = None,
     model: Annotated[
         str, typer.Option(help=f"{' or '.join(FIDELITIES)}: barriers between steps, or flows that share links.")
     ] = "step",
     pipeline_chunks: Annotated[
         int | None, typer.Option(help="Chunks that trees stream; default: the best number (step) or 64 (flow).")
     ] = None,
-    calibration: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="JSON of `run --calibrate --json`, instead of rates and latencies."),
-    ] = None,
+    calibration: CalibrationFile = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw goodput as .png, .svg or .pdf.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from runners.calibration import Calibration
 from synth.errors import InvalidInput
+from synth.lowering.program import Program
 from synth.schedule.traffic import Traffic
 from synth.simulation.network_model import NetworkModel
 from synth.topology.topology import Topology
@@ -50,3 +51,7 @@ class Pricing:
     def beside_flows_s(self, traffic: Traffic) -> float:
         """Return the seconds of a run of `traffic` that the network model does not know of."""
         return 0.0 if self.calibration is None else self.calibration.beside_flows_s(traffic)
+
+    def beside_program_s(self, program: Program) -> float:
+        """Return the same for a run of `program`."""
+        return 0.0 if self.calibration is None else self.calibration.beside_program_s(program)

@@ -87,3 +87,22 @@ def _curve(connection: Connection, bend: float, places: Positions) -> Positions:
     share = np.linspace(0.0, 1.0, _CURVE_POINTS)[:, None]
     curve: Positions = start * (1 - share) + end * share + 4 * share * (1 - share) * height * left
     return curve
+
+
+def along(curve: Positions, share: float) -> Positions:
+    """Return the point at `share` of the way along `curve`, whose points are evenly spaced."""
+    position = share * (len(curve) - 1)
+    before = min(int(position), len(curve) - 2)
+    point: Positions = curve[before] + (position - before) * (curve[before + 1] - curve[before])
+    return point
+
+
+def arrow_head(curve: Positions, length: float = 0.2, width: float = 0.14) -> Positions:
+    """Return the triangle of an arrow at two thirds of `curve`."""
+    tip = along(curve, 0.66)
+    direction = tip - along(curve, 0.6)
+    direction = direction / np.hypot(*direction)
+    side = np.array([-direction[1], direction[0]]) * width / 2
+    return np.stack(
+        [tip + direction * length / 2, tip - direction * length / 2 + side, tip - direction * length / 2 - side]
+    )

@@ -17,18 +17,15 @@ from synth.errors import InvalidInput
 from synth.identity import rational_text
 from synth.topology.topology import Topology
 from tuner.files import write_file
-from tuner.plots.connections import Connection, connections_of, curves_of
+from tuner.plots.connections import Connection, along, arrow_head, connections_of, curves_of
 from tuner.plots.layout import Positions, node_positions
+from tuner.plots.nodes import BEHIND_TEXT, COMPUTE_COLOUR, SWITCH_COLOUR, draw_nodes
 
 FORMATS = (".png", ".svg", ".pdf")
 MAX_DRAWN_LINKS = 50_000
 
-_COMPUTE_COLOUR = "#2b6cb0"
-_SWITCH_COLOUR = "#c05621"
 _LINK_COLOURS = ("#8795a8", "#15803d", "#7c3aed", "#db2777", "#0e7490", "#a16207", "#dc2626", "#111827")
 _WIDEST_IN, _NARROWEST_IN = 15.0, 3.2
-_NODE_SHARE = 0.46  # of the distance to the nearest node
-_BEHIND_TEXT = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": "none", "alpha": 0.85}
 _NO_DATES: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
@@ -70,7 +67,7 @@ def _figure(topology: Topology) -> Figure:
     axes.axis("off")
     axes.set_title(_title(topology), fontsize=title_pt)
     _draw_links(axes, topology, connections, curves, unit_in)
-    _draw_nodes(axes, topology, places, unit_in)
+    draw_nodes(axes, topology, places, unit_in)
     _draw_legend(axes, topology)
     return figure
 
@@ -95,7 +92,7 @@ def _draw_links(
     )
     axes.add_collection(lines, autolim=True)
     one_way = [index for index, connection in enumerate(connections) if connection.one_way]
-    heads = [_arrow_head(curves[index]) for index in one_way]
+    heads = [arrow_head(curves[index]) for index in one_way]
     head_colours = [colours[connections[index].bandwidth] for index in one_way]
     axes.add_collection(PolyCollection(heads, facecolors=head_colours, zorder=2), autolim=False)
     if unit_in >= 0.4:
@@ -106,30 +103,7 @@ def _draw_counts(axes: Any, connections: list[Connection], curves: list[Position
     for connection, curve in zip(connections, curves, strict=True):
         if connection.count > 1:
             label = f"{connection.count}\N{MULTIPLICATION SIGN}"
-            axes.text(*_along(curve, 0.38), label, ha="center", va="center", fontsize=7, bbox=_BEHIND_TEXT, zorder=3)
-
-
-def _draw_nodes(axes: Any, topology: Topology, places: Positions, unit_in: float) -> None:
-    diameter_pt = _NODE_SHARE * unit_in * 72
-    compute, switches = places[: topology.compute_count], places[topology.compute_count :]
-    style = {"s": diameter_pt**2, "linewidths": 0.08 * diameter_pt, "edgecolors": "white", "zorder": 4}
-    axes.scatter(*compute.T, color=_COMPUTE_COLOUR, **style)
-    axes.scatter(*switches.T, color=_SWITCH_COLOUR, marker="s", **style)
-    axes.update_datalim(np.concatenate([places.min(axis=0) - 0.4, places.max(axis=0) + 0.4]).reshape(2, 2))
-    axes.autoscale_view()
-    if diameter_pt >= 9:
-        _draw_names(axes, topology, places, diameter_pt)
-
-
-def _draw_names(axes: Any, topology: Topology, places: Positions, diameter_pt: float) -> None:
-    """Write short names into the nodes, long ones below."""
-    for name, (x, y) in zip(topology.node_ids, places, strict=True):
-        if len(name) <= 4:
-            inside = {"ha": "center", "va": "center_baseline", "color": "white", "in_layout": False, "zorder": 5}
-            axes.text(x, y, name, fontsize=min(9.0, diameter_pt * 0.95 / max(2, len(name))), **inside)
-        else:
-            below = {"ha": "center", "va": "top", "bbox": _BEHIND_TEXT, "zorder": 5}
-            axes.text(x, y - 0.66 * _NODE_SHARE, name[:14], fontsize=6.5, **below)
+            axes.text(*along(curve, 0.38), label, ha="center", va="center", fontsize=7, bbox=BEHIND_TEXT, zorder=3)
 
 
 def _draw_legend(axes: Any, topology: Topology) -> None:
@@ -141,8 +115,8 @@ def _draw_legend(axes: Any, topology: Topology) -> None:
 def _legend(topology: Topology) -> list[Line2D]:
     entries = []
     if topology.switch_count:
-        entries.append(Line2D([], [], marker="o", ls="none", ms=8, color=_COMPUTE_COLOUR, label="compute node"))
-        entries.append(Line2D([], [], marker="s", ls="none", ms=8, color=_SWITCH_COLOUR, label="switch"))
+        entries.append(Line2D([], [], marker="o", ls="none", ms=8, color=COMPUTE_COLOUR, label="compute node"))
+        entries.append(Line2D([], [], marker="s", ls="none", ms=8, color=SWITCH_COLOUR, label="switch"))
     colours = _colours(topology)
     if len(colours) > 1 or topology.bandwidth_unit != "link":
         unit = "link capacities" if topology.bandwidth_unit == "link" else topology.bandwidth_unit
@@ -155,22 +129,3 @@ def _colours(topology: Topology) -> dict[Fraction, str]:
     """Return a colour per bandwidth; beyond eight bandwidths the last colour stands for all larger ones."""
     last = len(_LINK_COLOURS) - 1
     return {bandwidth: _LINK_COLOURS[min(index, last)] for index, bandwidth in enumerate(topology.links.bandwidths)}
-
-
-def _along(curve: Positions, share: float) -> Positions:
-    """Return the point at `share` of the way along `curve`, whose points are evenly spaced."""
-    position = share * (len(curve) - 1)
-    before = min(int(position), len(curve) - 2)
-    point: Positions = curve[before] + (position - before) * (curve[before + 1] - curve[before])
-    return point
-
-
-def _arrow_head(curve: Positions, length: float = 0.2, width: float = 0.14) -> Positions:
-    """Return the triangle of an arrow at two thirds of `curve`."""
-    tip = _along(curve, 0.66)
-    direction = tip - _along(curve, 0.6)
-    direction = direction / np.hypot(*direction)
-    side = np.array([-direction[1], direction[0]]) * width / 2
-    return np.stack(
-        [tip + direction * length / 2, tip - direction * length / 2 + side, tip - direction * length / 2 - side]
-    )

@@ -1,0 +1,116 @@
+"""`chorale show`: what a schedule or a program does to its network, in words and as a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from runners.sizes import parse_size
+from synth.errors import InvalidInput
+from synth.kernels import warm_simulation
+from synth.topology.topology import Topology
+from synth.verify.verify import verify
+from tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
+from tuner.cli.output import emit_json, people, results
+from tuner.costs.pricing import Pricing
+from tuner.costs.program_costs import BUFFER_BYTES, play
+from tuner.program_files import is_program_file, load_program
+from tuner.reports.show_report import program_document, schedule_document, show_table
+from tuner.schedule_files import load_schedule
+from tuner.specs import load_topology
+
+UNIT_LINK_GBPS = "100"
+"""The rate of a link of capacity 1 where nobody says one: it only stretches the picture."""
+
+# matplotlib takes a second to import, so only where something is drawn.
+# ruff: noqa: PLC0415
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("show")(show)
+
+
+def show(
+    file: Annotated[str, typer.Argument(help="Schedule file (.parquet, .json) or program file (.xml).")],
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it as .png, .svg or .pdf.")] = None,
+    spec: Annotated[str | None, typer.Option(help="The topology, for a program that does not name it.")] = None,
+    rank: Annotated[int, typer.Option(min=0, help="Of a schedule: whose data to follow.")] = 0,
+    size: Annotated[str, typer.Option(help="Of a program: bytes of the whole vector.")] = "16MiB",
+    buffer: Annotated[
+        str | None, typer.Option(help="Of a program: buffer of a connection; default: 4MiB for MSCCL, else none.")
+    ] = None,
+    alpha_us: AlphaUs = None,
+    link_latency_us: LinkLatencyUs = None,
+    hop_us: HopUs = None,
+    link_gbps: LinkGbps = None,
+    calibration: CalibrationFile = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Show loads of links and ways of data of a schedule, or loads and the timeline of a program.
+
+    A program is checked, then simulated as flows that share links; a link of capacity 1 has 100 Gbit/s unless said.
+
+    Example: chorale show a100.parquet --plot a100.png
+    """
+    if plot is not None:
+        from tuner.plots.topology_plot import require_plot_format
+
+        require_plot_format(plot)
+    if is_program_file(file):
+        given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
+        document = _show_program(file, spec, parse_size(size), buffer, given, calibration, plot)
+    else:
+        document = _show_schedule(file, spec, rank, plot)
+    document["plot"] = None if plot is None else str(plot)
+    if as_json:
+        emit_json(document)
+    else:
+        results.print(show_table(file, document))
+
+
+def _show_schedule(file: str, spec: str | None, rank: int, plot: Path | None) -> dict[str, Any]:
+    if spec is not None:
+        raise InvalidInput("a schedule file names its topology itself", f"--spec {spec}", "leave it out")
+    verified = verify(load_schedule(file))
+    ranks = verified.schedule.topology.compute_count
+    if rank >= ranks:
+        raise InvalidInput(f"--rank must be one of the {ranks} ranks", rank, f"choose 0 to {ranks - 1}")
+    if plot is not None:
+        from tuner.plots.schedule_plot import plot_schedule
+
+        plot_schedule(verified.schedule, rank, plot)
+    return schedule_document(verified, rank)
+
+
+def _show_program(
+    file: str,
+    spec: str | None,
+    size_bytes: int,
+    buffer: str | None,
+    given: dict[str, str | None],
+    calibration: str | None,
+    plot: Path | None,
+) -> dict[str, Any]:
+    topology, program = load_program(file, None if spec is None else load_topology(spec))
+    pricing = _pricing(topology, given, calibration)
+    buffer_bytes = BUFFER_BYTES.get(program.target) if buffer is None else parse_size(buffer)
+    warm_simulation()
+    network = pricing.network(topology)
+    trace = play(program, topology, network, size_bytes, buffer_bytes)
+    if plot is not None:
+        from tuner.plots.program_plot import plot_program
+
+        plot_program(program, topology, network, size_bytes, trace, plot)
+    time_s = trace.end_s + pricing.beside_program_s(program)
+    document = program_document(program, topology, size_bytes, trace, time_s)
+    return document | {"parameters": {**pricing.settings, "buffer_bytes": buffer_bytes}}
+
+
+def _pricing(topology: Topology, given: dict[str, str | None], calibration: str | None) -> Pricing:
+    if topology.bandwidth_unit == "link" and calibration is None and given["link_gbps"] is None:
+        people.print(f"links of capacity 1 are taken to have {UNIT_LINK_GBPS} Gbit/s; --link-gbps says another rate")
+        given = given | {"link_gbps": UNIT_LINK_GBPS}
+    return Pricing.of(given, calibration)

@@ -1,0 +1,155 @@
+"""What `chorale show` says of a schedule or of a program: cost, loads of links, ways of data, times of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from runners.program_trace import ProgramTrace
+from synth.identity import rational_text
+from synth.lowering.program import Program
+from synth.lowering.resources import resources_of
+from synth.lowering.targets import target_named
+from synth.schedule.schedule import Schedule
+from synth.schedule.traffic import traffic_of
+from synth.schedule.ways import ways_of
+from synth.topology.topology import Topology
+from synth.verify.verified import VerifiedSchedule
+from tuner.costs.program_costs import busiest_link, program_loads
+
+
+def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
+    """Return the JSON document of a schedule, with the ways of the data of `rank`."""
+    schedule, cost = verified.schedule, verified.cost
+    traffic = traffic_of(schedule)
+    loads = sum((traffic.link_amounts(step) for step in traffic.steps), np.zeros(len(schedule.topology.links), int))
+    return {
+        "kind": "schedule",
+        "topology": topology_document(schedule.topology),
+        "collective": schedule.collective.name.value,
+        "method": schedule.method,
+        "schedule": {
+            "kind": schedule.kind,
+            "steps": schedule.steps,
+            "chunks_per_shard": schedule.chunks_per_shard,
+            "transfers": len(schedule.transfers),
+            "trees_per_root": schedule.trees_per_root,
+            "id": schedule.id,
+        },
+        "cost": {
+            "bandwidth_factor": None if cost.bandwidth_factor is None else rational_text(cost.bandwidth_factor),
+            "time_per_byte": rational_text(cost.time_per_byte),
+            "algbw": float(1 / cost.time_per_byte),
+        },
+        "links": _links(schedule.topology, loads, traffic.denominator),
+        "ways": _ways(schedule, rank),
+    }
+
+
+def program_document(
+    program: Program, topology: Topology, size_bytes: int, trace: ProgramTrace, time_s: float
+) -> dict[str, Any]:
+    """Return the JSON document of a program and of what a simulation of it says."""
+    loads = program_loads(program, topology)
+    return {
+        "kind": "program",
+        "topology": topology_document(topology),
+        "name": program.name,
+        **program_facts(program),
+        "cost": {"time_per_byte": rational_text(busiest_link(loads, topology) / program.chunks)},
+        "size_bytes": size_bytes,
+        "time_us": time_s * 1e6,
+        "messages": len(trace),
+        "links": _links(topology, loads, program.chunks),
+        "timeline": [_rank_row(rank, trace, size_bytes / program.chunks) for rank in range(len(program.ranks))],
+    }
+
+
+def topology_document(topology: Topology) -> dict[str, Any]:
+    """Return what names a network in a document."""
+    return {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id}
+
+
+def program_facts(program: Program) -> dict[str, Any]:
+    """Return what a program is and what it takes, as documents of several commands have it."""
+    resources = resources_of(program, target_named(program.target).limits)
+    return {
+        "target": program.target,
+        "collective": program.collective.name.value,
+        "ranks": len(program.ranks),
+        "chunks": program.chunks,
+        "in_place": program.in_place,
+        "resources": asdict(resources),
+    }
+
+
+def show_table(title: str, document: Mapping[str, Any]) -> Table:
+    """Return the same for people, without the long lists."""
+    table = Table(title=title, show_header=False)
+    flat = {**document, **document.get("schedule", {}), **document["cost"], **document.get("resources", {})}
+    for name, value in flat.items():
+        if not isinstance(value, (dict, list)) and value is not None:
+            table.add_row(name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else str(value))
+    table.add_row("links", _links_text(document["links"]))
+    for way in document.get("ways", []):
+        what = "sums" if way["sums"] else "data"
+        table.add_row(f"{what} of rank {way['rank']}", f"{way['share']} over {len(way['edges'])} edges")
+    return table
+
+
+def _links(topology: Topology, loads: NDArray[np.int64], denominator: int) -> list[dict[str, Any]]:
+    links, names = topology.links, topology.node_ids
+    times = [load / bandwidth for load, bandwidth in zip(loads.tolist(), _bandwidths(topology), strict=True)]
+    most = max(times, default=Fraction(0)) or Fraction(1)
+    return [
+        {
+            "src": names[links.src[link]],
+            "dst": names[links.dst[link]],
+            "load": rational_text(Fraction(int(loads[link]), denominator)),
+            "busy": float(times[link] / most),
+        }
+        for link in range(len(links))
+    ]
+
+
+def _bandwidths(topology: Topology) -> list[Fraction]:
+    return [topology.links.bandwidths[index] for index in topology.links.bandwidth_class.tolist()]
+
+
+def _links_text(links: list[dict[str, Any]]) -> str:
+    busy = [link["busy"] for link in links]
+    idle = busy.count(0)
+    least = min((part for part in busy if part), default=0.0)
+    return f"{len(links)}, {idle} idle; the least busy for {least:.3g} of the time of the busiest"
+
+
+def _ways(schedule: Schedule, rank: int) -> list[dict[str, Any]]:
+    links, names = schedule.topology.links, schedule.topology.node_ids
+    whose = schedule.collective.root if schedule.collective.is_rooted else rank
+    documents = []
+    for way in ways_of(schedule, rank):
+        edges = []
+        for step, route in zip(way.step.tolist(), way.route.tolist(), strict=True):
+            path = schedule.routes.path(route)
+            nodes = [int(links.src[path[0]]), *links.dst[path].tolist()]
+            edges.append({"step": step, "path": [names[node] for node in nodes]})
+        share = rational_text(way.share)
+        documents.append({"rank": whose, "share": share, "sums": way.reduces, "edges": edges})
+    return documents
+
+
+def _rank_row(rank: int, trace: ProgramTrace, chunk_bytes: float) -> dict[str, Any]:
+    own = trace.src == rank
+    return {
+        "rank": rank,
+        "messages": int(own.sum()),
+        "bytes": float(trace.chunks[own].sum() * chunk_bytes),
+        "first_us": float(trace.start_s[own].min(initial=trace.end_s) * 1e6),
+        "last_us": float(trace.left_s[own].max(initial=0.0) * 1e6),
+    }
