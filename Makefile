@@ -12,6 +12,8 @@ $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m runners.oneccl.install || echo 'warning: no oneccl runner: see above'
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[mpi]' || echo 'warning: no mpi runner: see above'
 	$(BIN)/python -m synth.kernels
 	touch $(STAMP)
 

@@ -38,33 +38,47 @@ class Pattern:
     seed: int
     exact_limit: int = EXACT_LIMIT
 
+    @property
+    def offset(self) -> int:
+        """What is added to a position before it is hashed."""
+        return (self.run * 0x632BE5AB + self.seed * 0x2545F491) & 0xFFFFFFFF
+
+    @property
+    def bases(self) -> int:
+        """How many different bases there are, from 0."""
+        return self.exact_limit // self.ranks // 2
+
+    @property
+    def slopes(self) -> int:
+        """Slopes are below this, but at least 1."""
+        return max(1, self.bases // self._weight_limit())
+
+    def weights(self) -> NDArray[np.int64]:
+        """Return the weight of every rank."""
+        random = np.random.default_rng([self.seed, self.run])
+        return random.permutation(self._weight_limit())[: self.ranks].astype(np.int64) + 1
+
     def datum(self, rank: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return what `rank` contributes at positions start to stop - 1."""
         base, slope = self._base_and_slope(start, stop)
-        return base + int(self._weights()[rank]) * slope
+        return base + int(self.weights()[rank]) * slope
 
     def total(self, start: int, stop: int) -> NDArray[np.int64]:
         """Return the sum over all ranks at positions start to stop - 1."""
         base, slope = self._base_and_slope(start, stop)
-        return self.ranks * base + int(self._weights().sum()) * slope
-
-    def _weights(self) -> NDArray[np.int64]:
-        random = np.random.default_rng([self.seed, self.run])
-        return random.permutation(self._weight_limit())[: self.ranks].astype(np.int64) + 1
+        return self.ranks * base + int(self.weights().sum()) * slope
 
     def _weight_limit(self) -> int:
         return max(2 * self.ranks, 16) if self.exact_limit == EXACT_LIMIT else self.ranks
 
     def _base_and_slope(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        half = self.exact_limit // self.ranks // 2
-        offset = (self.run * 0x632BE5AB + self.seed * 0x2545F491) & 0xFFFFFFFF
-        hashed = np.arange(start, stop, dtype=np.uint64).astype(np.uint32) + np.uint32(offset)
+        hashed = np.arange(start, stop, dtype=np.uint64).astype(np.uint32) + np.uint32(self.offset)
         hashed *= np.uint32(0x9E3779B1)
         hashed ^= hashed >> np.uint32(15)
         hashed *= np.uint32(0x85EBCA77)
         hashed ^= hashed >> np.uint32(13)
-        base = (hashed % np.uint32(half)).astype(np.int64)
-        slope = ((hashed >> np.uint32(11)) % np.uint32(max(1, half // self._weight_limit()))).astype(np.int64)
+        base = (hashed % np.uint32(self.bases)).astype(np.int64)
+        slope = ((hashed >> np.uint32(11)) % np.uint32(self.slopes)).astype(np.int64)
         return base, np.maximum(slope, 1)
 
 

@@ -38,11 +38,21 @@ def _recorded(generator: str = "ForestColl", buffer_bytes: int | None = None) ->
     return RecordedRunner(generator=generator, buffer_bytes=buffer_bytes)
 
 
-RUNNERS: Mapping[str, Callable[..., Runner]] = {"local": _local, "simulated": _simulated, "recorded": _recorded}
+def _oneccl(fabric: str | None = None, where: str | None = None, home: Path | None = None) -> Runner:
+    from runners.oneccl.runner import OneCclRunner  # noqa: PLC0415
+
+    return OneCclRunner(fabric, where, home=home)
+
+
+RUNNERS: Mapping[str, Callable[..., Runner]] = {
+    "local": _local,
+    "simulated": _simulated,
+    "recorded": _recorded,
+    "oneccl": _oneccl,
+}
 
 NOT_BUILT: Mapping[str, str] = {
     "mpi": "ranks as MPI processes",
-    "oneccl": "oneCCL's point-to-point calls",
     "msccl": "MSCCL on GPUs",
 }
 """Runners that the command line knows by name and this version does not have, with what they would run on."""
@@ -53,7 +63,7 @@ def create_runner(name: str, options: Mapping[str, Any] | None = None) -> Runner
 
     `options` are the keyword arguments of the runner's factory: `link_mbps`, `home` and `probe` for local; `link_mbps`,
     `alpha_us`, `link_latency_us`, `hop_us` and `buffer_bytes` for simulated; `generator` and
-    `buffer_bytes` for recorded. InvalidInput for an unknown name or
+    `buffer_bytes` for recorded; `fabric`, `where` and `home` for oneccl. InvalidInput for an unknown name or
     option, Unavailable for a runner that is not built yet.
     """
     way_out = f"choose from {', '.join(RUNNERS)}"

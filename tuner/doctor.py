@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import psutil
 
+from runners.oneccl.wheels import INSTALL, find_parts
+from synth.errors import Unavailable
 from tuner.home import Home
 
 
@@ -82,8 +84,16 @@ def _libraries() -> Iterator[Check]:
 
 
 def _extras() -> Iterator[Check]:
-    yield _installed("oneccl-devel", "the oneccl runner", "pip install oneccl-devel impi-rt")
+    yield _oneccl()
     yield _installed("mpi4py", "the mpi runner", "pip install mpi4py mpich")
+
+
+def _oneccl() -> Check:
+    try:
+        found, ok = str(find_parts().root), True
+    except Unavailable as missing:
+        found, ok = str(missing.value), False
+    return Check("oneccl", ok, found, "the oneccl runner", f"run `{INSTALL}`")
 
 
 def _installed(distribution: str, purpose: str, way_out: str, required: bool = False) -> Check:

@@ -37,6 +37,8 @@ def test_the_wheel_owns_four_packages(tmp_path):
     top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert top == {"synth", "runners", "tuner", "experiments"}
     assert {
+        "runners/oneccl/interpreter/main.cpp",
+        "runners/oneccl/interpreter/task.hpp",
         "runners/recorded/mi250-runs.csv.gz",
         "synth/bases/cayley.json",
         "experiments/data/direct-connect.json",

@@ -46,6 +46,9 @@ def run(
         float | None, typer.Option(help="Rate of a link in Mbit/s; default: as the runner does.")
     ] = None,
     fabric: Annotated[str | None, typer.Option(help="Name of the emulated network to run on.")] = None,
+    where: Annotated[
+        str | None, typer.Option(help="Run on a fabric, a cluster, or loopback; default: the first that there is.")
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Measured repetitions per size.")] = 5,
     reference: Annotated[
         str | None, typer.Option(help="Schedule, program or library:NAME to measure beside it and to compare with.")
@@ -73,6 +76,7 @@ def run(
     given = {
         "link_mbps": link_mbps,
         "fabric": fabric,
+        "where": where,
         "home": Home.from_environment().root if runner == "local" else None,
     }
     running = create_runner(runner, {key: value for key, value in given.items() if value is not None})

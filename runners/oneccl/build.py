@@ -1,0 +1,72 @@
+"""Build the interpreter from its sources, once for each version of them, of oneCCL and of the compiler."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from runners.oneccl.wheels import Parts, find_parts
+from synth.errors import Unavailable
+
+SOURCES = Path(__file__).parent / "interpreter"
+LOG = "build.log"
+
+_FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra", "-s")
+_LINKED = ("-Wl,--wrap=socket", "-ldl", "-lpthread", "-lrt")
+_LIMIT_S = 300.0
+_COMPILERS = ("g++", "clang++", "c++")
+
+
+def built_interpreter(home: Path) -> Path:
+    """Return the interpreter's executable, built first if that was not done before.
+
+    It lies in a folder under `home` that is named by the content of all that it is made from, beside the log of its
+    build. Raises Unavailable, with the command that helps, without a compiler or oneCCL's packages.
+    """
+    parts, compiler = find_parts(), _compiler()
+    folder = home / "oneccl" / _key(parts, compiler)
+    if not (folder / "interpreter").exists():
+        _build(parts, compiler, folder)
+    return folder / "interpreter"
+
+
+def _compiler() -> str:
+    chosen = os.environ.get("CXX")
+    found = shutil.which(chosen) if chosen else next(filter(None, map(shutil.which, _COMPILERS)), None)
+    if found is None:
+        rule = "the oneCCL runner needs a C++ compiler, to build its interpreter"
+        way_out = "install one, for example: apt-get install g++ (or dnf install gcc-c++)"
+        raise Unavailable(rule, f"CXX={chosen}" if chosen else f"none of {', '.join(_COMPILERS)}", way_out)
+    return found
+
+
+def _key(parts: Parts, compiler: str) -> str:
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout  # noqa: S603
+    digest = hashlib.sha256(version)
+    digest.update(repr((_FLAGS, _LINKED)).encode())
+    for path in (*sorted(SOURCES.iterdir()), parts.archive):
+        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def _build(parts: Parts, compiler: str, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="build-", dir=folder) as work:
+        program, everything = Path(work) / "interpreter", Path(work) / "everything.cpp"
+        # As one unit: the headers of oneCCL take longest and are read once.
+        everything.write_text("".join(f'#include "{path.name}"\n' for path in sorted(SOURCES.glob("*.cpp"))))
+        folders = (f"-I{SOURCES}", f"-I{parts.include}")
+        command = [compiler, *_FLAGS, *folders, str(everything), str(parts.archive), *_LINKED, "-o", str(program)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
+        except subprocess.TimeoutExpired as error:
+            raise Unavailable("the interpreter must be built in time", error, "try again") from error
+        (folder / LOG).write_text(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+        if done.returncode:
+            way_out = "its last lines say why; CXX chooses another compiler"
+            raise Unavailable("the interpreter must compile and link", f"see {folder / LOG}", way_out)
+        program.replace(folder / "interpreter")

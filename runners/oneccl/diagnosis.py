@@ -1,0 +1,68 @@
+"""From what the processes of a request left, why it failed."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+
+from runners.api import FailureKind
+from runners.execution.failure import DeadlinePassed, RunStopped, Stuck
+from runners.oneccl.processes import Processes
+
+LIMIT_PASSED = 3
+"""Exit code of an interpreter that ran into the time limit."""
+
+_FREE = "could go on"
+
+
+def wrong_result(names: Sequence[str], complaints: Sequence[Sequence[str]]) -> RunStopped | None:
+    """Return the end at the first run that any rank complains about; `complaints` by rank, then by run."""
+    for run, of_ranks in enumerate(zip(*complaints, strict=True)):
+        wrong = [rank for rank, complaint in enumerate(of_ranks) if complaint]
+        if wrong:
+            message = f"{names[run]} gave a wrong result on {len(wrong)} of {len(of_ranks)} ranks"
+            message += f"; rank {wrong[0]}: {of_ranks[wrong[0]]}"
+            return RunStopped(FailureKind.WRONG_RESULT, message, wrong[0])
+    return None
+
+
+def crash(processes: Processes) -> RunStopped | None:
+    """Return who died of what, None if nobody did. A rank that loses another gives up with an error of its own."""
+    codes = [(rank, code) for rank, code in enumerate(processes.codes()) if code is not None]
+    for rank, code in codes:
+        if code < 0 and code not in (-signal.SIGALRM, -signal.SIGABRT):
+            return RunStopped(FailureKind.CRASH, f"rank {rank} was killed by {signal.Signals(-code).name}", rank)
+    for rank, code in codes:
+        if code not in (LIMIT_PASSED, -signal.SIGALRM):
+            message = f"rank {rank} ended with code {code}: {processes.last_error(rank)}"
+            return RunStopped(FailureKind.CRASH, message, rank)
+    return None
+
+
+def timeout(processes: Processes, names: Sequence[str]) -> tuple[RunStopped, dict[int, list[Stuck] | None]]:
+    """Return the end of ranks that ran into the time limit, and where each is stuck, None for one that does not say.
+
+    To blame is a rank that waits for no other. A rank whose process did not even end does not say; others without a
+    report hung inside oneCCL, which happens to those that send to it: they do not say only where all processes ended.
+    """
+    texts, codes = processes.texts("stuck"), processes.codes()
+    silent = [rank for rank, code in enumerate(codes) if code is None]
+    silent = silent or [rank for rank, text in enumerate(texts) if not text]
+    stuck = {rank: None if rank in silent else _places(text) for rank, text in enumerate(texts)}
+    free = [rank for rank, places in stuck.items() for _, _, why in places or () if why == _FREE]
+    stopped = DeadlinePassed(_doing(processes, names))
+    stopped.rank = free[0] if free else None
+    return stopped, stuck
+
+
+def _doing(processes: Processes, names: Sequence[str]) -> str:
+    if not all(processes.texts("joined")):
+        return "the ranks looked for one another"
+    done = min(text.count("\n") for text in processes.texts("results"))
+    return names[done] if done < len(names) else "the ranks took leave"
+
+
+def _places(text: str) -> list[Stuck]:
+    """Return the unfinished blocks that a rank reports (see interpreter/main.cpp)."""
+    lines = [line.split(" ", 3) for line in text.splitlines()]
+    return [(int(words[1]), int(words[2]), words[3]) for words in lines if words[0] == "block"]

@@ -1,0 +1,149 @@
+// One rank: reads its task, joins the others, goes through the runs and reports on each.
+//
+// Argument: the IP address of this rank. Files of the working folder:
+//   task       what to do (see runners/oneccl/task.py)
+//   key-store  where oneCCL's key-value store is: rank 0 writes it, the other ranks read it
+//   joined     there as soon as this rank has heard from the others; from then on the time limit counts
+//   results    a line for each run: start and end in nanoseconds of rank 0's clock, then what is wrong with the result,
+//              if anything; "end" after the last
+//   stuck      when the time limit passes: what this rank was waiting for, then a line for each unfinished block
+// Exit codes: 3 the time limit passed; 4 an error that is named on standard error. After the last run it waits to be
+// killed, so that no connection closes while somebody may still read from it.
+#include <sys/prctl.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "clock.hpp"
+#include "idle.hpp"
+#include "interfaces.hpp"
+#include "interpreter.hpp"
+#include "meeting.hpp"
+#include "memory.hpp"
+#include "network.hpp"
+#include "task.hpp"
+
+namespace chorale {
+namespace {
+
+constexpr int limit_passed = 3, failed = 4;
+constexpr double grace_s = 1.0;  // to report a timeout in good order; then a signal ends what hangs inside oneCCL
+
+void kill_after(double seconds) {
+    const auto whole = static_cast<time_t>(seconds);
+    const itimerval limit{{0, 0}, {whole, static_cast<suseconds_t>((seconds - static_cast<double>(whole)) * 1e6)}};
+    setitimer(ITIMER_REAL, &limit, nullptr);
+}
+
+// oneCCL looks for its network by the name of the interface.
+void choose_interface(const std::string& address) {
+    const std::string name = interface_with(address);
+    setenv("FI_TCP_IFACE", name.c_str(), 1);
+    setenv("CCL_KVS_IFACE", name.c_str(), 1);
+}
+
+std::shared_ptr<ccl::kvs> open_key_store(int rank) {
+    if (rank == 0) {
+        auto store = ccl::create_main_kvs();
+        const auto address = store->get_address();
+        std::ofstream("key-store.new", std::ios::binary).write(address.data(), address.size());
+        std::rename("key-store.new", "key-store");
+        return store;
+    }
+    ccl::kvs::address_type address;
+    std::ifstream("key-store", std::ios::binary).read(address.data(), address.size());
+    return ccl::create_kvs(address);
+}
+
+class Rank {
+public:
+    Rank(const Task& task, Network& network) : task_(task), network_(network), meeting_(task, network) {}
+
+    void go_through_runs() {
+        std::ofstream results("results");
+        for (current_ = 0; current_ < task_.runs.size(); current_++) results << perform(task_.runs[current_]) << std::endl;
+        meeting_.meet();
+        results << "end" << std::endl;
+    }
+
+    // Writes what this rank was waiting for when the limit passed.
+    void report(const LimitPassed& late) const {
+        std::ofstream file("stuck");
+        file << "run " << current_ << " " << late.what() << "\n";
+        if (interpreter_)
+            for (const Stuck& one : interpreter_->stuck())
+                file << "block " << one.block << " " << one.step << " " << one.reason << "\n";
+    }
+
+private:
+    std::string perform(const Run& run) {
+        Memory memory(task_, run);
+        if (!run.is_library) interpreter_.emplace(task_, run, memory, network_);
+        const int64_t start_ns = meeting_.meet();
+        sleep_ns(start_ns - now_ns());
+        const int64_t end_ns = run.is_library ? perform_collective(run, memory) : perform_program();
+        meeting_.meet();  // nobody's check takes a core from those who still run
+        interpreter_.reset();
+        if (task_.fault.kind == "wrong" && task_.fault.run <= current_) memory.spoil();
+        return std::to_string(meeting_.common(start_ns)) + " " + std::to_string(meeting_.common(end_ns)) + " " +
+               memory.complaint();
+    }
+
+    int64_t perform_program() {
+        const int64_t end_ns = interpreter_->execute();
+        interpreter_->drain();
+        return end_ns;
+    }
+
+    int64_t perform_collective(const Run& run, const Memory& memory) {
+        Posted posted = network_.collective(memory.input(), memory.output(), run.elements);
+        network_.wait(posted, "oneCCL's own algorithm");
+        return now_ns();
+    }
+
+    const Task& task_;
+    Network& network_;
+    Meeting meeting_;
+    size_t current_ = 0;
+    std::optional<Interpreter> interpreter_;
+};
+
+int serve(const std::string& address) {
+    std::ifstream file("task");
+    const Task task = read_task(file);
+    kill_after(task.start_limit_s);
+    prctl(PR_SET_TIMERSLACK, 1000UL);
+    choose_interface(address);
+    ccl::init();
+    Network network(task, open_key_store(task.rank));
+    Rank rank(task, network);
+    std::ofstream("joined") << "yes" << std::endl;
+    network.set_deadline(now_ns() + static_cast<int64_t>(task.run_limit_s * 1e9));
+    kill_after(task.run_limit_s + grace_s);
+    try {
+        rank.go_through_runs();
+    } catch (const LimitPassed& late) {
+        rank.report(late);
+        return limit_passed;
+    }
+    while (true) pause();
+}
+
+}  // namespace
+}  // namespace chorale
+
+int main(int count, char** arguments) {
+    int code = chorale::failed;
+    try {
+        if (count != 2) throw std::runtime_error("the only argument is the IP address of this rank");
+        code = chorale::serve(arguments[1]);
+    } catch (const std::exception& error) {
+        std::cerr << "error: " << error.what() << std::endl;
+    }
+    std::_Exit(code);  // without closing oneCCL, which would wait for ranks that may be gone
+}

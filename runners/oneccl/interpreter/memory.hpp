@@ -1,0 +1,37 @@
+// The buffers of one rank for one run, what they hold before, and whether they hold the right things after.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "task.hpp"
+
+namespace chorale {
+
+class Memory {
+public:
+    Memory(const Task& task, const Run& run);
+
+    char* at(Place place) const;  // the first byte of a chunk
+    char* input() const { return input_; }
+    char* output() const { return output_; }
+    size_t chunk_elements() const { return chunk_elements_; }
+
+    // "" if every element is right, else which is not.
+    std::string complaint() const;
+
+    // Makes the result wrong, for tests.
+    void spoil();
+
+private:
+    void lay_out(const Program& program, size_t input_elements, size_t output_elements);
+
+    const Task& task_;
+    const Run& run_;
+    size_t chunk_elements_, element_bytes_, input_elements_, output_elements_;
+    std::vector<char> bytes_;
+    char *input_, *output_, *scratch_;
+};
+
+}  // namespace chorale

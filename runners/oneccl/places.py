@@ -1,0 +1,67 @@
+"""Where the ranks of a topology run: on its fabric if one is up, on a cluster, or side by side on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from runners.environment import Facts
+from runners.fabric.fabrics import find_fabric
+from runners.places.local import LocalPlace
+from runners.places.place import Place
+from synth.errors import InvalidInput, Unavailable
+from synth.topology.topology import Topology
+
+FABRIC, CLUSTER, LOOPBACK = "fabric", "cluster", "loopback"
+KINDS = (FABRIC, CLUSTER, LOOPBACK)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """The place of every rank, and what measurements on it depend on."""
+
+    places: Sequence[Place]
+    facts: Facts
+    close: Callable[[], None] = lambda: None
+
+
+def ground_of(topology: Topology, where: str | None, fabric: str | None) -> Ground:
+    """Return where the ranks of `topology` run.
+
+    where:  one of KINDS; None takes the fabric that is up for the topology, else the cluster
+    fabric: name of the fabric, needed where several are up
+
+    InvalidInput for an unknown kind or an ambiguous fabric; Unavailable if there is no such place.
+    """
+    if where not in (None, *KINDS):
+        raise InvalidInput("a place to run must be one that is known", where, f"choose from {', '.join(KINDS)}")
+    if where == LOOPBACK:
+        return Ground([LocalPlace()] * topology.compute_count, {"network": LOOPBACK})
+    found = None if where == CLUSTER else _fabric(topology, fabric)
+    if found is None and where != FABRIC and fabric is None:
+        found = _cluster(topology)
+    if found is not None:
+        return found
+    rule = (
+        "oneCCL needs a network that is the topology: a fabric that is up, or a Ray cluster with a node for each rank"
+    )
+    wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
+    raise Unavailable(rule, f"none for {wanted}", f"run: chorale fabric up {topology.spec or 'FILE'}")
+
+
+def _fabric(topology: Topology, name: str | None) -> Ground | None:
+    fabric = find_fabric(topology.id, name)
+    if fabric is None:
+        return None
+    facts: Facts = {"network": FABRIC, "fabric": fabric.name, "link_mbps": float(fabric.link_mbps)}
+    return Ground(fabric.places(), facts)
+
+
+def _cluster(topology: Topology) -> Ground | None:
+    from runners.ray_places import RayNodes  # noqa: PLC0415 - Ray takes a second to import
+
+    nodes = RayNodes(topology.compute_count)
+    if nodes.places is None:
+        nodes.close()
+        return None
+    return Ground(nodes.places, {"network": CLUSTER}, nodes.close)

@@ -1,0 +1,145 @@
+"""OneCclRunner: programs over oneCCL's point-to-point calls, timed beside oneCCL's own algorithms."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from types import TracebackType
+
+from runners.admission import refusal
+from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from runners.element_types import ELEMENT_TYPES
+from runners.environment import Facts, environment_id, load_average, machine_facts
+from runners.execution.failure import failure_of
+from runners.oneccl.build import built_interpreter
+from runners.oneccl.diagnosis import crash, timeout, wrong_result
+from runners.oneccl.library import ALGORITHMS, library_sizes
+from runners.oneccl.order import Entry, measurements_of, names_of, order_of
+from runners.oneccl.places import Ground, ground_of
+from runners.oneccl.processes import Processes
+from runners.oneccl.task import START_LIMIT_S, Fault, task_text
+from runners.oneccl.wheels import VERSIONS, find_parts
+from synth.errors import Unavailable
+from synth.topology.topology import Topology
+
+MAX_RANKS = 256
+_REPORT_S = 2.0  # for the others to report once one rank has run into the limit; an interpreter takes at most 1
+
+_SETTLE_S = 0.3  # for who was killed to be told from who only lost a neighbour
+
+
+class OneCclRunner:
+    """Implements `runners.api.Runner` with one process per rank, all programs and sizes of a request in each.
+
+    fabric: name of the fabric; needed only where several have the topology
+    where:  `fabric`, `cluster` or `loopback`; None takes the fabric that is up for the topology, else a cluster.
+            On loopback there is no network: times are about this machine's memory and scheduler
+    home:   folder where the built interpreter is kept; None means $CHORALE_HOME or ./chorale-data
+    fault:  misbehaviour on purpose, for tests
+
+    The time limit of a request counts from when the ranks have found one another, for which they have
+    `START_LIMIT_S`; building the interpreter, once, is not counted either.
+    """
+
+    name = "oneccl"
+
+    def __init__(
+        self,
+        fabric: str | None = None,
+        where: str | None = None,
+        *,
+        home: Path | None = None,
+        fault: Fault | None = None,
+    ) -> None:
+        self._fabric = fabric
+        self._where = where
+        self._home = home or Path(os.environ.get("CHORALE_HOME", "chorale-data"))
+        self._fault = fault
+        self._ground: Ground | None = None
+
+    def submit(self, request: RunRequest) -> Outcome:
+        """Run `request`; see the port for the contract. InvalidInput if it is not clear where."""
+        facts = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average(), **VERSIONS)
+        if (reason := self._refusal(request)) is not None:
+            return RunFailure(FailureKind.REJECTED, reason, environment=facts)
+        if (reason := _beyond_limits(request)) is not None:
+            return RunFailure(FailureKind.UNAVAILABLE, reason, environment=facts)
+        try:
+            interpreter = built_interpreter(self._home)
+            ground = self._ground_for(request.topology)
+            facts |= ground.facts
+            facts["environment_id"] = environment_id({key: facts[key] for key in facts if key != "load_average"})
+            return _measure(request, interpreter, ground, facts, self._fault)
+        except Unavailable as missing:
+            return RunFailure(FailureKind.UNAVAILABLE, str(missing), environment=facts)
+
+    def library(self, collective: str) -> tuple[str, ...]:
+        """Return oneCCL's own algorithms for `collective`."""
+        return ALGORITHMS.get(collective, ())
+
+    def close(self) -> None:
+        """Let go of the places; processes end with their request."""
+        ground, self._ground = self._ground, None
+        if ground is not None:
+            ground.close()
+
+    def __enter__(self) -> OneCclRunner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _ground_for(self, topology: Topology) -> Ground:
+        self.close()
+        self._ground = ground_of(topology, self._where, self._fabric)
+        return self._ground
+
+    def _refusal(self, request: RunRequest) -> str | None:
+        collectives = {program.collective.name for program in request.programs.values()}
+        known = self.library(next(iter(collectives))) if len(collectives) == 1 else ()
+        return refusal(request, known)
+
+
+def _beyond_limits(request: RunRequest) -> str | None:
+    most = min(MAX_RANKS, ELEMENT_TYPES[request.dtype].max_ranks)
+    if request.topology.compute_count <= most:
+        return None
+    return f"the oneccl runner takes at most {most} ranks of {request.dtype}, not {request.topology.compute_count}"
+
+
+def _measure(request: RunRequest, interpreter: Path, ground: Ground, facts: Facts, fault: Fault | None) -> Outcome:
+    sizes = library_sizes(request, next(iter(request.programs.values())).collective.name)
+    order = order_of(request, sizes)
+    tasks = [task_text(request, order, rank, fault) for rank in range(request.topology.compute_count)]
+    deadline = time.monotonic() + START_LIMIT_S
+    with Processes(ground.places) as processes:
+        processes.start(interpreter, find_parts(), tasks, sizes.environment, deadline)
+        if not processes.wait(deadline + request.timeout_s + _REPORT_S):
+            return _failure(order, processes, facts)
+        return _outcome(request, order, processes, facts)
+
+
+def _failure(order: list[Entry], processes: Processes, facts: Facts) -> RunFailure:
+    patience_s = _REPORT_S if crash(processes) is None else _SETTLE_S
+    processes.wait_for_reports(time.monotonic() + patience_s)
+    if (stopped := crash(processes)) is not None:
+        return failure_of(stopped, {}, facts)
+    return failure_of(*timeout(processes, names_of(order)), facts)
+
+
+def _outcome(request: RunRequest, order: list[Entry], processes: Processes, facts: Facts) -> Outcome:
+    lines = [[line.split(" ", 2) for line in text.splitlines()[:-1]] for text in processes.texts("results")]
+    stopped = wrong_result(names_of(order), [[words[2] for words in of_rank] for of_rank in lines])
+    if stopped is not None:
+        return failure_of(stopped, {}, facts)
+    seconds = [_seconds([(words[0], words[1]) for words in run]) for run in zip(*lines, strict=True)]
+    return Measurement(OneCclRunner.name, measurements_of(request, order, seconds), facts)
+
+
+def _seconds(times: list[tuple[str, str]]) -> float:
+    """Return the seconds from the common start to the last rank's end."""
+    starts, ends = zip(*times, strict=True)
+    return (max(map(int, ends)) - min(map(int, starts))) / 1e9

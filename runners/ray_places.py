@@ -1,0 +1,135 @@
+"""Nodes of a Ray cluster as places: one actor on each, which starts processes there."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+from runners.places.local import LocalPlace, LocalProcess
+from runners.places.place import Job
+from runners.ray_cluster import RayCluster, ray
+from synth.errors import Unavailable
+
+RANK_RESOURCE = "chorale_rank_"
+"""A node that was started with the resource `chorale_rank_3` is where rank 3 runs."""
+
+_ANSWER_LIMIT_S = 60.0
+
+
+class RayNodes:
+    """One place on each of `ranks` nodes of the cluster that RAY_ADDRESS names or this process is connected to.
+
+    Nodes with a rank's resource serve that rank; if none has one, the ranks are the nodes in the order of their
+    addresses. `places` is None if there is no such cluster, or if it has no node for each rank.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self.places: list[RayPlace] | None = None
+        self._cluster: RayCluster | None = None
+        if not os.environ.get("RAY_ADDRESS") and not ray.is_initialized():
+            return
+        self._cluster = RayCluster()
+        nodes = chosen_nodes([node for node in ray.nodes() if node["Alive"]], ranks)  # type: ignore[no-untyped-call]
+        if nodes is not None:
+            self.places = [RayPlace(node["NodeID"], node["NodeManagerAddress"]) for node in nodes]
+
+    def close(self) -> None:
+        """End the actors, and with them what they started."""
+        for place in self.places or ():
+            place.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+def chosen_nodes(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[str, Any]] | None:
+    """Return the node of every rank out of `ray.nodes()`, None if there are too few."""
+    assigned = {
+        int(name.removeprefix(RANK_RESOURCE)): node
+        for node in alive
+        for name in node["Resources"]
+        if name.startswith(RANK_RESOURCE) and name.removeprefix(RANK_RESOURCE).isdigit()
+    }
+    if assigned:
+        return [assigned[rank] for rank in range(ranks)] if set(range(ranks)) <= set(assigned) else None
+    ordered = sorted(alive, key=lambda node: (ipaddress.ip_address(node["NodeManagerAddress"]).packed, node["NodeID"]))
+    return ordered[:ranks] if len(ordered) >= ranks else None
+
+
+class RayPlace:
+    """Implements `runners.places.place.Place` with an actor on the node `node_id`."""
+
+    def __init__(self, node_id: str, address: str) -> None:
+        self.address = address
+        pinned = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
+        remote: Any = ray.remote(NodeProcesses)
+        options = {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": pinned}
+        self._actor = remote.options(**options).remote(address)
+
+    def start(self, job: Job) -> RayProcess:
+        """Start `job` on the node."""
+        return RayProcess(self._actor, _answer(self._actor.start.remote(job)))
+
+    def close(self) -> None:
+        """End the actor."""
+        ray.kill(self._actor)
+
+
+class RayProcess:
+    """Implements `runners.places.place.Started`; a node that is gone counts as killed."""
+
+    def __init__(self, actor: Any, number: int) -> None:
+        self._actor = actor
+        self._number = number
+
+    def poll(self) -> int | None:
+        """Return its exit code, None while it runs."""
+        code: int | None = self._ask("poll", -signal.SIGKILL)
+        return code
+
+    def read(self, name: str) -> bytes:
+        """Return what a file of the working folder holds now."""
+        return bytes(self._ask("read", b"", name))
+
+    def kill(self) -> None:
+        """Kill the process and its group."""
+        self._ask("kill", None)
+
+    def close(self) -> None:
+        """Kill what runs and remove the folder."""
+        self._ask("close", None)
+
+    def _ask(self, method: str, if_gone: Any, *arguments: Any) -> Any:
+        try:
+            return _answer(self._actor.do.remote(self._number, method, *arguments))
+        except Unavailable:
+            return if_gone
+
+
+class NodeProcesses:
+    """The actor: processes on its node, which end with it."""
+
+    def __init__(self, address: str) -> None:
+        self._place = LocalPlace(address)
+        self._started: list[LocalProcess] = []
+
+    def start(self, job: Job) -> int:
+        """Start `job` and return its number."""
+        self._started.append(self._place.start(job))
+        return len(self._started) - 1
+
+    def do(self, number: int, method: str, *arguments: Any) -> Any:
+        """Call `method` of the process `number`."""
+        return getattr(self._started[number], method)(*arguments)
+
+
+def _answer(reference: Any) -> Any:
+    try:
+        return ray.get(reference, timeout=_ANSWER_LIMIT_S)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error
+    except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError) as error:
+        rule = "a node of the cluster must answer"
+        raise Unavailable(rule, type(error).__name__, "see `ray status`") from error

@@ -1,0 +1,222 @@
+"""The oneCCL runner on real processes: the kit of every runner, faults on purpose, oneCCL's own algorithms.
+
+`make setup` installs the parts of oneCCL's packages; without them these tests are skipped, and say so.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from runners.api import FailureKind, Outcome, RunRequest, Settings, library_result
+from runners.oneccl.runner import OneCclRunner
+from runners.oneccl.task import Fault
+from runners.oneccl.wheels import INSTALL, VERSIONS, find_parts
+from synth.alltoall.schedule import alltoall_schedule
+from synth.collective import Collective, CollectiveName
+from synth.errors import Unavailable
+from synth.executor.serial import SerialExecutor
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Program
+from synth.methods import synthesize
+from synth.topology.spec import parse_topology
+from synth.trees.double_binary import double_binary_tree
+from synth.verify.verified import VerifiedSchedule
+from synth.verify.verify import verify
+from tests.conformance import runner_kit
+from tests.conformance.example_programs import ring_allreduce
+from tests.conformance.runner_kit import RING, failed, measured, request_of
+
+
+def _is_installed() -> bool:
+    try:
+        return find_parts() is not None
+    except Unavailable:
+        return False
+
+
+pytestmark = pytest.mark.skipif(not _is_installed(), reason=f"the oneccl part is not installed: {INSTALL}")
+
+PAIR = ring_allreduce(range(2))
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the interpreter is built, once for all tests."""
+    return tmp_path_factory.mktemp("home")
+
+
+def _on_loopback(home: Path, fault: Fault | None = None) -> OneCclRunner:
+    return OneCclRunner(where="loopback", home=home, fault=fault)
+
+
+def _pair(program: Program = PAIR, **others: object) -> RunRequest:
+    return request_of(program, "complete:2", **others)
+
+
+@pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check: Callable[[runner_kit.Factory], None], home: Path) -> None:
+    check(partial(_on_loopback, home))
+
+
+def test_every_library_algorithm_is_right_and_takes_its_turn(home: Path) -> None:
+    with _on_loopback(home) as runner:
+        names = runner.library("allreduce")
+        assert len(names) == 6
+        results = measured(runner.submit(request_of(RING, library=names, sizes_bytes=(4096, 4097)))).results
+    assert list(results) == ["program", *map(library_result, names)]
+    for name in names:
+        small, large = results[library_result(name)]
+        assert len(small.times_s) == 2
+        assert 4096 <= small.size_bytes <= 4096 + 16 * 12
+        assert large.requested_bytes == 4097
+    assert len({one.size_bytes for name in names for one in results[library_result(name)]}) == 12
+
+
+TOPOLOGY = parse_topology("ring:3")
+
+
+def _schedule(collective: Collective) -> VerifiedSchedule:
+    if collective.name is CollectiveName.ALLTOALL:
+        return verify(alltoall_schedule(TOPOLOGY))
+    if collective.root is not None:
+        return verify(double_binary_tree(TOPOLOGY, collective).schedule(6))
+    return synthesize("bfb", TOPOLOGY, collective, None, SerialExecutor())
+
+
+DTYPES = {
+    CollectiveName.ALLREDUCE: "bfloat16",
+    CollectiveName.ALLGATHER: "float64",
+    CollectiveName.REDUCE_SCATTER: "int32",
+    CollectiveName.BROADCAST: "bfloat16",
+    CollectiveName.REDUCE: "bfloat16",
+    CollectiveName.ALLTOALL: "float32",
+}
+
+
+@pytest.mark.parametrize(("name", "dtype"), DTYPES.items(), ids=str)
+def test_every_collective_is_right(home: Path, name: CollectiveName, dtype: str) -> None:
+    root = 1 if name in (CollectiveName.BROADCAST, CollectiveName.REDUCE) else None
+    schedule = _schedule(Collective(name, root))
+    lowered = partial(LoweringOptions, "oneccl-xml")
+    options = {
+        "in place": lowered(),
+        "out of place": lowered(in_place=False),
+        "two channels": lowered(channels=2, instances=2, fuse=True),
+        "in parts": lowered(channels=2, in_place=False),
+    }
+    request = RunRequest(
+        TOPOLOGY,
+        {key: lower(schedule, option) for key, option in options.items()},
+        (6000, 70_001),
+        repeats=1,
+        dtype=dtype,
+        settings={"in parts": Settings(buffer_bytes=500)},
+    )
+    with _on_loopback(home) as runner:
+        library = runner.library(name)
+        results = measured(runner.submit(replace(request, library=library))).results
+    assert library
+    assert set(results) == {*options, *map(library_result, library)}
+
+
+def _wrong(outcome: Outcome, kind: FailureKind, rank: int) -> str:
+    failure = failed(outcome, kind)
+    assert failure.rank == rank
+    return failure.message
+
+
+def test_each_fault_is_reported_as_what_it_is(home: Path) -> None:
+    request = _pair(timeout_s=1.0)
+    with _on_loopback(home, Fault(1, "crash", run=1)) as runner:
+        assert _wrong(runner.submit(request), FailureKind.CRASH, 1) == "rank 1 was killed by SIGSEGV"
+    with _on_loopback(home, Fault(0, "wrong", run=2)) as runner:
+        message = _wrong(runner.submit(request), FailureKind.WRONG_RESULT, 0)
+        assert message.startswith("run 2, program on 1024 elements gave a wrong result on 1 of 2 ranks; rank 0: 1 of")
+    with _on_loopback(home, Fault(1, "hang", run=1)) as runner:
+        message = _wrong(runner.submit(request), FailureKind.TIMEOUT, 1)
+        assert message.startswith("the time limit passed while run 1, program on 1024 elements; ")
+        assert "rank 0 block 0 instruction 1: waits for a message from rank 1" in message
+        assert "rank 1 block 0 instruction 0: could go on" in message
+    with _on_loopback(home, Fault(0, "slow", pause_us=600_000)) as runner:
+        message = _wrong(runner.submit(request), FailureKind.TIMEOUT, 0)
+        assert "rank 0 block 0 instruction 1: could go on" in message
+
+
+def test_a_rank_that_is_a_little_slow_is_only_that(home: Path) -> None:
+    with _on_loopback(home, Fault(0, "slow", pause_us=50_000)) as runner:
+        (result,) = measured(runner.submit(_pair())).results["program"]
+    assert result.min_s > 2 * 0.05
+
+
+def _interpreters() -> list[psutil.Process]:
+    children = psutil.Process().children(recursive=True)
+    return [child for child in children if child.name() == "interpreter"]
+
+
+def _submit_and_meanwhile(runner: OneCclRunner, act: Callable[[psutil.Process], None]) -> tuple[Outcome, float]:
+    """Submit a long request; once both ranks run, call `act` with the process of rank 1."""
+
+    def soon() -> None:
+        while len(ranks := _interpreters()) < 2 or not all(rank.num_threads() > 1 for rank in ranks):
+            time.sleep(0.02)
+        time.sleep(0.5)
+        (second,) = [rank for rank in ranks if rank.environ()["CCL_LOCAL_RANK"] == "1"]
+        act(second)
+
+    thread = threading.Thread(target=soon)
+    thread.start()
+    start = time.monotonic()
+    try:
+        return runner.submit(_pair(size_bytes=2**20, repeats=2000, timeout_s=2.0)), time.monotonic() - start
+    finally:
+        thread.join()
+
+
+def test_a_killed_rank_is_named_with_its_signal(home: Path) -> None:
+    with _on_loopback(home) as runner:
+        outcome, _ = _submit_and_meanwhile(runner, lambda rank: rank.kill())
+        assert _wrong(outcome, FailureKind.CRASH, 1) == "rank 1 was killed by SIGKILL"
+        assert not _interpreters()
+        measured(runner.submit(_pair()))
+
+
+def test_a_stopped_rank_is_a_timeout_that_names_it(home: Path) -> None:
+    with _on_loopback(home) as runner:
+        outcome, seconds = _submit_and_meanwhile(runner, lambda rank: rank.suspend())
+        assert "rank 1 does not answer" in _wrong(outcome, FailureKind.TIMEOUT, 1)
+    assert seconds < 2.0 + runner_kit.GRACE_S
+    assert not _interpreters()
+
+
+def test_runs_leak_neither_processes_nor_files_nor_descriptors(home: Path, monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    own = psutil.Process()
+    with _on_loopback(home) as runner:
+        measured(runner.submit(_pair()))
+        descriptors = own.num_fds()
+        for _ in range(3):
+            measured(runner.submit(_pair(warmup=0, repeats=1)))
+        assert own.num_fds() == descriptors
+    assert not own.children(recursive=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_environment_says_what_matters_and_no_host(home: Path) -> None:
+    with _on_loopback(home) as runner:
+        environment = measured(runner.submit(_pair())).environment
+    assert environment["runner"] == "oneccl"
+    assert environment["network"] == "loopback"
+    assert environment["oneccl-devel"] == VERSIONS["oneccl-devel"]
+    assert len(str(environment["environment_id"])) == 64
+    assert os.uname().nodename not in map(str, environment.values())
