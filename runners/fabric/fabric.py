@@ -55,10 +55,11 @@ class Fabric:
         """Return the command that starts (by exec) the command after it as a process on `rank`.
 
         The process sees the files, and keeps the working folder, of whoever starts it; network and host name are
-        the rank's.
+        the rank's. Whoever is not root looks like root to it.
         """
         namespace = f"--net=/proc/{self.pid}/root/run/netns/{self.hostname(rank)}"
-        enter = enter_command(self.pid, self.in_user_namespace, namespace)
+        # Root needs no user namespace to enter, and would lose its rights on the files of others in it.
+        enter = enter_command(self.pid, self.in_user_namespace and os.geteuid() != 0, namespace)
         return (*enter, "unshare", "--mount", "--uts", "sh", "-c", _ARRIVE, self.hostname(rank))
 
     def places(self) -> tuple[LocalPlace, ...]:

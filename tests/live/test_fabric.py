@@ -188,6 +188,15 @@ def test_a_rank_has_a_name_an_address_and_the_files_of_its_caller(up: Up) -> Non
         assert Path(folder).is_dir()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights on the files of others")
+def test_root_keeps_its_rights_on_the_files_of_others(up: Up, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("content")
+    file.chmod(0o600)
+    os.chown(file, 12345, 12345)
+    assert on_rank(up("ring:3"), 0, "cat", str(file)) == "content"
+
+
 def test_a_link_can_be_cut(up: Up) -> None:
     fabric = up("ring:3")
     on_rank(fabric, 0, "ip", "link", "set", "to1", "down")
@@ -334,8 +343,13 @@ def test_the_command(
         (mine,) = [fabric for fabric in shown if fabric["name"] == SPARE_NAME]
         assert mine["ranks"][1] == {"rank": 1, "address": "10.99.0.2", "namespace": f"chorale-{SPARE_NAME}-1"}
         assert "ring:3" in chorale(capsys, "fabric", "status").stderr
+        assert chorale(capsys, "fabric", "exec", "--name", SPARE_NAME, 0, "--", "sh", "-c", "exit 3").code == 3
+        assert "must be 0 to 2; got 3" in chorale(capsys, "fabric", "exec", "--name", SPARE_NAME, 3, "true").stderr
     finally:
         down = chorale(capsys, "fabric", "down", SPARE_NAME, "--json")
     assert down.document == {"down": [SPARE_NAME]}
     nothing = chorale(capsys, "fabric", "down", SPARE_NAME)
     assert (nothing.code, nothing.stderr) == (0, "nothing was up\n")
+    late = chorale(capsys, "fabric", "exec", "--name", SPARE_NAME, 0, "true")
+    assert late.code == 2
+    assert "a fabric must be up to run something in it" in late.stderr

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
+import subprocess
 import time
 from typing import Annotated, Any
 
@@ -14,6 +14,7 @@ from runners.fabric.capacity import require_carried
 from runners.fabric.fabric import Fabric, processes_in
 from runners.fabric.fabrics import bring_up, fabrics, require_free, take_down
 from runners.fabric.plan import plan_fabric
+from synth.errors import InvalidInput
 from synth.identity import parse_rational, rational_text
 from tuner.cli.output import emit_json, people, results
 from tuner.home import Home
@@ -79,8 +80,6 @@ def status(as_json: JsonFlag = False) -> None:
         facts = _facts(fabric)
         table.add_row(fabric.name, fabric.spec, _size(fabric), f"{facts['up_s'] / 60:.0f} min", str(facts["processes"]))
     results.print(table)
-    results.print(f"to run something on rank 0 of {found[0].name}:", highlight=False)
-    results.print(f"  {shlex.join(found[0].command_prefix(0))} COMMAND", soft_wrap=True, highlight=False, markup=False)
 
 
 @fabric_app.command("down")
@@ -97,6 +96,26 @@ def down(
         emit_json({"down": names})
     else:
         people.print(f"down: {', '.join(names)}" if names else "nothing was up")
+
+
+@fabric_app.command("exec", context_settings={"ignore_unknown_options": True})
+def execute(
+    rank: Annotated[int, typer.Argument(help="On which rank.")],
+    command: Annotated[list[str], typer.Argument(metavar="COMMAND…", help="What to run there.")],
+    name: Annotated[str, typer.Option(help="In which fabric.")] = DEFAULT_NAME,
+) -> None:
+    """Run a command as a process on a rank of a fabric and pass on its exit code.
+
+    Example: chorale fabric exec 0 -- ip route
+    """
+    found = {fabric.name: fabric for fabric in fabrics()}
+    if name not in found:
+        up = ", ".join(found) or "none"
+        raise InvalidInput(
+            "a fabric must be up to run something in it", name, f"choose one that is (now: {up}) by --name"
+        )
+    done = subprocess.run([*found[name].command_prefix(rank), *command], check=False)  # noqa: S603 - the user's own
+    raise typer.Exit(done.returncode)
 
 
 def _size(fabric: Fabric) -> str:
