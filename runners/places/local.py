@@ -14,8 +14,16 @@ from synth.errors import InvalidInput, Unavailable
 
 LOOPBACK = "127.0.0.1"
 
-_GUARD = 'exec 3<&0; (read _ <&3; kill -KILL 0) & exec 3<&-; exec "$@" </dev/null'
-"""The shell that becomes the process leaves a guard in its group: once the pipe from the owner ends, all are killed."""
+_GUARD = """
+folder=$1
+shift
+exec 3<&0
+(read _ <&3; rm -rf "$folder" || rm -rf "$folder"; kill -KILL 0) &
+exec 3<&-
+exec "$@" </dev/null
+"""
+"""The shell that becomes the process leaves a guard in its group: once the pipe from the owner ends without a word, the
+folder goes and all are killed. A process may be writing into the folder just then, hence the second try."""
 
 
 class LocalPlace:
@@ -44,7 +52,7 @@ class LocalPlace:
     def _spawn(self, folder: Path, job: Job) -> subprocess.Popen[bytes]:
         with (folder / STDOUT).open("wb") as output, (folder / STDERR).open("wb") as errors:
             return subprocess.Popen(  # noqa: S603 - the command is the caller's
-                ["/bin/sh", "-c", _GUARD, "sh", *self._prefix, *job.argv],
+                ["/bin/sh", "-c", _GUARD, "sh", str(folder), *self._prefix, *job.argv],
                 cwd=folder,
                 env={**os.environ, **job.environment},
                 stdin=subprocess.PIPE,

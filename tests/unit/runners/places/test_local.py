@@ -121,7 +121,10 @@ OWNER = """
 import time
 from runners.places.local import LocalPlace
 from runners.places.place import Job
-print(LocalPlace().start(Job(("sleep", "100"))).pid, flush=True)
+started = LocalPlace().start(Job(("sh", "-c", "pwd; sleep 100; sleep 100")))
+while not started.read("stdout.txt"):
+    time.sleep(0.01)
+print(started.pid, started.read("stdout.txt").decode(), flush=True)
 time.sleep(100)
 """
 
@@ -130,9 +133,12 @@ def test_nothing_outlives_a_killed_owner() -> None:
     environment = dict(os.environ, PYTHONPATH=os.getcwd())
     with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, env=environment) as owner:
         assert owner.stdout is not None
-        process = psutil.Process(int(owner.stdout.readline()))
+        pid, folder = owner.stdout.readline().split()
+        process = psutil.Process(int(pid))
+        assert Path(folder.decode()).is_dir()
         owner.kill()
     until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE)
+    assert not Path(folder.decode()).exists()
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b"])
