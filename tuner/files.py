@@ -6,11 +6,13 @@ import contextlib
 import errno
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from synth.errors import InvalidInput, Unavailable
 
 MAX_INPUT_BYTES = 2**30
+_EXECUTABLE = (".sh", ".sbatch")
 
 
 def read_file(path: str) -> bytes:
@@ -39,6 +41,35 @@ def write_file(path: str | Path, content: bytes) -> None:
     except OSError as error:
         way_out = "free some space or choose another place" if error.errno == errno.ENOSPC else "choose another place"
         raise Unavailable("an output file must be writable", f"{target}: {error.strerror}", way_out) from error
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) -> None:
+    """Write `files` (path within the folder -> content) into `folder`, which is made if it is missing; scripts
+    (.sh, .sbatch) become executable.
+
+    InvalidInput, before anything is written, if the folder holds something (unless `force`: then files of the same
+    name are replaced and others stay), or if a link in it leads outside.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInput("an output folder must be a folder", str(folder), "choose another name")
+    if not folder.absolute().parent.is_dir():
+        raise InvalidInput("the parent of an output folder must exist", str(folder.parent), "create it first")
+    if not force and folder.is_dir() and any(folder.iterdir()):
+        raise InvalidInput("an output folder must be new or empty", str(folder), "choose another, or add --force")
+    inside = folder.resolve()
+    for path in files:
+        if not (inside / path).parent.resolve().is_relative_to(inside):
+            raise InvalidInput("an output folder must not lead outside", str(inside / path), "remove the link")
+    for path, content in sorted(files.items()):
+        target = inside / path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_file(target, content)
+            if target.suffix in _EXECUTABLE:
+                target.chmod(target.stat().st_mode | 0o111)
+        except OSError as error:
+            rule = "an output folder must be writable"
+            raise Unavailable(rule, f"{target}: {error.strerror}", "choose another place") from error
 
 
 def _replace(target: Path, content: bytes) -> None:

@@ -28,6 +28,7 @@ COMMAND_MODULES = (
     "verify",
     "lower",
     "show",
+    "export",
     "alltoall",
     "simulate",
     "training",

@@ -1,0 +1,158 @@
+"""`chorale export`: a folder that holds everything, says what it is, and touches nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from synth.lowering.lift import lift
+from tests.command import chorale
+
+
+@pytest.fixture
+def schedule(capsys, tmp_path):
+    def make(method="bfb", spec="hypercube:3", collective="allreduce"):
+        path = tmp_path / "schedule.parquet"
+        assert chorale(capsys, "synth", method, spec, "--collective", collective, "-o", path).code == 0
+        return path
+
+    return make
+
+
+def contents(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_job_in_both_dialects_for_both_launchers(capsys, tmp_path, schedule):
+    job, again = tmp_path / "job", tmp_path / "again"
+    path = schedule("forest", "a100:2", "allgather")
+    document = chorale(capsys, "export", path, "-o", job, "--json").document
+    files = contents(job)
+    assert sorted(files) == document["files"]
+    folders = {f"{runtime}-{launcher}" for runtime in ("msccl", "executor") for launcher in ("mpirun", "srun")}
+    assert {name.split("/")[0] for name in files} == folders | {"README.md", "manifest.json"}
+    for folder in folders:
+        assert f"({folder}/README.md)".encode() in files["README.md"]
+        assert b"Did it run?" in files[f"{folder}/README.md"]
+        assert f"{folder}/environment/proof.sh" in files
+        assert os.access(job / folder / "run.sh", os.X_OK)
+    assert b"ppr:8:node" in files["msccl-mpirun/run.sh"]  # 16 ranks in two boxes
+    assert b"--nodes=2" in files["executor-srun/job.sbatch"]
+    assert chorale(capsys, "export", path, "-o", again).code == 0
+    assert contents(again) == files
+
+
+def test_the_manifest_says_what_everything_is(capsys, tmp_path, schedule):
+    job, path = tmp_path / "job", schedule()
+    assert chorale(capsys, "export", path, "-o", job, "--channels", 2, "--sizes", "1MiB,1M", "--quiet").code == 0
+    manifest, files = json.loads((job / "manifest.json").read_text()), contents(job)
+    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in files.items() if name != "manifest.json"}
+    assert manifest["files"] == hashes
+    assert manifest["topology"]["spec"] == "hypercube:3"
+    assert manifest["schedule"]["id"] == chorale(capsys, "show", path, "--json").document["schedule"]["id"]
+    assert manifest["verification"] == {
+        "schedule": "replayed chunk by chunk: right",
+        "programs": "read back and executed symbolically: right",
+    }
+    assert len(manifest["jobs"]) == 4
+    for one in manifest["jobs"]:
+        text = files[f"{one['folder']}/algorithms/program.xml"]
+        assert hashlib.sha256(text).hexdigest() == one["program"]["id"]
+        assert (lift(text).channels, one["program"]["resources"]["channels"]) == (2, 2)
+        (size_bytes,) = manifest["sizes_bytes"]
+        assert size_bytes % (4 * one["program"]["chunks"]) == 0
+
+
+def test_a_job_for_cpus_runs(capsys, tmp_path, schedule):
+    job = tmp_path / "job"
+    options = ("--target", "oneccl-xml", "--sizes", "64KiB", "--quiet")
+    assert chorale(capsys, "export", schedule("ring", "ring:3"), "-o", job, *options).code == 0
+    assert set(contents(job)) == {
+        "README.md",
+        "manifest.json",
+        *(f"oneccl/{name}" for name in ("program.xml", "run.sh", "README.md")),
+    }
+    assert b"chorale lift program.xml --spec ring:3" in (job / "oneccl/README.md").read_bytes()
+    command = tmp_path / "bin" / "chorale"
+    command.parent.mkdir()
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tuner "$@"\n')
+    command.chmod(0o755)
+    environment = dict(os.environ) | {"PATH": f"{command.parent}:{os.environ['PATH']}", "PYTHONPATH": os.getcwd()}
+    arguments = [job / "oneccl/run.sh", "simulated", "--link-mbps", "1000", "--json"]
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["results"][0]["correct"] is True
+
+
+def test_a_program_is_taken_as_it_is(capsys, tmp_path, schedule):
+    program, job = tmp_path / "program.xml", tmp_path / "job"
+    options = ("--target", "msccl-executor-xml", "--instances", 2)
+    assert chorale(capsys, "lower", schedule(), *options, "-o", program).code == 0
+    assert chorale(capsys, "export", program, "-o", job).code == 0
+    assert (job / "executor-mpirun/algorithms/program.xml").read_bytes() == program.read_bytes()
+    assert not (job / "msccl-mpirun").exists()
+    assert json.loads((job / "manifest.json").read_text())["schedule"] is None
+    refused = chorale(capsys, "export", program, "-o", tmp_path / "other", "--target", "msccl-xml")
+    assert (refused.code, "a program stays what it is" in refused.stderr) == (2, True)
+
+
+def test_an_alltoall_is_out_of_place(capsys, tmp_path):
+    path, job = tmp_path / "alltoall.parquet", tmp_path / "job"
+    assert chorale(capsys, "alltoall", "ring:4", "-o", path).code == 0
+    assert chorale(capsys, "export", path, "-o", job, "--target", "msccl-xml").code == 0
+    assert not lift((job / "msccl-srun/algorithms/program.xml").read_bytes()).in_place
+
+
+def test_folders_that_hold_something_are_left_alone(capsys, tmp_path, schedule):
+    path, job = schedule(), tmp_path / "job"
+    job.mkdir()
+    (job / "notes.txt").write_text("mine")
+    refused = chorale(capsys, "export", path, "-o", job)
+    assert (refused.code, "new or empty" in refused.stderr) == (2, True)
+    assert set(contents(job)) == {"notes.txt"}
+    assert chorale(capsys, "export", path, "-o", job, "--force").code == 0
+    assert (job / "notes.txt").read_text() == "mine"
+    assert (job / "manifest.json").exists()
+
+
+def test_nothing_is_written_outside(capsys, tmp_path, schedule):
+    path, job, elsewhere = schedule(), tmp_path / "job", tmp_path / "elsewhere"
+    job.mkdir()
+    elsewhere.mkdir()
+    (job / "msccl-srun").symlink_to(elsewhere)
+    refused = chorale(capsys, "export", path, "-o", job, "--force")
+    assert (refused.code, "must not lead outside" in refused.stderr) == (2, True)
+    assert contents(elsewhere) == {}
+    assert not (job / "manifest.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--target", "mscclpp-json"), "choose from msccl-xml, msccl-executor-xml, oneccl-xml"),
+        (("--target", "nccl"), "choose from"),
+        (("--spec", "ring:8"), "names its topology itself"),
+        (("--dtype", "float8"), "float32"),
+        (("--hosts", "a,b", "--gpus-per-node", 3), "exactly 8 GPUs"),
+        (("--tests", "build"), "absolute"),
+        (("--instances", 60), "fits"),
+        (("--sizes", "1TiB"), "a size must"),
+    ],
+)
+def test_wrong_options_are_one_line_and_leave_nothing(capsys, tmp_path, schedule, options, words):
+    done = chorale(capsys, "export", schedule(), "-o", tmp_path / "job", *options, "--quiet")
+    assert (done.code, len(done.stderr.strip().splitlines())) == (2, 1)
+    assert words in done.stderr
+    assert not (tmp_path / "job").exists()
+
+
+def test_the_parent_of_the_folder_must_exist(capsys, tmp_path, schedule):
+    path = schedule()
+    done = chorale(capsys, "export", path, "-o", tmp_path / "no" / "job")
+    assert (done.code, "must exist" in done.stderr) == (2, True)
+    assert chorale(capsys, "export", path, "-o", path).code == 2

@@ -1,0 +1,136 @@
+"""`chorale export`: a folder with everything that another machine needs to run a schedule or a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from runners.msccl.options import ELEMENT_BYTES, JobOptions
+from runners.msccl.sizes import served_size
+from runners.sizes import format_size, parse_sizes
+from synth.collective import CollectiveName
+from synth.errors import InvalidInput
+from synth.lowering.lift import checked_program
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Program, as_protocol
+from synth.lowering.targets import target_named
+from synth.topology.topology import Topology
+from synth.verify.verified import VerifiedSchedule
+from synth.verify.verify import verify
+from tuner.cli.output import emit_json, people, results
+from tuner.files import write_folder
+from tuner.program_files import is_program_file, load_program
+from tuner.reports.job_export import GPU_TARGETS, JOB_TARGETS, Export, export_files, gpus_per_box, require_job_target
+from tuner.schedule_files import load_schedule
+from tuner.specs import load_topology
+
+_FIRST_BYTES, _DEFAULT_SIZES = 2**16, 7
+
+
+@dataclass(frozen=True, slots=True)
+class _Lowering:
+    """How a schedule becomes programs; None: in place, but for an alltoall, which runtimes never call so."""
+
+    channels: int
+    instances: int
+    protocol: str
+    in_place: bool | None
+
+    def options(self, target: str, collective: CollectiveName) -> LoweringOptions:
+        in_place = collective is not CollectiveName.ALLTOALL if self.in_place is None else self.in_place
+        return LoweringOptions(target, self.channels, self.instances, as_protocol(self.protocol), in_place)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("export")(export)
+
+
+def export(
+    file: Annotated[str, typer.Argument(help="Schedule file (.parquet, .json) or program file (.xml).")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to fill: a new or empty one.")],
+    targets: Annotated[
+        list[str] | None,
+        typer.Option("--target", help=f"{', '.join(JOB_TARGETS)}; default: the first two."),
+    ] = None,
+    sizes: Annotated[
+        str | None,
+        typer.Option(help="Of the whole vector, rounded up to what the programs serve; default: 64KiB to 256MiB."),
+    ] = None,
+    spec: Annotated[str | None, typer.Option(help="The topology, for a program that does not name it.")] = None,
+    channels: Annotated[int, typer.Option(help="As `chorale lower` has it.")] = 1,
+    instances: Annotated[int, typer.Option(help="As `chorale lower` has it.")] = 1,
+    protocol: Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.")] = "Simple",
+    in_place: Annotated[
+        bool | None, typer.Option("--inplace/--outofplace", help="Default: in place, but for an alltoall.")
+    ] = None,
+    hosts: Annotated[str, typer.Option(help="Names of the nodes, with commas, in the order of their ranks.")] = "",
+    gpus_per_node: Annotated[
+        int | None, typer.Option(help="GPUs of a node; default: as the boxes of the spec.")
+    ] = None,
+    tests: Annotated[str | None, typer.Option(metavar="DIR", help="Folder of nccl-tests on the nodes.")] = None,
+    library: Annotated[str | None, typer.Option(metavar="DIR", help="Folder of the runtime's library.")] = None,
+    dtype: Annotated[str, typer.Option(help="Element type: float32, float64 or int32.")] = "float32",
+    force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+) -> None:
+    """Write a job folder: programs, environment, launch scripts for mpirun and srun, manifest and checklist.
+
+    A schedule is lowered, a program taken as it is. Everything is checked before anything is written.
+
+    Example: chorale export a100.parquet -o job
+    """
+    lowering = _Lowering(channels, instances, protocol, in_place)
+    topology, verified, programs = _programs(file, spec, tuple(targets or ()), lowering)
+    served = _served(sizes, dtype, programs)
+    names = tuple(name for name in hosts.split(",") if name)
+    per_node = gpus_per_node if gpus_per_node is not None or names else gpus_per_box(topology)
+    options = JobOptions(served, dtype, hosts=names, gpus_per_node=per_node, tests_folder=tests, library_folder=library)
+    files = export_files(Export(topology, programs, verified, options))
+    write_folder(output, files, force)
+    if as_json:
+        emit_json({"output": str(output), "files": sorted(files), "sizes_bytes": list(served)})
+        return
+    results.print(f"{output}: {len(files)} files; begin with {output}/README.md", highlight=False, soft_wrap=True)
+
+
+def _programs(
+    file: str, spec: str | None, targets: tuple[str, ...], lowering: _Lowering
+) -> tuple[Topology, VerifiedSchedule | None, tuple[Program, ...]]:
+    """Return the network, the schedule if there is one, and the checked programs."""
+    given = None if spec is None else load_topology(spec)
+    if is_program_file(file):
+        topology, program = load_program(file, given)
+        if targets not in ((), (program.target,)):
+            raise InvalidInput(f"a program stays what it is, {program.target}", targets[0], "export the schedule")
+        return topology, None, (program,)
+    verified = verify(load_schedule(file))
+    topology = verified.schedule.topology
+    if given is not None:
+        raise InvalidInput("a schedule file names its topology itself", f"--spec {given.spec}", "leave it out")
+    programs = []
+    for target in dict.fromkeys(targets or GPU_TARGETS):
+        require_job_target(target)
+        made = lower(verified, lowering.options(target, verified.schedule.collective.name))
+        programs.append(checked_program(target_named(target).emit(made), topology))
+    return topology, verified, tuple(programs)
+
+
+def _served(sizes: str | None, dtype: str, programs: tuple[Program, ...]) -> tuple[int, ...]:
+    """Return the sizes that all programs serve: those asked for, rounded up, or a series that one command can name."""
+    if dtype not in ELEMENT_BYTES:
+        known = ", ".join(ELEMENT_BYTES)
+        raise InvalidInput("the element type of a job must be one that is known", dtype, f"use {known}")
+    if sizes is None:
+        first = served_size(_FIRST_BYTES, ELEMENT_BYTES[dtype], programs)
+        return tuple(first * 4**power for power in range(_DEFAULT_SIZES))
+    asked = parse_sizes(sizes)
+    served = tuple(sorted({served_size(size, ELEMENT_BYTES[dtype], programs) for size in asked}))
+    if set(served) != set(asked):
+        listed = ", ".join(map(format_size, served))
+        people.print(f"sizes are rounded up to what the chunks of the programs divide: {listed}")
+    return served
