@@ -1,22 +1,22 @@
+# ruff: noqa: T201 - printing is what it is for
 """Stand-in for a test program of nccl-tests with a library that executes MSCCL programs, all ranks in one process.
 
 It decides as the runtimes do which calls the program serves, executes it on sets of contributions with the
 interpreter of `synth.lowering`, logs and prints as they do. Its times are formulas: nothing is measured. What it
-plays is said by variables: STAND_IN_RUNTIME (msccl, executor, rccl), STAND_IN_TABLE (old, new), STAND_IN_FAULT.
+plays is said by variables: STAND_IN_RUNTIME (msccl, executor, rccl), STAND_IN_TABLE (old, new), STAND_IN_FAULT;
+STAND_IN_MEMORY is a folder where it remembers programs that it executed.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-
-from synth.lowering.check_execution import execution_violations
-from synth.lowering.lift import lift
-from synth.lowering.program import Program
 
 BYTES = {"float": 4, "double": 8, "int32": 4, "bfloat16": 2}
 COLLECTIVES = {
@@ -65,6 +65,42 @@ class Call:
 
 
 @dataclass
+class Loaded:
+    """What a program serves, and whether it computes something else."""
+
+    collective: str
+    ranks: int
+    chunks: int
+    in_place: bool
+    min_bytes: int
+    max_bytes: int
+    wrong: bool
+
+    @staticmethod
+    def of(path: Path) -> Loaded:
+        """Read and execute the program in `path`, or remember what came out when another launch did."""
+        text = path.read_bytes()
+        memory = Path(os.environ["STAND_IN_MEMORY"]) / hashlib.sha256(text).hexdigest()
+        if memory.exists():
+            return Loaded(**json.loads(memory.read_text()))
+        from synth.lowering.check_execution import execution_violations  # noqa: PLC0415 (takes a second)
+        from synth.lowering.lift import lift  # noqa: PLC0415
+
+        program = lift(text)
+        loaded = Loaded(
+            program.collective.name.value,
+            len(program.ranks),
+            program.chunks,
+            program.in_place,
+            program.min_bytes,
+            program.max_bytes,
+            wrong=bool(execution_violations(program)),
+        )
+        memory.write_text(json.dumps(asdict(loaded)))
+        return loaded
+
+
+@dataclass
 class Library:
     """The library with NCCL's interface that the test program is linked to."""
 
@@ -72,8 +108,7 @@ class Library:
     ranks: int
     fault: str
     logs: dict[int, list[str]] = field(default_factory=dict)
-    program: Program | None = None
-    wrong: bool = False
+    program: Loaded | None = None
 
     def load(self) -> None:
         """Look for a program where the runtime does."""
@@ -85,8 +120,7 @@ class Library:
             folder = os.environ.get("MSCCL_ALGO_DIR")
             path = None if off or folder is None or not forced else str(self._only_file(folder))
         if path is not None:
-            self.program = lift(Path(path).read_bytes())
-            self.wrong = bool(execution_violations(self.program))
+            self.program = Loaded.of(Path(path))
             self._log_loading(path)
 
     def _only_file(self, folder: str) -> Path:
@@ -114,15 +148,15 @@ class Library:
         if program is None or self.fault == "fall-back" or (self.fault == "half-loaded"):
             return False
         elements = size // BYTES[call.dtype]
-        if self.runtime == "msccl" and call.collective == "allreduce":
-            if "MSCCL" not in os.environ.get("NCCL_ALGO", "").split(","):
-                return False
+        listed = "MSCCL" in os.environ.get("NCCL_ALGO", "").split(",")
+        if self.runtime == "msccl" and call.collective == "allreduce" and not listed:
+            return False
         if self.runtime == "rccl" and call.collective in SHARDED:
             elements //= self.ranks
         fits = size >= program.min_bytes and (not program.max_bytes or size <= program.max_bytes)
         if self.fault == "fall-back above 1 MiB" and size > 2**20:
             return False
-        same = program.collective.name == call.collective and len(program.ranks) == self.ranks
+        same = program.collective == call.collective and program.ranks == self.ranks
         return same and fits and program.in_place == in_place and elements % program.chunks == 0
 
     def run(self, call: Call, size: int, in_place: bool) -> tuple[float, int]:
@@ -134,8 +168,8 @@ class Library:
             for rank in range(self.ranks):
                 for _ in range(call.iterations + call.warmup * (not in_place)):
                     self.log(rank, "MSCCL: typeMask 3 Setup Kernel finished, smem 4096")
-        rate = PROGRAM_BYTES_PER_US * min(1.0, int(os.environ.get("NCCL_BUFFSIZE", 2**22)) / 2**20)
-        wrong = size // BYTES[call.dtype] if self.wrong or self.fault == "wrong" else 0
+        rate = PROGRAM_BYTES_PER_US * min(1.0, int(os.environ.get("NCCL_BUFFSIZE", "4194304")) / 2**20)
+        wrong = size // BYTES[call.dtype] if (self.program and self.program.wrong) or self.fault == "wrong" else 0
         return PROGRAM_US + size / rate, wrong
 
     def write_logs(self) -> None:
@@ -155,7 +189,9 @@ def heading(ranks: int, call: Call, table: str) -> None:
     for rank in range(ranks):
         print(f"#  Rank {rank:2d} Group  0 Pid {4000 + rank:6d} on   stand-in device {rank:2d} [0x07] Stand-in GPU")
     wide = " " if table == "new" else ""
-    print("#\n#                                                              out-of-place                       in-place")
+    print(
+        "#\n#                                                              out-of-place                       in-place"
+    )
     print(f"#       size         count      type   redop    root     time   algbw   busbw {wide}#wrong     time   ...")
     print("#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  ...")
 
