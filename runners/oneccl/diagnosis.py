@@ -13,6 +13,7 @@ LIMIT_PASSED = 3
 """Exit code of an interpreter that ran into the time limit."""
 
 _FREE = "could go on"
+_SHOWN = 4
 
 
 def wrong_result(names: Sequence[str], complaints: Sequence[Sequence[str]]) -> RunStopped | None:
@@ -50,7 +51,9 @@ def timeout(processes: Processes, names: Sequence[str]) -> tuple[RunStopped, dic
     silent = silent or [rank for rank, text in enumerate(texts) if not text]
     stuck = {rank: None if rank in silent else _places(text) for rank, text in enumerate(texts)}
     free = [rank for rank, places in stuck.items() for _, _, why in places or () if why == _FREE]
-    stopped = DeadlinePassed(_doing(processes, names))
+    between = {rank: _purpose(texts[rank]) for rank, places in stuck.items() if places == [] and texts[rank]}
+    waited = [f", rank {rank} waited for {purpose}" for rank, purpose in list(between.items())[:_SHOWN]]
+    stopped = DeadlinePassed(_doing(processes, names) + "".join(waited))
     stopped.rank = free[0] if free else None
     return stopped, stuck
 
@@ -60,6 +63,11 @@ def _doing(processes: Processes, names: Sequence[str]) -> str:
         return "the ranks looked for one another"
     done = min(text.count("\n") for text in processes.texts("results"))
     return names[done] if done < len(names) else "the ranks took leave"
+
+
+def _purpose(text: str) -> str:
+    """Return what a rank waited for that was not about its blocks."""
+    return text.splitlines()[0].split(" ", 2)[2]
 
 
 def _places(text: str) -> list[Stuck]:

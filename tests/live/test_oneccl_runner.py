@@ -17,13 +17,13 @@ from pathlib import Path
 import psutil
 import pytest
 
+from runners import ray_places
 from runners.api import FailureKind, Outcome, RunRequest, Settings, library_result
 from runners.oneccl.runner import OneCclRunner
 from runners.oneccl.task import Fault
-from runners.oneccl.wheels import INSTALL, VERSIONS, find_parts
+from runners.oneccl.wheels import VERSIONS
 from synth.alltoall.schedule import alltoall_schedule
 from synth.collective import Collective, CollectiveName
-from synth.errors import Unavailable
 from synth.executor.serial import SerialExecutor
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
@@ -34,26 +34,13 @@ from synth.trees.double_binary import double_binary_tree
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
 from tests.conformance import runner_kit
-from tests.conformance.example_programs import ring_allreduce
+from tests.conformance.example_programs import ring_allreduce, with_deadlock
 from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.live.oneccl import needs_oneccl
 
-
-def _is_installed() -> bool:
-    try:
-        return find_parts() is not None
-    except Unavailable:
-        return False
-
-
-pytestmark = pytest.mark.skipif(not _is_installed(), reason=f"the oneccl part is not installed: {INSTALL}")
+pytestmark = needs_oneccl
 
 PAIR = ring_allreduce(range(2))
-
-
-@pytest.fixture(scope="session")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the interpreter is built, once for all tests."""
-    return tmp_path_factory.mktemp("home")
 
 
 def _on_loopback(home: Path, fault: Fault | None = None) -> OneCclRunner:
@@ -220,3 +207,14 @@ def test_the_environment_says_what_matters_and_no_host(home: Path) -> None:
     assert environment["oneccl-devel"] == VERSIONS["oneccl-devel"]
     assert len(str(environment["environment_id"])) == 64
     assert os.uname().nodename not in map(str, environment.values())
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_ranks_run_on_the_nodes_of_a_cluster(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The one node of the cluster of these tests takes every rank, as if it had the resource of each.
+    monkeypatch.setattr(ray_places, "chosen_nodes", lambda alive, ranks: [alive[0]] * ranks)
+    with OneCclRunner(home=home) as runner:
+        environment = measured(runner.submit(_pair())).environment
+        failed(runner.submit(_pair(with_deadlock(PAIR, 1), timeout_s=1.0)), FailureKind.TIMEOUT)
+    assert environment["network"] == "cluster"

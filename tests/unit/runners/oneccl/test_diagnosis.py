@@ -70,7 +70,9 @@ def test_a_timeout_names_the_run_and_who_waits_for_nobody() -> None:
     files = {"stuck": stuck, "joined": ["yes\n"] * 3, "results": ["1 2 \n", "1 2 \n", "1 2 \n1 2 \n"]}
     stopped, blocks = timeout(Left([LIMIT_PASSED] * 3, files), NAMES)  # type: ignore[arg-type]
     assert (stopped.kind, stopped.rank) == (FailureKind.TIMEOUT, 1)
-    assert stopped.message == "the time limit passed while run 1, b on 8 elements"
+    assert stopped.message == (
+        "the time limit passed while run 1, b on 8 elements, rank 2 waited for word of being ready from rank 1"
+    )
     assert blocks == {
         0: [(0, 3, "waits for a message from rank 1")],
         1: [(0, 2, "could go on"), (2, 0, "waits for block 0 instruction 2")],

@@ -1,0 +1,13 @@
+"""What live tests share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where oneCCL's interpreter is built, once for all tests."""
+    return tmp_path_factory.mktemp("home")

@@ -1,0 +1,115 @@
+"""The oneCCL runner on emulated networks: the kit, the pace of the links, a link that goes down."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from runners.api import FailureKind, Outcome, RunRequest, library_result
+from runners.fabric.fabric import Fabric, processes_in
+from runners.fabric.fabrics import bring_up, find_fabric, take_down
+from runners.fabric.holder import Holder
+from runners.oneccl.runner import OneCclRunner
+from synth.errors import Unavailable
+from synth.topology.spec import parse_topology
+from synth.topology.topology import Topology
+from tests.conformance import runner_kit
+from tests.conformance.example_programs import ring_allreduce
+from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.live.oneccl import needs_oneccl
+
+pytestmark = needs_oneccl
+
+NAME = f"oneccl-{os.getpid()}"
+LINK_MBPS = 100
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _means() -> None:
+    """Skip with the reason that a user would be told, where no fabric can be made at all."""
+    try:
+        Holder(NAME).close()
+    except Unavailable as error:
+        pytest.skip(f"THE ONECCL RUNNER IS NOT TESTED ON FABRICS ON THIS MACHINE: {error}")
+
+
+class _OnAnyFabric(OneCclRunner):
+    """Brings the fabric of each request's topology up, and down again."""
+
+    def submit(self, request: RunRequest) -> Outcome:
+        fabric = bring_up(request.topology, Fraction(LINK_MBPS), NAME)
+        try:
+            return super().submit(request)
+        finally:
+            take_down(fabric)
+
+
+FAST = {
+    runner_kit.every_element_type_is_exact,
+    runner_kit.programs_are_measured_side_by_side_at_every_size,
+    runner_kit.a_hang_is_a_timeout_that_names_the_blocks,
+}
+CHECKS = [pytest.param(check, marks=[] if check in FAST else [pytest.mark.slow]) for check in runner_kit.CHECKS]
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check: Callable[[runner_kit.Factory], None], home: Path) -> None:
+    check(partial(_OnAnyFabric, NAME, home=home))
+
+
+@pytest.fixture
+def ring() -> Iterator[Fabric]:
+    topology = parse_topology("ring:4")
+    yield bring_up(topology, Fraction(LINK_MBPS), NAME)
+    if (fabric := find_fabric(topology.id, NAME)) is not None:
+        take_down(fabric)
+
+
+def test_programs_and_library_take_as_long_as_the_links_do(ring: Fabric, home: Path) -> None:
+    size_bytes = 2**20
+    # 6 steps of a quarter. An idle machine needs a few percent more; the first millisecond of a link passes at once.
+    ideal_s = 6 * size_bytes / 4 * 8 / (LINK_MBPS * 1e6)
+    request = request_of(RING, size_bytes=size_bytes, library=("ring",), timeout_s=60.0)
+    with OneCclRunner(NAME, home=home) as runner:
+        outcome = measured(runner.submit(request))
+    for name in ("program", library_result("ring")):
+        (result,) = outcome.results[name]
+        assert 0.9 * ideal_s < result.min_s < 3 * ideal_s, name
+    assert outcome.environment["network"] == "fabric"
+    assert outcome.environment["link_mbps"] == LINK_MBPS
+    assert not processes_in(ring.networks())
+
+
+def test_a_link_that_goes_down_is_a_timeout(ring: Fabric, home: Path) -> None:
+    def cut() -> None:
+        networks = ring.networks()
+        while len(processes_in(networks)) < 4:
+            time.sleep(0.05)
+        time.sleep(1.5)
+        for device in ("to1", "to3"):
+            subprocess.run([*ring.command_prefix(0), "ip", "link", "set", device, "down"], check=True)
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    with OneCclRunner(NAME, home=home) as runner:
+        outcome = runner.submit(request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=4.0))
+    thread.join()
+    failure = failed(outcome, FailureKind.TIMEOUT)
+    assert "wait" in failure.message
+    assert not processes_in(ring.networks())
+
+
+def test_without_a_fabric_or_a_cluster_it_is_unavailable(home: Path) -> None:
+    topology: Topology = parse_topology("circulant:11,2,3")
+    request = request_of(ring_allreduce(range(11)), topology.spec)
+    with OneCclRunner(home=home) as runner:
+        failure = failed(runner.submit(request), FailureKind.UNAVAILABLE)
+    assert "none for circulant:11,2,3; run: chorale fabric up circulant:11,2,3" in failure.message

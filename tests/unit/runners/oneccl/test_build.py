@@ -1,0 +1,140 @@
+"""What the interpreter is built from and where it is kept; the live tests build the real one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from runners.oneccl import build, install, wheels
+from runners.oneccl.build import built_interpreter
+from synth.errors import Unavailable
+
+ROOT = Path(__file__).parents[4]
+
+
+def _wheel(folder: Path, name: str, members: dict[str, str]) -> Path:
+    path = folder / f"{name}-1.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        for member, content in members.items():
+            archive.writestr(f"{name}-1.data/data/{member}", content)
+        archive.writestr(f"{name}-1.dist-info/METADATA", "x")
+    return path
+
+
+@pytest.fixture
+def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Unpack stand-ins of the packages, and let them be found."""
+    root = tmp_path / "share"
+    devel = {"include/oneapi/ccl.hpp": "", "lib/ccl/cpu/lib/libccl.a": "archive", "lib/libccl.a": "for GPUs"}
+    runtime = {"lib/libfabric.so": "fabric", "lib/libtcp-fi.so": "tcp", "lib/libmpi.so": "mpi", "bin/mpiexec": "x"}
+    install.unpack(_wheel(tmp_path, "devel", devel), root)
+    install.unpack(_wheel(tmp_path, "runtime", runtime), root)
+    monkeypatch.setattr(wheels, "share", lambda: root)
+    return root
+
+
+def test_only_what_is_needed_is_unpacked(parts: Path) -> None:
+    files = {str(path.relative_to(parts)) for path in parts.rglob("*") if path.is_file()}
+    assert files == {
+        "include/oneapi/ccl.hpp",
+        "lib/ccl/cpu/lib/libccl.a",
+        "lib/libfabric.so",
+        "lib/libtcp-fi.so",
+    }
+    assert wheels.find_parts().runtime_files() == {
+        "libfabric.so": b"fabric",
+        "libfabric.so.1": b"fabric",
+        "libtcp-fi.so": b"tcp",
+    }
+
+
+def test_missing_parts_are_unavailable_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wheels, "share", lambda: tmp_path)
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    with pytest.raises(Unavailable, match=r"run: python -m runners\.oneccl\.install"):
+        wheels.find_parts()
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"), [(None, r"got none of g\+\+, clang\+\+, c\+\+"), ("nope", "got CXX=nope")]
+)
+def test_a_missing_compiler_is_unavailable_with_the_command(
+    parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, chosen: str | None, found: str
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    if chosen is not None:
+        monkeypatch.setenv("CXX", chosen)
+    with pytest.raises(Unavailable, match=rf"needs a C\+\+ compiler.*{found}.*apt-get install g\+\+"):
+        built_interpreter(tmp_path)
+
+
+def _compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    path = tmp_path / "compiler"
+    path.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec echo 1\n{script}\n')
+    path.chmod(0o700)
+    monkeypatch.setenv("CXX", str(path))
+
+
+COPY = 'while [ $# -gt 1 ]; do shift; done; echo "#built" > "$1"; echo "warning: odd"; echo $$ >> "${0%/*}/calls"'
+
+
+def test_a_build_is_kept_with_its_log(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _compiler(tmp_path, monkeypatch, COPY)
+    first = built_interpreter(tmp_path / "home")
+    assert first.read_text() == "#built\n"
+    log = (first.parent / "build.log").read_text()
+    assert "-std=c++17" in log
+    assert "warning: odd" in log
+    assert built_interpreter(tmp_path / "home") == first
+    assert len((tmp_path / "calls").read_text().split()) == 1
+    assert sorted(path.name for path in first.parent.iterdir()) == ["build.log", "interpreter"]
+
+
+def test_whatever_it_is_made_from_changes_its_folder(
+    parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _compiler(tmp_path, monkeypatch, COPY)
+    first = built_interpreter(tmp_path / "home")
+    (parts / wheels.ARCHIVE).write_text("another archive")
+    second = built_interpreter(tmp_path / "home")
+    sources = tmp_path / "sources"
+    sources.mkdir()
+    (sources / "main.cpp").write_text("int main() {}")
+    monkeypatch.setattr(build, "SOURCES", sources)
+    third = built_interpreter(tmp_path / "home")
+    assert len({first, second, third}) == 3
+
+
+def test_a_failed_build_says_where_its_log_is(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _compiler(tmp_path, monkeypatch, "echo 'error: no such header' >&2; exit 1")
+    with pytest.raises(Unavailable, match=r"must compile and link; got see .*build\.log") as failure:
+        built_interpreter(tmp_path / "home")
+    (log,) = (tmp_path / "home").rglob("build.log")
+    assert str(log) in str(failure.value)
+    assert "no such header" in log.read_text()
+    assert not list(log.parent.glob("build-*"))
+
+
+def test_a_failed_download_says_what_pip_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    failed = subprocess.CompletedProcess([], 1, "", "Looking\nERROR: No matching distribution\n")
+    monkeypatch.setattr(install.subprocess, "run", lambda *_, **__: failed)
+    with pytest.raises(Unavailable, match="got ERROR: No matching distribution; see: -m pip download"):
+        install.install(tmp_path)
+
+
+def test_what_is_installed_is_not_downloaded_again(parts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(install.subprocess, "run", lambda *_, **__: pytest.fail("downloaded"))
+    install.install(parts)
+
+
+def test_constraints_and_extra_name_the_same_packages() -> None:
+    pins = (ROOT / "constraints.txt").read_text().splitlines()
+    assert {f"{name}=={version}" for name, version in wheels.VERSIONS.items()} <= set(pins)
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {requirement.split(">")[0] for requirement in extras["oneccl"]} == set(wheels.VERSIONS)

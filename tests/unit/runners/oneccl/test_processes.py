@@ -1,0 +1,77 @@
+"""How the processes of a request are started and watched; what they do is the interpreter's."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from runners.oneccl.processes import Processes, local_ranks
+from runners.oneccl.wheels import Parts
+from runners.places.local import LocalPlace
+
+SCRIPT = b"""#!/bin/sh
+case "$(cat task)" in
+first) echo address > key-store ;;
+fails) echo "error: no luck" >&2; exit 4 ;;
+esac
+printf '%s of %s, %s, %s, ' "$CCL_LOCAL_RANK" "$CCL_LOCAL_SIZE" "$1" "$EXTRA" > seen
+cat key-store >> seen
+echo end > results
+exec sleep 100
+"""
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> Parts:
+    (tmp_path / "lib").mkdir()
+    for name in ("libfabric.so", "libtcp-fi.so"):
+        (tmp_path / "lib" / name).write_bytes(b"")
+    return Parts(tmp_path)
+
+
+@pytest.fixture
+def interpreter(tmp_path: Path) -> Path:
+    path = tmp_path / "interpreter"
+    path.write_bytes(SCRIPT)
+    return path
+
+
+def test_ranks_get_their_tasks_and_the_key_store(interpreter: Path, parts: Parts) -> None:
+    with Processes([LocalPlace(), LocalPlace("127.0.0.2"), LocalPlace()]) as processes:
+        processes.start(interpreter, parts, ["first", "b", "c"], {"EXTRA": "x"}, time.monotonic() + 10)
+        assert processes.wait(time.monotonic() + 10)
+        assert processes.texts("seen") == [
+            "0 of 2, 127.0.0.1, x, address\n",
+            "0 of 1, 127.0.0.2, x, address\n",
+            "1 of 2, 127.0.0.1, x, address\n",
+        ]
+        assert processes.codes() == [None, None, None]
+
+
+def test_the_others_stay_out_when_the_first_fails(interpreter: Path, parts: Parts) -> None:
+    with Processes([LocalPlace(), LocalPlace()]) as processes:
+        processes.start(interpreter, parts, ["fails", "b"], {}, time.monotonic() + 10)
+        assert not processes.wait(time.monotonic() + 10)
+        assert processes.codes() == [4]
+        assert processes.last_error(0) == "error: no luck"
+
+
+def test_waiting_ends_with_the_first_that_ends(interpreter: Path, parts: Parts) -> None:
+    with Processes([LocalPlace(), LocalPlace()]) as processes:
+        processes.start(interpreter, parts, ["first", "fails"], {}, time.monotonic() + 10)
+        assert not processes.wait(time.monotonic() + 10)
+        assert processes.codes() == [None, 4]
+        processes.wait_for_reports(time.monotonic() + 0.1)
+
+
+def test_without_a_key_store_in_time_the_others_stay_out(interpreter: Path, parts: Parts) -> None:
+    with Processes([LocalPlace(), LocalPlace()]) as processes:
+        processes.start(interpreter, parts, ["never", "b"], {}, time.monotonic() + 0.2)
+        assert processes.codes() == [None]
+
+
+def test_positions_are_counted_for_each_address() -> None:
+    places = [LocalPlace(address) for address in "abacb"]
+    assert local_ranks(places) == [(0, 2), (0, 2), (1, 2), (0, 1), (1, 2)]
