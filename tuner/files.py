@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from synth.errors import InvalidInput, Unavailable
@@ -33,11 +33,16 @@ def write_file(path: str | Path, content: bytes) -> None:
 
     On any failure (full disk, no permission) the old file, if there was one, is untouched.
     """
+    write_parts(path, (content,))
+
+
+def write_parts(path: str | Path, parts: Iterable[bytes]) -> None:
+    """Write one part after the other to `path` as `write_file` does; the old file also stays if making a part fails."""
     target = Path(path)
     if not target.parent.is_dir():
         raise InvalidInput("the folder of an output file must exist", str(target.parent), "create it first")
     try:
-        _replace(target, content)
+        _replace(target, parts)
     except OSError as error:
         way_out = "free some space or choose another place" if error.errno == errno.ENOSPC else "choose another place"
         raise Unavailable("an output file must be writable", f"{target}: {error.strerror}", way_out) from error
@@ -72,11 +77,11 @@ def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) 
             raise Unavailable(rule, f"{target}: {error.strerror}", "choose another place") from error
 
 
-def _replace(target: Path, content: bytes) -> None:
+def _replace(target: Path, parts: Iterable[bytes]) -> None:
     descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            stream.write(content)
+            stream.writelines(parts)
             stream.flush()
             os.fsync(stream.fileno())
         mask = os.umask(0)

@@ -19,12 +19,18 @@ Connection = tuple[int, int, int]
 def structure_violations(program: Program, limits: Limits) -> list[Violation]:
     """Return every broken rule, limits of the dialect included. O(instructions)."""
     found = list(_whole_program(program))
-    for rank, rank_program in enumerate(program.ranks):
-        found.extend(_buffers(program, rank, rank_program))
-        found.extend(_connection_ends(rank, rank_program))
-        for index, block in enumerate(rank_program.blocks):
-            found.extend(_block(program, rank, index, block))
-    return [*found, *_unmatched(program), *limit_violations(program, limits)]
+    for rank in range(len(program.ranks)):
+        found.extend(rank_structure_violations(program, rank))
+    return [*found, *unmatched(*connections(program)), *limit_violations(program, limits)]
+
+
+def rank_structure_violations(program: Program, rank: int) -> list[Violation]:
+    """Return the rules that `rank` breaks by itself; nothing of other ranks is looked at."""
+    rank_program = program.ranks[rank]
+    found = [*_buffers(program, rank, rank_program), *_connection_ends(rank, rank_program)]
+    for index, block in enumerate(rank_program.blocks):
+        found.extend(_block(program, rank, index, block))
+    return found
 
 
 def require_sound(program: Program, limits: Limits, target: str) -> None:
@@ -114,10 +120,13 @@ def _range(place: Place, count: int) -> str:
     return f"{place.buffer}[{place.offset}..{place.offset + count - 1}]"
 
 
-def connections(program: Program) -> tuple[dict[Connection, list[int]], dict[Connection, list[int]]]:
+Counts = dict[Connection, list[int]]
+
+
+def connections(program: Program) -> tuple[Counts, Counts]:
     """Return the counts of all messages in order, per connection, as sent and as received. O(instructions)."""
-    sent: dict[Connection, list[int]] = {}
-    received: dict[Connection, list[int]] = {}
+    sent: Counts = {}
+    received: Counts = {}
     for rank, rank_program in enumerate(program.ranks):
         for block in rank_program.blocks:
             if block.send_peer is not None:
@@ -129,8 +138,8 @@ def connections(program: Program) -> tuple[dict[Connection, list[int]], dict[Con
     return sent, received
 
 
-def _unmatched(program: Program) -> Iterator[Violation]:
-    sent, received = connections(program)
+def unmatched(sent: Counts, received: Counts) -> Iterator[Violation]:
+    """Return the connections that have one end only, or different counts at their ends."""
     for connection in sorted(sent.keys() | received.keys()):
         sender, receiver, channel = connection
         name = f"connection from rank {sender} to rank {receiver} on channel {channel}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -26,13 +26,12 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drafts:
-    """Columns of equal length: instructions without waits, sorted by rank, each rank in a right sequential order.
+    """Columns of equal length: the instructions of a rank without waits, in a right sequential order.
 
     channel, role, peer: name the block; their order is that of the blocks. `peer` is -1 for local work
     op: index into OPS; src, dst: places as codes, of the first of `count` chunks
     """
 
-    rank: Column
     channel: Column
     role: Column
     peer: Column
@@ -41,49 +40,53 @@ class Drafts:
     dst: Codes
     count: Column
 
-    def of_rank(self, rank: int) -> Drafts:
-        """Return the instructions of `rank`."""
-        low, high = np.searchsorted(self.rank, [rank, rank + 1])
-        return Drafts(*(getattr(self, item.name)[low:high] for item in fields(self)))
 
-
-def drafts_of(pieces: Pieces, places: Places, longest: int, sends_first: bool = False) -> Drafts:
-    """Return the instructions that move `pieces`, and the copies of what belongs into a result and never moved there.
+class Drafter:
+    """Makes, one rank at a time, the instructions that move `pieces`, and the copies of what belongs into a result and
+    never moved there.
 
     Instructions are in the order of pieces, the send of a piece just before its receive; where ranks receive into
     what they send, the sends of a turn come before its receives. With `sends_first`, those of a step come before its
-    receives everywhere. O(pieces * log(pieces)).
+    receives everywhere. `longest` is the most chunks of a copy. O(pieces * log(pieces)) for all ranks together.
     """
-    count = len(pieces)
-    number = np.tile(np.arange(count), 2)
-    role = np.repeat([Role.SEND, Role.RECEIVE], count)
-    late = (sends_first | pieces.exchanged[number]) * (role == Role.RECEIVE)
-    rank = np.concatenate([pieces.sender, pieces.receiver])
-    receive = np.where(pieces.reduces == 1, _REDUCE, _RECV)
-    columns = [
-        rank,
-        pieces.channel[number],
-        role,
-        np.concatenate([pieces.receiver, pieces.sender]),
-        np.concatenate([np.full(count, _SEND), receive]),
-        np.concatenate([pieces.source, pieces.operand]),
-        np.concatenate([pieces.source, pieces.target]),
-        pieces.count[number],
-    ]
-    order = np.lexsort((-role, number, late, pieces.turn[number], pieces.step[number], rank))
-    copies = _copies(places, longest)
-    merged = [np.concatenate([column[order], copy]) for column, copy in zip(columns, copies, strict=True)]
-    by_rank = np.argsort(merged[0], kind="stable")
-    return Drafts(*(column[by_rank] for column in merged))
 
+    def __init__(self, pieces: Pieces, places: Places, longest: int, sends_first: bool = False) -> None:
+        self._pieces = pieces
+        self._places = places
+        self._longest = longest
+        self._sends_first = sends_first
+        ranks = np.arange(len(places.home) + 1)
+        self._orders = [np.argsort(column, kind="stable") for column in (pieces.sender, pieces.receiver)]
+        columns = (pieces.sender, pieces.receiver)
+        self._bounds = [
+            np.searchsorted(column[order], ranks) for column, order in zip(columns, self._orders, strict=True)
+        ]
 
-def _copies(places: Places, longest: int) -> list[Column]:
-    """Return the columns of the copies of what is not in its place at the end."""
-    parts = []
-    for rank in range(len(places.home)):
-        source, target = places.misplaced(rank)
-        first, count = stretches((source, target), longest)
+    def of_rank(self, rank: int) -> Drafts:
+        """Return the instructions of `rank`. O(own pieces * log(own pieces) + chunks of its result)."""
+        pieces = self._pieces
+        own = [order[bounds[rank] : bounds[rank + 1]] for order, bounds in zip(self._orders, self._bounds, strict=True)]
+        number = np.concatenate(own)
+        role = np.repeat([Role.SEND, Role.RECEIVE], [len(rows) for rows in own])
+        sends = role == Role.SEND
+        received = np.where(pieces.reduces[number] == 1, _REDUCE, _RECV)
+        columns = [
+            pieces.channel[number],
+            role,
+            np.where(sends, pieces.receiver[number], pieces.sender[number]),
+            np.where(sends, _SEND, received),
+            np.where(sends, pieces.source[number], pieces.operand[number]),
+            np.where(sends, pieces.source[number], pieces.target[number]),
+            pieces.count[number],
+        ]
+        late = (self._sends_first | pieces.exchanged[number]) * (role == Role.RECEIVE)
+        order = np.lexsort((-role, number, late, pieces.turn[number], pieces.step[number]))
+        copies = self._copies(rank)
+        return Drafts(*(np.concatenate([column[order], copy]) for column, copy in zip(columns, copies, strict=True)))
+
+    def _copies(self, rank: int) -> list[Column]:
+        """Return the columns of the copies of what is not in its place at the end."""
+        source, target = self._places.misplaced(rank)
+        first, count = stretches((source, target), self._longest)
         same = np.ones(len(first), dtype=np.int64)
-        block = [rank * same, 0 * same, Role.LOCAL * same, -same]
-        parts.append([*block, _COPY * same, source[first], target[first], count])
-    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
+        return [0 * same, Role.LOCAL * same, -same, _COPY * same, source[first], target[first], count]

@@ -61,13 +61,20 @@ def written_steps(block: ThreadBlock, limits: Limits) -> int:
 def limit_violations(program: Program, limits: Limits) -> list[Violation]:
     """Return every limit that `program` exceeds. O(instructions)."""
     found = list(_whole_program(program, limits))
-    for rank, rank_program in enumerate(program.ranks):
-        found.extend(_rank(rank, rank_program, limits, len(program.ranks)))
-        waited = {wait for block in rank_program.blocks for item in block.instructions for wait in item.waits}
-        for index, block in enumerate(rank_program.blocks):
-            found.extend(_block(rank, index, block, limits))
-            if limits.fused_reductions is not None:
-                found.extend(_fused_runs(rank, index, block, limits.fused_reductions, waited))
+    for rank in range(len(program.ranks)):
+        found.extend(rank_limit_violations(program, rank, limits))
+    return found
+
+
+def rank_limit_violations(program: Program, rank: int, limits: Limits) -> list[Violation]:
+    """Return the limits that `rank` exceeds; nothing of other ranks is looked at. O(instructions of the rank)."""
+    rank_program = program.ranks[rank]
+    found = list(_rank(rank, rank_program, limits, len(program.ranks)))
+    waited = {wait for block in rank_program.blocks for item in block.instructions for wait in item.waits}
+    for index, block in enumerate(rank_program.blocks):
+        found.extend(_block(rank, index, block, limits))
+        if limits.fused_reductions is not None:
+            found.extend(_fused_runs(rank, index, block, limits.fused_reductions, waited))
     return found
 
 

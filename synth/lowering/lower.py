@@ -8,7 +8,7 @@ from dataclasses import replace
 from synth.collective import CollectiveName
 from synth.errors import InvalidInput
 from synth.lowering.blocks import UNBOUNDED, assigned_blocks
-from synth.lowering.drafts import Drafts, drafts_of
+from synth.lowering.drafts import Drafter, Drafts
 from synth.lowering.fit import misfit, nearest_fit
 from synth.lowering.fusion import Joins, fused
 from synth.lowering.instructions import instructions_of_blocks
@@ -21,6 +21,7 @@ from synth.lowering.pieces import PieceLimits, pieces_of
 from synth.lowering.places import Places
 from synth.lowering.program import QUEUE_DEPTH, Program, RankProgram, ThreadBlock
 from synth.lowering.progress import finishes
+from synth.lowering.stream import NO_RANK, ProgramStream
 from synth.lowering.targets import target_named
 from synth.lowering.vector import Vector, vector_of
 from synth.schedule.schedule import Schedule
@@ -44,7 +45,7 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     the target's limits are exceeded, with parameters that fit. O(chunks moved * log(chunks of a step)).
     """
     schedule = verified.schedule
-    limits = _limits(options)
+    limits = limits_of(options)
     if limits.largest_max_bytes is not None and options.max_bytes > limits.largest_max_bytes:
         rule = f"max_bytes for {options.target} must be at most {limits.largest_max_bytes}"
         raise InvalidInput(rule, options.max_bytes, "use 0 for as much as the runtime can do")
@@ -54,7 +55,24 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     return program
 
 
-def _limits(options: LoweringOptions) -> Limits:
+def lowered_stream(verified: VerifiedSchedule, options: LoweringOptions) -> ProgramStream:
+    """Return the program as `lower` does, made rank by rank when asked for, so that it need not be held as a whole.
+
+    Limits are checked by whoever goes through the ranks (see `synth.lowering.streaming`). InvalidInput for `fuse`,
+    which looks at all ranks, and for what exceeds limits by far.
+    """
+    if options.fuse:
+        raise InvalidInput("programs that are written rank by rank are not fused", "fuse", "lower it without")
+    try:
+        return _prepared(verified.schedule, options, limits_of(options))
+    except _TooBig as reason:
+        rule = f"a program must fit {options.target}: {reason}"
+        raise InvalidInput(
+            rule, verified.schedule.topology.spec, "use fewer chunks per shard, or fewer ranks"
+        ) from None
+
+
+def limits_of(options: LoweringOptions) -> Limits:
     """Return the limits of the target on the device of `options`."""
     limits = target_named(options.target).limits
     if options.sm_count is None:
@@ -85,6 +103,11 @@ def _misfit_error(schedule: Schedule, options: LoweringOptions, limits: Limits, 
 
 
 def _build(schedule: Schedule, options: LoweringOptions, limits: Limits) -> Program:
+    made = _prepared(schedule, options, limits)
+    return replace(made.head, ranks=tuple(made.ranks()))
+
+
+def _prepared(schedule: Schedule, options: LoweringOptions, limits: Limits) -> ProgramStream:
     ranks = schedule.topology.compute_count
     vector = vector_of(schedule, options.instances)
     collective = schedule.collective
@@ -99,9 +122,9 @@ def _build(schedule: Schedule, options: LoweringOptions, limits: Limits) -> Prog
     places = Places(shape, messages)
     cuts = _piece_limits(schedule, vector, options, limits)
     pieces = pieces_of(places, messages, cuts)
-    drafts = drafts_of(pieces, places, cuts.longest, sends_first=options.fuse)
+    drafter = Drafter(pieces, places, cuts.longest, sends_first=options.fuse)
     most = limits.resident_threadblocks if pieces.may_share_blocks else UNBOUNDED
-    return Program(
+    head = Program(
         name=_name(schedule),
         target=options.target,
         collective=collective,
@@ -109,11 +132,12 @@ def _build(schedule: Schedule, options: LoweringOptions, limits: Limits) -> Prog
         in_place=options.in_place,
         protocol=options.protocol,
         channels=channels,
-        ranks=tuple(_rank_program(places, drafts.of_rank(rank), rank, most, options.fuse) for rank in range(ranks)),
+        ranks=(NO_RANK,) * ranks,
         min_bytes=options.min_bytes,
         max_bytes=options.max_bytes,
         origin=schedule.id,
     )
+    return ProgramStream(head, lambda rank: _rank_program(places, drafter.of_rank(rank), rank, most, options.fuse))
 
 
 def _piece_limits(schedule: Schedule, vector: Vector, options: LoweringOptions, limits: Limits) -> PieceLimits:

@@ -7,7 +7,7 @@ whatever the runtime would refuse or misread. A step carries one wait; further o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from synth.collective import CollectiveName
@@ -17,12 +17,12 @@ from synth.lowering.limits import Limits
 from synth.lowering.msccl_step import read_msccl_step
 from synth.lowering.msccl_text import text_findings
 from synth.lowering.nop_chains import fold_waits, unfold_waits
-from synth.lowering.program import Program
+from synth.lowering.program import Program, RankProgram
 from synth.lowering.target import Lifted
 from synth.lowering.violation import Violation
 from synth.lowering.xml_assembly import Header, assemble, read_collective
 from synth.lowering.xml_raw import Attributes, RawProgram, RawStep
-from synth.lowering.xml_text import Attribute, document
+from synth.lowering.xml_text import Attribute, document_parts
 
 LONGEST_NAME = 63
 SPECIAL_NAME = "2D"  # makes the runtime execute a built-in alltoall instead of the file
@@ -65,7 +65,11 @@ class MscclXml:
     def emit(self, program: Program) -> str:
         """Return the text of `program`. `max_bytes` is written one higher: the runtime's bound is exclusive."""
         require_sound(program, self.limits, self.name)
-        return document(program, _root(program), [unfold_waits(rank) for rank in program.ranks])
+        return "".join(self.parts(program, program.ranks))
+
+    def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
+        """Return the text rank by rank; `head` has as many ranks, and all else."""
+        return document_parts(_root(head), ((rank, unfold_waits(rank)) for rank in ranks))
 
     def read_step(self, attributes: Attributes) -> RawStep:
         """Return the step that `attributes` describe."""

@@ -6,7 +6,7 @@ Described in docs/oneccl-xml.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from synth.errors import InvalidInput
@@ -17,7 +17,7 @@ from synth.lowering.target import Lifted
 from synth.lowering.violation import Violation
 from synth.lowering.xml_assembly import Header, assemble, instruction_of, read_collective
 from synth.lowering.xml_raw import Attributes, RawBlock, RawProgram, RawStep
-from synth.lowering.xml_text import Attribute, Step, document
+from synth.lowering.xml_text import Attribute, Step, document_parts
 
 FORMAT = "oneccl-xml/1"
 _WAIT = re.compile(r"[0-9]{1,7}:[0-9]{1,7}\Z")
@@ -59,7 +59,11 @@ class OneCclXml:
     def emit(self, program: Program) -> str:
         """Return the text of `program`."""
         require_sound(program, self.limits, self.name)
-        return document(program, _root(program), [_rank_steps(rank) for rank in program.ranks])
+        return "".join(self.parts(program, program.ranks))
+
+    def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
+        """Return the text rank by rank; `head` has as many ranks, and all else."""
+        return document_parts(_root(head), ((rank, _rank_steps(rank)) for rank in ranks))
 
     def read_step(self, attributes: Attributes) -> RawStep:
         """Return the step that `attributes` describe; `waits` is optional, every other attribute required."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
+from synth.lowering.program import Program, RankProgram
 from synth.lowering.target import Lifted, Target
 from synth.lowering.xml_raw import Attributes, RawProgram, RawStep
 
@@ -14,6 +15,10 @@ class XmlTarget(Target, Protocol):
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
         """Return whether a document whose outermost element is `root` with `attributes` is of this dialect."""
+        ...
+
+    def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
+        """Return the text of a program rank by rank, unchecked; `head` has as many ranks, and all else."""
         ...
 
     def read_step(self, attributes: Attributes) -> RawStep:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from synth.errors import InvalidInput
-from synth.lowering.program import Program, RankProgram, ThreadBlock
+from synth.lowering.program import RankProgram, ThreadBlock
 from synth.lowering.xml_reader import MAX_VALUE_CHARACTERS
 
 LONGEST_VALUE = 255  # of all but steps; what MSCCL's reader keeps
@@ -14,13 +14,15 @@ Attribute = str | int
 Step = Mapping[str, Attribute]
 
 
-def document(program: Program, root: Mapping[str, Attribute], steps: Sequence[Sequence[Sequence[Step]]]) -> str:
-    """Return the text of `program`: `root` holds the root's attributes, `steps[rank][block]` those of the steps."""
-    lines = [_element("algo", root, 0) + ">"]
-    for rank, rank_program in enumerate(program.ranks):
-        lines.extend(_rank_lines(rank, rank_program, steps[rank]))
-    lines.append("</algo>")
-    return "\n".join(lines) + "\n"
+def document_parts(
+    root: Mapping[str, Attribute], ranks: Iterable[tuple[RankProgram, Sequence[Sequence[Step]]]]
+) -> Iterator[str]:
+    """Return the text of a program part by part: `root` holds the root's attributes, `ranks` each rank and, by block,
+    the attributes of its steps. No more than one rank is held at a time."""
+    yield _element("algo", root, 0) + ">\n"
+    for number, (rank, steps) in enumerate(ranks):
+        yield "\n".join(_rank_lines(number, rank, steps)) + "\n"
+    yield "</algo>\n"
 
 
 def _rank_lines(rank: int, program: RankProgram, steps: Sequence[Sequence[Step]]) -> Iterator[str]:

@@ -13,15 +13,17 @@ from synth.lowering.lower import lower as lower_schedule
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import as_protocol
 from synth.lowering.reading import Reading, read_on
+from synth.lowering.streaming import streamed_text
 from synth.lowering.targets import TARGETS, target_named
 from synth.lowering.violation import Violation
 from synth.verify.verify import verify
 from tuner.cli.output import emit_json, results
-from tuner.files import read_file, write_file
+from tuner.files import read_file, write_file, write_parts
 from tuner.schedule_files import load_schedule
 from tuner.specs import load_topology
 
 MOST_SHOWN = 20
+MOST_CHECKED_RANKS = 512
 
 
 def register(app: typer.Typer) -> None:
@@ -48,17 +50,24 @@ def lower(
 ) -> None:
     """Turn a schedule into a program, read it back and check it against the collective before it is written.
 
+    For more than 512 ranks it is written rank by rank, each checked by itself, and not executed for the check.
+
     Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
     """
     options = LoweringOptions(
         target, channels, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse
     )
     verified = verify(load_schedule(file))
-    text = target_named(target).emit(lower_schedule(verified, options))
-    reading = read_on(text.encode(), verified.schedule.topology)
-    reading.require_right()
-    write_file(output, text.encode())
-    document = {**_summary(reading), "schedule": verified.schedule.id, "output": output}
+    if verified.schedule.topology.compute_count > MOST_CHECKED_RANKS:
+        write_parts(output, (part.encode() for part in streamed_text(verified, options)))
+        document = {"target": target, "ranks": verified.schedule.topology.compute_count, "checked": "structure"}
+    else:
+        text = target_named(target).emit(lower_schedule(verified, options))
+        reading = read_on(text.encode(), verified.schedule.topology)
+        reading.require_right()
+        write_file(output, text.encode())
+        document = {**_summary(reading), "checked": "execution"}
+    document |= {"schedule": verified.schedule.id, "output": output}
     if as_json:
         emit_json(document)
     else:
@@ -111,7 +120,7 @@ def _table(title: str, document: dict[str, Any]) -> Table:
         table.add_row(violation["rule"], violation["message"])
     if len(violations) > MOST_SHOWN:
         table.add_row("...", f"{len(violations) - MOST_SHOWN} more")
-    for name, value in {**document, **document["resources"]}.items():
+    for name, value in {**document, **document.get("resources", {})}.items():
         if name not in ("violations", "resources"):
             table.add_row(name.replace("_", " "), str(value))
     return table

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.command import chorale
+from tuner.cli import lower
 
 
 @pytest.fixture
@@ -110,3 +111,30 @@ def test_a_file_that_is_no_program_is_exit_code_2(capsys, tmp_path):
     assert done.code == 2
     assert len(done.stderr.strip().splitlines()) == 1
     assert chorale(capsys, "lift", tmp_path / "missing.xml", "--spec", "ring:4").code == 2
+
+
+def test_plans_for_mscclpp_lift_and_are_refused_when_damaged(capsys, tmp_path, schedule):
+    plan, again = tmp_path / "plan.json", tmp_path / "again.json"
+    done = chorale(capsys, "lower", schedule(), "--target", "mscclpp-json", "-o", plan, "--json")
+    assert done.code == 0
+    lifted = chorale(capsys, "lift", plan, "--spec", "hypercube:3", "-o", again, "--json")
+    assert (lifted.code, lifted.document["dialects"]) == (0, ["mscclpp-json"])
+    assert lifted.document["resources"] == done.document["resources"]
+    assert again.read_bytes() == plan.read_bytes()
+    plan.write_text(plan.read_text().replace('"name": "nop"', '"name": "wait"', 1))
+    assert chorale(capsys, "lift", plan, "--spec", "hypercube:3", "--json").code == 1
+
+
+def test_programs_of_very_many_ranks_are_written_rank_by_rank(capsys, tmp_path, schedule, monkeypatch):
+    whole, streamed = tmp_path / "whole.xml", tmp_path / "streamed.xml"
+    made = schedule()
+    options = ("--target", "msccl-xml", "--json")
+    assert chorale(capsys, "lower", made, *options, "-o", whole).document["checked"] == "execution"
+    monkeypatch.setattr(lower, "MOST_CHECKED_RANKS", 7)
+    done = chorale(capsys, "lower", made, *options, "-o", streamed)
+    assert (done.code, done.document["checked"]) == (0, "structure")
+    assert streamed.read_bytes() == whole.read_bytes()
+    refused = chorale(capsys, "lower", made, *options, "--sm-count", 1, "-o", streamed)
+    assert refused.code == 2
+    assert streamed.read_bytes() == whole.read_bytes()
+    assert chorale(capsys, "lower", made, "--target", "msccl-xml", "-o", streamed).code == 0

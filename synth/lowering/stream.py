@@ -1,0 +1,22 @@
+"""A program whose ranks are made one at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from synth.lowering.program import Program, RankProgram
+
+NO_RANK = RankProgram(0, 0, 0, ())
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStream:
+    """head: the program without anything in its ranks; make: returns what a rank executes."""
+
+    head: Program
+    make: Callable[[int], RankProgram]
+
+    def ranks(self) -> Iterator[RankProgram]:
+        """Make one rank after the other."""
+        return map(self.make, range(len(self.head.ranks)))
