@@ -19,18 +19,21 @@ from synth.lowering.targets import target_named
 from synth.method import Options
 from synth.methods import synthesize
 from synth.schedule.codec import to_parquet
+from synth.schedule.cut import cut
 from synth.topology.topology import Topology
+from synth.verify.verify import verify
 
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to synthesize (`wanted` of the method) and how to lower it (`options`)."""
+    """What to synthesize (`wanted` of the method), how deep to pipeline (`cut`) and how to lower it (`options`)."""
 
     topology: Topology
     collective: Collective
     method: str
     wanted: Options
     options: LoweringOptions
+    depth: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,8 @@ def prepare(recipe: Recipe) -> Prepared | Refusal:
 def _prepare(recipe: Recipe) -> Prepared:
     started_s = time.perf_counter()
     verified = synthesize(recipe.method, recipe.topology, recipe.collective, recipe.wanted, SerialExecutor())
+    if recipe.depth > 1:
+        verified = verify(cut(verified.schedule, recipe.depth))
     program = lower(verified, recipe.options)
     text = target_named(recipe.options.target).emit(program)
     _check(text)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.combinations import search_space
 from tuner.campaigns.records import Candidate, CompleteTrial, SizeResult, trial_id
+from tuner.campaigns.space import SearchSpace
+from tuner.specs import load_topology
 
 
 def small_campaign(**changes: Any) -> Campaign:
@@ -21,6 +24,11 @@ def small_campaign(**changes: Any) -> Campaign:
         "repeats": 3,
     }
     return Campaign.model_validate({**document, **changes})
+
+
+def space_of(campaign: Campaign) -> SearchSpace:
+    """Return the search space of a campaign."""
+    return search_space(campaign, load_topology(campaign.topology))
 
 
 def complete(

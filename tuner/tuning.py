@@ -15,6 +15,7 @@ from runners.workshop import Workshop
 from synth.errors import ChoraleError, InvalidInput
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.combinations import search_space
 from tuner.campaigns.controller import Clocks, Controller
 from tuner.campaigns.effort import Effort
 from tuner.campaigns.final import Standing, standings
@@ -172,10 +173,19 @@ def _measure(
 
 
 def _search(campaign: Campaign, topology: Topology, store: Store) -> Search:
-    space = campaign.search.space()
+    space = search_space(campaign, topology)
     study = f"{campaign.name}.{store.launch.launch_id[:8]}.{space_id(campaign, conditions_of(campaign, topology))[:12]}"
     name_trial = partial(trial_id, store.launch.launch_id)
-    plan = SearchPlan(space, study, campaign.sampler, campaign.seed, name_trial)
+    plan = SearchPlan(
+        space=space,
+        study=study,
+        sampler=campaign.resolved_sampler,
+        seed=campaign.seed,
+        trial_id=name_trial,
+        sizes_bytes=tuple(campaign.sizes),
+        together=campaign.objective == "geomean_speedup",
+        second_objective=campaign.second_objective,
+    )
     storage = open_storage(campaign.storage, store.folder / "optuna.journal")
     return Search(plan, storage, store.trials)
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from runners.sizes import MAX_SIZE_BYTES, parse_sizes
-from tuner.campaigns.space import SearchSpace, Value
+from tuner.campaigns.space import Value
 
 MOST_VALUES = 1000
 
@@ -68,6 +68,13 @@ def _spread_sizes(sizes: Any) -> Any:
     return sorted({size for part in spread for size in part})
 
 
+def _spread_buffers(sizes: Any) -> Any:
+    """Like `_spread_sizes`, but null stays null and the order that was given is kept."""
+    if not isinstance(sizes, list) or not all(size is None or isinstance(size, (int, str)) for size in sizes):
+        return sizes
+    return [one for size in sizes for one in (parse_sizes(size) if isinstance(size, str) else (size,))]
+
+
 Sizes = Annotated[
     list[Size],
     Field(min_length=1, max_length=MOST_VALUES),
@@ -83,6 +90,13 @@ OptionalCounts = Annotated[
     list[Count | None],
     Field(min_length=1, max_length=MOST_VALUES),
     BeforeValidator(_spread, json_schema_input_type=list[Count | None] | Range),
+]
+
+
+Buffers = Annotated[
+    list[Size | None],
+    Field(min_length=1, max_length=MOST_VALUES),
+    BeforeValidator(_spread_buffers, json_schema_input_type=list[Size | str | None]),
 ]
 
 
@@ -119,18 +133,27 @@ class SearchSection(_Section):
         default=["Simple"], min_length=1, description="Wire protocols."
     )
 
-    def space(self) -> SearchSpace:
-        """Return the grid of all combinations."""
-        return SearchSpace(
-            {
-                "method": _distinct(self.methods),
-                "k": _distinct(self.k),
-                "chunks": _distinct(self.chunks),
-                "channels": _distinct(self.channels),
-                "instances": _distinct(self.instances),
-                "protocol": _distinct(self.protocol),
-            }
-        )
+    depth: Counts = Field(
+        default=[1],
+        description="Parts that every transfer of a tree is cut into, one after the other: how deep its pipeline is.",
+    )
+    buffer_bytes: Buffers = Field(
+        default=[None],
+        description="Buffers of connections, such as 4MiB; null: what the runtime takes. For runners that have them.",
+    )
+
+    def dimensions(self) -> dict[str, tuple[Value, ...]]:
+        """Return the values of every parameter, by the fields of a candidate."""
+        return {
+            "method": _distinct(self.methods),
+            "k": _distinct(self.k),
+            "chunks": _distinct(self.chunks),
+            "channels": _distinct(self.channels),
+            "instances": _distinct(self.instances),
+            "protocol": _distinct(self.protocol),
+            "depth": _distinct(self.depth),
+            "buffer_bytes": _distinct(self.buffer_bytes),
+        }
 
 
 class BudgetSection(_Section):
@@ -174,15 +197,31 @@ class Campaign(_Section):
     sizes: Sizes = Field(description="Sizes of the whole vector: 64KiB, 1M, or 4KiB:1MiB:x4.")
     runner: RunnerSection = Field(default=RunnerSection(), description="Where programs are measured.")
     search: SearchSection = Field(description="The search space.")
-    objective: Literal["geomean_speedup"] = Field(
-        default="geomean_speedup",
-        description="Geometric mean over sizes of the speed-up over the best baseline, from medians of one run.",
+    objective: Literal["median_time", "geomean_speedup"] = Field(
+        default="median_time",
+        description=(
+            "median_time: the least median time at each size, so that sizes may have winners of their own; "
+            "geomean_speedup: one winner, by the geometric mean over sizes of the speed-up over the best baseline."
+        ),
+    )
+    second_objective: Literal["none", "channels", "blocks"] = Field(
+        default="none",
+        description=(
+            "What is to be small besides: channels, or thread blocks of the busiest rank. The answer then comes with "
+            "the trials that nothing beats in both; samplers tpe, nsga2 and random can do it."
+        ),
     )
     baselines: list[str] = Field(
         default=["ring"], min_length=1, max_length=10, description="Methods measured beside every candidate."
     )
     budget: BudgetSection = Field(default=BudgetSection(), description="When to stop.")
-    sampler: Literal["tpe", "random", "gp", "nsga2", "qmc"] = Field(default="tpe", description="Optuna sampler.")
+    sampler: Literal["sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid"] | None = Field(
+        default=None,
+        description=(
+            "Who chooses the next point. sizes-gp (the default): a Gaussian process over parameters and sizes; tpe, "
+            "random, gp, nsga2, qmc: Optuna's samplers (tpe is the default with a second objective); grid: in order."
+        ),
+    )
     pruner: Literal["none"] = Field(default="none", description="Optuna pruner; all sizes come from one short run.")
     seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the search and of the order of measurements.")
     repeats: int = Field(default=5, ge=1, le=1000, description="Measured repetitions of each size.")
@@ -192,6 +231,17 @@ class Campaign(_Section):
     tracking: TrackingSection = Field(default=TrackingSection(), description="MLflow.")
     storage: str | None = Field(default=None, description="Optuna storage URL; by default a journal file.")
     register_: RegisterSection = Field(default=RegisterSection(), alias="register", description="Model registry.")
+
+    @model_validator(mode="after")
+    def _can_have_two_objectives(self) -> Campaign:
+        if self.second_objective != "none" and self.sampler not in (None, "tpe", "nsga2", "random"):
+            raise ValueError("with a `second_objective` the sampler must be tpe, nsga2 or random")
+        return self
+
+    @property
+    def resolved_sampler(self) -> str:
+        """The sampler that was asked for, or the default."""
+        return self.sampler or ("sizes-gp" if self.second_objective == "none" else "tpe")
 
 
 def _distinct(values: Sequence[Value]) -> tuple[Value, ...]:

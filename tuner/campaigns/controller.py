@@ -10,11 +10,10 @@ from typing import TypeVar
 from runners.api import FailureKind, Measurement, Outcome, RunFailure
 from runners.preparation import Prepared, Refusal
 from runners.workshop import Finished, Workshop
-from synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
+from synth.errors import CheckFailed, ChoraleError, Unavailable
 from synth.lowering.lift import lift
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.combinations import reason_not_to_try
 from tuner.campaigns.effort import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Effort
 from tuner.campaigns.final import Final, finalists
 from tuner.campaigns.orders import Orders
@@ -68,8 +67,8 @@ class Controller:
         self._effort = effort or Effort(clocks.monotonic_s)
         self._orders = Orders(campaign, topology)
         self._under_way: dict[str, UnderWay] = {}
-        self._twins: dict[str, list[UnderWay]] = {}  # program id -> trials that wait for a trial with that program
-        self._measured = {trial.program_id: trial for trial in store.trials if isinstance(trial, CompleteTrial)}
+        self._twins: dict[str, list[UnderWay]] = {}  # run key -> trials that wait for one with the same
+        self._measured = {trial.run_key: trial for trial in store.trials if isinstance(trial, CompleteTrial)}
         self._next_number = 1 + max((trial.number for trial in store.trials), default=0)
         minutes = campaign.budget.minutes
         self._deadline_s = float("inf") if minutes is None else clocks.monotonic_s() + 60 * minutes
@@ -127,16 +126,8 @@ class Controller:
         trial = UnderWay(suggestion, name, self._next_number, self._clocks.monotonic_s(), self._clocks.unix_s())
         self._next_number += 1
         self._under_way[name] = trial
-        reason = reason_not_to_try(suggestion.candidate, self._campaign.runner.kind)
-        try:
-            recipe = self._orders.recipe(suggestion.candidate)
-        except InvalidInput as error:
-            reason = str(error)
-        if reason is not None:
-            self._finish(trial, trial.pruned(self._clocks.monotonic_s(), reason))
-        else:
-            with self._effort.on(ORDER):
-                self._workshop.prepare(name, recipe)
+        with self._effort.on(ORDER):
+            self._workshop.prepare(name, self._orders.recipe(suggestion.candidate))
 
     def _take(self, finished: Finished) -> None:
         trial = self._under_way[finished.key]
@@ -153,23 +144,24 @@ class Controller:
         self._under_way[trial.trial_id] = trial
         with self._effort.on(SAVE):
             self._store.keep(prepared.schedule_id, prepared.schedule, prepared.program_id, prepared.program_text)
-        known = self._measured.get(prepared.program_id)
+        key = trial.run_key
+        known = self._measured.get(key)
         if known is not None:
             self._finish(trial, trial.shared(self._clocks.monotonic_s(), known))
-        elif prepared.program_id in self._twins:
-            self._twins[prepared.program_id].append(trial)
+        elif key in self._twins:
+            self._twins[key].append(trial)
         else:
-            self._twins[prepared.program_id] = []
+            self._twins[key] = []
             with self._effort.on(ORDER):
-                request = self._orders.request({trial.trial_id: prepared.program}, trial.number)
-                self._workshop.measure(trial.trial_id, request)
+                programs = {trial.trial_id: (trial.suggestion.candidate, prepared.program)}
+                self._workshop.measure(trial.trial_id, self._orders.request(programs, trial.number))
 
     def _on_measured(self, trial: UnderWay, outcome: Outcome) -> None:
         if trial.prepared is None:
             raise RuntimeError("a trial was measured before it was prepared")
         self._require_runner(outcome)
         self._finish(trial, trial.measured(self._clocks.monotonic_s(), trial.prepared, outcome))
-        twins = self._twins.pop(trial.prepared.program_id)
+        twins = self._twins.pop(trial.run_key)
         if twins:  # they share the measurement, or the first of them is measured if there is none
             for twin in twins:
                 self._on_prepared(twin, trial.prepared)
@@ -179,7 +171,7 @@ class Controller:
             self._store.add(record)
         self._effort.trials += 1
         if isinstance(record, CompleteTrial):
-            self._measured.setdefault(record.program_id, record)
+            self._measured.setdefault(record.run_key, record)
         del self._under_way[trial.trial_id]
         with self._effort.on(SEARCH):
             self._guarded(lambda: self._search.tell(trial.suggestion.ticket, record))
@@ -198,7 +190,10 @@ class Controller:
         if not self._orders.baselines:
             self._prepare_baselines()
         _log.info("final: %d candidates side by side", len(best))
-        programs = {trial.trial_id: lift(self._store.program_path(trial.program_id).read_bytes()) for trial in best}
+        programs = {
+            trial.trial_id: (trial.candidate, lift(self._store.program_path(trial.program_id).read_bytes()))
+            for trial in best
+        }
         request = self._orders.request(programs, self._next_number)
         timeout_s = request.timeout_s * len(request.programs) / 2
         self._workshop.measure(FINAL, replace(request, timeout_s=timeout_s))

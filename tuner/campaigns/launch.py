@@ -62,7 +62,7 @@ def check_same_conditions(launch: Launch, conditions: Mapping[str, Any]) -> None
 def space_id(campaign: Campaign, conditions: Mapping[str, Any]) -> str:
     """Return the content id of the search space and the conditions: one Optuna study each."""
     exact = {key: repr(value) for key, value in conditions.items()}
-    return content_id({"dimensions": dict(campaign.search.space().dimensions), "conditions": exact})
+    return content_id({"dimensions": campaign.search.dimensions(), "conditions": exact})
 
 
 def launch_folders(home: Home, name: str) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runners.api import RunRequest
+from runners.api import RunRequest, Settings
 from runners.preparation import Prepared, Recipe
 from synth.collective import parse_collective
 from synth.lowering.options import LoweringOptions
@@ -13,10 +13,10 @@ from synth.lowering.program import Program
 from synth.method import Options
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.combinations import TARGET
 from tuner.campaigns.records import Candidate
 
 BASELINE = "baseline:"
-TARGET = "oneccl-xml"  # the dialect that the runners on CPUs execute
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +36,20 @@ class Orders:
         options = LoweringOptions(TARGET, candidate.channels, candidate.instances, candidate.protocol)
         collective = parse_collective(self.campaign.collective)
         wanted = Options(chunks=candidate.chunks, k=candidate.k)
-        return Recipe(self.topology, collective, candidate.method, wanted, options)
+        return Recipe(self.topology, collective, candidate.method, wanted, options, candidate.depth)
 
-    def request(self, candidates: Mapping[str, Program], number: int) -> RunRequest:
+    def request(self, candidates: Mapping[str, tuple[Candidate, Program]], number: int) -> RunRequest:
         """Return the measurement of `candidates` beside the baselines; `number` makes the order of programs new."""
         beside = {name: baseline.program for name, baseline in self.baselines.items()}
         return RunRequest(
             topology=self.topology,
-            programs={**candidates, **beside},
+            programs={**{name: program for name, (_, program) in candidates.items()}, **beside},
             sizes_bytes=tuple(self.campaign.sizes),
             repeats=self.campaign.repeats,
             timeout_s=self.campaign.runner.timeout_s,
             seed=self.campaign.seed + number,
+            settings={
+                name: Settings(candidate.k, candidate.instances, candidate.buffer_bytes)
+                for name, (candidate, _) in candidates.items()
+            },
         )

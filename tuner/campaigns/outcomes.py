@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from runners.api import FailureKind, Measurement, Outcome, RunFailure
 from runners.preparation import Prepared, Refusal, RefusalKind
 from tuner.campaigns.orders import BASELINE
-from tuner.campaigns.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
+from tuner.campaigns.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord, run_key
 from tuner.campaigns.search import Suggestion
 
 
@@ -22,6 +22,11 @@ class UnderWay:
     started_unix_s: float
     prepared: Prepared | None = None
 
+    @property
+    def run_key(self) -> str:
+        """See `run_key`; only of a trial that has been prepared."""
+        return run_key(self.prepared.program_id if self.prepared else "", self.suggestion.candidate)
+
     def pruned(self, now_s: float, reason: str) -> PrunedTrial:
         """Return the record of a candidate that makes no sense."""
         return PrunedTrial(*self._facts(now_s), reason)
@@ -35,8 +40,8 @@ class UnderWay:
 
     def shared(self, now_s: float, known: CompleteTrial) -> CompleteTrial:
         """Return the record of a candidate whose program `known` has measured."""
-        identity = (known.schedule_id, known.program_id)
-        return CompleteTrial(*self._facts(now_s), *identity, known.sizes, known.environment, known.trial_id)
+        measured = (known.schedule_id, known.program_id, known.sizes, known.environment)
+        return CompleteTrial(*self._facts(now_s), *measured, known.trial_id, known.channels, known.blocks)
 
     def measured(self, now_s: float, prepared: Prepared, outcome: Outcome) -> TrialRecord:
         """Return the record of a candidate that was run."""
@@ -45,7 +50,10 @@ class UnderWay:
             return FailedTrial(*facts, outcome.kind, outcome.message, dict(outcome.environment))
         identity = (prepared.schedule_id, prepared.program_id)
         sizes = size_results(outcome, self.trial_id)
-        return CompleteTrial(*facts, *identity, sizes, dict(outcome.environment))
+        program = prepared.program
+        blocks = max(len(rank.blocks) for rank in program.ranks)
+        environment = dict(outcome.environment)
+        return CompleteTrial(*facts, *identity, sizes, environment, None, program.channels, blocks)
 
     def _facts(self, now_s: float) -> tuple[str, int, Candidate, float, float]:
         """Return the fields that every record begins with."""

@@ -8,7 +8,7 @@ from synth.errors import InvalidInput
 from synth.methods import METHODS
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.combinations import reason_not_to_try
+from tuner.campaigns.combinations import search_space
 
 
 def check_methods(campaign: Campaign) -> None:
@@ -22,15 +22,16 @@ def check_methods(campaign: Campaign) -> None:
 
 def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
     """Return the plan that `chorale tune --dry-run` shows."""
-    space = campaign.search.space()
-    pointless = sum(reason_not_to_try(space[number], campaign.runner.kind) is not None for number in range(len(space)))
+    space = search_space(campaign, topology)
     return {
         "campaign": campaign.name,
         "topology": {"spec": topology.spec, "id": topology.id, "nodes": topology.compute_count},
         "collective": campaign.collective,
         "sizes_bytes": list(campaign.sizes),
         "points": len(space),
-        "pruned_beforehand": pointless,
+        "pruned_beforehand": sum(space.refused.values()),
+        "reasons": dict(space.refused),
+        "sampler": campaign.resolved_sampler,
         "trials": min(campaign.budget.trials, len(space)),
         "first": [candidate.parameters for candidate in space.starts()],
         "resolved": campaign.model_dump(by_alias=True, mode="json"),

@@ -20,7 +20,11 @@ Environment = dict[str, str | int | float | None]
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One point of the search space. None: the method chooses the smallest number that is optimal."""
+    """One point of the search space. None: the method, or the runtime, chooses.
+
+    depth:        parts that every transfer is cut into, one after the other, so that trees are pipelines
+    buffer_bytes: of the buffer of each connection
+    """
 
     method: str
     k: int | None = None
@@ -28,6 +32,8 @@ class Candidate:
     channels: int = 1
     instances: int = 1
     protocol: Protocol = "Simple"
+    depth: int = 1
+    buffer_bytes: int | None = None
 
     @property
     def parameters(self) -> dict[str, str | int | None]:
@@ -49,6 +55,11 @@ class Candidate:
 def trial_id(launch_id: str, candidate: Candidate) -> str:
     """Return the content id that names the trial of `candidate` in a launch everywhere."""
     return content_id({"launch": launch_id, "candidate": candidate.parameters})
+
+
+def run_key(program_id: str, candidate: Candidate) -> str:
+    """Return what decides the measurement of a candidate: its program, and what the program does not say."""
+    return program_id if candidate.buffer_bytes is None else f"{program_id}.{candidate.buffer_bytes}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,14 +107,25 @@ class _Trial:
 
 @dataclass(frozen=True, slots=True)
 class CompleteTrial(_Trial):
-    """A measured candidate. `same_program_as`: trial with the same program, whose measurement this one shares."""
+    """A measured candidate.
+
+    same_program_as:  trial with the same program, whose measurement this one shares
+    channels, blocks: channels of the program, and thread blocks of the rank that has most
+    """
 
     schedule_id: str
     program_id: str
     sizes: tuple[SizeResult, ...]
     environment: Environment = field(default_factory=dict)
     same_program_as: str | None = None
+    channels: int = 0
+    blocks: int = 0
     state: Literal["complete"] = "complete"
+
+    @property
+    def run_key(self) -> str:
+        """Trials with equal keys share a measurement."""
+        return run_key(self.program_id, self.candidate)
 
     @property
     def speedup(self) -> float:

@@ -1,18 +1,15 @@
-"""The one door to Optuna: which candidate to try next, and what came of it."""
+"""The one door to Optuna's studies: which candidate to try next, and what came of it."""
 
 from __future__ import annotations
 
 import json
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
-from optuna.samplers import BaseSampler, NSGAIISampler, QMCSampler, RandomSampler, TPESampler
 from optuna.storages import BaseStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
@@ -20,7 +17,16 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from synth.errors import Unavailable
 from tuner.campaigns.journal import set_torn_end_aside
 from tuner.campaigns.records import Candidate, CompleteTrial, PrunedTrial, TrialRecord
-from tuner.campaigns.space import SearchSpace, Value
+from tuner.campaigns.samplers import (
+    GRID,
+    SIZES_GP,
+    distributions_of,
+    make_sampler,
+    parameters_that_matter,
+    suggested,
+)
+from tuner.campaigns.size_choice import SizeChoice
+from tuner.campaigns.space import SearchSpace
 
 TRIAL_ID = "chorale.trial_id"
 REPEAT_OF = "chorale.repeat_of"
@@ -39,21 +45,41 @@ class Suggestion:
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """What defines a search. `trial_id` names the trial of a candidate, the same in every record."""
+    """What defines a search.
+
+    trial_id:         names the trial of a candidate, the same in every record
+    sizes_bytes:      at which every candidate is measured
+    together:         whether one candidate is to serve all sizes
+    second_objective: "none", or what the study minimizes beside the speed-up: "channels" or "blocks"
+    """
 
     space: SearchSpace
     study: str
     sampler: str
     seed: int
     trial_id: Callable[[Candidate], str]
+    sizes_bytes: tuple[int, ...] = ()
+    together: bool = False
+    second_objective: str = "none"
+
+    @property
+    def directions(self) -> list[Literal["maximize", "minimize"]]:
+        return ["maximize"] if self.second_objective == "none" else ["maximize", "minimize"]
+
+    def values(self, record: TrialRecord) -> list[float] | None:
+        """Return what the study hears of a trial, None for one without a result."""
+        if not isinstance(record, CompleteTrial):
+            return None
+        used = {"none": [], "channels": [record.channels], "blocks": [record.blocks]}[self.second_objective]
+        return [record.speedup, *map(float, used)]
 
 
 class Search:
-    """An Optuna study over a finite grid in which no point is tried twice.
+    """An Optuna study over a finite space in which no point is tried twice.
 
     The first suggestions are one per method; then the sampler decides. A suggestion that was tried before is
-    answered with its recorded value at once; when the sampler keeps repeating itself, the next unseen point of
-    the grid in seeded order is taken. `ask` gives None when every point has been tried.
+    answered with its recorded value at once, and one that makes no sense as pruned; when the sampler keeps to these,
+    the next unseen point in seeded order is taken. `ask` gives None when every point has been tried.
 
     `known` are the trials of the launch so far: those that the study has not heard of are added; trials that
     were under way when the last process ended fail in the study and come first again.
@@ -61,21 +87,23 @@ class Search:
 
     def __init__(self, plan: SearchPlan, storage: BaseStorage, known: Sequence[TrialRecord] = ()) -> None:
         self._plan = plan
-        self._distributions = {name: _distribution(values) for name, values in plan.space.dimensions.items()}
+        self._distributions = distributions_of(plan.space.dimensions)
         self._records = {trial.candidate: trial for trial in known if trial.candidate in plan.space}
         self._taken = set(self._records)
         self._repeats = 0
-        self._grid = plan.space.shuffled(plan.seed)
+        self._grid = iter(plan.space.points) if plan.sampler == GRID else plan.space.shuffled(plan.seed)
+        seed = plan.seed + len(known)  # a resumed search must not draw again what it drew before
+        self._choice = SizeChoice(plan.space.points, plan.sizes_bytes, plan.together, seed)
         self._study = optuna.create_study(
             study_name=plan.study,
             storage=storage,
-            # A resumed search must not draw again what it drew before.
-            sampler=make_sampler(plan.sampler, plan.seed + len(known)),
+            sampler=make_sampler(plan.sampler, seed),
             pruner=optuna.pruners.NopPruner(),
-            direction="maximize",
+            directions=plan.directions,
             load_if_exists=True,
         )
-        self._queue = iter([*self._settle_unfinished(), *plan.space.starts()])
+        starts = [] if plan.sampler == GRID else plan.space.starts()
+        self._queue = iter([*self._settle_unfinished(), *starts])
         self._import_records()
 
     def ask(self) -> Suggestion | None:
@@ -83,10 +111,10 @@ class Search:
         while len(self._taken) < len(self._plan.space):
             planned = self._planned()
             if planned is not None:
-                self._study.enqueue_trial(planned.parameters)
-            trial = self._study.ask(self._distributions)
-            candidate = _candidate(trial)
-            if candidate in self._taken:
+                self._study.enqueue_trial(parameters_that_matter(planned, self._plan.space))
+            trial = self._study.ask()
+            candidate = suggested(trial, self._plan.space, self._distributions)
+            if candidate in self._taken or candidate not in self._plan.space:
                 self._answer_repeat(trial, candidate)
                 continue
             self._repeats = 0
@@ -98,8 +126,7 @@ class Search:
     def tell(self, ticket: int, record: TrialRecord) -> None:
         """Report what came of the suggestion with this ticket."""
         self._records[record.candidate] = record
-        value = record.speedup if isinstance(record, CompleteTrial) else None
-        self._study.tell(ticket, value, state=_state(record), skip_if_finished=True)
+        self._study.tell(ticket, self._plan.values(record), state=_state(record), skip_if_finished=True)
 
     def trials(self) -> list[FrozenTrial]:
         """Return all trials of the study, repeats included (they carry the attribute `chorale.repeat_of`)."""
@@ -108,15 +135,31 @@ class Search:
     def _planned(self) -> Candidate | None:
         """Return what must be tried next, whatever the sampler thinks."""
         planned = _first_not_in(self._taken, self._queue)
-        if planned is None and self._repeats >= MOST_REPEATS:
+        if planned is None and self._plan.sampler == SIZES_GP:
+            planned = self._expected_best()
+        if planned is None and (self._plan.sampler in (GRID, SIZES_GP) or self._repeats >= MOST_REPEATS):
             planned = _first_not_in(self._taken, self._grid)
         return planned
+
+    def _expected_best(self) -> Candidate | None:
+        """Return the point from which most is to be expected, None as long as nothing was measured."""
+        records = self._records.items()
+        gains = {
+            candidate: np.log([size.speedup for size in record.sizes])
+            for candidate, record in records
+            if isinstance(record, CompleteTrial)
+        }
+        failed = [candidate for candidate, record in records if not isinstance(record, CompleteTrial)]
+        busy = sorted(self._taken.difference(self._records), key=lambda candidate: candidate.id)
+        return self._choice.next(gains, failed, busy) if gains else None
 
     def _answer_repeat(self, trial: Trial, candidate: Candidate) -> None:
         self._repeats += 1
         record = self._records.get(candidate)
         trial.set_user_attr(REPEAT_OF, self._plan.trial_id(candidate))
-        if record is None:  # under way: there is no value yet
+        if candidate not in self._plan.space:
+            self._study.tell(trial.number, state=TrialState.PRUNED)
+        elif record is None:  # under way: there is no value yet
             self._study.tell(trial.number, state=TrialState.FAIL)
         else:
             self.tell(trial.number, record)
@@ -125,47 +168,39 @@ class Search:
         """End the trials that the last process left running; return those that must be done again."""
         again = []
         for trial in self._study.get_trials(states=(TrialState.RUNNING,)):
-            whole = set(trial.params) == set(self._distributions)
-            record = self._records.get(_candidate(trial)) if whole else None
+            candidate = self._finished_asking(trial)
+            record = self._records.get(candidate) if candidate else None
             if record is not None and TRIAL_ID in trial.user_attrs:
                 self.tell(trial.number, record)
                 continue
             self._study.tell(trial.number, state=TrialState.FAIL)
-            if whole:
-                again.append(_candidate(trial))
+            if candidate is not None:
+                again.append(candidate)
         return again
+
+    def _finished_asking(self, trial: FrozenTrial) -> Candidate | None:
+        """Return the candidate of a trial, None if its process ended before all parameters were chosen."""
+        if "method" not in trial.params:
+            return None
+        candidate = Candidate(**trial.params)
+        whole = set(parameters_that_matter(candidate, self._plan.space)) == set(trial.params)
+        return candidate if whole and candidate in self._plan.space else None
 
     def _import_records(self) -> None:
         """Add the trials that the launch recorded and the study never heard of."""
         heard = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
         for record in self._records.values():
             if (record.trial_id, _state(record)) not in heard:
+                parameters = parameters_that_matter(record.candidate, self._plan.space)
                 self._study.add_trial(
                     create_trial(
-                        params=record.candidate.parameters,
-                        distributions=self._distributions,
-                        value=record.speedup if isinstance(record, CompleteTrial) else None,
+                        params=parameters,
+                        distributions={name: self._distributions[name] for name in parameters},
+                        values=self._plan.values(record),
                         state=_state(record),
                         user_attrs={TRIAL_ID: record.trial_id},
                     )
                 )
-
-
-def make_sampler(name: str, seed: int) -> BaseSampler:
-    """Return the sampler called tpe, random, nsga2, qmc or gp (the last needs PyTorch)."""
-    if name == "gp":
-        try:
-            return optuna.samplers.GPSampler(seed=seed)
-        except ImportError as error:
-            way_out = "install torch, or choose the sampler tpe"
-            raise Unavailable("the gp sampler needs PyTorch", error, way_out) from error
-    if name == "qmc":
-        with warnings.catch_warnings():
-            # Optuna calls it experimental; it is not used through anything that could change under us.
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            return QMCSampler(seed=seed, warn_independent_sampling=False)
-    simple: dict[str, type[BaseSampler]] = {"tpe": TPESampler, "random": RandomSampler, "nsga2": NSGAIISampler}
-    return simple[name](seed=seed)  # type: ignore[call-arg]
 
 
 def open_storage(url: str | None, journal: Path) -> BaseStorage:
@@ -193,20 +228,6 @@ class StudyJournal(JournalFileBackend):
         text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
         with open(self._file_path, "ab") as journal:
             journal.write(text.encode())
-
-
-def _distribution(values: Sequence[Value]) -> BaseDistribution:
-    """Whole numbers in even steps are ordered; everything else is a choice."""
-    numbers = [value for value in values if isinstance(value, int)]
-    if len(numbers) == len(values) > 1 and sorted(numbers) == numbers:
-        steps = {later - earlier for earlier, later in pairwise(numbers)}
-        if len(steps) == 1:
-            return IntDistribution(numbers[0], numbers[-1], step=steps.pop())
-    return CategoricalDistribution(tuple(values))
-
-
-def _candidate(trial: Trial | FrozenTrial) -> Candidate:
-    return Candidate(**trial.params)
 
 
 def _state(record: TrialRecord) -> TrialState:

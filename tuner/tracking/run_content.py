@@ -21,7 +21,7 @@ def campaign_parameters(campaign: Campaign) -> dict[str, str]:
         "runner": campaign.runner.kind,
         "baselines": ",".join(campaign.baselines),
         "repeats": str(campaign.repeats),
-        "sampler": campaign.sampler,
+        "sampler": campaign.resolved_sampler,
         "seed": str(campaign.seed),
     }
 

@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from synth.errors import InvalidInput
+from tests.campaigns import space_of
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.campaign_file import load_campaign, parse_campaign
 
@@ -31,7 +32,7 @@ def test_sizes_and_ranges_are_spread() -> None:
     assert campaign.search.channels == [1, 2, 4, 8]
     assert campaign.search.instances == [1, 3, 5]
     assert campaign.search.chunks == [None, 1, 2]
-    assert len(campaign.search.space()) == 2 * 3 * 4 * 3
+    assert len(space_of(campaign)) == 2 * 3 * 4 * 3
 
 
 def test_overrides_reach_into_sections_and_make_missing_ones() -> None:
@@ -53,13 +54,13 @@ def test_what_is_read_can_be_written_and_read_again() -> None:
         (
             "serach.x=1",
             "a campaign file must use known keys only; got unknown key `serach`; did you mean `search`? known here: "
-            "name, topology, collective, sizes, runner, search, objective, baselines, budget, sampler, pruner, seed, "
-            "repeats, parallel, tracking, storage, register",
+            "name, topology, collective, sizes, runner, search, objective, second_objective, "
+            "baselines, budget, sampler, pruner, seed, repeats, parallel, tracking, storage, register",
         ),
         (
             "search.chunk=[1]",
             "a campaign file must use known keys only; got unknown key `search.chunk`; did you mean `chunks`? "
-            "known here: methods, k, chunks, channels, instances, protocol",
+            "known here: methods, k, chunks, channels, instances, protocol, depth, buffer_bytes",
         ),
         (
             "search.channels={from: 1, too: 3}",
@@ -122,8 +123,20 @@ def test_a_file_that_is_too_long_is_refused(tmp_path: Path) -> None:
 def test_a_search_space_has_a_limit() -> None:
     huge = "search.channels={from: 1, to: 1000}"
     campaign = parse_campaign(TEXT, [huge, "search.instances={from: 1, to: 1000}"])
-    with pytest.raises(InvalidInput, match="at most 1000000 points"):
-        campaign.search.space()
+    with pytest.raises(InvalidInput, match="at most 100000 points"):
+        space_of(campaign)
+
+
+def test_buffers_are_sizes_or_left_to_the_runtime_in_the_order_given() -> None:
+    campaign = parse_campaign(TEXT, ["search.buffer_bytes=[4MiB, null, 64KiB]"])
+    assert campaign.search.buffer_bytes == [2**22, None, 2**16]
+
+
+def test_a_second_objective_needs_a_sampler_that_can_do_it() -> None:
+    assert parse_campaign(TEXT).resolved_sampler == "sizes-gp"
+    assert parse_campaign(TEXT, ["second_objective=blocks"]).resolved_sampler == "tpe"
+    with pytest.raises(InvalidInput, match="the sampler must be tpe, nsga2 or random"):
+        parse_campaign(TEXT, ["second_objective=blocks", "sampler=gp"])
 
 
 def test_the_schema_explains_every_key() -> None:

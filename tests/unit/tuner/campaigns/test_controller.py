@@ -12,12 +12,12 @@ import pytest
 
 from runners.api import FailureKind, RunFailure, RunRequest
 from synth.errors import CheckFailed, Unavailable
-from tests.campaigns import small_campaign
+from tests.campaigns import small_campaign, space_of
 from tests.fakes import FakeRunner, InlineWorkshop, fail_with
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.controller import Clocks, Controller
 from tuner.campaigns.launch import Launch
-from tuner.campaigns.records import CompleteTrial, FailedTrial, PrunedTrial, TrialRecord, trial_id
+from tuner.campaigns.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, TrialRecord, trial_id
 from tuner.campaigns.search import Search, SearchPlan, open_storage
 from tuner.campaigns.store import Store
 from tuner.specs import load_topology
@@ -41,7 +41,14 @@ def launch(
     """Run a controller on the launch in `folder`, new or not, and return its trials."""
     store = Store(folder, None if (folder / "trials.jsonl").exists() else LAUNCH)
     try:
-        plan = SearchPlan(campaign.search.space(), "study", campaign.sampler, 0, partial(trial_id, "launch"))
+        plan = SearchPlan(
+            space_of(campaign),
+            "study",
+            campaign.resolved_sampler,
+            0,
+            partial(trial_id, "launch"),
+            tuple(campaign.sizes),
+        )
         search = Search(plan, open_storage(None, folder / "optuna.journal"), store.trials)
         Controller(campaign, TOPOLOGY, store, search, workshop, clocks or ticking(), listeners).run()
     finally:
@@ -120,23 +127,18 @@ def test_a_runner_that_is_not_available_ends_the_campaign(tmp_path: Path) -> Non
         launch(tmp_path, small_campaign(), InlineWorkshop(FakeRunner(fail_with(FailureKind.UNAVAILABLE))))
 
 
-def test_senseless_combinations_are_pruned_before_anything_runs(tmp_path: Path) -> None:
+def test_senseless_combinations_are_not_tried(tmp_path: Path) -> None:
     runner = FakeRunner()
     campaign = small_campaign(search={"methods": ["bfb"], "k": [None, 2], "protocol": ["Simple", "LL"]})
-    trials = launch(tmp_path, campaign, InlineWorkshop(runner))
-    reasons = [trial.reason for trial in trials if isinstance(trial, PrunedTrial)]
-    assert len(trials) == 4
-    assert len(reasons) == 3
-    assert any("packs no trees" in reason for reason in reasons)
+    assert [trial.candidate for trial in launch(tmp_path, campaign, InlineWorkshop(runner))] == [Candidate("bfb")]
     assert len(runner.requests) == 1
 
 
-def test_combinations_beyond_a_limit_are_pruned_with_the_reason(tmp_path: Path) -> None:
-    campaign = small_campaign(search={"methods": ["bfb"], "instances": [1, 5000]})
-    trials = launch(tmp_path, campaign, InlineWorkshop(FakeRunner()))
+def test_what_a_method_cannot_do_is_pruned_with_the_reason(tmp_path: Path) -> None:
+    trials = launch(tmp_path, small_campaign(search={"methods": ["bfb", "expand"]}), InlineWorkshop(FakeRunner()))
     [pruned] = [trial for trial in trials if isinstance(trial, PrunedTrial)]
-    assert pruned.candidate.instances == 5000
-    assert pruned.reason == "instances must be between 1 and 1024; got 5000; choose a value in this range"
+    assert pruned.candidate == Candidate("expand")
+    assert "ring:4" in pruned.reason
 
 
 def test_a_baseline_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:

@@ -11,16 +11,17 @@ from optuna.trial import TrialState
 
 from runners.api import FailureKind
 from synth.errors import Unavailable
-from tests.campaigns import complete, small_campaign
+from tests.campaigns import complete, small_campaign, space_of
 from tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial, TrialRecord, trial_id
-from tuner.campaigns.search import REPEAT_OF, TRIAL_ID, Search, SearchPlan, _distribution, make_sampler, open_storage
+from tuner.campaigns.samplers import distribution_of, make_sampler
+from tuner.campaigns.search import REPEAT_OF, TRIAL_ID, Search, SearchPlan, open_storage
 
-SPACE = small_campaign().search.space()
-SAMPLERS = ["tpe", "random", "nsga2", "qmc"]
+SPACE = space_of(small_campaign())
+SAMPLERS = ["sizes-gp", "tpe", "random", "nsga2", "qmc"]
 
 
 def plan(sampler: str = "tpe", seed: int = 0) -> SearchPlan:
-    return SearchPlan(SPACE, "study", sampler, seed, partial(trial_id, "launch"))
+    return SearchPlan(SPACE, "study", sampler, seed, partial(trial_id, "launch"), (4096, 65536))
 
 
 def record(candidate: Candidate) -> TrialRecord:
@@ -73,12 +74,12 @@ def test_a_resumed_search_repeats_nothing_and_begins_with_what_was_under_way(
     second = Search(plan(sampler), open_storage(None, journal), done)
     rest = work(second)
     assert rest[0].candidate == lost.candidate
-    assert {trial.candidate for trial in [*done, *rest]} == {SPACE[number] for number in range(len(SPACE))}
+    assert {trial.candidate for trial in [*done, *rest]} == set(SPACE.points)
     assert len(done) + len(rest) == len(SPACE)
 
 
 def test_what_the_store_knows_and_the_study_does_not_is_added(tmp_path: Path) -> None:
-    known = [record(SPACE[number]) for number in range(6)]
+    known = [record(point) for point in SPACE.points[:6]]
     search = Search(plan(), open_storage(None, tmp_path / "journal"), known)
     assert told(search) == {trial.trial_id: state_of(trial) for trial in known}
     assert {trial.candidate for trial in work(search)}.isdisjoint({trial.candidate for trial in known})
@@ -133,12 +134,12 @@ def test_an_unreachable_storage_is_named(tmp_path: Path) -> None:
 
 
 def test_numbers_in_even_steps_are_ordered_and_the_rest_are_choices() -> None:
-    assert _distribution((1, 2, 3)) == IntDistribution(1, 3, step=1)
-    assert _distribution((2, 4, 6)) == IntDistribution(2, 6, step=2)
-    assert _distribution((1, 2, 4)) == CategoricalDistribution((1, 2, 4))
-    assert _distribution((None, 1, 2)) == CategoricalDistribution((None, 1, 2))
-    assert _distribution((3,)) == CategoricalDistribution((3,))
-    assert _distribution((3, 2, 1)) == CategoricalDistribution((3, 2, 1))
+    assert distribution_of((1, 2, 3)) == IntDistribution(1, 3, step=1)
+    assert distribution_of((2, 4, 6)) == IntDistribution(2, 6, step=2)
+    assert distribution_of((1, 2, 4)) == CategoricalDistribution((1, 2, 4))
+    assert distribution_of((None, 1, 2)) == CategoricalDistribution((None, 1, 2))
+    assert distribution_of((3,)) == CategoricalDistribution((3,))
+    assert distribution_of((3, 2, 1)) == CategoricalDistribution((3, 2, 1))
 
 
 def test_every_sampler_of_the_campaign_file_is_known() -> None:

@@ -1,0 +1,143 @@
+"""What trials say about points that were not tried, at every size: a Gaussian process over parameters and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+
+from tuner.campaigns.axes import Axis
+
+Floats = NDArray[np.float64]
+
+_ROOT_3 = np.sqrt(3.0)
+_STEPS = 20
+_EXPECTED = {"scale": 1.4, "octaves": 3.0, "spread": 0.3, "noise": 0.02}
+_DOUBT = {"scale": 1.0, "octaves": 0.7, "spread": 0.7, "noise": 0.7}
+"""What logarithms of times usually do, and the standard deviation of the logarithm of that: how often a parameter
+changes them over its range, over how many doublings of the size they hang together, how far points are apart, and how
+far repetitions."""
+
+
+@dataclass(frozen=True, slots=True)
+class Belief:
+    """Mean and standard deviation of each output at each point, arrays of (points, outputs)."""
+
+    mean: Floats
+    deviation: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class _Spectrum:
+    """Eigenvalues and vectors of the covariances of the points and of the sizes, and those of all observations."""
+
+    points: Floats
+    point_vectors: Floats
+    sizes: Floats
+    size_vectors: Floats
+    together: Floats
+
+
+class SizeModel:
+    """values[point, size] = Gaussian process with covariance spread^2 Kx(point, point') Kz(size, size') + noise^2.
+
+    Every observed point is observed at all sizes, so that the covariance is a Kronecker product and one fit costs
+    O(points^3 + sizes^3) (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, sections 2.2, 5.4.1;
+    Kronecker products: Saatci, Scalable Inference for Structured Gaussian Process Models, 2011, section 5.2). Kx is a
+    product over the axes: exponential for names, Matern 3/2 for numbers; Kz is Matern 3/2 in octaves of the size.
+    """
+
+    def __init__(self, axes: Sequence[Axis], sizes_bytes: Sequence[int]) -> None:
+        self._axes = axes
+        octaves = np.log2(np.asarray(sizes_bytes, dtype=float))
+        self._octaves = np.abs(octaves[:, None] - octaves[None, :])
+        count = len(axes)
+        self._expected = np.log([*[_EXPECTED["scale"]] * count, *list(_EXPECTED.values())[1:]])
+        self._doubt = np.array([*[_DOUBT["scale"]] * count, *list(_DOUBT.values())[1:]])
+        self._parameters = self._expected
+
+    def fit(self, points: NDArray[np.intp], values: Floats) -> None:
+        """Choose the parameters of the covariance that explain `values` (points, sizes; mean zero) best."""
+        distances = [axis.distances(points, points) for axis in self._axes]
+        found = minimize(
+            self._misfit, self._parameters, (distances, values), "L-BFGS-B", True, options={"maxiter": _STEPS}
+        )
+        self._parameters = found.x
+
+    def believe(self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats) -> Belief:
+        """Return what `values` at `points` say about `others`; row o of `outputs` weighs the sizes of output o."""
+        scales, octaves, variance, noise = self._named(self._parameters)
+        distances = [axis.distances(points, points) for axis in self._axes]
+        point_kernel, size_kernel = self._point_kernel(scales, distances), _matern(self._octaves / octaves)
+        spectrum = _spectrum(point_kernel, size_kernel, variance, noise)
+        across = self._point_kernel(scales, [axis.distances(others, points) for axis in self._axes])
+        weights = variance * across @ spectrum.point_vectors
+        seen = outputs @ (spectrum.size_vectors * spectrum.sizes)
+        rotated = spectrum.point_vectors.T @ values @ spectrum.size_vectors
+        mean = weights @ (rotated / spectrum.together) @ seen.T
+        before = variance * np.sum((outputs @ size_kernel) * outputs, axis=1)
+        known = weights**2 @ (1 / spectrum.together) @ (seen**2).T
+        return Belief(mean, np.sqrt(np.maximum(before - known, 1e-12)))
+
+    def _named(self, parameters: Floats) -> tuple[Floats, float, float, float]:
+        """Return scales of the axes, octaves, variance of the values and of the noise."""
+        octaves, spread, noise = np.exp(parameters[-3:])
+        return np.exp(parameters[:-3]), float(octaves), float(spread**2), float(noise**2)
+
+    def _point_kernel(self, scales: Floats, distances: Sequence[Floats]) -> Floats:
+        kernel = np.ones_like(distances[0]) if distances else np.ones((1, 1))
+        for axis, scale, distance in zip(self._axes, scales, distances, strict=True):
+            kernel = kernel * (np.exp(-scale * distance) if axis.is_named else _matern(scale * distance))
+        return kernel
+
+    def _misfit(self, parameters: Floats, distances: Sequence[Floats], values: Floats) -> tuple[float, Floats]:
+        """Return the negative logarithm of likelihood and prior, and its gradient."""
+        scales, octaves, variance, noise = self._named(parameters)
+        kx, kz = self._point_kernel(scales, distances), _matern(self._octaves / octaves)
+        found = _spectrum(kx, kz, variance, noise)
+        rotated = found.point_vectors.T @ values @ found.size_vectors
+        solved = rotated / found.together
+        weights = found.point_vectors @ solved @ found.size_vectors.T
+        signal = found.together - noise
+        surprise = (parameters - self._expected) / self._doubt
+        misfit = 0.5 * float(np.sum(rotated * solved) + np.sum(np.log(found.together)) + np.sum(surprise**2))
+        per_point, per_size = (found.sizes / found.together).sum(1), (found.points[:, None] / found.together).sum(0)
+        by_points, by_sizes = weights @ kz @ weights.T, weights.T @ kx @ weights
+        gradient = []
+        for axis, scale, distance in zip(self._axes, scales, distances, strict=True):
+            slope = kx * _relative_slope(axis, scale * distance)
+            gradient.append(variance * (_trace(found.point_vectors, slope) @ per_point - np.sum(by_points * slope)) / 2)
+        reach = _ROOT_3 * self._octaves / octaves
+        slope = reach**2 * np.exp(-reach)
+        gradient.append(variance * (_trace(found.size_vectors, slope) @ per_size - np.sum(by_sizes * slope)) / 2)
+        gradient.append(np.sum(signal / found.together) - np.sum(solved**2 * signal))
+        gradient.append(noise * (np.sum(1 / found.together) - np.sum(solved**2)))
+        return misfit, np.array(gradient) + surprise / self._doubt
+
+
+def _spectrum(kx: Floats, kz: Floats, variance: float, noise: float) -> _Spectrum:
+    points, point_vectors = np.linalg.eigh(kx)
+    sizes, size_vectors = np.linalg.eigh(kz)
+    points, sizes = np.maximum(points, 0.0), np.maximum(sizes, 0.0)
+    return _Spectrum(points, point_vectors, sizes, size_vectors, variance * np.outer(points, sizes) + noise)
+
+
+def _matern(distance: Floats) -> Floats:
+    reach = _ROOT_3 * distance
+    return np.asarray((1 + reach) * np.exp(-reach))
+
+
+def _relative_slope(axis: Axis, distance: Floats) -> Floats:
+    """Return the derivative of the logarithm of an axis' kernel by the logarithm of its scale."""
+    if axis.is_named:
+        return -distance
+    reach = _ROOT_3 * distance
+    return np.asarray(-(reach**2) / (1 + reach))
+
+
+def _trace(vectors: Floats, slope: Floats) -> Floats:
+    """Return the diagonal of vectors^T slope vectors."""
+    return np.asarray(np.sum(vectors * (slope @ vectors), axis=0))
