@@ -26,8 +26,9 @@ __all__ = ["NAMESPACE", "RayCluster", "ray"]
 
 NAMESPACE = "chorale"
 FREE_CPU_PATIENCE_S = 5.0
+NEWEST_HERE = "auto"
 LOCAL_OBJECT_STORE_BYTES = 512 * 2**20
-_ADDRESS_WAY_OUT = "check RAY_ADDRESS, or unset it to start a cluster on this machine"
+_ADDRESS_WAY_OUT = "check the address and RAY_ADDRESS, or start a cluster with `ray start --head`"
 
 
 class RayCluster:
@@ -52,6 +53,11 @@ class RayCluster:
         else:
             _start(max(2, cpus or os.cpu_count() or 1))
             self.started = True
+
+    @classmethod
+    def existing(cls, address: str | None = None) -> RayCluster:
+        """Connect to a cluster that is running: at `address`, at RAY_ADDRESS, or the newest on this machine."""
+        return cls(address or os.environ.get("RAY_ADDRESS") or NEWEST_HERE)
 
     @property
     def free_cpus(self) -> int:

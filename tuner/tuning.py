@@ -23,7 +23,7 @@ from tuner.campaigns.launch import Launch, check_same_conditions, conditions_of,
 from tuner.campaigns.progress import Progress
 from tuner.campaigns.records import CompleteTrial, TrialRecord, trial_id
 from tuner.campaigns.search import Search, SearchPlan, open_storage
-from tuner.campaigns.store import Store
+from tuner.campaigns.store import Store, is_begun, read_launch
 from tuner.files import write_file
 from tuner.home import Home
 from tuner.tracking.registry import Winner, register, winners
@@ -57,15 +57,20 @@ class TuneReport:
     effort: Mapping[str, Any]
 
 
-def open_store(campaign: Campaign, topology: Topology, home: Home, resume: bool) -> Store:
+def open_store(campaign: Campaign, topology: Topology, home: Home, resume: bool, launch_id: str | None = None) -> Store:
     """Return the store of a new launch, or with `resume` of the newest one if there is any.
 
-    A resumed launch must have the same conditions; its budget, search space and sampler may differ.
+    With a `launch_id` it is the launch with this id that goes on, or that begins if there is none: whoever starts it
+    again after a crash need not know how far it came. A resumed launch must have the same conditions; its budget,
+    search space and sampler may differ.
     """
     folders = launch_folders(home, campaign.name)
+    begun = [folder for folder in folders if is_begun(folder)]
+    if launch_id is not None:
+        begun = [folder for folder in begun if read_launch(folder).launch_id == launch_id]
     conditions = conditions_of(campaign, topology)
-    if resume and folders:
-        store = Store(folders[-1])
+    if begun and (resume or launch_id is not None):
+        store = Store(begun[-1])
         try:
             check_same_conditions(store.launch, conditions)
         except InvalidInput:
@@ -79,7 +84,7 @@ def open_store(campaign: Campaign, topology: Topology, home: Home, resume: bool)
     elif folders:
         _log.info("launch %d of %s; the earlier ones stay (--resume goes on with the newest)", number, campaign.name)
     document = campaign.model_dump(by_alias=True, mode="json")
-    launch = Launch(uuid.uuid4().hex, number, conditions, document, time.time())
+    launch = Launch(launch_id or uuid.uuid4().hex, number, conditions, document, time.time())
     return Store(home.make(home.campaigns / campaign.name / str(number)), launch)
 
 
@@ -90,13 +95,17 @@ def tune(
     resume: bool,
     make_workshop: MakeWorkshop,
     make_progress: MakeProgress,
+    launch_id: str | None = None,
+    try_again: Callable[[], bool] = lambda: False,
 ) -> TuneReport:
     """Run a launch to its end, or to the first KeyboardInterrupt, and report; whatever finished is kept.
 
+    `resume` and `launch_id` choose the launch, see `open_store`; `try_again` says how long to try to reach MLflow
+    at the end, see `Tracker.finish`.
     Raises ChoraleError where the launch could not go on; what was measured is in its journal by then.
     """
     started_s = time.monotonic()
-    store = open_store(campaign, topology, home, resume)
+    store = open_store(campaign, topology, home, resume, launch_id)
     try:
         tracker = Tracker(home, campaign, topology, store)
         tracker.start()
@@ -104,9 +113,8 @@ def tune(
         interrupted, failure = _measure(campaign, topology, store, tracker, make_workshop, make_progress, effort)
         _draw(campaign, store)
         status = "KILLED" if interrupted else "FAILED" if failure else "FINISHED"
-        tracked = tracker.finish(
-            store.trials, store.final, status, INTERRUPTED_PATIENCE_S if interrupted else UPLOAD_PATIENCE_S
-        )
+        patience_s = INTERRUPTED_PATIENCE_S if interrupted else UPLOAD_PATIENCE_S
+        tracked = tracker.finish(store.trials, store.final, status, patience_s, try_again)
         store.settle()
         if failure is not None:
             raise failure

@@ -2,66 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-
 from rich.console import Console
 
 from runners.api import RunRequest
 from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner, InlineWorkshop
+from tests.integration.mlflow_server import free_port, kill_group, server
 from tuner.campaigns.progress import PlainLines
 from tuner.home import Home
 from tuner.specs import load_topology
 from tuner.tracking.mlflow_store import MlflowStore
 from tuner.tracking.registry import load_best
 from tuner.tuning import TuneReport, tune
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextmanager
-def server(home: Home, port: int) -> Iterator[subprocess.Popen[bytes]]:
-    """Run `chorale ui`, which is an MLflow server over the default store, until the end of the block."""
-    command = [sys.executable, "-m", "tuner", "ui", "--port", str(port)]
-    with (home.root / "server.log").open("ab") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
-    try:
-        wait_until_healthy(port, process)
-        yield process
-    finally:
-        kill_group(process)
-
-
-def wait_until_healthy(port: int, process: subprocess.Popen[bytes]) -> None:
-    deadline_s = time.monotonic() + 60
-    while time.monotonic() < deadline_s:
-        assert process.poll() is None
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
-                return
-        except OSError:
-            time.sleep(0.2)
-    raise AssertionError("the MLflow server did not become healthy")
-
-
-def kill_group(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
-    process.wait(timeout=10)
 
 
 def run(home: Home, uri: str, runner: FakeRunner, resume: bool = False) -> TuneReport:

@@ -32,17 +32,24 @@ def square_somewhere(folder: str, task: int) -> tuple[int, str]:
 @contextmanager
 def two_nodes() -> Iterator[tuple[Any, Any]]:
     """Yield a cluster of two nodes of two CPUs each, to which this process is connected, and its second node."""
+    with cluster_of(2) as (cluster, [second]):
+        yield cluster, second
+
+
+@contextmanager
+def cluster_of(nodes: int) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield a cluster of nodes of two CPUs each, to which this process is connected, and all nodes but the first."""
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - after our settings
 
     cluster = Cluster(
         initialize_head=True,
         head_node_args={"num_cpus": 2, "include_dashboard": False, "_system_config": HEALTH},
     )
-    second = cluster.add_node(num_cpus=2)
+    others = [cluster.add_node(num_cpus=2) for _ in range(nodes - 1)]
     cluster.wait_for_nodes()
     ray.init(address=cluster.address, namespace=NAMESPACE, log_to_driver=False, logging_level="ERROR")
     try:
-        yield cluster, second
+        yield cluster, others
     finally:
         ray.shutdown()
         cluster.shutdown()

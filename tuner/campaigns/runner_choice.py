@@ -1,17 +1,26 @@
-"""From the `runner` section of a campaign to a recipe of a runner."""
+"""From the `runner` section of a campaign to a recipe of a runner, and to the workers that hold it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from runners.ray_workers import RunnerFactory
+from runners.ray_workshop import RayWorkshop
 from runners.registry import create_runner
 from synth.topology.topology import Topology
-from tuner.campaigns.campaign import RunnerSection
+from tuner.campaigns.campaign import Campaign, RunnerSection
 
 SIMULATED_LINK_MBPS = 1000.0
+
+
+def make_workshop(
+    campaign: Campaign, topology: Topology, home: Path, address: str | None = None
+) -> Callable[[], RayWorkshop]:
+    """Return what makes the workers of a campaign, on the cluster at `address`; see `RayWorkshop`."""
+    return partial(RayWorkshop, runner_factory(campaign.runner, topology, home), campaign.parallel, address)
 
 
 def runner_factory(section: RunnerSection, topology: Topology, home: Path) -> RunnerFactory:

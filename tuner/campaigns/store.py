@@ -162,6 +162,18 @@ class Store:
         return True
 
 
+def is_begun(folder: Path) -> bool:
+    """Whether the launch in `folder` has its first line: a crash may come between making the folder and writing it."""
+    journal = folder / JOURNAL
+    return journal.exists() and b"\n" in journal.read_bytes()
+
+
+def read_launch(folder: Path) -> Launch:
+    """Return the launch in `folder`, which another process may be working on."""
+    with (folder / JOURNAL).open("rb") as journal:
+        return _read(launch_codec.validate_json, [journal.readline()], folder, 1)
+
+
 def _lock(folder: Path) -> int:
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:

@@ -41,7 +41,6 @@ COMMAND_MODULES = (
     "best",
     "experiment",
     "ui",
-    "serve",
     "doctor",
 )
 

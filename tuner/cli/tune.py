@@ -15,6 +15,7 @@ from tuner.cli.output import emit_json, people, print_error, results
 if TYPE_CHECKING:
     from synth.topology.topology import Topology
     from tuner.campaigns.campaign import Campaign
+    from tuner.tuning import TuneReport
 
 # Ray, Optuna and MLflow take seconds to import: every import below happens only when a campaign runs.
 # ruff: noqa: PLC0415
@@ -39,16 +40,32 @@ def tune_command(
         str | None,
         typer.Option("--nccl-tuner-csv", metavar="FILE", help="Write the best ring or tree per size for NCCL's tuner."),
     ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Let the launch live in a Ray cluster that is running, and return.")
+    ] = False,
+    follow: Annotated[
+        str | None, typer.Option("--follow", metavar="NAME", help="Watch the detached launch of campaign NAME.")
+    ] = None,
+    stop: Annotated[
+        str | None, typer.Option("--stop", metavar="NAME", help="End the detached launch of campaign NAME.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option("--address", metavar="HOST:PORT", help="Ray cluster to work on; else RAY_ADDRESS.")
+    ] = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of campaign files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Search for the fastest schedule per size and register it.
 
     Every start is a new launch with its own numbered folder, study and parent run; --resume goes on with the
-    newest launch instead and repeats nothing that finished.
+    newest launch instead and repeats nothing that finished. A detached launch goes on by itself, also when
+    its process or its node dies.
 
     Example: chorale tune examples/quickstart.yaml --set budget.trials=10
     """
+    if follow is not None or stop is not None:
+        _watch(follow, stop, address, as_json)
+        return
     from tuner.campaigns.campaign import Campaign
     from tuner.campaigns.campaign_file import load_campaign
     from tuner.campaigns.plan import campaign_plan, check_methods
@@ -71,37 +88,60 @@ def tune_command(
         return
     if nccl_tuner is not None and not Path(nccl_tuner).parent.is_dir():
         raise InvalidInput("the folder of the table must exist", nccl_tuner, "create it first")
-    _run(wanted, topology, resume, as_json, nccl_tuner)
+    if detach:
+        from tuner.cli.detached import start
+
+        start(wanted, resume, address)
+        return
+    report = _run(wanted, topology, resume, address)
+    if nccl_tuner is not None and report.standings:
+        _write_table(report, nccl_tuner, topology)
+    show(report, as_json)
 
 
-def _run(campaign: Campaign, topology: Topology, resume: bool, as_json: bool, nccl_tuner: str | None) -> None:
-    from tuner.campaigns.nccl_tuner_csv import choices, nccl_tuner_csv
+def _run(campaign: Campaign, topology: Topology, resume: bool, address: str | None) -> TuneReport:
     from tuner.campaigns.progress import progress_for
-    from tuner.campaigns.runner_choice import runner_factory
-    from tuner.files import write_file
     from tuner.home import Home
-    from tuner.reports.tune_report import tune_document, tune_table
     from tuner.tuning import tune
 
     home = Home.from_environment()
 
-    def make_workshop() -> Any:
-        from runners.ray_workshop import RayWorkshop
+    def workshop() -> Any:
+        from tuner.campaigns.runner_choice import make_workshop
 
-        workshop = RayWorkshop(runner_factory(campaign.runner, topology, home.root), campaign.parallel)
+        made = make_workshop(campaign, topology, home.root, address)()
         # After Ray has set its own handler, which would abort the process: SIGTERM ends a campaign like ctrl-C.
         signal.signal(signal.SIGTERM, _interrupt)
-        return workshop
+        return made
 
-    report = tune(campaign, topology, home, resume, make_workshop, partial(progress_for, people))
+    return tune(campaign, topology, home, resume, workshop, partial(progress_for, people))
+
+
+def _write_table(report: TuneReport, path: str, topology: Topology) -> None:
+    from tuner.campaigns.nccl_tuner_csv import choices, nccl_tuner_csv
+    from tuner.files import write_file
+
+    collective = report.launch.campaign["collective"]
+    write_file(path, nccl_tuner_csv(choices(report.trials), collective, topology.compute_count).encode())
+
+
+def _watch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
+    from tuner.cli.detached import end, watch
+
+    report = end(stop, address) if stop is not None else watch(str(follow), address)
+    if report is not None:
+        show(report, as_json)
+
+
+def show(report: TuneReport, as_json: bool) -> None:
+    """Print what came of a launch; exit with 130 if it was interrupted, raise CheckFailed if nothing was measured."""
+    from tuner.reports.tune_report import tune_document, tune_table
+
     if as_json:
         emit_json(tune_document(report))
     if report.standings:
         results.print(tune_table(report))
         people.print(f"picture and journal: {report.folder}", soft_wrap=True, highlight=False)
-    if nccl_tuner is not None and report.standings:
-        table = nccl_tuner_csv(choices(report.trials), campaign.collective, topology.compute_count)
-        write_file(nccl_tuner, table.encode())
     if report.interrupted:
         print_error(f"interrupted; {len(report.trials)} finished trials are kept, go on with --resume")
         raise typer.Exit(INTERRUPTED_EXIT_CODE)

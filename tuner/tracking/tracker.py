@@ -94,8 +94,27 @@ class Tracker:
         """Upload a finished trial, in the background."""
         self._thread.submit(self._hear, record)
 
-    def finish(self, trials: Sequence[TrialRecord], final: Final | None, status: str, patience_s: float) -> Tracked:
-        """Upload what is missing and close the parent run; give up after about `patience_s` without any progress."""
+    def finish(
+        self,
+        trials: Sequence[TrialRecord],
+        final: Final | None,
+        status: str,
+        patience_s: float,
+        try_again: Callable[[], bool] = lambda: False,
+    ) -> Tracked:
+        """Upload what is missing and close the parent run; give up after about `patience_s` without any progress.
+
+        If MLflow cannot be reached, `try_again` is asked whether to try once more, and may take its time.
+        """
+        self._finish_once(trials, final, status, patience_s)
+        while self._problem is not None and try_again():
+            self._finish_once(trials, final, status, patience_s)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+        run_ids = {trial_id: run.run_id for trial_id, run in self._runs.items() if run.finished}
+        experiment_id, parent_run_id = self._experiment_id or None, self._parent_run_id or None
+        return Tracked(experiment_id, parent_run_id, run_ids, self._problem, self._seconds)
+
+    def _finish_once(self, trials: Sequence[TrialRecord], final: Final | None, status: str, patience_s: float) -> None:
         last = self._thread.submit(self._guarded, self._complete, list(trials), final, status)
         uploaded = -1
         while not last.done() and uploaded < len(self._runs):
@@ -106,10 +125,6 @@ class Tracker:
                 _log.info("%d trials are in MLflow, %d are finished", uploaded, len(trials))
         if not last.done():
             self._problem = f"MLflow at {self._uri} is slow"
-        self._thread.shutdown(wait=False, cancel_futures=True)
-        run_ids = {trial_id: run.run_id for trial_id, run in self._runs.items() if run.finished}
-        experiment_id, parent_run_id = self._experiment_id or None, self._parent_run_id or None
-        return Tracked(experiment_id, parent_run_id, run_ids, self._problem, self._seconds)
 
     @property
     def mlflow(self) -> MlflowStore | None:

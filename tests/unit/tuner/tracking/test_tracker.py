@@ -92,6 +92,28 @@ def test_trials_wait_while_mlflow_is_away_and_follow_when_it_is_back(
     assert tracked.seconds > 0
 
 
+def test_who_can_wait_reaches_mlflow_after_the_end(home: Home, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    outages = iter([True] * 3)
+    genuine = MlflowStore.experiment
+
+    def broken(self: MlflowStore, name: str) -> str:
+        if next(outages, False):
+            raise Unavailable("MLflow must be reachable", "the network", "wait")
+        return genuine(self, name)
+
+    monkeypatch.setattr(MlflowStore, "experiment", broken)
+    campaign = small_campaign()
+    tracker = Tracker(home, campaign, load_topology(campaign.topology), store, lambda: 0.0)
+    tracker.start()
+    for trial in TRIALS:
+        store.add(trial)
+    asked: list[bool] = []
+    tracked = tracker.finish(store.trials, None, "FINISHED", 60.0, lambda: asked.append(True) or True)
+    assert len(asked) == 2  # the first outage was at the start, the second and third at the end
+    assert tracked.problem is None
+    assert len(runs_in_mlflow(home)) == len(TRIALS)
+
+
 def test_runs_that_were_made_twice_are_one_again(home: Home) -> None:
     mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
     experiment_id = mlflow.experiment("small")

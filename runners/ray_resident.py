@@ -1,0 +1,96 @@
+"""Objects that live in a Ray cluster on their own: found by name, made again when they or their node die."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any
+
+from runners.ray_cluster import NAMESPACE, RayCluster, ray
+from synth.errors import CheckFailed, Unavailable
+
+PAUSE_S = 0.5
+
+
+class Residents:
+    """A connection to the cluster at `address` (or RAY_ADDRESS, or the one on this machine) and what lives there.
+
+    The cluster must be running: what is to outlive this process cannot live in a cluster that ends with it.
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        self._cluster = RayCluster.existing(address)
+
+    def start(self, name: str, kind: type, arguments: tuple[Any, ...]) -> Resident:
+        """Make an object of the class `kind` under `name`, or find the one that is there.
+
+        Its process starts on the node of this process, elsewhere if that node is gone, and takes no CPU of its own. If
+        it dies it is made again with the same arguments, any number of times.
+        """
+        node = ray.get_runtime_context().get_node_id()
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
+        actor_class: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)(kind)
+        options = {"name": name, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
+        return Resident(name, actor_class.options(**options, scheduling_strategy=here).remote(*arguments))
+
+    def find(self, name: str) -> Resident | None:
+        """Return the object called `name` if there is one."""
+        try:
+            return Resident(name, ray.get_actor(name, NAMESPACE))
+        except ValueError:
+            return None
+
+    def close(self) -> None:
+        """Leave the cluster. Safe to call twice."""
+        self._cluster.close()
+
+    def __enter__(self) -> Residents:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Resident:
+    """A handle of an object that lives in the cluster."""
+
+    def __init__(self, name: str, actor: Any) -> None:
+        self.name = name
+        self._actor = actor
+
+    def call(self, method: str, *arguments: Any, patience_s: float = 120.0) -> Any:
+        """Return what `method` answers; wait while the object is being made again, at most about `patience_s`.
+
+        The method may be called more than once. Raises what it raises, CheckFailed if the object has been removed, and
+        Unavailable if there is no answer in time.
+        """
+        deadline_s = time.monotonic() + patience_s
+        while True:
+            try:
+                left_s = max(PAUSE_S, deadline_s - time.monotonic())
+                return ray.get(getattr(self._actor, method).remote(*arguments), timeout=left_s)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            except (ray.exceptions.ActorUnavailableError, ray.exceptions.ActorDiedError) as error:
+                self._check_restarting(error, deadline_s)
+                time.sleep(PAUSE_S)
+            except ray.exceptions.GetTimeoutError as error:
+                raise self._away(error) from error
+
+    def end(self) -> None:
+        """Remove the object for good."""
+        ray.kill(self._actor, no_restart=True)
+
+    def _check_restarting(self, error: Exception, deadline_s: float) -> None:
+        try:
+            self._actor = ray.get_actor(self.name, NAMESPACE)
+        except ValueError:
+            raise CheckFailed(f"{self.name} must live in the cluster", "removed", "start it again") from error
+        if time.monotonic() > deadline_s:
+            raise self._away(error) from error
+
+    def _away(self, error: Exception) -> Unavailable:
+        value = " ".join(f"{error}".split()) or "no answer"
+        return Unavailable(f"{self.name} must answer", value, "look at the nodes of the cluster with `ray status`")

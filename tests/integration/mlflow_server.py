@@ -1,0 +1,60 @@
+"""A real MLflow server in a process of its own, for tests that stop it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tuner.home import Home
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def server(home: Home, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `chorale ui`, which is an MLflow server over the default store, until the end of the block."""
+    process = start_server(home, port)
+    try:
+        wait_until_healthy(port, process)
+        yield process
+    finally:
+        kill_group(process)
+
+
+def start_server(home: Home, port: int) -> subprocess.Popen[bytes]:
+    """Start `chorale ui` over the store in `home`."""
+    command = [sys.executable, "-m", "tuner", "ui", "--port", str(port)]
+    environment = {**os.environ, "CHORALE_HOME": str(home.root)}
+    with (home.root / "server.log").open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)
+
+
+def wait_until_healthy(port: int, process: subprocess.Popen[bytes]) -> None:
+    deadline_s = time.monotonic() + 60
+    while time.monotonic() < deadline_s:
+        assert process.poll() is None
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
+                return
+        except OSError:
+            time.sleep(0.2)
+    raise AssertionError("the MLflow server did not become healthy")
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+    process.wait(timeout=10)

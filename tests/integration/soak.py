@@ -1,0 +1,236 @@
+"""A detached launch on a cluster of three nodes, while workers, nodes, the launch itself and MLflow are killed.
+
+`python -m tests.integration.soak FOLDER --trials 500 --faults 40` prints one JSON document: what was killed, and how
+what was measured, saved, tracked and chosen compares with a run without faults. The campaign tries every point of its
+search space with the simulated runner, so that the right answer does not depend on the order of trials.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+from rich.console import Console
+
+from runners.ray_resident import Residents
+from runners.simulated import SimulatedRunner
+from synth.simulation.network_model import NetworkModel
+from tests.fakes import InlineWorkshop
+from tests.integration.mlflow_server import free_port, kill_group, start_server, wait_until_healthy
+from tests.integration.two_nodes import cluster_of
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.progress import PlainLines
+from tuner.campaigns.records import TrialRecord
+from tuner.campaigns.store import Store
+from tuner.cli.detached import start
+from tuner.home import Home
+from tuner.reports.tune_report import best_per_size
+from tuner.resident import State, Status, resident_name
+from tuner.specs import load_topology
+from tuner.tracking.mlflow_store import MlflowStore, load_mlflow
+from tuner.tracking.tracker import TRIAL_ID
+from tuner.tuning import TuneReport, tune
+
+WORKERS = ("MeasureWorker", "PrepareWorker", "ResidentLaunch")
+PAUSE_S = (0.5, 3.0)
+OUTAGE_S = 15.0
+LIMIT_S = 1800.0
+
+
+def soak_campaign(trials: int, uri: str) -> Campaign:
+    """Return a campaign whose search space has at least `trials` points, all of which are tried."""
+    return Campaign.model_validate(
+        {
+            "name": "soak",
+            "topology": "ring:4",
+            "collective": "allreduce",
+            "sizes": ["64KiB", "1MiB"],
+            "runner": {"kind": "simulated", "alpha_us": 3},
+            "search": {
+                "methods": ["bfb", "ring", "biring", "swing", "recursive-doubling"],
+                "chunks": {"from": 1, "to": -(-trials // 50)},
+                "channels": {"from": 1, "to": 5},
+                "instances": [1, 2],
+            },
+            "budget": {"trials": 10**6},
+            "sampler": "random",
+            "repeats": 1,
+            "tracking": {"mlflow_uri": uri},
+        }
+    )
+
+
+@dataclass
+class Chaos:
+    """Kills something at every call; everything that it kills comes back, except what must be made again by others."""
+
+    cluster: Any
+    nodes: list[Any]
+    home: Home
+    port: int
+    random: random.Random
+    server: subprocess.Popen[bytes]
+    faults: Counter[str] = field(default_factory=Counter)
+    server_back_s: float = 0.0
+
+    def strike(self) -> None:
+        kind = self.random.choices(("worker", "node", "mlflow"), (8, 2, 1))[0]
+        getattr(self, f"_strike_{kind}")()
+
+    def mend(self, wait: bool = False) -> None:
+        """Start the server again when its time has come."""
+        if self.server.poll() is not None and (wait or time.monotonic() > self.server_back_s):
+            self.server = start_server(self.home, self.port)
+
+    def _strike_worker(self) -> None:
+        found = self._workers()
+        if found:
+            kind, process = self.random.choice(found)
+            process.kill()
+            self.faults[kind] += 1
+
+    def _strike_node(self) -> None:
+        node = self.nodes.pop(self.random.randrange(len(self.nodes)))
+        self.cluster.remove_node(node, allow_graceful=False)
+        self.nodes.append(self.cluster.add_node(num_cpus=2))
+        self.faults["node"] += 1
+
+    def _strike_mlflow(self) -> None:
+        if self.server.poll() is None:
+            kill_group(self.server)
+            self.server_back_s = time.monotonic() + OUTAGE_S
+            self.faults["MLflow server"] += 1
+
+    def _workers(self) -> list[tuple[str, psutil.Process]]:
+        found = []
+        for node in [self.cluster.head_node, *self.nodes]:
+            raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+            for process in raylet.children(recursive=True):
+                line = " ".join(process.cmdline()) if process.is_running() else ""
+                found += [(kind, process) for kind in WORKERS if f"ray::{kind}" in line]
+        return found
+
+
+def reference(campaign: Campaign, home: Home) -> TuneReport:
+    """Return the report of the same campaign without a cluster, a server or a fault."""
+    workshop = InlineWorkshop(SimulatedRunner(NetworkModel.of(alpha_us=3, link_gbps=1)))  # type: ignore[arg-type]
+    progress = lambda budget, done: PlainLines(Console(quiet=True), budget, done)  # noqa: E731 (a callback)
+    calm = campaign.model_copy(update={"tracking": campaign.tracking.model_copy(update={"mlflow_uri": None})})
+    return tune(calm, load_topology(campaign.topology), home, False, lambda: workshop, progress)
+
+
+def stormy(campaign: Campaign, chaos: Chaos, faults: int) -> TuneReport:
+    """Return the report of a detached launch of `campaign` during `faults` faults."""
+    start(campaign, resume=False, address=chaos.cluster.address)
+    deadline_s = time.monotonic() + LIMIT_S
+    with Residents(chaos.cluster.address) as residents:
+        resident = residents.find(resident_name(campaign.name))
+        assert resident is not None
+        while True:
+            status: Status = resident.call("status", 10**9)
+            if status.state != State.RUNNING:
+                break
+            assert time.monotonic() < deadline_s, status
+            time.sleep(chaos.random.uniform(*PAUSE_S))
+            chaos.mend()
+            if status.done and chaos.faults.total() < faults:
+                chaos.strike()
+            print(f"{status.done} trials, {dict(chaos.faults)}", file=sys.stderr)  # noqa: T201
+        assert status.error is None, status.error
+        report: TuneReport = resident.call("report")
+        resident.end()
+    return report
+
+
+def saved(folder: Path) -> list[TrialRecord]:
+    store = Store(folder)
+    store.close()
+    return store.trials
+
+
+def tracked(uri: str, home: Home) -> Counter[str]:
+    """Return how many runs that are finished MLflow has of each trial."""
+    MlflowStore(uri, home.artifacts)
+    client = load_mlflow().MlflowClient(uri)
+    found: Counter[str] = Counter()
+    token = None
+    while True:
+        page = client.search_runs([client.get_experiment_by_name("soak").experiment_id], page_token=token)
+        found.update(
+            run.data.tags[TRIAL_ID] for run in page if TRIAL_ID in run.data.tags and run.info.status == "FINISHED"
+        )
+        token = page.token
+        if not token:
+            return found
+
+
+def answer(report: TuneReport) -> list[tuple[int, float, float]]:
+    """Return (size, time, speed-up) of the best at every size."""
+    return [(size.size_bytes, size.median_s, size.speedup) for size, _ in best_per_size(report)]
+
+
+def by_candidate(trials: list[TrialRecord]) -> dict[str, str]:
+    """Return what was measured of each candidate."""
+    return {str(trial.candidate): repr(getattr(trial, "sizes", trial.state)) for trial in trials}
+
+
+def main(folder: Path, trials: int, faults: int, seed: int) -> dict[str, Any]:
+    home, calm_home = Home(folder / "home"), Home(folder / "calm")
+    for place in (home, calm_home):
+        place.make(place.root)
+    os.environ["CHORALE_HOME"] = str(home.root)
+    port = free_port()
+    uri = f"http://127.0.0.1:{port}"
+    campaign = soak_campaign(trials, uri)
+    server = start_server(home, port)
+    wait_until_healthy(port, server)
+    with cluster_of(3) as (cluster, others):
+        chaos = Chaos(cluster, others, home, port, random.Random(seed), server)
+        began_s = time.monotonic()
+        try:
+            report = stormy(campaign, chaos, faults)
+            seconds = time.monotonic() - began_s
+            chaos.mend(wait=True)
+            wait_until_healthy(port, chaos.server)
+            runs = tracked(uri, home)
+        finally:
+            kill_group(chaos.server)
+    records = saved(report.folder)
+    shutil.copy(home.root / "server.log", folder / "server.log")
+    expected = reference(campaign, calm_home)
+    return {
+        "faults": dict(chaos.faults),
+        "points": len(campaign.search.space()),
+        "saved": len(records),
+        "saved_once": len({record.trial_id for record in records}) == len(records),
+        "states": dict(Counter(record.state for record in records)),
+        "tracked": len(runs),
+        "tracked_once": set(runs.values()) == {1} and set(runs) == {record.trial_id for record in records},
+        "tracking_problem": report.tracked.problem,
+        "same_measurements": by_candidate(records) == by_candidate(list(expected.trials)),
+        "answer": answer(report),
+        "same_answer": answer(report) == answer(expected),
+        "seconds": round(seconds, 1),
+        "seconds_without_faults": round(expected.seconds, 1),
+    }
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--trials", type=int, default=500)
+    parser.add_argument("--faults", type=int, default=40)
+    parser.add_argument("--seed", type=int, default=0)
+    given = parser.parse_args()
+    print(json.dumps(main(given.folder, given.trials, given.faults, given.seed)))  # noqa: T201

@@ -1,0 +1,88 @@
+"""`chorale tune --detach`, `--follow` and `--stop`: launches that live in a Ray cluster."""
+
+from __future__ import annotations
+
+import time
+import uuid
+
+from runners.ray_resident import Resident, Residents
+from synth.errors import CheckFailed
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.progress import progress_for
+from tuner.cli.output import people
+from tuner.home import Home
+from tuner.resident import ResidentLaunch, State, Status, resident_name
+from tuner.tuning import INTERRUPTED_PATIENCE_S, TuneReport
+
+POLL_S = 1.0
+STOP_PATIENCE_S = INTERRUPTED_PATIENCE_S + 15.0
+
+
+def start(campaign: Campaign, resume: bool, address: str | None) -> None:
+    """Let a launch live in the cluster; CheckFailed if one of this campaign is running there."""
+    home = Home.from_environment()
+    home.make(home.campaigns)
+    # Workers have the environment of their node, not ours: what we mean is written down.
+    tracking = campaign.tracking.model_copy(update={"mlflow_uri": campaign.tracking.mlflow_uri or home.mlflow_uri})
+    document = campaign.model_copy(update={"tracking": tracking}).model_dump(by_alias=True, mode="json")
+    name = resident_name(campaign.name)
+    with Residents(address) as residents:
+        former = residents.find(name)
+        if former is not None:
+            _remove_ended(former, campaign.name)
+        launch_id = None if resume else uuid.uuid4().hex
+        resident = residents.start(name, ResidentLaunch, (document, home.root, launch_id))
+        resident.call("status", 0)
+    people.print(f"launched; `chorale tune --follow {campaign.name}` watches it", markup=False, highlight=False)
+
+
+def watch(campaign: str, address: str | None) -> TuneReport | None:
+    """Show trials as they finish, until the launch has ended; return what came of it, or raise what ended it."""
+    with Residents(address) as residents:
+        resident = _find(residents, campaign)
+        status: Status = resident.call("status", 0)
+        with progress_for(people, status.budget, status.done - len(status.news)) as progress:
+            while True:
+                for record in status.news:
+                    progress.trial(record)
+                if status.state != State.RUNNING:
+                    return _outcome(resident, status)
+                time.sleep(POLL_S)
+                status = resident.call("status", status.done)
+
+
+def end(campaign: str, address: str | None) -> TuneReport | None:
+    """End a launch and remove it from the cluster; return what came of it if it says so in time."""
+    with Residents(address) as residents:
+        resident = _find(residents, campaign)
+        resident.call("stop")
+        deadline_s = time.monotonic() + STOP_PATIENCE_S
+        while (status := resident.call("status", 0)).state == State.RUNNING and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
+        try:
+            return _outcome(resident, status)
+        finally:
+            resident.end()
+
+
+def _remove_ended(former: Resident, campaign: str) -> None:
+    status: Status = former.call("status", 0)
+    if status.state == State.RUNNING:
+        way_out = f"wait for it, or end it with `chorale tune --stop {campaign}`"
+        raise CheckFailed("a campaign must have one detached launch", f"{campaign} is running", way_out)
+    former.end()
+
+
+def _find(residents: Residents, campaign: str) -> Resident:
+    found = residents.find(resident_name(campaign))
+    if found is None:
+        way_out = "start it with `chorale tune CAMPAIGN.yaml --detach`"
+        raise CheckFailed("the campaign must have a detached launch in this cluster", campaign, way_out)
+    return found
+
+
+def _outcome(resident: Resident, status: Status) -> TuneReport | None:
+    if status.error is not None:
+        raise status.error
+    report: TuneReport | None = resident.call("report")
+    return report

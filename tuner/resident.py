@@ -1,0 +1,146 @@
+"""A launch that lives in a Ray cluster: it goes on without the process that started it, and after its own death."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from runners.ray_workshop import RayWorkshop
+from runners.workshop import Finished, Workshop
+from synth.errors import CheckFailed, ChoraleError
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.records import TrialRecord
+from tuner.campaigns.runner_choice import make_workshop
+from tuner.home import Home
+from tuner.specs import load_topology
+from tuner.tuning import TuneReport, tune
+
+MLFLOW_PAUSE_S = 10.0
+
+
+class State(StrEnum):
+    """What a resident launch does."""
+
+    RUNNING = "running"
+    ENDED = "ended"  # there is a report
+    FAILED = "failed"  # there is an error
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How far a launch is: `done` of `budget` trials, of which `news` are those that the asker has not heard of."""
+
+    state: State
+    budget: int
+    done: int
+    news: tuple[TrialRecord, ...]
+    error: ChoraleError | None = None
+
+
+def resident_name(campaign: str) -> str:
+    """Return the name under which the launch of a campaign lives in a cluster."""
+    return f"chorale-campaign:{campaign}"
+
+
+class ResidentLaunch:
+    """Runs a launch in a thread and answers questions about it meanwhile.
+
+    Everything it knows is on disk: an object made again with the same arguments goes on where the last one was
+    killed, if it sees the same `home`. `launch_id` names the launch; without it the newest one is resumed.
+    """
+
+    def __init__(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
+        self._campaign = Campaign.model_validate(dict(campaign))
+        self._home = Home(home)
+        self._launch_id = launch_id
+        self._ears = _Ears()
+        self._stop = threading.Event()
+        self._report: TuneReport | None = None
+        self._error: ChoraleError | None = None
+        self._thread = threading.Thread(target=self._run, name="chorale-launch", daemon=True)
+        self._thread.start()
+
+    def status(self, heard: int) -> Status:
+        """Return how far it is, with the trials after the first `heard` as far as this object has seen them."""
+        state = State.RUNNING if self._thread.is_alive() else State.ENDED if self._report else State.FAILED
+        done = self._ears.done
+        return Status(state, self._campaign.budget.trials, done, self._ears.after(heard, done), self._error)
+
+    def report(self) -> TuneReport | None:
+        """Return what came of it, None while it runs or if it failed."""
+        return self._report
+
+    def stop(self) -> None:
+        """Ask it to end now; what finished is kept, and a resumed launch goes on from there."""
+        self._stop.set()
+
+    def _run(self) -> None:
+        try:
+            topology = load_topology(self._campaign.topology)
+            workshop = partial(self._workshop, make_workshop(self._campaign, topology, self._home.root))
+            resume = self._launch_id is None
+            progress = self._ears.listen
+            self._report = tune(
+                self._campaign, topology, self._home, resume, workshop, progress, self._launch_id, self._try_again
+            )
+        except ChoraleError as error:
+            self._error = type(error)(error.rule, str(error.value), error.way_out)  # the value may not travel
+        except Exception as error:  # whoever asks must hear of it; a thread has nobody else to tell
+            value = f"{type(error).__name__}: {error}"
+            self._error = CheckFailed("a launch must end with a report", value, "report this, then go on with --resume")
+
+    def _try_again(self) -> bool:
+        """Wait before MLflow is tried again; there is time, as nobody waits for the end."""
+        return not self._stop.wait(MLFLOW_PAUSE_S)
+
+    def _workshop(self, make: Any) -> Workshop:
+        return _Stoppable(make(), self._stop)
+
+
+class _Ears:
+    """Hears of trials; a Progress."""
+
+    def __init__(self) -> None:
+        self._before = 0
+        self._heard: list[TrialRecord] = []
+
+    @property
+    def done(self) -> int:
+        return self._before + len(self._heard)
+
+    def listen(self, _budget: int, already: int) -> _Ears:
+        self._before = already
+        return self
+
+    def after(self, heard: int, done: int) -> tuple[TrialRecord, ...]:
+        return tuple(self._heard[max(0, heard - self._before) : done - self._before])
+
+    def trial(self, record: TrialRecord) -> None:
+        self._heard.append(record)
+
+    def __enter__(self) -> _Ears:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+
+class _Stoppable:
+    """A Workshop that behaves as if ctrl-C had been pressed once `stop` is set: signals reach no thread."""
+
+    def __init__(self, inner: RayWorkshop, stop: threading.Event) -> None:
+        self.prepare, self.measure, self.close = inner.prepare, inner.measure, inner.close
+        self._inner, self._stop = inner, stop
+
+    def wait(self, timeout_s: float) -> list[Finished]:
+        if self._stop.is_set():
+            raise KeyboardInterrupt
+        return self._inner.wait(timeout_s)
