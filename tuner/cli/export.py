@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from runners.msccl.options import ELEMENT_BYTES, JobOptions
+from runners.element_types import ELEMENT_TYPES
+from runners.msccl.options import JobOptions
 from runners.msccl.sizes import served_size
 from runners.sizes import format_size, parse_sizes
 from synth.collective import CollectiveName
@@ -122,14 +123,14 @@ def _programs(
 
 def _served(sizes: str | None, dtype: str, programs: tuple[Program, ...]) -> tuple[int, ...]:
     """Return the sizes that all programs serve: those asked for, rounded up, or a series that one command can name."""
-    if dtype not in ELEMENT_BYTES:
-        known = ", ".join(ELEMENT_BYTES)
+    if dtype not in ELEMENT_TYPES:
+        known = ", ".join(ELEMENT_TYPES)
         raise InvalidInput("the element type of a job must be one that is known", dtype, f"use {known}")
     if sizes is None:
-        first = served_size(_FIRST_BYTES, ELEMENT_BYTES[dtype], programs)
+        first = served_size(_FIRST_BYTES, ELEMENT_TYPES[dtype].dtype.itemsize, programs)
         return tuple(first * 4**power for power in range(_DEFAULT_SIZES))
     asked = parse_sizes(sizes)
-    served = tuple(sorted({served_size(size, ELEMENT_BYTES[dtype], programs) for size in asked}))
+    served = tuple(sorted({served_size(size, ELEMENT_TYPES[dtype].dtype.itemsize, programs) for size in asked}))
     if set(served) != set(asked):
         listed = ", ".join(map(format_size, served))
         people.print(f"sizes are rounded up to what the chunks of the programs divide: {listed}")
