@@ -44,15 +44,21 @@ def _oneccl(fabric: str | None = None, where: str | None = None, home: Path | No
     return OneCclRunner(fabric, where, home=home)
 
 
+def _mpi(fabric: str | None = None, where: str | None = None, hosts: str | None = None) -> Runner:
+    from runners.mpi.runner import MpiRunner  # noqa: PLC0415
+
+    return MpiRunner(fabric, where, hosts)
+
+
 RUNNERS: Mapping[str, Callable[..., Runner]] = {
     "local": _local,
     "simulated": _simulated,
     "recorded": _recorded,
     "oneccl": _oneccl,
+    "mpi": _mpi,
 }
 
 NOT_BUILT: Mapping[str, str] = {
-    "mpi": "ranks as MPI processes",
     "msccl": "MSCCL on GPUs",
 }
 """Runners that the command line knows by name and this version does not have, with what they would run on."""
@@ -63,8 +69,8 @@ def create_runner(name: str, options: Mapping[str, Any] | None = None) -> Runner
 
     `options` are the keyword arguments of the runner's factory: `link_mbps`, `home` and `probe` for local; `link_mbps`,
     `alpha_us`, `link_latency_us`, `hop_us` and `buffer_bytes` for simulated; `generator` and
-    `buffer_bytes` for recorded; `fabric`, `where` and `home` for oneccl. InvalidInput for an unknown name or
-    option, Unavailable for a runner that is not built yet.
+    `buffer_bytes` for recorded; `fabric`, `where` and `home` for oneccl; `fabric`, `where` and `hosts` for
+    mpi. InvalidInput for an unknown name or option, Unavailable for a runner that is not built yet.
     """
     way_out = f"choose from {', '.join(RUNNERS)}"
     if name in NOT_BUILT:

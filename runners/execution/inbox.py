@@ -20,6 +20,7 @@ class Inbox:
     def __init__(self, lengths: Sequence[int], dtype: DTypeLike, arrived: Callable[[], None]) -> None:
         self._lengths = deque(lengths)  # elements of the messages still to begin
         self._dtype = dtype
+        self._itemsize = np.dtype(dtype).itemsize
         self._arrived = arrived
         self._ready: deque[Vector] = deque()
         self._message: Vector | None = None
@@ -29,6 +30,11 @@ class Inbox:
     @property
     def has_message(self) -> bool:
         return bool(self._ready)
+
+    @property
+    def next_bytes(self) -> int | None:
+        """The length of the next message that has not begun to arrive, None after the last one."""
+        return self._lengths[0] * self._itemsize if self._lengths else None
 
     def offer(self, place: Vector) -> None:
         """Let the next message go to `place`, if it has not begun to arrive."""

@@ -22,6 +22,16 @@ class Memory:
         self._buffers: dict[Buffer, Vector] = self._allocate(dtype)
         self._buffers["i"][:] = input_of(plan.collective, pattern, rank, elements)
 
+    @property
+    def given(self) -> Vector:
+        """The input, as a view."""
+        return self._buffers["i"]
+
+    @property
+    def result(self) -> Vector:
+        """The output, as a view."""
+        return self._buffers["o"]
+
     def view(self, place: Place, count: int) -> Vector:
         """Return the elements of `count` chunks at `place`, as a view."""
         size = self.chunk_elements

@@ -51,15 +51,17 @@ class Fabric:
         self._require_rank(rank)
         return namespace_name(self.name, rank)
 
-    def command_prefix(self, rank: int) -> tuple[str, ...]:
+    def command_prefix(self, rank: int, from_inside: bool = False) -> tuple[str, ...]:
         """Return the command that starts (by exec) the command after it as a process on `rank`.
 
         The process sees the files, and keeps the working folder, of whoever starts it; network and host name are
-        the rank's. Whoever is not root looks like root to it.
+        the rank's. Whoever is not root looks like root to it. `from_inside`: whoever starts it is on a node of this
+        fabric already.
         """
         namespace = f"--net=/proc/{self.pid}/root/run/netns/{self.hostname(rank)}"
         # Root needs no user namespace to enter, and would lose its rights on the files of others in it.
-        enter = enter_command(self.pid, self.in_user_namespace and os.geteuid() != 0, namespace)
+        enter_user = self.in_user_namespace and not from_inside and os.geteuid() != 0
+        enter = enter_command(self.pid, enter_user, namespace)
         return (*enter, "unshare", "--mount", "--uts", "sh", "-c", _ARRIVE, self.hostname(rank))
 
     def places(self) -> tuple[LocalPlace, ...]:

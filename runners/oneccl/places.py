@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 from runners.environment import Facts
 from runners.fabric.fabrics import find_fabric
+from runners.places.kinds import CLUSTER, FABRIC, LOOPBACK, require_kind
 from runners.places.local import LocalPlace
 from runners.places.place import Place
-from synth.errors import InvalidInput, Unavailable
+from synth.errors import Unavailable
 from synth.topology.topology import Topology
-
-FABRIC, CLUSTER, LOOPBACK = "fabric", "cluster", "loopback"
-KINDS = (FABRIC, CLUSTER, LOOPBACK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +31,7 @@ def ground_of(topology: Topology, where: str | None, fabric: str | None) -> Grou
 
     InvalidInput for an unknown kind or an ambiguous fabric; Unavailable if there is no such place.
     """
-    if where not in (None, *KINDS):
-        raise InvalidInput("a place to run must be one that is known", where, f"choose from {', '.join(KINDS)}")
+    require_kind(where)
     if where == LOOPBACK:
         return Ground([LocalPlace()] * topology.compute_count, {"network": LOOPBACK})
     found = None if where == CLUSTER else _fabric(topology, fabric)

@@ -104,7 +104,7 @@ def programs_are_measured_side_by_side_at_every_size(factory: Factory) -> None:
 
 def twice_the_data_take_longer(factory: Factory) -> None:
     with opened(factory) as runner:
-        request = replace(request_of(RING), sizes_bytes=(2**14, 2**22), repeats=3)
+        request = replace(request_of(RING), sizes_bytes=(2**12, 2**22), repeats=6)
         small, large = measured(runner.submit(request)).results["program"]
     assert large.min_s > 2 * small.min_s
 

@@ -49,6 +49,9 @@ def run(
     where: Annotated[
         str | None, typer.Option(help="Run on a fabric, a cluster, or loopback; default: the first that there is.")
     ] = None,
+    hosts: Annotated[
+        str | None, typer.Option(help="Hosts of a cluster for MPI, a comma list or @FILE; default: those of this job.")
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Measured repetitions per size.")] = 5,
     reference: Annotated[
         str | None, typer.Option(help="Schedule, program or library:NAME to measure beside it and to compare with.")
@@ -77,6 +80,7 @@ def run(
         "link_mbps": link_mbps,
         "fabric": fabric,
         "where": where,
+        "hosts": hosts,
         "home": Home.from_environment().root if runner == "local" else None,
     }
     running = create_runner(runner, {key: value for key, value in given.items() if value is not None})

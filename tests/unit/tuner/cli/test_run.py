@@ -153,7 +153,7 @@ def test_a_schedule_on_another_topology_is_refused(schedule: str, capsys: pytest
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (("--runner", "mpi", "--sizes", "1M"), 3, "mpi (ranks as MPI processes)"),
+        (("--runner", "mpi", "--sizes", "1M"), 3, "run: chorale fabric up torus:2x2"),
         (("--runner", "msccl", "--sizes", "1M"), 3, "MSCCL on GPUs"),
         (("--runner", "warp", "--sizes", "1M"), 2, "choose from local, simulated"),
         (("--runner", "simulated", "--sizes", "1M"), 2, "needs a link rate"),

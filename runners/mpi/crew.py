@@ -1,0 +1,136 @@
+"""The ranks of an MPI job, commanded through rank 0; what goes wrong becomes RunStopped."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Mapping, Sequence
+
+from runners.api import FailureKind
+from runners.connections import program_connections
+from runners.execution.failure import DeadlinePassed, RunStopped, Stuck
+from runners.execution.plan import NodePlan, encode_plan, node_plans
+from runners.mpi.job import JobEnded, MpiJob
+from runners.mpi.launch import Launch
+from runners.mpi.lines import Document
+from synth.collective import Collective
+from synth.lowering.program import Program
+from synth.topology.topology import Topology
+
+_LEAD_S = 0.01  # from the order to start until the start, so that every rank has heard it
+_LEAD_PER_RANK_S = 0.0005
+_ANSWER_S = 1.0  # for what is left to say after a failure
+_DEAD = re.compile(r"PID\s+(\d+)\s+RUNNING AT")
+_EXIT = re.compile(r"EXIT CODE:\s*(-?\d+)")
+
+
+class MpiCrew:
+    """Implements `runners.execution.rounds.Crew` with one MPI job; after RunStopped it is only good for `close`."""
+
+    def __init__(self, launch: Launch, ranks: int, deadline: float) -> None:
+        self.ranks = range(ranks)
+        self.pids: list[int] = []
+        self.clock_error_s = 0.0
+        self._is_closed = False
+        self._job = MpiJob(launch)
+        try:
+            hellos = self._answers("hello", deadline, "the ranks were started")
+        except BaseException:
+            self.close(politely=False)
+            raise
+        self.pids = [hellos[rank]["pid"] for rank in self.ranks]
+        self.mpi = str(hellos[0]["mpi"])
+
+    def load(self, topology: Topology, programs: Sequence[Program], library: int, deadline: float) -> None:
+        """Give every rank its part of `programs`, and then of `library` algorithms for the same collective."""
+        parts: list[list[Document]] = [[] for _ in self.ranks]
+        for program in programs:
+            connections = list(program_connections(program))
+            for rank, plan in zip(self.ranks, node_plans(program, topology), strict=False):
+                own = [(number, *ends) for number, ends in enumerate(connections) if rank in (ends.src, ends.dst)]
+                parts[rank].append({"plan": encode_plan(plan), "connections": own, "library": False})
+        for rank in self.ranks:
+            plan = _library_plan(programs[0].collective, len(self.ranks), rank)
+            parts[rank] += [{"plan": encode_plan(plan), "connections": [], "library": True}] * library
+        self.ask({"do": "load", "each": parts}, deadline, "the programs were loaded")
+
+    def ask(self, command: Document, deadline: float, doing: str) -> Mapping[int, Document]:
+        """Give `command` to every rank and return the answer of each."""
+        self._send(command, deadline, doing)
+        return self._answers(_ANSWER_TO[command["do"]], deadline, doing)
+
+    def timed_start(self, deadline: float, doing: str) -> float:
+        """Start all ranks at one time; return the seconds from then to the last one's end, on the clock of rank 0."""
+        self._send({"do": "go", "lead_s": _LEAD_S + _LEAD_PER_RANK_S * len(self.ranks)}, deadline, doing)
+        started = self._receive("started", deadline, doing)
+        ends = self._answers("done", deadline, doing)
+        self.clock_error_s = max(self.clock_error_s, *(end["clock_error_s"] for end in ends.values()))
+        return float(max(end["end"] for end in ends.values()) - started["at"])
+
+    def blocked_ranks(self) -> dict[int, list[Stuck] | None]:
+        """Return where each rank is stuck, None for one that is silent; rank 0 alone if not even that one answers."""
+        deadline = time.monotonic() + _ANSWER_S
+        found: dict[int, list[Stuck] | None] = {}
+        try:
+            self._job.send({"do": "status"}, deadline)
+            while len(found) < len(self.ranks):
+                answer = self._job.receive(deadline)
+                if answer["answer"] == "blocked":
+                    found[answer["rank"]] = [(block, step, why) for block, step, why in answer["blocks"]]
+        except (TimeoutError, JobEnded):
+            return {rank: found.get(rank) for rank in self.ranks} if found else {0: None}
+        return found
+
+    def close(self, politely: bool = True) -> None:
+        """End the job. Safe to call twice."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._job.close(politely)
+
+    def _send(self, command: Document, deadline: float, doing: str) -> None:
+        try:
+            self._job.send(command, deadline)
+        except TimeoutError:
+            raise DeadlinePassed(doing) from None
+        except JobEnded:
+            raise self._death() from None
+
+    def _answers(self, kind: str, deadline: float, doing: str) -> dict[int, Document]:
+        found: dict[int, Document] = {}
+        while len(found) < len(self.ranks):
+            answer = self._receive(kind, deadline, doing)
+            found[answer["rank"]] = answer
+        return found
+
+    def _receive(self, kind: str, deadline: float, doing: str) -> Document:
+        try:
+            answer = self._job.receive(deadline)
+        except TimeoutError:
+            raise DeadlinePassed(doing) from None
+        except JobEnded:
+            raise self._death() from None
+        if answer["answer"] != kind:
+            message = answer.get("message", f"it said {answer['answer']} instead of {kind}")
+            raise RunStopped(FailureKind.CRASH, f"rank {answer['rank']} failed: {message}", answer["rank"])
+        return answer
+
+    def _death(self) -> RunStopped:
+        """Return who died of what, as far as the launcher says."""
+        log = self._job.log()
+        text = "\n".join(log)
+        dead, code = _DEAD.search(text), _EXIT.search(text)
+        rank = self.pids.index(int(dead[1])) if dead and int(dead[1]) in self.pids else None
+        who = "a rank" if rank is None else f"rank {rank}"
+        if code is not None and int(code[1]) in set(signal.Signals):
+            return RunStopped(FailureKind.CRASH, f"{who} was killed by {signal.Signals(int(code[1])).name}", rank)
+        last = next((line.strip() for line in reversed(log) if line.strip()), "no reason given")
+        return RunStopped(FailureKind.CRASH, f"the MPI job ended: {last}", rank)
+
+
+_ANSWER_TO = {"load": "loaded", "prepare": "ready", "check": "checked"}
+
+
+def _library_plan(collective: Collective, ranks: int, rank: int) -> NodePlan:
+    """Return a plan without instructions, for the buffers of an out-of-place call."""
+    return NodePlan(collective, ranks, rank, ranks, False, 0, (), {})

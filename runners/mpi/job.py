@@ -1,0 +1,125 @@
+"""The MPI job as the runner sees it: a launcher that is started, fed with commands, listened to and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+from collections import deque
+from pathlib import Path
+
+from runners.mpi.launch import SCRIPT, Launch
+from runners.mpi.lines import MORE, Document, pieces, read
+
+_GUARD = 'exec 3<&0; (read _ <&3; kill -KILL 0) & exec 3<&-; exec "$@" <"$CHORALE_COMMANDS"'
+"""The shell that becomes the launcher leaves a guard in its group: once the pipe from the owner ends, all are killed.
+A launcher that is gone takes the ranks along, wherever they are."""
+
+_KEPT_LINES = 200
+_LEAVE_S = 3.0
+
+
+class JobEnded(Exception):  # noqa: N818 - an event for the caller, never shown to people
+    """The launcher is gone; `MpiJob.log` has what it said."""
+
+
+class MpiJob:
+    """A launcher in a process group of its own, with pipes to rank 0 of its job."""
+
+    def __init__(self, launch: Launch) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="chorale-mpi-")
+        self._errors = (Path(self._folder.name) / "stderr.txt").open("w+b")
+        self._log: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._received = b""
+        self._documents: deque[Document] = deque()
+        commands, self._commands = os.pipe()
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - our own module behind a launcher
+                ["/bin/sh", "-c", _GUARD, "sh", *self._argv(launch)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                env={**os.environ, **launch.environment, "CHORALE_COMMANDS": f"/dev/fd/{commands}"},
+                pass_fds=[commands],
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._commands)
+            self._clean()
+            raise
+        finally:
+            os.close(commands)
+
+    def send(self, document: Document, deadline: float) -> None:
+        """Give `document` to rank 0. Raises TimeoutError when `deadline` passes, JobEnded when the job is gone."""
+        lines = list(pieces(document))
+        for number, line in enumerate(lines):
+            try:
+                os.write(self._commands, line)  # shorter than a pipe, which is empty
+            except BrokenPipeError:
+                raise JobEnded from None
+            if number < len(lines) - 1:
+                self._await_more(deadline)
+
+    def receive(self, deadline: float) -> Document:
+        """Return the next document of rank 0; raises as `send` does."""
+        while not self._documents:
+            self._listen(deadline)
+        return self._documents.popleft()
+
+    def log(self) -> list[str]:
+        """Return the last lines that the launcher and the ranks printed, for people."""
+        self._errors.seek(0)
+        return [*self._log, *self._errors.read().decode(errors="replace").splitlines()[-_KEPT_LINES:]]
+
+    def close(self, politely: bool) -> None:
+        """End the job: `politely`, so that the ranks leave by themselves, or at once."""
+        os.close(self._commands)
+        if politely:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LEAVE_S)
+        # The guard lives as long as its pipe, so that until here the group's number belongs to nobody else.
+        os.killpg(self._process.pid, signal.SIGKILL)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
+        self._process.wait()
+        self._clean()
+
+    def _argv(self, launch: Launch) -> list[str]:
+        script = Path(self._folder.name) / "launcher"
+        script.write_text(launch.script)
+        script.chmod(0o700)
+        return [str(script) if word == SCRIPT else word for word in launch.argv]
+
+    def _clean(self) -> None:
+        self._errors.close()
+        self._folder.cleanup()
+
+    def _await_more(self, deadline: float) -> None:
+        while MORE not in self._documents:
+            self._listen(deadline)
+        self._documents.remove(MORE)
+
+    def _listen(self, deadline: float) -> None:
+        """Read what comes next on the job's standard output."""
+        stream = self._process.stdout
+        assert stream is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(stream, selectors.EVENT_READ)
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise TimeoutError
+        content = os.read(stream.fileno(), 2**16)
+        if not content:
+            raise JobEnded
+        *lines, self._received = (self._received + content).split(b"\n")
+        for line in lines:
+            document = read(line)
+            if document is None:
+                self._log.append(line.decode(errors="replace"))
+            else:
+                self._documents.append(document)

@@ -1,0 +1,124 @@
+"""How the ranks of an MPI job are started: on hosts, in a scheduler's allocation, or in a fabric."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+
+import runners
+from runners.environment import Facts
+from runners.fabric.fabric import Fabric
+from runners.fabric.fabrics import find_fabric
+from runners.fabric.plan import NODE_DEVICE
+from runners.places.kinds import CLUSTER, FABRIC, LOOPBACK, require_kind
+from synth.errors import Unavailable
+from synth.topology.topology import Topology
+
+ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE")
+"""Variables that a scheduler sets inside a job; the launcher reads from there which hosts it has."""
+
+SCRIPT = "@script@"
+"""Stands in a command for the path of `Launch.script`."""
+
+_INSTALL = "pip install 'chorale[mpi]', or load the site's MPI and pip install mpi4py"
+_OVER_LINKS = {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp"}
+"""No shared memory, and no other way beside the links of a fabric."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A command that starts the ranks.
+
+    environment: variables besides those that are there anyway
+    script:      what has to be in a file that the command names as `SCRIPT`; empty if nothing
+    facts:       what the environment of a measurement says about it
+    """
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str]
+    script: str = ""
+    facts: Facts = field(default_factory=dict)
+
+
+def find_mpiexec() -> str:
+    """Return the launcher: beside this Python, where the wheels put it, or on the path. Unavailable without MPI."""
+    if find_spec("mpi4py") is None:
+        raise Unavailable("the mpi runner needs mpi4py", "none is installed", _INSTALL)
+    beside = Path(sys.executable).parent / "mpiexec"
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None:
+        raise Unavailable("the mpi runner needs mpiexec", "none beside Python or on PATH", _INSTALL)
+    return found
+
+
+def launch_of(topology: Topology, where: str | None, fabric: str | None, hosts: str | None) -> Launch:
+    """Return how to start the ranks of `topology`.
+
+    where:  one of `runners.places.kinds`; None takes the fabric that is up for the topology, else the cluster
+    fabric: name of the fabric, needed where several are up
+    hosts:  the cluster: a comma list in the order of the ranks, or @FILE with one on each line; None means the
+            allocation of the scheduler's job that this process is part of
+
+    InvalidInput for an unknown kind or an ambiguous fabric; Unavailable without MPI, or if there is no such place.
+    """
+    require_kind(where)
+    mpiexec = find_mpiexec()
+    ranks = topology.compute_count
+    if where == LOOPBACK:
+        return _on_hosts(mpiexec, ranks, ("-hosts", "localhost"), LOOPBACK)
+    if where != CLUSTER and hosts is None and (found := find_fabric(topology.id, fabric)) is not None:
+        return _in_fabric(mpiexec, found)
+    if where != FABRIC and fabric is None:
+        if hosts is not None:
+            named = ("-f", hosts.removeprefix("@")) if hosts.startswith("@") else ("-hosts", hosts)
+            return _on_hosts(mpiexec, ranks, named, CLUSTER)
+        if any(variable in os.environ for variable in ALLOCATIONS):
+            return _on_hosts(mpiexec, ranks, (), CLUSTER)
+    rule = "MPI needs a network that is the topology: a fabric that is up, hosts, or an allocation of a scheduler"
+    wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
+    way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50; or name --hosts"
+    raise Unavailable(rule, f"none for {wanted}", way_out)
+
+
+def _on_hosts(mpiexec: str, ranks: int, hosts: tuple[str, ...], network: str) -> Launch:
+    """Return how to start `ranks` on `hosts`, options of the launcher; it finds those of an allocation by itself."""
+    return Launch((mpiexec, *hosts, "-n", str(ranks), *_RANK), rank_environment(), facts={"network": network})
+
+
+def _in_fabric(mpiexec: str, fabric: Fabric) -> Launch:
+    """Return how to start a rank on every node of `fabric`, so that all that they say goes over its links.
+
+    The launcher runs on rank 0 and reaches the other nodes by a script in the place of ssh.
+    """
+    addresses = ",".join(fabric.address(rank) for rank in range(fabric.ranks))
+    hosts = ("-iface", NODE_DEVICE, "-hosts", addresses, "-ppn", "1", "-launcher", "ssh", "-launcher-exec", SCRIPT)
+    argv = (*fabric.command_prefix(0), mpiexec, *hosts, "-n", str(fabric.ranks), *_RANK)
+    environment = {**rank_environment(), **_OVER_LINKS, "FI_TCP_IFACE": NODE_DEVICE}
+    facts: Facts = {"network": FABRIC, "fabric": fabric.name, "link_mbps": float(fabric.link_mbps)}
+    return Launch(argv, environment, _enter_script(fabric), facts)
+
+
+def rank_environment() -> dict[str, str]:
+    """Return the variables of every rank: our modules, and one thread, because there may be more ranks than cores."""
+    root = str(Path(runners.__file__).parents[1])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
+    return {"PYTHONPATH": path, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}
+
+
+_RANK = (sys.executable, "-P", "-m", "runners.mpi.rank")
+
+
+def _enter_script(fabric: Fabric) -> str:
+    """Return a shell script that takes options, an address and a command as ssh does, and runs it on that node."""
+    cases = "\n".join(
+        f'{fabric.address(rank)}) exec {shlex.join(fabric.command_prefix(rank, from_inside=True))} /bin/sh -c "$*" ;;'
+        for rank in range(fabric.ranks)
+    )
+    skip = 'while case "$1" in -*) ;; *) false ;; esac; do shift; done'
+    return f'#!/bin/sh\n{skip}\nhost="$1"\nshift\ncase "$host" in\n{cases}\nesac\nexit 1\n'

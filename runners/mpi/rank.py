@@ -1,0 +1,168 @@
+"""The process of one rank in an MPI job: runs programs and MPI's own calls, with real data, when it is told to."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from mpi4py import MPI
+
+from runners.connections import Connection
+from runners.data import Pattern
+from runners.element_types import ELEMENT_TYPES
+from runners.execution.memory import Memory
+from runners.execution.plan import NodePlan, decode_plan
+from runners.mpi.clocks import answer_clock, clock_identity
+from runners.mpi.lines import Document
+from runners.mpi.postbox import Postbox
+from runners.mpi.relay import Relay
+from runners.mpi.runs import LibraryRun, ProgramRun, Run
+from runners.mpi.transport import Transport
+
+NEVER = float("inf")
+_WAIT_S = 0.0005  # between looks for a command
+_PRECISE_S = 0.002  # this long before a start a rank no longer sleeps
+_BUSY_WAIT_S = 0.00005  # between looks for messages, where ranks share cores
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a rank knows of a program, or of a library algorithm."""
+
+    plan: NodePlan
+    connections: Mapping[int, Connection]
+    is_library: bool
+
+    @staticmethod
+    def of(document: Document) -> Part:
+        connections = {number: Connection(*ends) for number, *ends in document["connections"]}
+        return Part(decode_plan(document["plan"]), connections, document["library"])
+
+
+class RankProcess:
+    """One rank. Commands, each with its answer:
+
+    load     the rank's part of every program                    -> loaded
+    prepare  a program, a size and fresh data                    -> ready
+    go       the time at which to start                          -> done with the time of the end
+    check    whether every element is right                      -> checked
+    status   what the blocks wait for, answered at any time      -> blocked
+    end      leave
+    """
+
+    def __init__(self, world: MPI.Comm, output: int) -> None:
+        self._rank = world.rank
+        self._control, self._data = world.Dup(), world.Dup()
+        self._postbox = Postbox(self._control)
+        clocks = world.allgather(clock_identity())
+        self._has_own_core = clocks.count(clocks[world.rank]) <= len(os.sched_getaffinity(0))
+        self._relay = Relay(self._control, self._postbox, self.obey, clocks, output) if world.rank == 0 else None
+        self._parts: list[Part] = []
+        self._memory: Memory | None = None
+        self._run: Run | None = None
+        self._start_at = NEVER
+        self._is_running = False
+        self._has_left = False
+        self._commands: dict[str, Callable[[Document], None]] = {
+            "load": self._load,
+            "prepare": self._prepare,
+            "go": self._go,
+            "check": self._check,
+            "status": self._status,
+            "answer_clock": lambda _: answer_clock(self._control, 0),
+            "end": self._end,
+        }
+
+    def serve(self) -> None:
+        """Work until the runner ends the job."""
+        gc.disable()  # no pauses while messages are timed
+        version = MPI.Get_library_version().splitlines()[0].strip()
+        self._answer({"answer": "hello", "pid": os.getpid(), "mpi": " ".join(version.split())})
+        while not self._has_left:
+            heard = self._hear() if self._relay is None else self._relay.turn()
+            if not (self._go_on() or heard):
+                self._rest()
+
+    def obey(self, command: Document) -> None:
+        """Do what `command` says; what goes wrong is an answer too."""
+        try:
+            self._commands[command["do"]](command)
+        except Exception as error:  # whatever it was, the runner hears of it
+            self._answer({"answer": "error", "message": f"{type(error).__name__}: {error}"})
+
+    def _hear(self) -> bool:
+        letter = self._postbox.take()
+        if letter is not None:
+            self.obey(letter[1])
+        return letter is not None
+
+    def _answer(self, document: Document) -> None:
+        if self._relay is None:
+            self._postbox.send(0, document)
+        else:
+            self._relay.answer(0, document)
+
+    def _go_on(self) -> bool:
+        """Start when it is time, and move messages; return whether anything happened."""
+        if self._run is None:
+            return False
+        if self._start_at <= time.monotonic():
+            self._start_at, self._is_running = NEVER, True
+            self._run.start()
+        elif not self._run.turn():
+            return False
+        if self._is_running and self._run.is_finished:
+            self._is_running = False
+            self._answer({"answer": "done", "end": time.monotonic()})
+        return True
+
+    def _rest(self) -> None:
+        """Leave the core to others where there is nothing to do."""
+        if self._is_running or (self._run is not None and not self._run.is_quiet):
+            if not self._has_own_core:
+                time.sleep(_BUSY_WAIT_S)
+        elif self._start_at - time.monotonic() > _PRECISE_S:
+            time.sleep(_WAIT_S)
+
+    def _load(self, command: Document) -> None:
+        self._parts = [Part.of(document) for document in command["part"]]
+        self._answer({"answer": "loaded"})
+
+    def _prepare(self, command: Document) -> None:
+        part, dtype = self._parts[command["program"]], command["dtype"]
+        self._memory = self._run = None
+        gc.collect()
+        pattern = Pattern(part.plan.ranks, command["run"], command["seed"], ELEMENT_TYPES[dtype].exact_limit)
+        self._memory = Memory(part.plan, self._rank, command["elements"], dtype, pattern)
+        if part.is_library:
+            self._run = LibraryRun(part.plan, self._memory, self._data)
+        else:
+            self._run = ProgramRun(part.plan, self._memory, dtype, Transport(self._data, part.connections))
+        self._answer({"answer": "ready"})
+
+    def _go(self, command: Document) -> None:
+        self._start_at = command["at"]
+
+    def _check(self, command: Document) -> None:
+        self._answer({"answer": "checked", "complaint": None if self._memory is None else self._memory.complaint()})
+
+    def _status(self, command: Document) -> None:
+        blocked = self._run.blocked() if self._run is not None and self._is_running else []
+        self._answer({"answer": "blocked", "blocks": blocked})
+
+    def _end(self, command: Document) -> None:
+        self._has_left = True
+
+
+def main() -> None:
+    """Be a rank. Rank 0 answers on standard output, so what libraries print goes to standard error."""
+    output = os.dup(1)
+    os.dup2(2, 1)
+    RankProcess(MPI.COMM_WORLD, output).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Rank 0's other duty: it passes the runner's commands on to all ranks, and their answers back to the runner."""
+
+from __future__ import annotations
+
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from mpi4py import MPI
+
+from runners.measurement.clock_offset import ClockOffset
+from runners.mpi.clocks import ask_clock, same_clocks
+from runners.mpi.lines import MORE, Assembly, Document, written
+from runners.mpi.postbox import Postbox
+
+END: Document = {"do": "end"}
+
+
+class Relay:
+    """Reads commands on standard input, writes answers to `output`, a descriptor. `clocks`: identity per rank.
+
+    A command with `each` goes to every rank with its own part; `go` becomes a time on every rank's own clock, and the
+    ends that ranks report become times on this one's. End of file ends the job.
+    """
+
+    def __init__(
+        self,
+        communicator: MPI.Comm,
+        postbox: Postbox,
+        obey: Callable[[Document], None],
+        clocks: Sequence[str],
+        output: int,
+    ) -> None:
+        self._communicator = communicator
+        self._clocks = clocks
+        self._postbox = postbox
+        self._obey = obey
+        self._output = output
+        self._commands: queue.SimpleQueue[Document] = queue.SimpleQueue()
+        self._offsets: dict[int, ClockOffset] = {}
+        self._writing = threading.Lock()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def turn(self) -> bool:
+        """Pass on what has come; return whether anything has."""
+        try:
+            self._command(self._commands.get_nowait())
+        except queue.Empty:
+            letter = self._postbox.take()
+            if letter is None:
+                return False
+            self.answer(*letter)
+        return True
+
+    def answer(self, rank: int, document: Document) -> None:
+        """Tell the runner what `rank` answers."""
+        if document["answer"] == "done":
+            offset = self._offsets[rank]
+            error_s = offset.error_at(time.monotonic())
+            document = {**document, "end": offset.own_s(document["end"]), "clock_error_s": error_s}
+        self._say({**document, "rank": rank})
+
+    def _command(self, command: Document) -> None:
+        if command["do"] == "go":
+            self._go(command["lead_s"])
+            return
+        each = command.pop("each", None)
+        for rank in reversed(range(self._communicator.size)):  # the own part last: it may take time
+            self._give(rank, command if each is None else {**command, "part": each[rank]})
+
+    def _go(self, lead_s: float) -> None:
+        self._offsets = same_clocks(self._clocks)
+        for rank in set(range(len(self._clocks))) - self._offsets.keys():
+            self._give(rank, {"do": "answer_clock"})
+            self._offsets[rank] = ask_clock(self._communicator, rank)
+        start = time.monotonic() + lead_s
+        for rank, offset in self._offsets.items():
+            self._give(rank, {"do": "go", "at": offset.other_s(start)})
+        self._say({"answer": "started", "at": start})
+
+    def _give(self, rank: int, command: Document) -> None:
+        if rank == 0:
+            self._obey(command)
+        else:
+            self._postbox.send(rank, command)
+
+    def _read(self) -> None:
+        assembly = Assembly()
+        for line in sys.stdin.buffer:
+            document = assembly.add(line)
+            if document is None:
+                self._say(MORE)
+            else:
+                self._commands.put(document)
+        self._commands.put(END)
+
+    def _say(self, document: Document) -> None:
+        with self._writing:
+            rest = memoryview(written(document))
+            while rest:
+                rest = rest[os.write(self._output, rest) :]

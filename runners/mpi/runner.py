@@ -1,0 +1,128 @@
+"""MpiRunner: programs on the processes of an MPI job, messages as MPI messages, MPI's own collectives beside them."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+
+from runners.admission import refusal
+from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from runners.element_types import ELEMENT_TYPES
+from runners.environment import environment_id, load_average, machine_facts
+from runners.execution.failure import DeadlinePassed, RunStopped, failure_of
+from runners.execution.rounds import Rounds
+from runners.mpi.crew import MpiCrew
+from runners.mpi.launch import Launch, launch_of
+from synth.errors import Unavailable
+from synth.topology.topology import Topology
+
+LIBRARY = ("mpi",)
+"""MPI's own algorithms: the call of the collective's name, which chooses by itself."""
+
+START_LIMIT_S = 30.0
+"""How long the ranks may take to start, which is besides the time limit of a request."""
+
+Environment = dict[str, str | int | float | None]
+
+
+class MpiRunner:
+    """Implements `runners.api.Runner` with one MPI process per rank, which stay between requests for one topology.
+
+    fabric: name of the fabric; needed only where several have the topology
+    where:  `fabric`, `cluster` or `loopback`; None takes the fabric that is up for the topology, else the cluster.
+            Over loopback this machine is measured, not a network
+    hosts:  the cluster: a comma list in the order of the ranks, or @FILE with one on each line; None means the
+            allocation of the scheduler's job that this process is part of
+    """
+
+    name = "mpi"
+
+    def __init__(self, fabric: str | None = None, where: str | None = None, hosts: str | None = None) -> None:
+        self._where = (where, fabric, hosts)
+        self._crew: MpiCrew | None = None
+        self._crew_of: tuple[str, Launch] | None = None
+
+    def submit(self, request: RunRequest) -> Outcome:
+        """Run `request`; see the port for the contract. The first one for a topology starts the ranks besides.
+
+        InvalidInput if it is not clear where.
+        """
+        environment: Environment = dict(machine_facts(), runner=self.name, load_average=load_average())
+        reason = _refusal(request)
+        if reason is not None:
+            return RunFailure(FailureKind.REJECTED, reason, environment=environment)
+        finished = False
+        try:
+            outcome: Outcome = self._measure(request, environment)
+            finished = True
+        except RunStopped as stopped:
+            outcome = self._explain(stopped, environment)
+        except Unavailable as missing:
+            outcome = RunFailure(FailureKind.UNAVAILABLE, str(missing), environment=environment)
+        finally:
+            if not finished:
+                self._end(politely=False)
+        return outcome
+
+    def library(self, collective: str) -> tuple[str, ...]:
+        """MPI has an algorithm for every collective."""
+        return LIBRARY
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the ranks on their hosts; empty when none are running."""
+        return [] if self._crew is None else list(self._crew.pids)
+
+    def close(self) -> None:
+        """End the job."""
+        self._end(politely=True)
+
+    def __enter__(self) -> MpiRunner:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
+        launch = launch_of(request.topology, *self._where)
+        crew = self._crew_for(request.topology, launch)
+        facts: Environment = {"mpi": crew.mpi, "clock": "monotonic", **launch.facts}
+        environment.update(facts)
+        environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
+        deadline = time.monotonic() + request.timeout_s
+        crew.load(request.topology, list(request.programs.values()), len(request.library), deadline)
+        results = Rounds(crew, request, deadline).measure()
+        environment["clock_error_us"] = crew.clock_error_s * 1e6
+        return Measurement(self.name, results, environment)
+
+    def _crew_for(self, topology: Topology, launch: Launch) -> MpiCrew:
+        """Return the ranks that are there, or new ones where they would be started in another way."""
+        if self._crew is None or self._crew_of != (topology.id, launch):
+            self._end(politely=True)
+            self._crew = MpiCrew(launch, topology.compute_count, time.monotonic() + START_LIMIT_S)
+            self._crew_of = (topology.id, launch)
+        return self._crew
+
+    def _end(self, politely: bool) -> None:
+        crew, self._crew = self._crew, None
+        if crew is not None:
+            crew.close(politely)
+
+    def _explain(self, stopped: RunStopped, environment: Environment) -> RunFailure:
+        stuck = isinstance(stopped, DeadlinePassed) and self._crew is not None
+        return failure_of(stopped, self._crew.blocked_ranks() if stuck and self._crew is not None else {}, environment)
+
+
+def _refusal(request: RunRequest) -> str | None:
+    reason = refusal(request, LIBRARY)
+    if reason is not None:
+        return reason
+    most = ELEMENT_TYPES[request.dtype].max_ranks
+    if request.topology.compute_count > most:
+        return f"data of type {request.dtype} can be checked on at most {most} ranks"
+    reduces = any(program.collective.reduces for program in request.programs.values())
+    if request.library and reduces and request.dtype == "bfloat16":
+        return "MPI has no sum of its own for bfloat16"
+    return None
