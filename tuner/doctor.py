@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import importlib.util
 import os
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 import psutil
 
+from runners.fabric.holder import Holder
 from runners.oneccl.wheels import INSTALL, find_parts
 from synth.errors import Unavailable
 from tuner.home import Home
@@ -126,6 +128,16 @@ def _namespaces() -> Iterator[Check]:
     works, found = _try_user_namespace()
     way_out = "allow unprivileged user namespaces in the kernel, or use root"
     yield Check("user namespaces", works, found, "emulated fabrics without root", way_out)
+    yield _fabrics()
+
+
+def _fabrics() -> Check:
+    try:
+        with contextlib.closing(Holder("doctor")) as holder:
+            found, ok, way_out = "user namespaces" if holder.in_user_namespace else "root", True, ""
+    except Unavailable as missing:
+        found, ok, way_out = str(missing.value), False, missing.way_out
+    return Check("fabrics", ok, found, "`chorale fabric`", way_out)
 
 
 def _try_user_namespace() -> tuple[bool, str]:

@@ -35,26 +35,11 @@ def bring_up(topology: Topology, link_mbps: Fraction, name: str) -> Fabric:
 def temporary_fabric(topology: Topology, link_mbps: Fraction, name: str) -> Iterator[tuple[Fabric, Holder]]:
     """Give a fabric that nobody else finds and that ends with the `with`, unless its holder is told to keep it."""
     plan = plan_fabric(topology, link_mbps, name)
-    with _only_one(name):
-        holder = Holder(name)
-        try:
-            holder.run(setup_script(plan))
-            yield (
-                Fabric(
-                    name,
-                    topology.spec,
-                    topology.id,
-                    link_mbps,
-                    topology.compute_count,
-                    topology.switch_count,
-                    plan.bits_per_s,
-                    holder.in_user_namespace,
-                    holder.pid,
-                ),
-                holder,
-            )
-        finally:
-            holder.close()
+    with _only_one(name), contextlib.closing(Holder(name)) as holder:
+        holder.run(setup_script(plan))
+        size = (topology.compute_count, topology.switch_count, plan.bits_per_s)
+        network = (name, topology.spec, topology.id, link_mbps)
+        yield Fabric(*network, *size, holder.in_user_namespace, holder.pid), holder
 
 
 def fabrics() -> list[Fabric]:

@@ -21,7 +21,6 @@ from synth.errors import Unavailable
 
 _MARK = "chorale-fabric"
 _STATE = "run/chorale/fabric.json"
-_SETUP_LIMIT_S = 120.0
 _END_LIMIT_S = 10.0
 
 # It ends with the pipe on its standard input, unless it was handed the state of a finished fabric to keep. From then
@@ -64,7 +63,7 @@ class Holder:
         """Run a shell script inside and return its output; raises Unavailable with what it said if it fails."""
         command = [*enter_command(self.pid, self.in_user_namespace, "--mount", "--net"), "sh"]
         done = subprocess.run(  # noqa: S603 - the script is our own
-            command, input=script, capture_output=True, text=True, timeout=_SETUP_LIMIT_S, check=False
+            command, input=script, capture_output=True, text=True, check=False
         )
         if done.returncode != 0:
             rule = "a fabric needs veth devices, tbf queues and routes of the kernel"

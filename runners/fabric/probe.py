@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import NamedTuple
 
 from runners.fabric import traffic
 from runners.fabric.fabric import Fabric
@@ -25,7 +26,8 @@ _WARM_UP_S = 0.3
 _BUSY_S = 0.5
 _START_LIMIT_S = 30.0
 _PROGRAM = "traffic.py"
-_COUNTERS = "for node in /run/netns/*; do nsenter --net=$node cat /proc/net/dev; done"
+_COUNTERS = "for node in /run/netns/*; do nsenter --net=$node cat /proc/uptime /proc/net/dev; done"
+_UPTIME_WORDS = 2
 _SENT_BYTES = 9  # column of /proc/net/dev
 
 
@@ -55,10 +57,11 @@ def probe(topology: Topology, link_mbps: Fraction, name: str) -> Carried:
             open_jobs.callback(jobs[-1].close)
         _wait_for(jobs)
         time.sleep(_WARM_UP_S)
-        first_at, first = time.monotonic(), _sent_bytes(holder)
+        first = _counts(holder)
         time.sleep(_BUSY_S)
-        last_at, last = time.monotonic(), _sent_bytes(holder)
-    return Carried(int((last - first) * 8 / (last_at - first_at)), int(fair_bits_per_s(plan)))
+        last = _counts(holder)
+    bytes_per_s = sum((b.sent_bytes - a.sent_bytes) / (b.at_s - a.at_s) for a, b in zip(first, last, strict=True))
+    return Carried(int(bytes_per_s * 8), int(fair_bits_per_s(plan)))
 
 
 def _jobs(fabric: Fabric, streams: list[Stream]) -> Iterable[Job]:
@@ -83,7 +86,20 @@ def _wait_for(jobs: list[LocalProcess]) -> None:
         time.sleep(0.01)
 
 
-def _sent_bytes(holder: Holder) -> int:
-    """Return the bytes that have left all nodes over their links so far."""
-    lines = (line.split() for line in holder.run(_COUNTERS).splitlines())
-    return sum(int(words[_SENT_BYTES]) for words in lines if words and words[0].startswith("to"))
+class _Count(NamedTuple):
+    """What has left a node over its links until a moment of the machine's clock."""
+
+    at_s: float
+    sent_bytes: int
+
+
+def _counts(holder: Holder) -> list[_Count]:
+    """Return the counts of all nodes, each with its own moment, because reading all takes a while on large fabrics."""
+    counts: list[_Count] = []
+    for line in holder.run(_COUNTERS).splitlines():
+        words = line.split()
+        if len(words) == _UPTIME_WORDS:
+            counts.append(_Count(float(words[0]), 0))
+        elif words[0].startswith("to"):
+            counts[-1] = counts[-1]._replace(sent_bytes=counts[-1].sent_bytes + int(words[_SENT_BYTES]))
+    return counts

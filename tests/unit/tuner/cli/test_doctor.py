@@ -15,7 +15,7 @@ def test_a_ready_machine(capsys, tmp_path, monkeypatch):
     assert done.code == 0
     assert done.document["ready"] is True
     found = checks(done.document)
-    assert {"python", "ray", "mlflow", "g++", "user namespaces", "data folder"} <= set(found)
+    assert {"python", "ray", "mlflow", "g++", "user namespaces", "fabrics", "data folder"} <= set(found)
     assert found["ray"]["ok"]
 
 
@@ -24,7 +24,7 @@ def test_missing_tools_are_named_with_a_way_to_get_them(capsys, tmp_path, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     done = chorale(capsys, "doctor", "--json")
     assert done.code == 0
-    for name in ("g++", "ip", "nvidia-smi", "user namespaces"):
+    for name in ("g++", "ip", "nvidia-smi", "user namespaces", "fabrics"):
         check = checks(done.document)[name]
         assert not check["ok"]
         assert check["way_out"]
