@@ -12,6 +12,7 @@ from runners.oneccl.processes import Processes
 LIMIT_PASSED = 3
 """Exit code of an interpreter that ran into the time limit."""
 
+_REFUSED = "can not select algo"  # what oneCCL says of an algorithm that does not serve a collective
 _FREE = "could go on"
 _SHOWN = 4
 
@@ -28,15 +29,19 @@ def wrong_result(names: Sequence[str], complaints: Sequence[Sequence[str]]) -> R
 
 
 def crash(processes: Processes) -> RunStopped | None:
-    """Return who died of what, None if nobody did. A rank that loses another gives up with an error of its own."""
+    """Return who died of what, None if nobody did. A rank that loses another gives up with an error of its own.
+
+    A rank that ends because oneCCL has no such algorithm is a rejection.
+    """
     codes = [(rank, code) for rank, code in enumerate(processes.codes()) if code is not None]
     for rank, code in codes:
         if code < 0 and code not in (-signal.SIGALRM, -signal.SIGABRT):
             return RunStopped(FailureKind.CRASH, f"rank {rank} was killed by {signal.Signals(-code).name}", rank)
     for rank, code in codes:
         if code not in (LIMIT_PASSED, -signal.SIGALRM):
-            message = f"rank {rank} ended with code {code}: {processes.last_error(rank)}"
-            return RunStopped(FailureKind.CRASH, message, rank)
+            reason = processes.last_error(rank)
+            kind = FailureKind.REJECTED if _REFUSED in reason else FailureKind.CRASH
+            return RunStopped(kind, f"rank {rank} ended with code {code}: {reason}", rank)
     return None
 
 

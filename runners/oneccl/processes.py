@@ -15,6 +15,7 @@ FIXED_ENVIRONMENT: Mapping[str, str] = {
     "CCL_WORKER_OFFLOAD": "0",
     "CCL_WORKER_COUNT": "1",
     "CCL_PROCESS_LAUNCHER": "none",
+    "CCL_ALGO_FALLBACK": "0",  # an algorithm that does not serve is an error instead of another algorithm
     "CCL_LOG_LEVEL": "error",
     "CCL_ROOT": ".",
     "FI_PROVIDER": "tcp",

@@ -19,6 +19,7 @@ import pytest
 
 from runners import ray_places
 from runners.api import FailureKind, Outcome, RunRequest, Settings, library_result
+from runners.oneccl import library
 from runners.oneccl.runner import OneCclRunner
 from runners.oneccl.task import Fault
 from runners.oneccl.wheels import VERSIONS
@@ -70,6 +71,15 @@ def test_every_library_algorithm_is_right_and_takes_its_turn(home: Path) -> None
     assert len({one.size_bytes for name in names for one in results[library_result(name)]}) == 12
 
 
+def test_an_algorithm_that_does_not_serve_is_rejected_and_not_replaced(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(library.ALGORITHMS, CollectiveName.ALLREDUCE, ("direct",))  # needs MPI underneath
+    with _on_loopback(home) as runner:
+        failure = failed(runner.submit(_pair(library=("direct",))), FailureKind.REJECTED)
+    assert "can not select algo" in failure.message
+
+
 TOPOLOGY = parse_topology("ring:3")
 
 
@@ -111,10 +121,10 @@ def test_every_collective_is_right(home: Path, name: CollectiveName, dtype: str)
         settings={"in parts": Settings(buffer_bytes=500)},
     )
     with _on_loopback(home) as runner:
-        library = runner.library(name)
-        results = measured(runner.submit(replace(request, library=library))).results
-    assert library
-    assert set(results) == {*options, *map(library_result, library)}
+        algorithms = runner.library(name)
+        results = measured(runner.submit(replace(request, library=algorithms))).results
+    assert algorithms
+    assert set(results) == {*options, *map(library_result, algorithms)}
 
 
 def _wrong(outcome: Outcome, kind: FailureKind, rank: int) -> str:

@@ -48,6 +48,14 @@ def test_a_violent_death_is_the_cause_before_others_give_up(codes: list[int | No
     assert (stopped.kind, stopped.rank, stopped.message) == (FailureKind.CRASH, rank, message)
 
 
+def test_a_missing_algorithm_is_a_rejection() -> None:
+    left = Left([4, None])
+    left.last_error = lambda rank: "error: oneCCL: can not select algo from main table"  # type: ignore[method-assign]
+    stopped = crash(left)  # type: ignore[arg-type]
+    assert stopped is not None
+    assert stopped.kind is FailureKind.REJECTED
+
+
 @pytest.mark.parametrize("codes", [[None, None], [LIMIT_PASSED, None], [LIMIT_PASSED, -signal.SIGALRM]])
 def test_the_time_limit_is_no_crash(codes: list[int | None]) -> None:
     assert crash(Left(codes)) is None  # type: ignore[arg-type]
