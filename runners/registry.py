@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from runners.api import Runner
-from synth.errors import InvalidInput, Unavailable
+from runners.option_text import option_value
+from synth.errors import InvalidInput
 from synth.identity import parse_rational
 
 
@@ -50,31 +51,43 @@ def _mpi(fabric: str | None = None, where: str | None = None, hosts: str | None 
     return MpiRunner(fabric, where, hosts)
 
 
+def _msccl(
+    runtime: str | None = None,
+    launcher: str = "openmpi",
+    hosts: str | None = None,
+    gpus_per_node: int | None = None,
+    tests_folder: str | None = None,
+    library_folder: str | None = None,
+    shared_folder: Path | None = None,
+    buffer_bytes: int | None = None,
+    iterations: int = 50,
+    variables: str | None = None,
+) -> Runner:
+    from runners.msccl.choice import msccl_runner  # noqa: PLC0415
+
+    where = (hosts, gpus_per_node, tests_folder, library_folder, shared_folder)
+    return msccl_runner(runtime, launcher, *where, buffer_bytes, iterations, variables)
+
+
 RUNNERS: Mapping[str, Callable[..., Runner]] = {
     "local": _local,
     "simulated": _simulated,
     "recorded": _recorded,
     "oneccl": _oneccl,
     "mpi": _mpi,
+    "msccl": _msccl,
 }
-
-NOT_BUILT: Mapping[str, str] = {
-    "msccl": "MSCCL on GPUs",
-}
-"""Runners that the command line knows by name and this version does not have, with what they would run on."""
 
 
 def create_runner(name: str, options: Mapping[str, Any] | None = None) -> Runner:
     """Return a new runner; the caller closes it.
 
-    `options` are the keyword arguments of the runner's factory: `link_mbps`, `home` and `probe` for local; `link_mbps`,
-    `alpha_us`, `link_latency_us`, `hop_us` and `buffer_bytes` for simulated; `generator` and
-    `buffer_bytes` for recorded; `fabric`, `where` and `home` for oneccl; `fabric`, `where` and `hosts` for
-    mpi. InvalidInput for an unknown name or option, Unavailable for a runner that is not built yet.
+    `options` are the keyword arguments of the runner's factory above, as values or as text: `link_mbps`, `home` and
+    `probe` for local; `link_mbps`, `alpha_us`, `link_latency_us`, `hop_us` and `buffer_bytes` for simulated;
+    `generator` and `buffer_bytes` for recorded; `fabric`, `where` and `home` for oneccl; `fabric`, `where` and `hosts`
+    for mpi; for msccl see docs/msccl.md. InvalidInput for an unknown name or option.
     """
     way_out = f"choose from {', '.join(RUNNERS)}"
-    if name in NOT_BUILT:
-        raise Unavailable("a runner must be part of this version", f"{name} ({NOT_BUILT[name]})", way_out)
     if name not in RUNNERS:
         raise InvalidInput("a runner must be one that is known", name, way_out)
     factory, given = RUNNERS[name], dict(options or {})
@@ -82,4 +95,4 @@ def create_runner(name: str, options: Mapping[str, Any] | None = None) -> Runner
     unknown = [option for option in given if option not in known]
     if unknown:
         raise InvalidInput(f"an option of the {name} runner must be one it has", unknown[0], f"use {', '.join(known)}")
-    return factory(**given)
+    return factory(**{option: option_value(known[option], value) for option, value in given.items()})

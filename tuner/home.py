@@ -42,6 +42,11 @@ class Home:
         """Schedules and programs fetched by `chorale best`."""
         return self.root / "best"
 
+    @property
+    def service(self) -> Path:
+        """Jobs, results and audit log of `chorale serve`."""
+        return self.root / "service"
+
     def make(self, folder: Path) -> Path:
         """Create `folder` and its parents where missing, and return it."""
         try:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from runners.msccl.command import gpus_per_node, launch_command, perf_command
 from runners.msccl.environment import MODES, OTHER_LIBRARIES, Mode, mode_environment, unwanted_variables
 from runners.msccl.guide import guide
-from runners.msccl.options import ELEMENT_BYTES, JobOptions
+from runners.msccl.options import JobOptions
 from runners.msccl.runtimes import ALGORITHMS, JOB, Runtime, runtime_named
 from runners.msccl.sizes import misfit, size_ranges
 from synth.errors import InvalidInput
@@ -48,7 +48,7 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
     """
     runtime = runtime_named(options.runtime, program)
     for size_bytes in options.sizes_bytes:
-        if (reason := misfit(program, size_bytes, ELEMENT_BYTES[options.dtype])) is not None:
+        if (reason := misfit(program, size_bytes, options.element_bytes)) is not None:
             rule = f"{runtime.title} must not fall back to its own algorithm: {reason}"
             raise InvalidInput(rule, f"{size_bytes} bytes", "choose other sizes")
     files = {

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from runners.element_types import ELEMENT_TYPES
 from synth.errors import InvalidInput
 
 Launcher = Literal["openmpi", "mpich", "srun"]
 """Open MPI's mpirun, the mpiexec of MPICH and its kin, or Slurm."""
 
-DTYPES: Mapping[str, str] = {"float32": "float", "float64": "double", "int32": "int32"}
+DTYPES: Mapping[str, str] = {"float32": "float", "float64": "double", "int32": "int32", "bfloat16": "bfloat16"}
 """Element types as the test programs call them."""
-
-ELEMENT_BYTES: Mapping[str, int] = {"float32": 4, "float64": 8, "int32": 4}
 
 _HOST = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -26,7 +25,7 @@ class JobOptions:
     """Where and how a program is run; the defaults are one node with a GPU for each rank.
 
     sizes_bytes:    of the whole vector, as the test programs count it
-    dtype:          float32, float64 or int32
+    dtype:          of the elements, see `DTYPES`
     runtime:        name of a runtime, see `runners.msccl.runtimes`; None for the one of the program's dialect
     launcher:       what starts one process per GPU
     hosts:          names of the nodes in the order of their ranks; none for the node (or allocation) it is started in
@@ -50,6 +49,10 @@ class JobOptions:
     iterations: int = 50
     warmup: int = 20
     environment: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def element_bytes(self) -> int:
+        return ELEMENT_TYPES[self.dtype].dtype.itemsize
 
     def __post_init__(self) -> None:
         _one_of("launcher", self.launcher, get_args(Launcher))

@@ -5,12 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from synth.errors import InvalidInput
 from synth.topology.grammar import FamilyCall, FunctionCall, SpecTree
 from synth.topology.topology import MAX_LINKS, MAX_NODES, Topology
 
 _MAX_DIGITS = 18
+
+
+class TooLarge(InvalidInput):
+    """A network that nobody will build; says how large it would be."""
+
+    def __init__(self, spec: str, nodes: int, links: int) -> None:
+        most = f"{MAX_NODES} nodes" if nodes > MAX_NODES else f"{MAX_LINKS} links"
+        super().__init__(f"a topology must have at most {most}", spec, "choose a smaller network")
+        self.nodes = nodes
+        self.links = links
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TooLarge, (str(self.value), self.nodes, self.links)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +70,8 @@ class Function(Entry):
 
 def require_size(spec: str, nodes: int, links: int) -> None:
     """Refuse a network that is too large, before anything of it is built."""
-    if nodes > MAX_NODES:
-        raise InvalidInput(f"a topology must have at most {MAX_NODES} nodes", spec, "choose a smaller network")
-    if links > MAX_LINKS:
-        raise InvalidInput(f"a topology must have at most {MAX_LINKS} links", spec, "choose a smaller network")
+    if nodes > MAX_NODES or links > MAX_LINKS:
+        raise TooLarge(spec, nodes, links)
 
 
 def whole_numbers(call: FamilyCall, syntax: str, separator: str = ",", text: str | None = None) -> list[int]:

@@ -24,7 +24,12 @@ def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
     `read_file` returns the bytes of a path; without it, file: specs are refused. Too large a network is refused
     before anything is built. Raises InvalidInput with the rule, the value and the way out.
     """
-    return check_topology(_plan(parse_spec(spec), read_file).build())
+    return check_topology(plan_topology(spec, read_file).build())
+
+
+def plan_topology(spec: str, read_file: ReadFile | None = None) -> Plan:
+    """Return how large the network of `spec` is, and how to build it. TooLarge (InvalidInput) beyond the limits."""
+    return _plan(parse_spec(spec), read_file)
 
 
 def _plan(tree: SpecTree, read_file: ReadFile | None) -> Plan:

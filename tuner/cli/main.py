@@ -41,6 +41,7 @@ COMMAND_MODULES = (
     "best",
     "experiment",
     "ui",
+    "serve",
     "doctor",
 )
 

@@ -16,19 +16,18 @@ from runners.measurement.goal import Goal, parse_budget, parse_precision
 from runners.registry import RUNNERS, create_runner
 from runners.sizes import parse_sizes
 from synth.errors import InvalidInput
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
 from synth.topology.topology import Topology
-from synth.verify.verify import verify
 from tuner.cli.run_report import report, report_failure
 from tuner.costs.calibration_programs import calibration_programs
 from tuner.home import Home
-from tuner.program_files import load_program
-from tuner.schedule_files import SUFFIXES, load_schedule
+from tuner.runnables import Runnable, load_runnable
+from tuner.schedule_files import SUFFIXES
 from tuner.specs import load_topology
 
 TARGET = "oneccl-xml"  # the dialect of programs that run on CPUs
+MSCCL_TARGETS = {"msccl": "msccl-xml", "executor": "msccl-executor-xml", "rccl": "msccl-executor-xml"}
+"""The dialect of each runtime of the msccl runner."""
+
 LIBRARY = library_result("")
 
 
@@ -51,6 +50,9 @@ def run(
     ] = None,
     hosts: Annotated[
         str | None, typer.Option(help="Hosts of a cluster for MPI, a comma list or @FILE; default: those of this job.")
+    ] = None,
+    options: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the runner; may be repeated.")
     ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Measured repetitions per size.")] = 5,
     reference: Annotated[
@@ -76,20 +78,25 @@ def run(
     Example: chorale run torus.parquet --runner local --sizes 64KiB,1M --link-mbps 50 --reference ring.parquet
     """
     sizes_bytes, goal = parse_sizes(sizes), _goal(precision, budget, reference)
-    given = {
+    flags = {
         "link_mbps": link_mbps,
         "fabric": fabric,
         "where": where,
         "hosts": hosts,
         "home": Home.from_environment().root if runner == "local" else None,
     }
-    running = create_runner(runner, {key: value for key, value in given.items() if value is not None})
+    given = {**_options(options or []), **{name: value for name, value in flags.items() if value is not None}}
+    target = MSCCL_TARGETS.get(str(given.get("runtime", "msccl")), TARGET) if runner == "msccl" else TARGET
+    running = create_runner(runner, given)
     try:
-        topology, program = load_runnable(file, None if spec is None else load_topology(spec))
+        runnable = load_runnable(file, None if spec is None else load_topology(spec), target)
+        topology, program = runnable.topology, runnable.program
         others = calibration_programs(program, topology, TARGET) if wants_calibration else {}
-        programs = {file: program, **others, **_reference_program(reference, file, topology)}
+        runnables = {file: runnable, **_reference_program(reference, file, topology, target)}
+        programs = {**{name: one.program for name, one in runnables.items()}, **others}
+        settings = {name: one.settings for name, one in runnables.items() if one.settings is not None}
         library = () if reference is None or not reference.startswith(LIBRARY) else (reference.removeprefix(LIBRARY),)
-        request = RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed, library)
+        request = RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed, library, settings)
         outcome = _measured(running, request, goal)
     finally:
         running.close()
@@ -113,25 +120,23 @@ def _measured(runner: Runner, request: RunRequest, goal: Goal | None) -> Driven 
     return measure_once(runner, request) if goal is None else measure_until(runner, request, goal, time.monotonic)
 
 
-def _reference_program(reference: str | None, file: str, topology: Topology) -> dict[str, Program]:
+def _options(texts: list[str]) -> dict[str, str]:
+    options = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not (key and equals):
+            raise InvalidInput("--set must be of the form KEY=VALUE", text, "write --set buffer_bytes=1MiB")
+        options[key] = value
+    return options
+
+
+def _reference_program(reference: str | None, file: str, topology: Topology, target: str) -> dict[str, Runnable]:
     if reference is None or reference.startswith(LIBRARY):
         return {}
     if reference == file:
         raise InvalidInput("a reference must be another file", reference, "copy it, to see how times scatter")
-    other, program = load_runnable(reference, None if Path(reference).suffix in SUFFIXES else topology)
-    if other.id != topology.id:
+    other = load_runnable(reference, None if Path(reference).suffix in SUFFIXES else topology, target)
+    if other.topology.id != topology.id:
         rule = f"a reference must be for the same network, {topology.spec}"
-        raise InvalidInput(rule, f"{reference} for {other.spec}", "choose another reference")
-    return {reference: program}
-
-
-def load_runnable(file: str, given: Topology | None) -> tuple[Topology, Program]:
-    """Return the topology and the checked program of a schedule file, or of a program file and the one `given`."""
-    if Path(file).suffix in SUFFIXES:
-        verified = verify(load_schedule(file))
-        topology = verified.schedule.topology
-        if given is not None and given.id != topology.id:
-            rule = f"--spec must be the topology of the schedule, {topology.spec}"
-            raise InvalidInput(rule, given.spec, "leave it out")
-        return topology, lower(verified, LoweringOptions(TARGET))
-    return load_program(file, given)
+        raise InvalidInput(rule, f"{reference} for {other.topology.spec}", "choose another reference")
+    return {reference: other}

@@ -12,6 +12,8 @@ from runners.simulated import SimulatedRunner
 from synth.lowering.targets import target_named
 from tests.command import chorale
 from tests.conformance.example_programs import ring_allreduce, with_swapped_offset
+from tests.stand_ins.gpu_cluster import put_stand_ins
+from tests.stand_ins.nccl_tests import PROGRAM_BYTES_PER_US, PROGRAM_US
 
 SIMULATED = ("--runner", "simulated", "--link-mbps", "1000", "--sizes")
 
@@ -154,7 +156,10 @@ def test_a_schedule_on_another_topology_is_refused(schedule: str, capsys: pytest
     ("options", "code", "message"),
     [
         (("--runner", "mpi", "--sizes", "1M"), 3, "run: chorale fabric up torus:2x2"),
-        (("--runner", "msccl", "--sizes", "1M"), 3, "MSCCL on GPUs"),
+        (("--runner", "msccl", "--sizes", "1M", "--set", "launcher=prun"), 2, "the launcher of a job must be one"),
+        (("--runner", "msccl", "--sizes", "1M", "--set", "speed=1"), 2, "must be one it has; got speed; use runtime"),
+        (("--runner", "recorded", "--sizes", "1M", "--set", "1MiB"), 2, "--set must be of the form KEY=VALUE"),
+        (("--runner", "recorded", "--sizes", "1M"), 1, "nothing was recorded on torus:2x2, only on mi250half:2"),
         (("--runner", "warp", "--sizes", "1M"), 2, "choose from local, simulated"),
         (("--runner", "simulated", "--sizes", "1M"), 2, "needs a link rate"),
         (("--runner", "local", "--sizes", "huge"), 2, "a size must be"),
@@ -195,3 +200,37 @@ def test_a_failure_is_an_exit_code_a_line_and_a_document(
         },
         "environment": {"runner": "simulated"},
     }
+
+
+def test_a_machine_without_a_launcher_for_gpus_is_named(
+    schedule: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    done = chorale(capsys, "run", schedule, "--runner", "msccl", "--sizes", "1M", "--set", "launcher=srun")
+    assert done.code == 3
+    assert "there is no srun here: run on a node of a GPU cluster" in done.stderr
+
+
+def test_schedules_are_lowered_for_the_runtime_of_the_gpus(
+    schedule: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_stand_ins(tmp_path / "stand-ins")
+    monkeypatch.setenv("PATH", f"{tmp_path / 'stand-ins'}:/usr/bin:/bin")
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[4]))
+    monkeypatch.setenv("STAND_IN_MEMORY", str(tmp_path))
+    monkeypatch.setenv("STAND_IN_RUNTIME", "executor")
+    options = ("--runner", "msccl", "--sizes", "1M", "--repeats", 1, "--reference", "library:nccl", "--json")
+    document = chorale(capsys, "run", schedule, *options, "--set", "runtime=executor").document
+    assert document["environment"]["runtime"] == "executor"
+    (result,) = document["results"]
+    assert result["time_us_median"] == pytest.approx(PROGRAM_US + 2**20 / PROGRAM_BYTES_PER_US, abs=0.01)
+
+
+def test_a_recorded_schedule_gets_the_time_of_its_trees_and_buffers(capsys: pytest.CaptureFixture[str]) -> None:
+    made = chorale(capsys, "synth", "forest", "mi250half:2", "--k", 1, "-o", "trees.parquet")
+    assert made.code == 0
+    options = ("--runner", "recorded", "--sizes", "1G", "--repeats", 99, "--set", "buffer_bytes=1MiB")
+    document = chorale(capsys, "run", "trees.parquet", *options, "--reference", "library:rccl", "--json").document
+    (result,) = document["results"]
+    assert result["time_us_median"] == pytest.approx(9998.3, rel=0.01)
+    assert document["environment"]["buffer_bytes"] == 2**20

@@ -1,0 +1,40 @@
+"""The edge of the runner: writes jobs, starts launches, waits for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from runners.msccl.environment import Mode
+from runners.msccl.job import EXECUTABLE
+from runners.msccl.printed import process_logs
+from runners.msccl.results import Launched
+from runners.places.place import STDERR, STDOUT, Job, Place
+
+_POLL_S = 0.05
+
+
+def write_job(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files of a job into `folder`, scripts so that they can be executed."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        path.chmod(0o755 if name.endswith(EXECUTABLE) else 0o644)
+
+
+def launch(place: Place, folder: Path, mode: Mode, deadline_s: float) -> Launched:
+    """Run the job in `folder` in a mode until it ends, or is killed when the monotonic clock shows `deadline_s`."""
+    started = place.start(Job((str(folder / "run.sh"), mode)))
+    try:
+        while (code := started.poll()) is None and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+        if code is None:
+            started.kill()
+        output = started.read(STDOUT).decode(errors="replace")
+        errors = started.read(STDERR).decode(errors="replace")
+    finally:
+        started.close()
+    files = [path.read_text(errors="replace") for path in sorted(folder.glob(f"logs/{mode}.*"))]
+    return Launched(code, output, errors, tuple(process_logs(output, files)))

@@ -1,0 +1,108 @@
+"""What a launch of a test program printed: its table, its verdict, and why it ended early."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from runners.msccl.table_rows import TableRow, is_part_of_row, parse_row
+
+_PREFIX = re.compile(r"^(\[[^\]\s]*\d+,(?P<tagged>\d+)\](<\w+>)?:? ?|(?P<labelled>\d+): )")
+"""How Open MPI with --tag-output and Slurm with --label name the rank that a line is from."""
+
+_LOG = re.compile(
+    r"(\[\d{4}-\d\d-\d\d[ T][\d:.]+\] ?)?"  # newer libraries put the time before warnings
+    r"(^\d[\d.-]*|[A-Za-z][\w.-]*):(\d+):\d+ (\[\d+\] )?([\w/.]+:\d+ )?"
+    r"NCCL (INFO|WARN|TRACE|ERROR|VERSION)\b[^\n]*(\n|\Z)",
+    re.MULTILINE,
+)
+"""A line of the library's log, which may begin in the middle of a row that another process is printing."""
+
+_WARNING = re.compile(r"NCCL (WARN|ERROR) ([^\n]*)")
+_SUMMARY = re.compile(r"Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
+_HEADING = re.compile(r"#\s+size\s+count\s+type")
+_RANK = re.compile(r"#\s+Rank\s+(\d+)\s")
+_DEVICE = re.compile(r"#\s+Rank\s+\d+\s.*\[[0-9a-fA-Fx:.]+\] (.+)")
+_VERSION = re.compile(r"(NCCL|RCCL) version[ :]+(\S+)|nccl-library=(\d+)")
+_FAILURE = re.compile(
+    r"Test (NCCL |CUDA |HIP )?failure|error while loading shared libraries|Segmentation fault|[Cc]ommand not found"
+    r"|No such file or directory|not enough slots|srun: error|unhandled \w+ error|No (CUDA|HIP|ROCm) device"
+    r"|invalid device ordinal|hostname contains invalid|Usage: \S+_perf",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a launch printed, of one or several test programs that ran one after the other.
+
+    rows:          of all tables, in order
+    tables:        how many tables were begun
+    verdicts:      for each table that was ended, how many checks failed
+    ranks:         how many ranks the tables say there are, 0 if they do not
+    warnings, failure: of the library; and the first line that says why the launch failed, if it says so
+    device, version: of the first rank, and of the library, where the output names them
+    """
+
+    rows: tuple[TableRow, ...]
+    tables: int
+    verdicts: tuple[int, ...]
+    ranks: int
+    warnings: tuple[str, ...]
+    failure: str | None
+    device: str | None = None
+    version: str | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every table that was begun was ended."""
+        return 0 < self.tables == len(self.verdicts)
+
+
+def parse_output(text: str) -> Printed:
+    """Return what `text`, the standard output of a launch, says.
+
+    Lines of launchers, libraries and other ranks may stand between the lines of a table, and log lines within them.
+    What was not printed to its end is not there. Never raises. O(characters).
+    """
+    plain = "\n".join(_PREFIX.sub("", line) for line in text.replace("\r", "").split("\n"))
+    warnings = tuple(dict.fromkeys(match[2].strip() for match in _WARNING.finditer(plain)))
+    clean = _LOG.sub("", plain)
+    ranks = {int(match[1]) for match in _RANK.finditer(clean)}
+    device, version = _DEVICE.search(clean), _VERSION.search(plain)
+    return Printed(
+        rows=tuple(_rows(clean)),
+        tables=len(_HEADING.findall(clean)),
+        verdicts=tuple(int(match[1]) for match in _SUMMARY.finditer(clean)),
+        ranks=len(ranks),
+        warnings=warnings,
+        failure=next((line.strip() for line in plain.split("\n") if _FAILURE.search(line)), None),
+        device=None if device is None else device[1].strip(),
+        version=None if version is None else next(part for part in version.groups()[1:] if part),
+    )
+
+
+def process_logs(printed: str, files: Sequence[str]) -> list[str]:
+    """Return what each process logged: `files`, or what is in the output where the library wrote no files."""
+    if files:
+        return list(files)
+    logs: dict[str, list[str]] = {}
+    for match in _LOG.finditer(printed):
+        logs.setdefault(f"{match[2]}:{match[3]}", []).append(match[0].strip())
+    return ["\n".join(lines) for lines in logs.values()]
+
+
+def _rows(text: str) -> Iterator[TableRow]:
+    """Yield the rows that end with a line: one that was cut off could have lost the end of its last number."""
+    begun = ""
+    for line in text.split("\n")[:-1]:
+        for whole in (line, f"{begun} {line}") if begun else (line,):
+            if (row := parse_row(whole)) is not None:
+                yield row
+                begun = ""
+                break
+        else:
+            if begun and is_part_of_row(f"{begun} {line}"):
+                begun = f"{begun} {line}"
+            elif is_part_of_row(line):
+                begun = line

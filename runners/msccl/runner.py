@@ -1,0 +1,119 @@
+"""MscclRunner: programs on GPUs, executed by MSCCL, its executor or RCCL, timed by nccl-tests."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from runners.admission import refusal
+from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from runners.environment import environment_id, load_average, machine_facts
+from runners.msccl.command import gpus_per_node, launch_command, perf_command
+from runners.msccl.options import DTYPES, JobOptions
+from runners.msccl.session import LIBRARY, Session, Stopped
+from runners.msccl.sizes import size_ranges
+from runners.places.local import LocalPlace
+from runners.places.place import Place
+from synth.errors import InvalidInput, Unavailable
+
+Facts = dict[str, str | int | float | None]
+
+
+class MscclRunner:
+    """Implements `runners.api.Runner` on GPUs, one process for each, with a launcher that starts them on all nodes.
+
+    options: where and how; the sizes, element type and buffers of a request replace those in it
+    folder:  where jobs are written for a while; all nodes must see it under the same path. None: the temporary
+             folder of this machine, which is enough for one node
+    place:   where the launcher is started
+
+    A repetition is a launch: the mean of `options.iterations` calls. Programs, and the library beside them, are
+    launched in turns, in random order within every repetition. Before, each program is launched once with a log that
+    says whether the runtime executed it; one that was not executed is a RunFailure `rejected`, whatever its times.
+    Where a runtime logs no calls, times that are the library's at every size count as a fall-back too. Buffers are
+    set for programs only: the library has its own.
+    """
+
+    name = "msccl"
+
+    def __init__(self, options: JobOptions, folder: Path | None = None, place: Place | None = None) -> None:
+        self._options = options
+        self._folder = folder
+        self._place = place or LocalPlace()
+        self._proven: dict[str, set[int]] = {}
+
+    def library(self, collective: str) -> tuple[str, ...]:
+        """Return the library's own choice, which every runtime has for every collective."""
+        return (LIBRARY,)
+
+    def close(self) -> None:
+        """Nothing is held between requests."""
+
+    def submit(self, request: RunRequest) -> Outcome:
+        """Run `request`; see the port for the contract."""
+        deadline_s = time.monotonic() + request.timeout_s
+        environment: Facts = {**machine_facts(), "runner": self.name}
+        if (failure := self._refusal(request)) is not None:
+            return replace(failure, environment=_identified(environment))
+        try:
+            with tempfile.TemporaryDirectory(prefix="chorale-msccl-", dir=self._folder) as folder:
+                session = Session(request, self._options, Path(folder), self._place, self._proven)
+                environment |= _facts(session)
+                results = session.measure(deadline_s)
+        except Stopped as stopped:
+            return RunFailure(stopped.fault.kind, stopped.fault.message, environment=_identified(environment))
+        except (InvalidInput, Unavailable) as error:
+            kind = FailureKind.UNAVAILABLE if isinstance(error, Unavailable) else FailureKind.REJECTED
+            return RunFailure(kind, str(error), environment=_identified(environment))
+        except OSError as error:
+            message = f"the folder of jobs must be writable: {error}"
+            return RunFailure(FailureKind.UNAVAILABLE, message, environment=_identified(environment))
+        return Measurement(self.name, results, _identified({**environment, **session.printed}))
+
+    def _refusal(self, request: RunRequest) -> RunFailure | None:
+        reason = refusal(request, self.library(""))
+        if reason is None and request.dtype not in DTYPES:
+            reason = f"the test programs have no element type {request.dtype}"
+        if reason is None and len({program.in_place for program in request.programs.values()}) > 1:
+            reason = "all programs of a request must be of one placement"
+        if reason is not None:
+            return RunFailure(FailureKind.REJECTED, reason)
+        try:
+            unmet = self._unmet_need(request)
+        except InvalidInput as error:
+            return RunFailure(FailureKind.REJECTED, str(error))
+        return None if unmet is None else RunFailure(FailureKind.UNAVAILABLE, unmet)
+
+    def _unmet_need(self, request: RunRequest) -> str | None:
+        first = next(iter(request.programs.values()))
+        launcher = launch_command(len(first.ranks), self._options)[0]
+        if shutil.which(launcher) is None:
+            return f"there is no {launcher} here: run on a node of a GPU cluster, or choose another launcher"
+        test = perf_command(first, self._options, size_ranges(request.sizes_bytes)[0])[0]
+        if self._options.tests_folder is None and shutil.which(test) is None:
+            return f"there is no {test} here: build nccl-tests (or rccl-tests) with MPI=1 and name its folder"
+        if self._options.hosts and self._folder is None:
+            return "jobs on several hosts need a folder that all of them see under one path: name one"
+        return None
+
+
+def _facts(session: Session) -> Facts:
+    arm = session.arms[0]
+    options, ranks = arm.options, len(arm.program.ranks)
+    return {
+        "runtime": session.runtime.name,
+        "launcher": options.launcher,
+        "ranks": ranks,
+        "gpus_per_node": gpus_per_node(ranks, options),
+        "iterations": options.iterations,
+        "buffer_bytes": options.buffer_bytes,
+        "variables": " ".join(f"{name}={value}" for name, value in sorted(options.environment.items())),
+    }
+
+
+def _identified(environment: Facts) -> Facts:
+    """Add the content id of all facts so far, which stay the same from run to run, and the load."""
+    return {**environment, "environment_id": environment_id(environment), "load_average": load_average()}

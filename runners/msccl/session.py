@@ -1,0 +1,147 @@
+"""One request on GPUs: its jobs, the proofs that the programs run, the launches in turns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from runners.api import FailureKind, RunRequest, Settings, SizeMeasurement, library_result
+from runners.msccl.environment import Mode
+from runners.msccl.evidence import log_fault, time_fault
+from runners.msccl.job import PROOF_ITERATIONS, job_files
+from runners.msccl.launch import launch, write_job
+from runners.msccl.options import JobOptions
+from runners.msccl.printed import parse_output
+from runners.msccl.results import Fault, Launched, launch_times
+from runners.msccl.runtimes import Runtime, runtime_named
+from runners.msccl.sizes import served_size, size_ranges
+from runners.places.place import Place
+from synth.errors import InvalidInput
+from synth.identity import content_id
+from synth.lowering.program import Program
+
+LIBRARY = "nccl"
+"""The library's own choice, as it makes it when no program is there."""
+
+Times = dict[int, list[float]]
+
+
+class Stopped(Exception):  # noqa: N818 - a fault, handed on at once
+    """The request has no measurement, for the reason `fault`."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """What is launched: a mode of the job of a program. Its results have `name`."""
+
+    name: str
+    program: Program
+    options: JobOptions
+    folder: Path
+    mode: Mode
+
+
+class Session:
+    """Measures one request; raises Stopped for the first fault.
+
+    folder:  for its jobs; proven: which jobs, by content id, were seen to run, and at which sizes; is added to
+    printed: facts that the launches printed of the machine, once there were some
+    """
+
+    def __init__(
+        self, request: RunRequest, options: JobOptions, folder: Path, place: Place, proven: dict[str, set[int]]
+    ) -> None:
+        self._request = request
+        self._place = place
+        self._proven = proven
+        self.printed: dict[str, str | None] = {}
+        programs = list(request.programs.values())
+        self.runtime: Runtime = runtime_named(options.runtime, programs[0])
+        given = replace(options, dtype=request.dtype)
+        self._served = [served_size(size_bytes, given.element_bytes, programs) for size_bytes in request.sizes_bytes]
+        self.arms = [self._arm(name, given, folder / str(index)) for index, name in enumerate(request.programs)]
+
+    def measure(self, deadline_s: float) -> dict[str, tuple[SizeMeasurement, ...]]:
+        """Return the results by name; `deadline_s` is when the monotonic clock ends it."""
+        for arm in self.arms:
+            self._prove(arm, deadline_s)
+        libraries = [self._library_arm(name) for name in self._request.library]
+        witness = libraries or ([] if self.runtime.scheduled is not None else [self._library_arm(LIBRARY)])
+        times = self._turns([*self.arms, *witness], deadline_s)
+        if self.runtime.scheduled is None:
+            self._require_own_times(times, times[witness[0].name])
+        return {arm.name: self._measurements(times[arm.name]) for arm in (*self.arms, *libraries)}
+
+    def _arm(self, name: str, given: JobOptions, folder: Path) -> Arm:
+        """Write the job of a program; it is rejected if the runtime would not execute it at some size."""
+        settings = self._request.settings.get(name, Settings())
+        options = replace(
+            given,
+            sizes_bytes=tuple(sorted(set(self._served))),
+            buffer_bytes=settings.buffer_bytes or given.buffer_bytes,
+            warmup=max(given.warmup, self._request.warmup),
+        )
+        program = self._request.programs[name]
+        try:
+            write_job(folder, job_files(program, options))
+        except InvalidInput as error:
+            raise Stopped(Fault(FailureKind.REJECTED, f"program {name}: {error}")) from error
+        return Arm(name, program, options, folder, "program")
+
+    def _library_arm(self, algorithm: str) -> Arm:
+        return replace(self.arms[0], name=library_result(algorithm), mode="library")
+
+    def _prove(self, arm: Arm, deadline_s: float) -> None:
+        sizes = set(arm.options.sizes_bytes)
+        proven = self._proven.setdefault(_job_id(arm), set())
+        if sizes <= proven:
+            return
+        launched, _ = self._launch(replace(arm, mode="proof"), deadline_s)
+        calls = PROOF_ITERATIONS * len(sizes)
+        if (reason := log_fault(self.runtime, launched.logs, len(arm.program.ranks), calls)) is not None:
+            raise Stopped(Fault(FailureKind.REJECTED, f"program {arm.name} fell back: {reason}"))
+        proven |= sizes
+
+    def _turns(self, arms: Sequence[Arm], deadline_s: float) -> dict[str, Times]:
+        """Launch every arm once in every repetition; return the seconds by arm and size, in the order of launches."""
+        times: dict[str, Times] = {arm.name: {size: [] for size in self._served} for arm in arms}
+        random = np.random.default_rng(self._request.seed)
+        for _ in range(self._request.repeats):
+            for index in random.permutation(len(arms)):
+                _, measured = self._launch(arms[index], deadline_s)
+                for size_bytes, time_s in measured.items():
+                    times[arms[index].name][size_bytes].append(time_s)
+        return times
+
+    def _launch(self, arm: Arm, deadline_s: float) -> tuple[Launched, Mapping[int, float]]:
+        launched = launch(self._place, arm.folder, arm.mode, deadline_s)
+        sizes, ranks = arm.options.sizes_bytes, len(arm.program.ranks)
+        measured = launch_times(launched, sizes, len(size_ranges(sizes)), ranks, arm.program.in_place)
+        if isinstance(measured, Fault):
+            what = "the library" if arm.mode == "library" else f"program {arm.name}"
+            raise Stopped(replace(measured, message=f"{what}: {measured.message}"))
+        printed = parse_output(launched.output)
+        self.printed |= {"gpu": printed.device, "library_version": printed.version}
+        return launched, measured
+
+    def _require_own_times(self, times: Mapping[str, Times], library: Times) -> None:
+        for arm in self.arms:
+            if (reason := time_fault(times[arm.name], library)) is not None:
+                raise Stopped(Fault(FailureKind.REJECTED, f"program {arm.name} fell back: {reason}"))
+
+    def _measurements(self, times: Mapping[int, Sequence[float]]) -> tuple[SizeMeasurement, ...]:
+        pairs = zip(self._request.sizes_bytes, self._served, strict=True)
+        return tuple(SizeMeasurement(size, asked, tuple(times[size]), correct=True) for asked, size in pairs)
+
+
+def _job_id(arm: Arm) -> str:
+    """Return the content id of what a proof is about: the program and its environment, but for the sizes."""
+    files = (arm.folder / "algorithms/program.xml", arm.folder / "environment/program.sh")
+    return content_id([path.read_text() for path in files])

@@ -1,0 +1,82 @@
+"""`chorale serve` for real: Ray Serve, a worker, a restart in the middle of a job."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+
+pytestmark = pytest.mark.ray
+START_S, END_S = 90.0, 30.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def serving(home: Path, port: int) -> Iterator[tuple[httpx2.Client, subprocess.Popen[bytes]]]:
+    """Start the command, wait until it answers, and stop it in the end."""
+    command = [sys.executable, "-m", "tuner", "serve", "--port", str(port)]
+    environment = {**os.environ, "CHORALE_HOME": str(home)}
+    with (home / "serve.log").open("ab") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+            wait_until(lambda: answers(client), START_S, home / "serve.log")
+            yield client, process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def answers(client: httpx2.Client) -> bool:
+    try:
+        return client.get("/healthz").status_code == 200
+    except httpx2.TransportError:
+        return False
+
+
+def wait_until(holds: Any, limit_s: float, log: Path) -> None:
+    deadline_s = time.monotonic() + limit_s
+    while not holds():
+        assert time.monotonic() < deadline_s, log.read_text()
+        time.sleep(0.1)
+
+
+def state_of(client: httpx2.Client, job: dict[str, Any]) -> str:
+    return str(client.get(f"/v1/jobs/{job['id']}").json()["state"])
+
+
+def test_a_job_goes_on_after_the_service_was_killed(tmp_path):
+    body = {"topology": "mi250:64", "method": "forest"}
+    with serving(tmp_path, free_port()) as (client, process):
+        job = client.post("/v1/syntheses", json=body).json()
+        wait_until(lambda: state_of(client, job) == "running", 30, tmp_path / "serve.log")
+        os.killpg(process.pid, signal.SIGKILL)  # nothing of it can say good-bye
+        process.wait()
+    with serving(tmp_path, free_port()) as (client, _):
+        wait_until(lambda: state_of(client, job) not in ("queued", "running"), 90, tmp_path / "serve.log")
+        job = client.get(f"/v1/jobs/{job['id']}").json()
+        assert job["state"] == "done", job
+        document = client.get(f"/v1/results/{job['result']}").json()["document"]
+        assert document["optimality"]["gap"] == "0"
+        again = client.post("/v1/syntheses", json=body)
+        assert again.json()["cached"] == "yes"
+        assert client.get("/").headers["content-type"].startswith("text/html")

@@ -1,0 +1,54 @@
+"""Computers for tests: tasks run in this process, when the test says so."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from runners.ray_jobs import Ended, EndKind
+from synth.errors import ChoraleError
+
+
+class FakeComputers:
+    """A fake of `RayJobs`: computes at once in the caller's thread, or holds everything back while `held` is set."""
+
+    cpus = 2
+    largest_memory_bytes = 8 * 2**30
+
+    def __init__(self) -> None:
+        self.held = threading.Event()
+        self.started: list[str] = []
+        self._tasks: dict[str, tuple[Callable[..., Any], Any]] = {}
+        self._cancelled: list[str] = []
+
+    def start(self, key: str, computation: Callable[..., Any], argument: Any, memory_bytes: int) -> None:
+        self.started.append(key)
+        self._tasks[key] = (computation, argument)
+
+    def cancel(self, key: str) -> None:
+        self._cancelled.append(key)
+
+    def progress(self) -> dict[str, tuple[int, int]]:
+        return dict.fromkeys(self._tasks, (1, 2))
+
+    def ended(self, timeout_s: float) -> list[Ended]:
+        ended = [Ended(key, EndKind.CANCELLED, None) for key in self._cancelled if self._tasks.pop(key, None)]
+        self._cancelled.clear()
+        if self.held.is_set():
+            threading.Event().wait(0.01)
+            return ended
+        tasks, self._tasks = self._tasks, {}
+        return ended + [self._computed(key, *task) for key, task in tasks.items()]
+
+    def close(self) -> None:
+        self._tasks.clear()
+
+    @staticmethod
+    def _computed(key: str, computation: Callable[..., Any], argument: Any) -> Ended:
+        try:
+            return Ended(key, EndKind.DONE, computation(argument, lambda done, total: None))
+        except ChoraleError as error:
+            return Ended(key, EndKind.REFUSED, error)
+        except Exception as error:
+            return Ended(key, EndKind.CRASH, error)

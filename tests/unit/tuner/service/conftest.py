@@ -1,0 +1,63 @@
+"""A service over computers that the test holds."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.testclient import TestClient
+
+from tests.unit.tuner.service.computers import FakeComputers
+from tuner.service.access import Access
+from tuner.service.api import create_api
+from tuner.service.audit import Audit
+from tuner.service.desk import Desk
+from tuner.service.estimate import Limits
+from tuner.service.guard import GuardLimits
+from tuner.service.job_store import JobStore
+
+URL = "http://127.0.0.1:8600"
+
+
+class Service:
+    """A client of the service, and what is behind it."""
+
+    def __init__(self, client: TestClient, computers: FakeComputers) -> None:
+        self.client = client
+        self.computers = computers
+
+    def post(self, path: str, token: str | None = None, **body: Any) -> Any:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        return self.client.post(path, json=body, headers=headers)
+
+    def finished(self, job: dict[str, Any], token: str | None = None) -> dict[str, Any]:
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        deadline_s = time.monotonic() + 60
+        while time.monotonic() < deadline_s:
+            job = self.client.get(f"/v1/jobs/{job['id']}", headers=headers).json()
+            if job["state"] not in ("queued", "running"):
+                return job
+            time.sleep(0.01)
+        raise TimeoutError(f"not finished: {job}")
+
+
+def start_service(
+    folder: Path, computers: FakeComputers, access: Access | None = None, limits: Limits | None = None
+) -> TestClient:
+    clock = itertools.count(1000)
+    desk = Desk(JobStore(folder), computers, limits or Limits(), lambda: float(next(clock)), slots=1)
+    audit = Audit(folder, lambda: 0.0)
+    guard = GuardLimits(body_bytes=100_000, body_s=1.0)
+    api = create_api(desk, access or Access(None), audit, guard)
+    return TestClient(api, base_url=URL, raise_server_exceptions=False)
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    computers = FakeComputers()
+    with start_service(tmp_path, computers) as client:
+        yield Service(client, computers)

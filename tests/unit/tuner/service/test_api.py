@@ -1,0 +1,288 @@
+"""The service as clients see it: orders, results, refusals."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from synth.errors import InvalidInput
+from synth.lowering.lift import lift
+from synth.schedule.codec import from_parquet
+from synth.topology.json_format import to_json
+from synth.topology.spec import parse_topology
+from synth.verify.verify import verify
+from tests.unit.synth.topology.test_isomorphism import renamed
+from tests.unit.tuner.service.computers import FakeComputers
+from tests.unit.tuner.service.conftest import Service, start_service
+from tuner.service.access import Access, Caller, load_access, make_token
+from tuner.service.estimate import Limits, memory_estimate
+from tuner.specs import load_topology
+
+
+def test_a_synthesis_gives_a_proved_document_and_a_schedule_that_verifies(service: Service):
+    answer = service.post("/v1/syntheses", topology="a100:2", method="forest")
+    assert answer.status_code == 202
+    job = service.finished(answer.json())
+    assert job["state"] == "done"
+    result = service.client.get(f"/v1/results/{job['result']}").json()
+    assert result["document"]["cost"]["time_per_byte"] == "3/1040"
+    assert result["document"]["optimality"]["gap"] == "0"
+    content = service.client.get(f"/v1/results/{job['result']}/files/schedule.parquet").content
+    assert verify(from_parquet(content, load_topology)).cost.time_per_byte == Fraction(3, 1040)
+
+
+def test_what_was_asked_before_is_answered_at_once(service: Service):
+    body = {"topology": "torus:3x3", "method": "bfb", "collective": "allreduce"}
+    first = service.finished(service.post("/v1/syntheses", **body).json())
+    again = service.post("/v1/syntheses", **body)
+    assert again.status_code == 200
+    assert (again.json()["state"], again.json()["cached"]) == ("done", "yes")
+    assert again.json()["result"] == first["result"]
+    assert len(service.computers.started) == 1
+
+
+def test_other_options_are_another_synthesis(service: Service):
+    first = service.finished(service.post("/v1/syntheses", topology="a100:2", method="forest").json())
+    second = service.finished(service.post("/v1/syntheses", topology="a100:2", method="forest", k=1).json())
+    assert first["result"] != second["result"]
+
+
+def test_the_same_network_under_other_names_is_recognised_and_verified(service: Service):
+    network = parse_topology("mi250:2")
+    first = service.finished(service.post("/v1/syntheses", topology="mi250:2", method="forest").json())
+    other, _ = renamed(network, 5)
+    job = service.finished(service.post("/v1/syntheses", topology=to_json(other), method="forest").json())
+    assert (job["state"], job["cached"]) == ("done", "renamed")
+    old, new = (service.client.get(f"/v1/results/{one['result']}").json()["document"] for one in (first, job))
+    assert new["cost"] == old["cost"]
+    assert new["optimality"]["gap"] == "0"
+    content = service.client.get(f"/v1/results/{job['result']}/files/schedule.parquet").content
+    assert verify(from_parquet(content, load_topology)).schedule.topology.id == other.id
+
+
+def test_a_program_is_made_of_a_result_and_checked(service: Service):
+    job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
+    made = service.finished(service.post("/v1/programs", result=job["result"], target="msccl-xml", channels=2).json())
+    text = service.client.get(f"/v1/results/{made['result']}/files/program.xml").content
+    assert text.startswith(b"<algo")
+    assert len(lift(text).ranks) == 4
+
+
+def test_a_bound_and_a_find(service: Service):
+    job = service.finished(service.post("/v1/bounds", topology="a100:2").json())
+    assert service.client.get(f"/v1/results/{job['result']}").json()["document"]["time_per_byte"] == "3/1040"
+    job = service.finished(service.post("/v1/finds", nodes=16, degree=4).json())
+    assert service.client.get(f"/v1/results/{job['result']}").json()["document"]["frontier"]
+
+
+def test_a_picture_has_loads_and_the_tree_of_a_root(service: Service):
+    job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
+    picture = service.client.get(f"/v1/results/{job['result']}/picture", params={"root": 2}).json()
+    assert len(picture["nodes"]) == 4
+    assert {one["share"] for one in picture["connections"]} == {1.0}
+    assert sum(one["load"] for one in picture["connections"]) == pytest.approx(12)
+    assert {edge["dst"] for edge in picture["tree"]} == {0, 1, 3}
+    assert service.client.get(f"/v1/results/{job['result']}/picture", params={"root": 4}).status_code == 422
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "part"),
+    [
+        ({"topology": "torus:4x", "method": "bfb"}, 422, "whole numbers"),
+        ({"topology": "ring:4", "method": "magic"}, 422, "magic"),
+        ({"topology": "file:/etc/passwd", "method": "bfb"}, 422, "file"),
+        ({"topology": "ring:10000000", "method": "bfb"}, 422, "10000000 nodes, about"),
+        ({"topology": "ring:20000", "method": "bfb"}, 422, "20000 nodes, about"),
+        ({"topology": "ring:4", "method": "bfb", "root": 4, "collective": "broadcast"}, 422, "ranks 0 to 3"),
+        ({"topology": "ring:4", "method": "swing", "collective": "alltoall"}, 422, "swing"),
+        ({"topology": "ring:4", "method": "bfb", "unknown": 1}, 422, "unknown"),
+        ({"topology": {"format": "chorale-topology/1"}, "method": "bfb"}, 422, "document"),
+        ({"topology": "ring:4"}, 422, "method"),
+    ],
+)
+def test_what_is_not_possible_is_refused_with_the_rule(service: Service, body, status, part):
+    answer = service.client.post("/v1/syntheses", json=body)
+    assert answer.status_code == status
+    error = answer.json()["error"]
+    assert part in f"{error['rule']} {error['value']} {error['way_out']}"
+    assert not service.computers.started
+
+
+def test_a_synthesis_that_cannot_be_had_fails_with_the_rule(service: Service):
+    body = {"topology": "ring:4", "method": "bfb", "k": 3}
+    answer = service.client.post("/v1/syntheses", json=body)
+    job = service.finished(answer.json())
+    assert job["state"] == "failed"
+    assert job["error"]["kind"] == "refused"
+    assert job["error"]["way_out"]
+
+
+def test_a_queued_and_a_running_job_are_cancelled(service: Service):
+    service.computers.held.set()
+    running = service.post("/v1/syntheses", topology="ring:4", method="bfb").json()
+    queued = service.post("/v1/syntheses", topology="ring:5", method="bfb").json()
+    for job in (queued, running):
+        assert service.client.delete(f"/v1/jobs/{job['id']}").json()["state"] == "cancelled"
+    assert service.client.delete(f"/v1/jobs/{queued['id']}").status_code == 409
+    service.computers.held.clear()
+    again = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
+    assert again["state"] == "done"
+
+
+def test_equal_orders_share_a_computation(service: Service):
+    service.computers.held.set()
+    jobs = [service.post("/v1/syntheses", topology="ring:4", method="bfb").json() for _ in range(3)]
+    service.computers.held.clear()
+    assert {service.finished(job)["state"] for job in jobs} == {"done"}
+    assert len(service.computers.started) == 1
+
+
+def test_jobs_go_on_after_a_restart(tmp_path):
+    computers = FakeComputers()
+    computers.held.set()
+    with start_service(tmp_path, computers) as client:
+        first = Service(client, computers)
+        jobs = [first.post("/v1/syntheses", topology=f"ring:{nodes}", method="bfb").json() for nodes in (4, 5, 6)]
+    computers = FakeComputers()
+    with start_service(tmp_path, computers) as client:
+        second = Service(client, computers)
+        assert {second.finished(job)["state"] for job in jobs} == {"done"}
+
+
+TOKENS = {name: make_token() for name in ("alice", "bob", "root")}
+
+
+def access_of(jobs: int = 20, requests: int = 1000) -> Access:
+    callers = {digest: Caller(name, jobs, requests, name == "root") for name, (_, digest) in TOKENS.items()}
+    return Access(callers)
+
+
+def test_without_a_known_token_nothing_is_answered_but_health(tmp_path):
+    with start_service(tmp_path, FakeComputers(), access_of()) as client:
+        for path in ("/v1/jobs", "/metrics"):
+            assert client.get(path).status_code == 401
+            assert client.get(path, headers={"Authorization": "Bearer chorale-wrong"}).status_code == 401
+            assert client.get(path, headers={"Authorization": f"Basic {TOKENS['bob'][0]}"}).status_code == 401
+        assert client.get("/healthz").json()["ok"] is True
+    lines = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert [line["status"] for line in lines] == [401] * 6
+
+
+def test_owners_see_their_own_jobs_and_administrators_all(tmp_path):
+    alice, bob, root = (TOKENS[name][0] for name in ("alice", "bob", "root"))
+    with start_service(tmp_path, FakeComputers(), access_of()) as client:
+        service = Service(client, FakeComputers())
+        job = service.finished(service.post("/v1/syntheses", alice, topology="ring:4", method="bfb").json(), alice)
+        for token, status in ((alice, 200), (bob, 404), (root, 200)):
+            headers = {"Authorization": f"Bearer {token}"}
+            assert client.get(f"/v1/jobs/{job['id']}", headers=headers).status_code == status
+        assert client.get("/v1/jobs", headers={"Authorization": f"Bearer {bob}"}).json()["jobs"] == []
+        assert client.delete(f"/v1/jobs/{job['id']}", headers={"Authorization": f"Bearer {bob}"}).status_code == 404
+
+
+def test_quotas_of_jobs_and_of_requests_answer_429(tmp_path):
+    computers = FakeComputers()
+    computers.held.set()
+    with start_service(tmp_path, computers, access_of(jobs=2, requests=5)) as client:
+        service, token = Service(client, computers), TOKENS["alice"][0]
+        answers = [service.post("/v1/syntheses", token, topology=f"ring:{n}", method="bfb") for n in range(4, 10)]
+        assert [answer.status_code for answer in answers] == [202, 202, 429, 429, 429, 429]
+        assert "unfinished" in answers[2].json()["error"]["rule"]
+        assert "a minute" in answers[5].json()["error"]["rule"]
+        assert answers[5].headers["Retry-After"]
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + 10
+    while not holds():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def test_owners_take_turns_and_priorities_order_their_own_jobs(tmp_path):
+    computers = FakeComputers()
+    computers.held.set()
+    with start_service(tmp_path, computers, access_of()) as client:
+        service, alice, bob = Service(client, computers), TOKENS["alice"][0], TOKENS["bob"][0]
+        asked = [(alice, 4, 5), (alice, 5, 1), (alice, 6, 9), (alice, 7, 5), (bob, 8, 5), (bob, 9, 5)]
+        jobs = []
+        for token, nodes, priority in asked:
+            body = {"topology": f"ring:{nodes}", "method": "bfb", "priority": priority}
+            jobs.append((service.post("/v1/syntheses", token, **body).json(), token))
+            wait_until(lambda: computers.started)  # the first runs before the others come
+        computers.held.clear()
+        finished = [service.finished(job, token) for job, token in jobs]
+        order = [job["request"]["topology"] for job in sorted(finished, key=lambda job: job["started_s"])]
+    # The first was running already; then bob, who was never served, and so on in turns.
+    assert order == ["ring:4", "ring:8", "ring:6", "ring:9", "ring:7", "ring:5"]
+
+
+def test_hostile_requests_are_refused(service: Service):
+    client = service.client
+    large = json.dumps({"topology": "x" * 200_000, "method": "bfb"})
+    assert client.post("/v1/syntheses", content=large).status_code == 413
+    assert client.post("/v1/syntheses", content="{", headers={"Content-Type": "application/json"}).status_code == 422
+    assert client.get("/v1/jobs", headers={"Host": "evil.example"}).status_code == 421
+    assert client.get("/v1/results/..%2F..%2Fetc%2Fpasswd").status_code in (404, 422)
+    key = "0" * 64
+    assert client.get(f"/v1/results/{key}/files/..%2Fservice.db").status_code in (404, 422)
+    assert client.get(f"/v1/results/{key}/files/service.db").status_code == 404
+    assert client.get("/..%2f..%2fetc/passwd").status_code == 404
+    assert client.put("/v1/jobs").status_code == 405
+    plain = client.post(
+        "/v1/syntheses",
+        content=json.dumps({"topology": "ring:4", "method": "bfb"}),
+        headers={"Content-Type": "text/plain"},
+    )
+    assert plain.status_code == 422  # a page elsewhere can send text without asking first, but not JSON
+
+
+def test_the_largest_body_may_also_come_without_a_length(service: Service):
+    def chunks():
+        for _ in range(30):
+            yield b" " * 10_000
+
+    assert service.client.post("/v1/syntheses", content=chunks()).status_code == 413
+
+
+def test_a_service_for_others_needs_tokens(tmp_path):
+    with pytest.raises(InvalidInput, match="token file"):
+        load_access(None, "0.0.0.0")
+    token, digest = make_token()
+    path = tmp_path / "tokens.yaml"
+    path.write_text(f"tokens:\n- name: alice\n  sha256: {digest}\n")
+    assert load_access(str(path), "0.0.0.0").caller(f"Bearer {token}").name == "alice"
+    path.write_text("tokens:\n- name: alice\n  sha256: short\n")
+    with pytest.raises(InvalidInput, match="sha256"):
+        load_access(str(path), "0.0.0.0")
+
+
+def test_a_job_beyond_the_memory_of_every_node_fails_at_once(tmp_path):
+    computers = FakeComputers()
+    computers.largest_memory_bytes = memory_estimate(4) - 1
+    with start_service(tmp_path, computers, limits=Limits()) as client:
+        service = Service(client, computers)
+        job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
+    assert job["state"] == "failed"
+    assert "memory" in job["error"]["rule"]
+    assert not computers.started
+
+
+def test_estimates_cover_what_was_measured():
+    # Peaks of whole processes, in MiB: hypercube:12 by bfb 848, 4,096 ranks of a100:512 by forest 1161.
+    assert memory_estimate(4096) > 848 * 2**20
+    assert memory_estimate(4096 + 2) > 1161 * 2**20
+    assert np.isclose(memory_estimate(10**7) / 2**40, 4729, rtol=0.01)
+
+
+def test_metrics_and_headers(service: Service):
+    service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
+    answer = service.client.get("/metrics")
+    assert 'route="/v1/syntheses",status="202"} 1.0' in answer.text
+    assert 'chorale_jobs{state="queued"} 0.0' in answer.text
+    assert "default-src 'self'" in answer.headers["Content-Security-Policy"]

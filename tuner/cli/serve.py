@@ -1,0 +1,74 @@
+"""`chorale serve`: the HTTP service and its page."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from synth.errors import InvalidInput
+from tuner.cli.output import people, results
+from tuner.home import Home
+
+# Ray Serve and FastAPI take seconds to import, so only where they are used.
+# ruff: noqa: PLC0415
+
+GIB = 2**30
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command("serve")(serve)
+
+
+def serve(
+    host: Annotated[str, typer.Option(help="Address to listen on; others than loopback need --tokens.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=1, max=65535, help="Port to listen on.")] = 8600,
+    tokens: Annotated[
+        str | None, typer.Option(metavar="FILE", help="YAML file of tokens: who may call, with which quotas.")
+    ] = None,
+    make_token: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Print a new token and its entry for the token file, and exit.")
+    ] = None,
+    address: Annotated[
+        str | None, typer.Option(help="Ray cluster to compute on; default: RAY_ADDRESS, or one on this machine.")
+    ] = None,
+    max_nodes: Annotated[int, typer.Option(min=2, help="Largest network that a job may have.")] = 16_384,
+    max_memory_gib: Annotated[int, typer.Option(min=1, help="Most memory that a job may need, by its estimate.")] = 8,
+) -> None:
+    """Serve synthesis, bounds, topologies and campaigns over HTTP, with a page to watch and compare them.
+
+    Jobs, results and the audit log are kept under $CHORALE_HOME/service: what was queued or running when the service
+    stopped goes on at its next start. The API is described at /openapi.json.
+
+    Example: chorale serve --port 8600
+    """
+    if make_token is not None:
+        _print_token(make_token)
+        return
+    from runners.ray_serve import serve_application
+    from tuner.service.access import load_access
+    from tuner.service.application import ServiceSettings
+    from tuner.service.estimate import Limits
+
+    load_access(tokens, host)  # refused here rather than in the replica
+    home = Home.from_environment()
+    limits = Limits(max_nodes, max_memory_gib * GIB)
+    settings = ServiceSettings(home.make(home.service), host, tokens, limits)
+    serve_application(settings.build, host, port, address, lambda: people.print(f"serving on http://{host}:{port}"))
+
+
+def _print_token(name: str) -> None:
+    import re
+
+    import yaml
+
+    from tuner.service.access import make_token as new_token
+
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
+        raise InvalidInput("a name of a token must have letters, digits, `_`, `.` and `-`", name, "choose another name")
+    token, digest = new_token()
+    results.print("Give this token to its owner; it is not kept anywhere:", highlight=False)
+    typer.echo(token)
+    results.print("and add this entry to the list `tokens` of the token file:", highlight=False)
+    typer.echo(yaml.safe_dump([{"name": name, "sha256": digest, "jobs": 20, "requests_per_minute": 600}]), nl=False)

@@ -1,0 +1,39 @@
+"""What a runner can be given: the program of a schedule or program file, its network, and how it was made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from runners.api import Settings
+from synth.errors import InvalidInput
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Program
+from synth.topology.topology import Topology
+from synth.verify.verify import verify
+from tuner.program_files import load_program
+from tuner.schedule_files import SUFFIXES, load_schedule
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """A checked program; `settings` None where its file does not say how it was made."""
+
+    topology: Topology
+    program: Program
+    settings: Settings | None = None
+
+
+def load_runnable(file: str, given: Topology | None, target: str) -> Runnable:
+    """Return the program of a schedule file, lowered to `target`, or of a program file, see `load_program`."""
+    if Path(file).suffix in SUFFIXES:
+        verified = verify(load_schedule(file))
+        topology = verified.schedule.topology
+        if given is not None and given.id != topology.id:
+            rule = f"--spec must be the topology of the schedule, {topology.spec}"
+            raise InvalidInput(rule, given.spec, "leave it out")
+        settings = Settings(k=verified.schedule.trees_per_root)
+        return Runnable(topology, lower(verified, LoweringOptions(target)), settings)
+    topology, program = load_program(file, given)
+    return Runnable(topology, program)

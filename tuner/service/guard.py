@@ -1,0 +1,103 @@
+"""What every request must keep to before anything else looks at it: size, patience, the name of the host."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
+
+
+@dataclass(frozen=True, slots=True)
+class GuardLimits:
+    """body_bytes: largest request body. body_s: how long a body may take to arrive."""
+
+    body_bytes: int = 16 * 2**20
+    body_s: float = 10.0
+
+
+class Guard:
+    """Refuses bodies that are too large (413) or too slow (408), and on loopback requests for other hosts (421).
+
+    The last keeps a web page elsewhere from talking to a service without tokens by having its own name resolve to
+    this machine; it cannot send JSON across origins without asking first, which is never granted.
+    """
+
+    def __init__(self, app: ASGIApp, limits: GuardLimits, local_only: bool) -> None:
+        self._app = app
+        self._limits = limits
+        self._local_only = local_only
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        refusal = self._refusal(dict(scope["headers"]))
+        if refusal is None:
+            if scope["method"] not in ("POST", "PUT", "PATCH"):
+                await self._app(scope, receive, send)
+                return
+            body = await self._body(receive)
+            if isinstance(body, bytes):
+                await self._app(scope, _replay(body, receive), send)
+                return
+            refusal = body
+        await _refuse(send, *refusal)
+
+    def _refusal(self, headers: dict[bytes, bytes]) -> tuple[int, str, str, str] | None:
+        host = headers.get(b"host", b"").decode("latin-1")
+        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
+        if self._local_only and name.lower() not in LOOPBACK_NAMES:
+            return 421, "a request must name this machine as its host", host, "use the address 127.0.0.1"
+        length = headers.get(b"content-length", b"0").decode("latin-1")
+        if length.isdecimal() and int(length) > self._limits.body_bytes:
+            return self._too_large(length)
+        return None
+
+    async def _body(self, receive: Receive) -> bytes | tuple[int, str, str, str]:
+        """Return the whole body, or why it is refused."""
+        content = bytearray()
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return 400, "a request must be sent whole", "a connection that closed", "send it again"
+                    content += message.get("body", b"")
+                    if len(content) > self._limits.body_bytes:
+                        return self._too_large(str(len(content)))
+                    if not message.get("more_body", False):
+                        return bytes(content)
+        except TimeoutError:
+            rule = f"a body must arrive within {self._limits.body_s:g} s"
+            return 408, rule, f"{len(content)} bytes until then", "send it faster"
+
+    def _too_large(self, value: str) -> tuple[int, str, str, str]:
+        rule = f"a body must have at most {self._limits.body_bytes} bytes"
+        return 413, rule, f"{value} bytes", "name the network by a spec, or send less"
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Return a `receive` that gives the body once and then what the connection says."""
+    given = False
+
+    async def again() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+async def _refuse(send: Send, status: int, rule: str, value: str, way_out: str) -> None:
+    document: dict[str, Any] = {"error": {"rule": rule, "value": value[:200], "way_out": way_out}}
+    content = json.dumps(document).encode()
+    headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

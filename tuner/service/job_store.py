@@ -1,0 +1,137 @@
+"""Jobs and results on disk: what the service knows after a restart."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import sqlalchemy as sql
+
+from tuner.files import write_file
+from tuner.service.jobs import Job, JobState
+
+_metadata = sql.MetaData()
+_jobs = sql.Table(
+    "jobs",
+    _metadata,
+    sql.Column("id", sql.String, primary_key=True),
+    sql.Column("number", sql.Integer, index=True),
+    sql.Column("owner", sql.String, index=True),
+    sql.Column("state", sql.String, index=True),
+    sql.Column("document", sql.Text),
+)
+_results = sql.Table(
+    "results",
+    _metadata,
+    sql.Column("key", sql.String, primary_key=True),
+    sql.Column("kind", sql.String),
+    sql.Column("shape", sql.String, index=True),
+    sql.Column("document", sql.Text),
+    sql.Column("files", sql.Text),
+)
+
+
+class JobStore:
+    """Jobs and results in a SQLite database, files of results beside it. Thread-safe.
+
+    A file is written whole before its result is entered, so that a result that can be read has its files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._files = folder / "results"
+        self._files.mkdir(parents=True, exist_ok=True)
+        self._engine = sql.create_engine(f"sqlite:///{folder / 'service.db'}")
+        sql.event.listen(self._engine, "connect", _write_ahead)
+        _metadata.create_all(self._engine)
+
+    def put(self, job: Job) -> None:
+        """Add `job`, or take it in place of its older self."""
+        row = {"id": job.id, "owner": job.owner, "state": job.state.value, "document": json.dumps(asdict(job))}
+        with self._engine.begin() as connection:
+            changed = connection.execute(sql.update(_jobs).where(_jobs.c.id == job.id).values(row)).rowcount
+            if not changed:
+                number = sql.select(sql.func.coalesce(sql.func.max(_jobs.c.number), 0) + 1).scalar_subquery()
+                connection.execute(sql.insert(_jobs).values(number=number, **row))
+
+    def job(self, job_id: str) -> Job | None:
+        """Return the job of that id."""
+        found = self._select(sql.select(_jobs.c.document).where(_jobs.c.id == job_id))
+        return found[0] if found else None
+
+    def jobs(self, owner: str | None = None, states: Sequence[JobState] = (), limit: int | None = None) -> list[Job]:
+        """Return jobs, newest first, of one owner and in some states where given."""
+        query = sql.select(_jobs.c.document).order_by(_jobs.c.number.desc()).limit(limit)
+        if owner is not None:
+            query = query.where(_jobs.c.owner == owner)
+        if states:
+            query = query.where(_jobs.c.state.in_([state.value for state in states]))
+        return self._select(query)
+
+    def unfinished(self) -> list[Job]:
+        """Return the jobs that are not in a final state, oldest first."""
+        return list(reversed(self.jobs(states=(JobState.QUEUED, JobState.RUNNING))))
+
+    def put_result(
+        self, key: str, kind: str, shape: str | None, document: Mapping[str, Any], files: Mapping[str, bytes]
+    ) -> None:
+        """Keep a result; if there is one for `key` it stays, since it is the same."""
+        for name, content in files.items():
+            write_file(self._path(key, name), content)
+        row = {"key": key, "kind": kind, "shape": shape}
+        row |= {"document": json.dumps(document), "files": json.dumps(sorted(files))}
+        with self._engine.begin() as connection:
+            if connection.execute(sql.select(_results.c.key).where(_results.c.key == key)).first() is None:
+                connection.execute(sql.insert(_results).values(row))
+
+    def result(self, key: str) -> dict[str, Any] | None:
+        """Return the document of a result."""
+        with self._engine.connect() as connection:
+            row = connection.execute(sql.select(_results.c.document).where(_results.c.key == key)).first()
+        return None if row is None else json.loads(row.document)
+
+    def has_result(self, key: str) -> bool:
+        with self._engine.connect() as connection:
+            return connection.execute(sql.select(_results.c.key).where(_results.c.key == key)).first() is not None
+
+    def keys_of_shape(self, shape: str, limit: int = 4) -> list[str]:
+        """Return keys of results on networks that may be the same under other names."""
+        query = sql.select(_results.c.key).where(_results.c.shape == shape).order_by(_results.c.key).limit(limit)
+        with self._engine.connect() as connection:
+            return [row.key for row in connection.execute(query)]
+
+    def files(self, key: str) -> list[str]:
+        """Return the names of the files of a result."""
+        with self._engine.connect() as connection:
+            row = connection.execute(sql.select(_results.c.files).where(_results.c.key == key)).first()
+        return [] if row is None else json.loads(row.files)
+
+    def file(self, key: str, name: str) -> Path | None:
+        """Return the path of a file of a result; names that the result does not list have none."""
+        return self._path(key, name) if name in self.files(key) else None
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    def _path(self, key: str, name: str) -> Path:
+        return self._files / f"{key}.{name}"
+
+    def _select(self, query: sql.Select[Any]) -> list[Job]:
+        with self._engine.connect() as connection:
+            return [_job(row.document) for row in connection.execute(query)]
+
+
+def _job(text: str) -> Job:
+    document = json.loads(text)
+    progress = document["progress"]
+    return Job(
+        **document | {"state": JobState(document["state"]), "progress": None if progress is None else tuple(progress)}
+    )
+
+
+def _write_ahead(connection: Any, _record: object) -> None:
+    """Readers do not wait for the writer."""
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=NORMAL")

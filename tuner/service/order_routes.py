@@ -1,0 +1,50 @@
+"""Routes that take orders: each answers with a job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter, Response, status
+
+from tuner.service.access import Caller
+from tuner.service.dependencies import Known, TheDesk
+from tuner.service.desk import Desk
+from tuner.service.jobs import JobState
+from tuner.service.orders import Order, bound_order, find_order, program_order, synthesis_order
+from tuner.service.requests import BoundBody, FindBody, ProgramBody, SynthesisBody
+from tuner.service.views import JobView
+
+_KNOWN: dict[int | str, dict[str, Any]] = {200: {"model": JobView, "description": "The result was known already."}}
+
+router = APIRouter(prefix="/v1", tags=["jobs"], responses=_KNOWN)
+
+
+@router.post("/syntheses", response_model=JobView, status_code=202, summary="Design, verify and prove a schedule")
+def synthesize(body: SynthesisBody, caller: Known, desk: TheDesk, response: Response) -> dict[str, Any]:
+    """Answer with a job whose result is the document of `chorale synth --json` and the schedule file."""
+    return _submitted(synthesis_order(body, desk.limits, desk.store), desk, caller, body.priority, response)
+
+
+@router.post("/bounds", response_model=JobView, status_code=202, summary="The least time of a collective, proved")
+def bound(body: BoundBody, caller: Known, desk: TheDesk, response: Response) -> dict[str, Any]:
+    """Answer with a job whose result is the document of `chorale bound --json`."""
+    return _submitted(bound_order(body, desk.limits, desk.store), desk, caller, body.priority, response)
+
+
+@router.post("/finds", response_model=JobView, status_code=202, summary="Efficient topologies of a size and degree")
+def find(body: FindBody, caller: Known, desk: TheDesk, response: Response) -> dict[str, Any]:
+    """Answer with a job whose result is the document of `chorale find --json`."""
+    return _submitted(find_order(body, desk.limits, desk.store), desk, caller, body.priority, response)
+
+
+@router.post("/programs", response_model=JobView, status_code=202, summary="Lower a schedule to a program")
+def program(body: ProgramBody, caller: Known, desk: TheDesk, response: Response) -> dict[str, Any]:
+    """Answer with a job whose result is the checked program of a runtime."""
+    return _submitted(program_order(body, desk.limits, desk.store), desk, caller, body.priority, response)
+
+
+def _submitted(order: Order, desk: Desk, caller: Caller, priority: int, response: Response) -> dict[str, Any]:
+    job = desk.submit(order, caller, priority)
+    response.status_code = status.HTTP_200_OK if job.state == JobState.DONE else status.HTTP_202_ACCEPTED
+    response.headers["Location"] = f"/v1/jobs/{job.id}"
+    return job.to_json()

@@ -1,0 +1,130 @@
+"""From a request to an order: what is to be computed, under which key, at what cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from synth.collective import parse_collective
+from synth.errors import InvalidInput
+from synth.finder.query import Query
+from synth.identity import content_id
+from synth.lowering.targets import target_named
+from synth.methods import method_named
+from synth.topology.isomorphism import shape_key
+from synth.topology.topology import Topology
+from tuner.reports.synthesis import is_symmetric
+from tuner.service.estimate import Limits, memory_estimate, require_affordable
+from tuner.service.job_store import JobStore
+from tuner.service.networks import Named, network_of
+from tuner.service.requests import BoundBody, FindBody, ProgramBody, SynthesisBody
+from tuner.service.work import SCHEDULE_FILE, Task
+
+VERSION = 1
+"""Of what workers compute: another number makes all results anew."""
+
+_FIND_NODES, _BOUND_NODES = 4096, 1024
+"""So many nodes count for the memory of a search, which verifies schedules up to there, and of a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A checked request. `shape`: key of results on equal networks with other names, None where names matter."""
+
+    kind: str
+    request: dict[str, Any]
+    key: str
+    memory_bytes: int
+    network: Named | None = None
+    shape: str | None = None
+    schedule: str | None = None
+
+    def task(self, store: JobStore) -> Task:
+        """Return what a worker gets."""
+        schedule = None if self.schedule is None else _content(store, self.schedule)
+        keys = [] if self.shape is None else store.keys_of_shape(self.shape)
+        return Task(self.kind, self.network, self.request, schedule, tuple(_content(store, key) for key in keys))
+
+
+def order_of(kind: str, request: dict[str, Any], limits: Limits, store: JobStore) -> Order:
+    """Return the order for a request that was accepted before, after a restart."""
+    order: Order = _ORDERS[kind](_BODIES[kind].model_validate(request), limits, store)
+    return order
+
+
+def synthesis_order(body: SynthesisBody, limits: Limits, _store: JobStore) -> Order:
+    """Check the network, the method and the collective; raise InvalidInput for what is not possible."""
+    method = method_named(body.method)
+    topology, memory_bytes = network_of(body.topology, limits)
+    collective = _collective(body.collective, body.root, topology)
+    if collective.name not in method.collectives:
+        known = ", ".join(method.collectives)
+        raise InvalidInput(f"{method.name} makes {known}", body.collective, "choose another method or collective")
+    wanted = body.model_dump(exclude={"topology", "priority"})
+    key = _key("synthesis", {"topology": topology.id, **wanted})
+    renameable = not collective.is_rooted and body.size_bytes is None and not is_symmetric(topology, body.method)
+    shape = _key("synthesis", {"shape": shape_key(topology), **wanted}) if renameable else None
+    return Order("synthesis", _request(body), key, memory_bytes, body.topology, shape)
+
+
+def bound_order(body: BoundBody, limits: Limits, _store: JobStore) -> Order:
+    """Check the network and the collective; raise InvalidInput for what is not possible."""
+    topology, _ = network_of(body.topology, limits)
+    _collective(body.collective, body.root, topology)
+    key = _key("bound", {"topology": topology.id, **body.model_dump(exclude={"topology", "priority"})})
+    memory_bytes = memory_estimate(min(topology.node_count, _BOUND_NODES))
+    return Order("bound", _request(body), key, memory_bytes, body.topology)
+
+
+def find_order(body: FindBody, limits: Limits, _store: JobStore) -> Order:
+    """Check that the question has an answer; raise InvalidInput if not."""
+    require_affordable(body.nodes, f"{body.nodes} nodes of degree {body.degree}", limits)
+    Query(body.nodes, body.degree, body.bidirectional)
+    key = _key("find", body.model_dump(exclude={"priority"}))
+    return Order("find", _request(body), key, memory_estimate(min(body.nodes, _FIND_NODES)))
+
+
+def program_order(body: ProgramBody, _limits: Limits, store: JobStore) -> Order:
+    """Check that the schedule is there and the target known; raise InvalidInput if not."""
+    target_named(body.target)
+    result = store.result(body.result)
+    if result is None or store.file(body.result, SCHEDULE_FILE) is None:
+        rule = "`result` must be the key of a finished synthesis"
+        raise InvalidInput(rule, body.result, "take it from the field `result` of a job that is done")
+    if result["schedule"]["form"] != "columns":
+        rule = "a program is made of a schedule in columns"
+        raise InvalidInput(rule, result["schedule"]["form"], "choose a smaller network, or lower the file by `chorale`")
+    key = _key("program", body.model_dump(exclude={"priority"}))
+    memory_bytes = memory_estimate(result["topology"]["nodes"])
+    return Order("program", _request(body), key, memory_bytes, schedule=body.result)
+
+
+def _collective(name: str, root: int, topology: Topology) -> Any:
+    if root >= topology.compute_count:
+        rule = f"a root must be one of the ranks 0 to {topology.compute_count - 1}"
+        raise InvalidInput(rule, root, "choose a rank of the network")
+    return parse_collective(name, root)
+
+
+def _key(kind: str, facts: dict[str, Any]) -> str:
+    return content_id({"format": f"chorale-{kind}/{VERSION}", **facts})
+
+
+def _request(body: SynthesisBody | BoundBody | FindBody | ProgramBody) -> dict[str, Any]:
+    return body.model_dump(mode="json")
+
+
+def _content(store: JobStore, key: str) -> bytes:
+    path = store.file(key, SCHEDULE_FILE)
+    if path is None:
+        raise InvalidInput("the schedule of a result must be there", key, "ask for the synthesis again")
+    return path.read_bytes()
+
+
+_BODIES: dict[str, Any] = {"synthesis": SynthesisBody, "bound": BoundBody, "find": FindBody, "program": ProgramBody}
+_ORDERS: dict[str, Any] = {
+    "synthesis": synthesis_order,
+    "bound": bound_order,
+    "find": find_order,
+    "program": program_order,
+}

@@ -1,0 +1,79 @@
+"""What a page needs to draw a schedule: places of nodes, loads of links, the tree of a root."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from synth.collective import CollectiveName
+from synth.errors import CheckFailed, InvalidInput
+from synth.schedule.codec import from_parquet
+from synth.schedule.schedule import Schedule
+from synth.schedule.symmetric_codec import holds_symmetric
+from tuner.plots.layout import node_positions
+from tuner.specs import load_topology
+
+MOST_NODES, MOST_LINKS = 512, 8192
+_WAY_OUT = "take `chorale show FILE --plot` for larger ones"
+
+
+def picture_of(content: bytes, root: int) -> dict[str, Any]:
+    """Return nodes with x and y, connections with their load, and the transfers that carry the shard of `root`.
+
+    load: what goes over the links from one node to another during the whole collective, in shards; share: that
+    over the bandwidth there, the busiest being 1. CheckFailed for schedules too large to be looked at.
+    """
+    if holds_symmetric(content):
+        raise CheckFailed("a picture is drawn of schedules in columns", "symmetric form", _WAY_OUT)
+    schedule = from_parquet(content, load_topology)
+    topology = schedule.topology
+    if topology.node_count > MOST_NODES or len(topology.links) > MOST_LINKS:
+        value = f"{topology.node_count} nodes, {len(topology.links)} links"
+        raise CheckFailed(f"a picture has at most {MOST_NODES} nodes and {MOST_LINKS} links", value, _WAY_OUT)
+    if root >= topology.compute_count:
+        rule = f"a root must be one of the ranks 0 to {topology.compute_count - 1}"
+        raise InvalidInput(rule, root, "choose a rank of the network")
+    places = node_positions(topology)
+    nodes = [
+        {"id": name, "kind": topology.node_kind(node), "x": round(float(x), 4), "y": round(float(y), 4)}
+        for node, (name, (x, y)) in enumerate(zip(topology.node_ids, places, strict=True))
+    ]
+    return {"nodes": nodes, "connections": _connections(schedule), "tree": _tree(schedule, root), "root": root}
+
+
+def _connections(schedule: Schedule) -> list[dict[str, Any]]:
+    """Return the pairs of nodes with links, each with what goes there in all."""
+    links, load = schedule.topology.links, _loads(schedule)
+    pairs: dict[tuple[int, int], list[float]] = {}
+    for link in range(len(links)):
+        pair = (int(links.src[link]), int(links.dst[link]))
+        entry = pairs.setdefault(pair, [0.0, 0.0])
+        entry[0] += load[link]
+        entry[1] += float(links[link].bandwidth)
+    busiest = max((carried / bandwidth for carried, bandwidth in pairs.values()), default=0.0) or 1.0
+    return [
+        {"src": src, "dst": dst, "load": carried, "bandwidth": bandwidth, "share": carried / bandwidth / busiest}
+        for (src, dst), (carried, bandwidth) in pairs.items()
+    ]
+
+
+def _loads(schedule: Schedule) -> list[float]:
+    """Return the shards that go over every link."""
+    rows, routes = schedule.transfers, schedule.routes
+    amount = (rows.hi.astype(np.int64) - rows.lo.astype(np.int64)) / schedule.chunks_per_shard
+    by_route = np.bincount(rows.route, weights=amount, minlength=len(routes))
+    lengths = np.diff(routes.offsets)
+    weights = np.repeat(by_route, lengths)
+    return [float(load) for load in np.bincount(routes.link_ids, weights, minlength=len(schedule.topology.links))]
+
+
+def _tree(schedule: Schedule, root: int) -> list[dict[str, int]]:
+    """Return the transfers of the shard that `root` owns, by step; of alltoall those of all its shards."""
+    rows, ranks = schedule.transfers, schedule.topology.compute_count
+    shard = rows.shard // ranks if schedule.collective.name == CollectiveName.ALLTOALL else rows.shard
+    chosen = np.flatnonzero(shard == root)
+    src, dst = schedule.src[chosen], schedule.dst[chosen]
+    return [
+        {"step": int(rows.step[row]), "src": int(a), "dst": int(b)} for row, a, b in zip(chosen, src, dst, strict=True)
+    ]

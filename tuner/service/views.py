@@ -1,0 +1,88 @@
+"""What the service answers, for its OpenAPI document."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel
+
+
+class ErrorFacts(BaseModel):
+    """What went wrong, as everywhere in Chorale; `kind` where a computation failed."""
+
+    rule: str
+    value: str
+    way_out: str
+    kind: str | None = None
+
+
+class ErrorView(BaseModel):
+    """The body of every refusal."""
+
+    error: ErrorFacts
+
+
+class ProgressView(BaseModel):
+    """Parts of a computation."""
+
+    done: int
+    total: int
+
+
+class JobView(BaseModel):
+    """A job. `result`: key of what came of it, at /v1/results/KEY; null until it is done."""
+
+    id: str
+    owner: str
+    kind: str
+    state: Literal["queued", "running", "done", "failed", "cancelled"]
+    request: dict[str, Any]
+    priority: int
+    memory_bytes: int
+    created_s: float
+    started_s: float | None
+    finished_s: float | None
+    progress: ProgressView | None
+    error: ErrorFacts | None
+    cached: Literal["no", "yes", "renamed"]
+    result: str | None
+
+
+class JobsView(BaseModel):
+    """Jobs, newest first."""
+
+    jobs: list[JobView]
+
+
+class ResultView(BaseModel):
+    """A result: the document that the command of its kind prints with --json, and the files that come with it."""
+
+    key: str
+    document: dict[str, Any]
+    files: list[str]
+
+
+class HealthView(BaseModel):
+    """Whether the service works, and how much it has to do."""
+
+    ok: bool
+    version: str
+    queued: int
+    running: int
+
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": ErrorView, "description": description}
+    for status, description in (
+        (400, "The request did not come whole, or is not JSON."),
+        (401, "No token, or one that is not known."),
+        (404, "There is nothing of that name."),
+        (408, "The body took too long."),
+        (409, "What is asked for is not true, or not possible now."),
+        (413, "The body is too large."),
+        (421, "The request was meant for another host."),
+        (422, "The request breaks a rule."),
+        (429, "A quota is used up."),
+        (503, "Something that is needed cannot be reached."),
+    )
+}
