@@ -1,0 +1,186 @@
+"""Every failure that the runtimes are known to have, made on purpose, and the rule that finds it before they do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from synth.collective import Collective, CollectiveName
+from synth.errors import InvalidInput
+from synth.lowering.lift import lift_with_findings
+from synth.lowering.msccl_xml import MscclXml
+from synth.lowering.program import Op, Place, Program, Wait
+from synth.lowering.target import Lifted
+from tests.unit.synth.lowering.faults import (
+    EXECUTOR,
+    GOOD,
+    REDUCES,
+    STEP_NOP,
+    TEXT,
+    WAITING,
+    cut,
+    exchange,
+    first,
+    first_block,
+    first_rank,
+    local,
+    rules_of,
+    spoiled,
+    without_wait,
+)
+from tests.unit.synth.lowering.programs import block, edited, program, step
+
+RULES = Path(__file__).parents[4] / "docs" / "program-rules.md"
+REFUSED = "refused"
+Fault = Callable[[], Program | Lifted]
+
+
+def read(text: str | bytes) -> Lifted:
+    return lift_with_findings(text if isinstance(text, bytes) else text.encode())
+
+
+def alltoall_named_2d() -> Lifted:
+    made = program(CollectiveName.ALLTOALL, 2, [block(None, None)], [block(None, None)], target="msccl-xml")
+    return read(MscclXml().emit(replace(made, name="x")).replace('name="x"', 'name="2D"'))
+
+
+def split_send() -> Program:
+    """One send of two chunks meets two receives of one."""
+    whole = [block(1, None, step("s", "o0", count=2)), block(None, 1, step("r", "o2", count=2))]
+    parts = [block(0, None, step("s", "o2", count=2)), block(None, 0, step("r", "o0"), step("r", "o1"))]
+    return program(CollectiveName.ALLGATHER, 4, whole, parts)
+
+
+def swapped_sends() -> Program:
+    """The summands of two chunks travel in the other order than they are received in."""
+    there = [block(1, None, step("s", "o1"), step("s", "o0"))]
+    here = [block(None, 0, step("rrc", "o0"), step("rrc", "o1"))]
+    return program(CollectiveName.REDUCE, 2, there, here)
+
+
+def circle() -> Program:
+    """Two blocks of a rank wait for each other."""
+    items = [step("cpy", "o0", "o0", waits=[(other, 0)]) for other in (1, 0)]
+    idle = [block(None, None)]
+    return program(CollectiveName.ALLREDUCE, 2, [block(None, None, item) for item in items], idle)
+
+
+def across_ranks() -> Program:
+    """Each rank receives before it sends what the other waits for."""
+    ranks = [[block(1 - rank, 1 - rank, step("rrc", "o0"), step("s", "o0"))] for rank in range(2)]
+    return program(CollectiveName.ALLREDUCE, 1, *ranks)
+
+
+def twice() -> Program:
+    """The sum of a pair is sent back and added once more."""
+    swap = [step("s", "o0"), step("rrc", "o0")]
+    return program(CollectiveName.ALLREDUCE, 1, [block(1, 1, *swap * 2)], [block(0, 0, *swap * 2)])
+
+
+def wrong_place() -> Program:
+    """One rank of a pair puts what it receives over its own chunk."""
+    ranks = [
+        [block(1 - rank, None, step("s", f"o{rank}")), block(None, 1 - rank, step("r", "o0"))] for rank in range(2)
+    ]
+    late = replace(ranks[0][1].instructions[0], waits=(Wait(0, 0),))
+    return program(CollectiveName.ALLGATHER, 2, [ranks[0][0], replace(ranks[0][1], instructions=(late,))], ranks[1])
+
+
+FAILURES: dict[str, tuple[str, Fault]] = {
+    "XML declaration": ("text", lambda: read('<?xml version="1.0"?>\n' + TEXT)),
+    "byte order mark": ("text", lambda: read(b"\xef\xbb\xbf" + TEXT.encode())),
+    "tab between elements": ("text", lambda: read(TEXT.replace("  <gpu", "\t<gpu", 1))),
+    "line break in a tag": ("text", lambda: cut(" send=", "\n send=")),
+    "single quotes": ("text", lambda: cut('send="([0-9-]+)"', r"send='\1'")),
+    "blanks around =": ("text", lambda: cut("send=", "send =")),
+    "two blanks between attributes": ("text", lambda: cut(" send=", "  send=")),
+    "entity in a value": ("text", lambda: cut(' name="', ' name="&amp;')),
+    "value of 256 characters": ("text", lambda: cut(' name="', f' name="{"x" * 256}')),
+    "= in the first word of a comment": ("text", lambda: cut("  <gpu", "<!--k=1 -->  <gpu")),
+    "17 attributes": (REFUSED, lambda: cut(" ngpus", "".join(f' a{n}="1"' for n in range(8)) + " ngpus")),
+    "empty file": (REFUSED, lambda: read("")),
+    "no algo element": (REFUSED, lambda: read("<gpu/>")),
+    "child of a step": (REFUSED, lambda: cut('hasdep="0"/>', 'hasdep="0"><step/></step>')),
+    "octal number": (REFUSED, lambda: cut('cnt="1"', 'cnt="010"')),
+    "unknown step type ra": (REFUSED, lambda: cut('type="s"', 'type="ra"')),
+    "M without a name": ("header", lambda: cut(' name="[^"]*"', "")),
+    "M alltoall called 2D": ("header", alltoall_named_2d),
+    "X without outofplace": ("header", lambda: cut(' outofplace="[01]"', "", EXECUTOR)),
+    "X without minBytes": ("header", lambda: cut(' minBytes="0"', "", EXECUTOR)),
+    "X with the other word for reduce-scatter": ("header", lambda: cut("reducescatter", "reduce_scatter", EXECUTOR)),
+    "no size between the bounds": ("never used", lambda: cut('minBytes="0"', 'minBytes="9999999999"')),
+    "X for neither placement": ("never used", lambda: cut('outofplace="1"', 'outofplace="0"', EXECUTOR)),
+    "nthreads not a power of two": ("threads", lambda: cut(" ngpus", ' nthreads="96" ngpus')),
+    "scratch for a terabyte": ("scratch", lambda: cut('maxBytes="[0-9]*"', 'maxBytes="1099511627776"')),
+    "vector beyond 32 bits in M": ("limit", lambda: replace(GOOD, max_bytes=2**31)),
+    "rank without a gpu element": ("missing rank", lambda: cut('  <gpu id="0".*?</gpu>\n', "")),
+    "rank without thread blocks": ("idle rank", lambda: first_rank(GOOD, blocks=())),
+    "gap in block ids": ("block ids", lambda: cut('<tb id="0"', '<tb id="90"')),
+    "block id twice": (REFUSED, lambda: cut('<tb id="1"', '<tb id="0"')),
+    "repeated step number": ("step numbers", lambda: cut('<step s="1"', '<step s="0"')),
+    "nop without a dependence": ("nop", lambda: cut('(<step s="0" )', STEP_NOP.format(-1, -1) + r"\1")),
+    "step without a dependence after a nop": ("nop", lambda: cut('(<step s="0" )', STEP_NOP.format(1, 0) + r"\1")),
+    "i_chunks that are not those of the buffer": ("buffers", lambda: first_rank(GOOD, input_chunks=1)),
+    "N not a multiple of the ranks": ("chunks", lambda: replace(GOOD, chunks=GOOD.chunks + 1)),
+    "channel -1": ("channel", lambda: first_block(GOOD, channel=-1)),
+    "channel 32": ("limit", lambda: replace(first_block(GOOD, channel=32), channels=33)),
+    "channel above nchannels": ("channel", lambda: first_block(GOOD, channel=GOOD.channels)),
+    "nchannels too high": ("channels", lambda: replace(GOOD, channels=GOOD.channels + 1)),
+    "257 steps": ("limit", lambda: local(*[step("cpy", "i0", "i0")] * 257)),
+    "217 thread blocks": ("limit", lambda: first_rank(GOOD, blocks=GOOD.ranks[0].blocks + 217 * (block(None, None),))),
+    "wait for block 128": ("limit", lambda: first(GOOD, waits=(Wait(128, 0),))),
+    "72 chunks in a step": ("limit", lambda: first(GOOD, count=72)),
+    "offset of 17 bits": ("limit", lambda: first(GOOD, src=Place("i", 32768))),
+    "last chunk outside the buffer": ("operand", lambda: local(step("cpy", "i18", "o0", count=3))),
+    "rrc outside the buffer": ("operand", lambda: first(GOOD, op=Op.RECV_REDUCE_COPY, dst=Place("o", GOOD.chunks))),
+    "send to the own rank": ("peer", lambda: first_block(GOOD, send_peer=0, recv_peer=None)),
+    "send of a block without a peer": ("peer", lambda: first_block(GOOD, send_peer=None, recv_peer=None)),
+    "connection without a receiver": ("connection", lambda: first_block(GOOD, send_peer=2, recv_peer=2)),
+    "two blocks on one connection": ("shared connection", lambda: first_rank(GOOD, blocks=GOOD.ranks[0].blocks * 2)),
+    "send of 2 for two receives of 1": ("connection", split_send),
+    "message left out": ("connection", lambda: edited(GOOD, (0, 0, 0, None))),
+    "sends in another order": ("reduction", swapped_sends),
+    "wait for a step that never publishes": (
+        "wait",
+        lambda: read(MscclXml().emit(WAITING).replace('hasdep="1"', 'hasdep="0"')),
+    ),
+    "wait for a step that does not exist": ("wait", lambda: first(GOOD, waits=(Wait(0, 99),))),
+    "blocks that wait for each other": ("deadlock", circle),
+    "ranks that wait for each other": ("deadlock", across_ranks),
+    "more messages than a connection holds": ("deadlock", lambda: exchange(3)),
+    "missing dependence": ("race", lambda: without_wait(WAITING)),
+    "scratch read before it is written": ("uninitialised", lambda: local(step("cpy", "s0", "o1"), scratch=1)),
+    "16 reductions joined": ("limit", lambda: local(*REDUCES)),
+    "joined reductions of different counts": (
+        "fused reductions",
+        lambda: local(step("re", "i1", "i0"), step("re", "i2", "i0", count=2)),
+    ),
+    "copy onto itself, moved by one": ("overlap", lambda: local(step("cpy", "i0", "i1", count=2))),
+    "contribution counted twice": ("reduction", twice),
+    "sum of different chunks": ("reduction", lambda: local(step("re", "i1", "i0"))),
+    "chunk in the wrong place": ("result", wrong_place),
+    "nothing done": ("result", local),
+    "input overwritten out of place": ("input changed", lambda: spoiled(in_place=False)),
+    "root that is no rank": ("root", lambda: replace(local(), collective=Collective(CollectiveName.BROADCAST, 2))),
+}
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_known_failure_is_found(name):
+    rule, make = FAILURES[name]
+    if rule == REFUSED:
+        with pytest.raises(InvalidInput):
+            make()
+        return
+    assert rule in rules_of(make())
+
+
+def test_all_failures_and_their_rules_are_listed():
+    assert len(FAILURES) >= 30
+    table = RULES.read_text().partition("| failure |")[2].partition("\n\n")[0]
+    listed = dict(re.findall(r"^\| ([^|`]+) \| [^|]+ \| `?([a-z ]+)`? \|$", table, re.MULTILINE))
+    assert listed == {name: rule for name, (rule, _) in FAILURES.items()}
