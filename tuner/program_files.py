@@ -8,6 +8,7 @@ from synth.errors import CheckFailed, InvalidInput
 from synth.lowering.lift import lift_with_findings, violations_on
 from synth.lowering.lower import LONGEST_NAME
 from synth.lowering.program import Program
+from synth.lowering.xml_reader import MAX_TEXT_BYTES
 from synth.methods import METHODS
 from synth.topology.topology import Topology
 from tuner.files import read_file
@@ -28,7 +29,7 @@ def load_program(path: str, given: Topology | None) -> tuple[Topology, Program]:
     Without one `given`, the network is the one in the name that `chorale lower` gives a program. InvalidInput if that
     tells none, CheckFailed unless the program does what its collective says on the network.
     """
-    lifted = lift_with_findings(read_file(path))
+    lifted = lift_with_findings(read_file(path, MAX_TEXT_BYTES))
     topology = given or load_topology(_spec_in_name(path, lifted.program))
     for violation in violations_on(lifted, topology):
         rule = f"a program must do what its collective says on the topology ({violation.rule})"

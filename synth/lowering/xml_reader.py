@@ -13,6 +13,8 @@ MAX_TEXT_BYTES = 256 * 2**20
 MAX_ELEMENTS = 1_000_000
 MAX_ATTRIBUTES = 16
 MAX_VALUE_CHARACTERS = 65536
+MAX_TAG_BYTES = 2**21  # more than 16 such values, and of comments
+SLICE_BYTES = 2**16
 
 _CHILD_OF = {"": "algo", "algo": "gpu", "gpu": "tb", "tb": "step", "step": "nothing"}
 
@@ -24,18 +26,29 @@ Choose = Callable[[Mapping[str, str]], XmlTarget]
 def read_document(text: bytes, choose: Choose) -> tuple[XmlTarget, RawProgram]:
     """Return the dialect of `text` and its contents; InvalidInput for anything that is not such a document.
 
-    O(bytes) time. Memory grows with the elements only, and the first one too many ends the reading.
+    O(bytes) time. Memory grows with the elements only, and the first one too many, or too long, ends the reading.
     """
     if len(text) > MAX_TEXT_BYTES:
         raise InvalidInput(f"a program must be at most {MAX_TEXT_BYTES} bytes", len(text), "split the collective")
     builder = _Builder(choose)
     try:
-        builder.parser.Parse(text, True)
+        _parse(builder.parser, text)
     except expat.ExpatError as error:
         raise InvalidInput("a program must be well-formed XML", str(error), "write the file again") from None
     except (LookupError, UnicodeError) as error:
         raise InvalidInput("a program must be XML in UTF-8", str(error), "write the file again") from None
     return builder.result()
+
+
+def _parse(parser: expat.XMLParserType, text: bytes) -> None:
+    """Parse `text` slice by slice: the parser keeps a tag until its end, however far that is."""
+    view = memoryview(text)
+    for first in range(0, len(text), SLICE_BYTES):
+        parser.Parse(bytes(view[first : first + SLICE_BYTES]), False)
+        if first + SLICE_BYTES - parser.CurrentByteIndex > MAX_TAG_BYTES:
+            rule = f"tags and comments must have at most {MAX_TAG_BYTES} bytes"
+            raise InvalidInput(rule, f"more in line {parser.CurrentLineNumber}", "write the file again")
+    parser.Parse(b"", True)
 
 
 class _Builder:

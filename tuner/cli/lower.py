@@ -16,6 +16,7 @@ from synth.lowering.reading import Reading, read_on
 from synth.lowering.streaming import streamed_text
 from synth.lowering.targets import TARGETS, target_named
 from synth.lowering.violation import Violation
+from synth.lowering.xml_reader import MAX_TEXT_BYTES
 from synth.verify.verify import verify
 from tuner.cli.output import emit_json, results
 from tuner.files import read_file, write_file, write_parts
@@ -84,7 +85,7 @@ def lift(
 
     Example: chorale lift torus.xml --spec torus:4x4 --json
     """
-    reading = read_on(read_file(file), load_topology(spec))
+    reading = read_on(read_file(file, MAX_TEXT_BYTES), load_topology(spec))
     violations = reading.violations
     if output is not None and not violations:
         write_file(output, reading.text.encode())

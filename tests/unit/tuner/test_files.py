@@ -61,5 +61,5 @@ def test_unreadable_and_huge_files_are_refused(tmp_path):
 
 def test_endless_devices_are_refused(monkeypatch):
     monkeypatch.setattr(files, "MAX_INPUT_BYTES", 2**20)
-    with pytest.raises(InvalidInput, match="at most 1 GiB"):
+    with pytest.raises(InvalidInput, match="at most 1 MiB"):
         read_file("/dev/zero")

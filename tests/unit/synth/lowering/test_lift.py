@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -208,6 +209,37 @@ def test_hostile_text_is_refused_at_once_in_one_line(kind):
     assert time.perf_counter() - started < 1
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 800
+
+
+@pytest.mark.parametrize("kind", ["value", "comment", "name", "blanks"])
+def test_endless_tags_are_not_kept(kind):
+    """A file of one tag, of any size: the reading ends after the first slices, and holds no more than these."""
+    size = 64 * 2**20
+    text = {
+        "value": b'<algo name="' + b"x" * size,
+        "comment": b"<!--" + b"x" * size,
+        "name": b"<" + b"x" * size,
+        "blanks": b"<algo" + b" " * size,
+    }[kind]
+    tracemalloc.start()
+    started = time.perf_counter()
+    with pytest.raises(InvalidInput, match=r"at most \d+ bytes"):
+        lift(text)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 16 * 2**20
+    assert time.perf_counter() - started < 5
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32", "utf-7", "cp037", "utf-8-sig"])
+def test_other_encodings_are_refused_or_named(encoding):
+    """Only a byte order mark before UTF-8 can be read at all, and the runtimes' scanner does not take it."""
+    text = GOOD.encode(encoding)
+    if encoding == "utf-8-sig":
+        assert "text" in {finding.rule for finding in lift_with_findings(text).findings}
+    elif encoding != "utf-7":  # which is ASCII as long as no + and - stand in it
+        with pytest.raises(InvalidInput):
+            lift(text)
 
 
 def test_bytes_in_no_known_encoding_are_refused():
