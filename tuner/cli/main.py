@@ -29,6 +29,7 @@ COMMAND_MODULES = (
     "lower",
     "show",
     "export",
+    "compare",
     "alltoall",
     "simulate",
     "training",

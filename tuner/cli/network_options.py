@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
+
+from synth.topology.topology import Topology
+from tuner.cli.output import people
+from tuner.costs.pricing import Pricing
+
+UNIT_LINK_GBPS = "100"
+"""The rate of a link of capacity 1 where a command can do without being told one."""
 
 AlphaUs = Annotated[
     str | None, typer.Option(help="Microseconds from when a message could start until it does; default: 0.")
@@ -17,3 +25,11 @@ LinkGbps = Annotated[
 CalibrationFile = Annotated[
     str | None, typer.Option(metavar="FILE", help="JSON of `run --calibrate --json`, instead of rates and latencies.")
 ]
+
+
+def pricing_of(topology: Topology, given: Mapping[str, str | None], calibration: str | None) -> Pricing:
+    """Return the pricing by the options `given`; where the rate of links is not known, say which one is taken."""
+    if topology.bandwidth_unit == "link" and calibration is None and given["link_gbps"] is None:
+        people.print(f"links of capacity 1 are taken to have {UNIT_LINK_GBPS} Gbit/s; --link-gbps says another rate")
+        given = {**given, "link_gbps": UNIT_LINK_GBPS}
+    return Pricing.of(given, calibration)

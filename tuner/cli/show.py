@@ -10,19 +10,14 @@ import typer
 from runners.sizes import parse_size
 from synth.errors import InvalidInput
 from synth.kernels import warm_simulation
-from synth.topology.topology import Topology
 from synth.verify.verify import verify
-from tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
-from tuner.cli.output import emit_json, people, results
-from tuner.costs.pricing import Pricing
+from tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs, pricing_of
+from tuner.cli.output import emit_json, results
 from tuner.costs.program_costs import BUFFER_BYTES, play
 from tuner.program_files import is_program_file, load_program
 from tuner.reports.show_report import program_document, schedule_document, show_table
 from tuner.schedule_files import load_schedule
 from tuner.specs import load_topology
-
-UNIT_LINK_GBPS = "100"
-"""The rate of a link of capacity 1 where nobody says one: it only stretches the picture."""
 
 # matplotlib takes a second to import, so only where something is drawn.
 # ruff: noqa: PLC0415
@@ -95,7 +90,7 @@ def _show_program(
     plot: Path | None,
 ) -> dict[str, Any]:
     topology, program = load_program(file, None if spec is None else load_topology(spec))
-    pricing = _pricing(topology, given, calibration)
+    pricing = pricing_of(topology, given, calibration)
     buffer_bytes = BUFFER_BYTES.get(program.target) if buffer is None else parse_size(buffer)
     warm_simulation()
     network = pricing.network(topology)
@@ -107,10 +102,3 @@ def _show_program(
     time_s = trace.end_s + pricing.beside_program_s(program)
     document = program_document(program, topology, size_bytes, trace, time_s)
     return document | {"parameters": {**pricing.settings, "buffer_bytes": buffer_bytes}}
-
-
-def _pricing(topology: Topology, given: dict[str, str | None], calibration: str | None) -> Pricing:
-    if topology.bandwidth_unit == "link" and calibration is None and given["link_gbps"] is None:
-        people.print(f"links of capacity 1 are taken to have {UNIT_LINK_GBPS} Gbit/s; --link-gbps says another rate")
-        given = given | {"link_gbps": UNIT_LINK_GBPS}
-    return Pricing.of(given, calibration)
