@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 
 import numpy as np
-import psutil
 
 from runners.admission import refusal
 from runners.api import FailureKind, RunRequest
 from runners.element_types import ELEMENT_TYPES
+from runners.memory_need import lack_of_memory
 
 MAX_NODES = 512
 MAX_LINKS = 4096
@@ -22,7 +22,7 @@ def unmet_need(request: RunRequest) -> tuple[FailureKind, str] | None:
     """Return why `request` is refused, too large for this runner or for this machine's memory; None if it can run."""
     if (reason := refusal(request)) is not None:
         return FailureKind.REJECTED, reason
-    if (reason := _beyond_limits(request) or _beyond_memory(request)) is not None:
+    if (reason := _beyond_limits(request) or lack_of_memory(request, _WORK_BYTES)) is not None:
         return FailureKind.UNAVAILABLE, reason
     return None
 
@@ -40,17 +40,3 @@ def _beyond_limits(request: RunRequest) -> str | None:
     if np.bincount(ends).max(initial=0) > MAX_NODE_LINKS:
         return f"the local runner takes at most {MAX_NODE_LINKS} links at a node"
     return None
-
-
-def _beyond_memory(request: RunRequest) -> str | None:
-    largest = max(request.sizes_bytes)
-    scratch = max(
-        rank.scratch_chunks / program.chunks for program in request.programs.values() for rank in program.ranks
-    )
-    elements = largest / ELEMENT_TYPES[request.dtype].dtype.itemsize
-    ranks = request.topology.compute_count
-    needed = ranks * (largest * (3 + scratch) + elements * _WORK_BYTES)
-    free = psutil.virtual_memory().available
-    if needed <= free:
-        return None
-    return f"{largest} bytes on {ranks} ranks need about {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free"

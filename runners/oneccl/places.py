@@ -16,10 +16,11 @@ from synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """The place of every rank, and what measurements on it depend on."""
+    """The place of every rank, whether all are on this machine, and what measurements there depend on."""
 
     places: Sequence[Place]
     facts: Facts
+    is_here: bool = True
     close: Callable[[], None] = lambda: None
 
 
@@ -61,4 +62,4 @@ def _cluster(topology: Topology) -> Ground | None:
     if nodes.places is None:
         nodes.close()
         return None
-    return Ground(nodes.places, {"network": CLUSTER}, nodes.close)
+    return Ground(nodes.places, {"network": CLUSTER}, is_here=False, close=nodes.close)

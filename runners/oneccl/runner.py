@@ -12,6 +12,7 @@ from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunReques
 from runners.element_types import ELEMENT_TYPES
 from runners.environment import Facts, environment_id, load_average, machine_facts
 from runners.execution.failure import failure_of
+from runners.memory_need import lack_of_memory
 from runners.oneccl.build import built_interpreter
 from runners.oneccl.diagnosis import crash, timeout, wrong_result
 from runners.oneccl.library import ALGORITHMS, library_sizes
@@ -68,6 +69,8 @@ class OneCclRunner:
         try:
             interpreter = built_interpreter(self._home)
             ground = self._ground_for(request.topology)
+            if ground.is_here and (reason := lack_of_memory(request, work_bytes=0)) is not None:
+                return RunFailure(FailureKind.UNAVAILABLE, reason, environment=facts)
             facts |= ground.facts
             facts["environment_id"] = environment_id({key: facts[key] for key in facts if key != "load_average"})
             return _measure(request, interpreter, ground, facts, self._fault)

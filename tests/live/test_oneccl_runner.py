@@ -27,6 +27,7 @@ from synth.alltoall.schedule import alltoall_schedule
 from synth.collective import Collective, CollectiveName
 from synth.executor.serial import SerialExecutor
 from synth.lowering.lower import lower
+from synth.lowering.oneccl_xml import OneCclXml
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
 from synth.methods import synthesize
@@ -34,6 +35,7 @@ from synth.topology.spec import parse_topology
 from synth.trees.double_binary import double_binary_tree
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
+from tests.command import chorale
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import ring_allreduce, with_deadlock
 from tests.conformance.runner_kit import RING, failed, measured, request_of
@@ -207,6 +209,29 @@ def test_runs_leak_neither_processes_nor_files_nor_descriptors(home: Path, monke
         assert own.num_fds() == descriptors
     assert not own.children(recursive=True)
     assert not list(tmp_path.iterdir())
+
+
+def test_the_command_compares_with_a_library_algorithm(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CHORALE_HOME", str(home))
+    program = tmp_path / "ring.xml"
+    program.write_text(OneCclXml().emit(PAIR))
+    arguments = [program, "--spec", "complete:2", "--sizes", "4KiB", "--repeats", 3, "--json"]
+    done = chorale(
+        capsys, "run", *arguments, "--runner", "oneccl", "--where", "loopback", "--reference", "library:ring"
+    )
+    assert done.code == 0, done.stderr
+    (result,) = done.document["results"]
+    assert result["correct"]
+    assert result["repeats"] == 3
+    assert done.document["runner"] == "oneccl"
+
+
+def test_more_data_than_memory_is_unavailable(home: Path) -> None:
+    with _on_loopback(home) as runner:
+        failure = failed(runner.submit(_pair(size_bytes=2**40)), FailureKind.UNAVAILABLE)
+    assert "GB of memory" in failure.message
 
 
 def test_the_environment_says_what_matters_and_no_host(home: Path) -> None:
