@@ -25,7 +25,7 @@ from synth.errors import Unavailable
 from synth.topology.topology import Topology
 
 MAX_RANKS = 256
-_REPORT_S = 2.0  # for the others to report once one rank has run into the limit; an interpreter takes at most 1
+_REPORT_S = 1.5  # for the others to report once one rank has run into the limit; an interpreter takes at most 1
 
 _SETTLE_S = 0.3  # for who was killed to be told from who only lost a neighbour
 

@@ -53,7 +53,6 @@ class _OnAnyFabric(OneCclRunner):
 
 
 FAST = {
-    runner_kit.every_element_type_is_exact,
     runner_kit.programs_are_measured_side_by_side_at_every_size,
     runner_kit.a_hang_is_a_timeout_that_names_the_blocks,
 }
@@ -88,6 +87,7 @@ def test_programs_and_library_take_as_long_as_the_links_do(ring: Fabric, home: P
     assert not processes_in(ring.networks())
 
 
+@pytest.mark.slow
 def test_a_link_that_goes_down_is_a_timeout(ring: Fabric, home: Path) -> None:
     def cut() -> None:
         networks = ring.networks()

@@ -177,7 +177,7 @@ def _submit_and_meanwhile(runner: OneCclRunner, act: Callable[[psutil.Process], 
     thread.start()
     start = time.monotonic()
     try:
-        return runner.submit(_pair(size_bytes=2**20, repeats=2000, timeout_s=2.0)), time.monotonic() - start
+        return runner.submit(_pair(size_bytes=2**20, repeats=2000, timeout_s=1.5)), time.monotonic() - start
     finally:
         thread.join()
 
@@ -194,7 +194,7 @@ def test_a_stopped_rank_is_a_timeout_that_names_it(home: Path) -> None:
     with _on_loopback(home) as runner:
         outcome, seconds = _submit_and_meanwhile(runner, lambda rank: rank.suspend())
         assert "rank 1 does not answer" in _wrong(outcome, FailureKind.TIMEOUT, 1)
-    assert seconds < 2.0 + runner_kit.GRACE_S
+    assert seconds < 1.5 + runner_kit.GRACE_S
     assert not _interpreters()
 
 
