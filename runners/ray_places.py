@@ -59,13 +59,13 @@ def chosen_nodes(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[str
 
 
 class RayPlace:
-    """Implements `runners.places.place.Place` with an actor on the node `node_id`."""
+    """Implements `runners.places.place.Place` with an actor on the node `node_id` that holds `gpus` of its GPUs."""
 
-    def __init__(self, node_id: str, address: str) -> None:
+    def __init__(self, node_id: str, address: str, gpus: int = 0) -> None:
         self.address = address
         pinned = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
         remote: Any = ray.remote(NodeProcesses)
-        options = {"num_cpus": 0, "max_restarts": 0, "scheduling_strategy": pinned}
+        options = {"num_cpus": 0, "num_gpus": gpus, "max_restarts": 0, "scheduling_strategy": pinned}
         self._actor = remote.options(**options).remote(address)
 
     def start(self, job: Job) -> RayProcess:

@@ -9,6 +9,8 @@ from runners.msccl.options import JobOptions, Launcher
 from runners.msccl.runner import MscclRunner
 from synth.errors import InvalidInput
 
+RAY = "ray"
+
 
 def msccl_runner(
     runtime: str | None,
@@ -24,8 +26,16 @@ def msccl_runner(
 ) -> MscclRunner:
     """Return the runner. hosts: names with commas; variables: NAME=VALUE with blanks between them.
 
-    Raises InvalidInput for what `JobOptions` refuses.
+    The launcher `ray` takes nodes of a Ray cluster instead of `hosts`, and MPICH to start the ranks. Raises
+    InvalidInput for what `JobOptions` refuses.
     """
+    cluster = None
+    if launcher == RAY:
+        if hosts is not None:
+            raise InvalidInput("the launcher ray chooses the nodes itself", hosts, "leave out hosts")
+        from runners.ray_gpus import RayGpus  # noqa: PLC0415 - Ray is slow to import
+
+        cluster, launcher = RayGpus(), "mpich"
     options = JobOptions(
         sizes_bytes=(1,),  # those of each request take its place
         runtime=runtime,
@@ -38,7 +48,7 @@ def msccl_runner(
         iterations=iterations,
         environment=_variables(variables or ""),
     )
-    return MscclRunner(options, shared_folder)
+    return MscclRunner(options, shared_folder, cluster=cluster)
 
 
 def _variables(text: str) -> dict[str, str]:

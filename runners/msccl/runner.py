@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 from runners.admission import refusal
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from runners.environment import environment_id, load_average, machine_facts
+from runners.msccl.cluster import Cluster
 from runners.msccl.command import gpus_per_node, launch_command, perf_command
+from runners.msccl.manual_launch import ManualLaunchPlace
 from runners.msccl.options import DTYPES, JobOptions
 from runners.msccl.session import LIBRARY, Session, Stopped
 from runners.msccl.sizes import size_ranges
@@ -29,6 +33,7 @@ class MscclRunner:
     folder:  where jobs are written for a while; all nodes must see it under the same path. None: the temporary
              folder of this machine, which is enough for one node
     place:   where the launcher is started
+    cluster: lends the nodes and takes the place of `hosts` and `place`; the launcher must be MPICH's
 
     A repetition is a launch: the mean of `options.iterations` calls. Programs, and the library beside them, are
     launched in turns, in random order within every repetition. Before, each program is launched once with a log that
@@ -39,10 +44,17 @@ class MscclRunner:
 
     name = "msccl"
 
-    def __init__(self, options: JobOptions, folder: Path | None = None, place: Place | None = None) -> None:
+    def __init__(
+        self,
+        options: JobOptions,
+        folder: Path | None = None,
+        place: Place | None = None,
+        cluster: Cluster | None = None,
+    ) -> None:
         self._options = options
         self._folder = folder
         self._place = place or LocalPlace()
+        self._cluster = cluster
         self._proven: dict[str, set[int]] = {}
 
     def library(self, collective: str) -> tuple[str, ...]:
@@ -59,8 +71,8 @@ class MscclRunner:
         if (failure := self._refusal(request)) is not None:
             return replace(failure, environment=_identified(environment))
         try:
-            with tempfile.TemporaryDirectory(prefix="chorale-msccl-", dir=self._folder) as folder:
-                session = Session(request, self._options, Path(folder), self._place, self._proven)
+            with self._nodes(request) as (options, place), self._new_folder() as folder:
+                session = Session(request, options, Path(folder), place, self._proven)
                 environment |= _facts(session)
                 results = session.measure(deadline_s)
         except Stopped as stopped:
@@ -72,6 +84,24 @@ class MscclRunner:
             message = f"the folder of jobs must be writable: {error}"
             return RunFailure(FailureKind.UNAVAILABLE, message, environment=_identified(environment))
         return Measurement(self.name, results, _identified({**environment, **session.printed}))
+
+    def _new_folder(self) -> tempfile.TemporaryDirectory[str]:
+        return tempfile.TemporaryDirectory(prefix="chorale-msccl-", dir=self._folder)
+
+    @contextlib.contextmanager
+    def _nodes(self, request: RunRequest) -> Iterator[tuple[JobOptions, Place]]:
+        """Borrow nodes for a request, if they are not simply there."""
+        if self._cluster is None:
+            yield self._options, self._place
+            return
+        try:
+            ranks = request.topology.compute_count
+            lent = self._cluster.lend(ranks, self._options.gpus_per_node)
+            hosts = tuple(place.address for place in lent.places)
+            options = replace(self._options, hosts=hosts, gpus_per_node=lent.gpus_per_node)
+            yield options, ManualLaunchPlace(lent.places)
+        finally:
+            self._cluster.take_back()
 
     def _refusal(self, request: RunRequest) -> RunFailure | None:
         reason = refusal(request, self.library(""))
@@ -95,7 +125,7 @@ class MscclRunner:
         test = perf_command(first, self._options, size_ranges(request.sizes_bytes)[0])[0]
         if self._options.tests_folder is None and shutil.which(test) is None:
             return f"there is no {test} here: build nccl-tests (or rccl-tests) with MPI=1 and name its folder"
-        if self._options.hosts and self._folder is None:
+        if (self._options.hosts or self._cluster is not None) and self._folder is None:
             return "jobs on several hosts need a folder that all of them see under one path: name one"
         return None
 

@@ -1,0 +1,57 @@
+"""Nodes with GPUs of a Ray cluster: on each an actor that holds them and starts processes."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from runners.msccl.cluster import LentNodes
+from runners.ray_cluster import RayCluster, ray
+from runners.ray_places import RayPlace
+from synth.errors import Unavailable
+
+
+class RayGpus:
+    """Implements `runners.msccl.cluster.Cluster` on the cluster that RAY_ADDRESS names, or on this machine alone."""
+
+    def __init__(self) -> None:
+        self._cluster: RayCluster | None = None
+        self._places: list[RayPlace] = []
+
+    def lend(self, ranks: int, gpus_per_node: int | None) -> LentNodes:
+        """Start an actor on each of the first nodes with enough GPUs, in the order of their addresses."""
+        self._cluster = self._cluster or RayCluster()
+        alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        nodes, per_node = nodes_with_gpus(alive, ranks, gpus_per_node)
+        self._places = [RayPlace(node["NodeID"], node["NodeManagerAddress"], per_node) for node in nodes]
+        return LentNodes(self._places, per_node)
+
+    def take_back(self) -> None:
+        """End the actors, and with them what they started."""
+        for place in self._places:
+            place.close()
+        self._places = []
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+
+def nodes_with_gpus(
+    alive: Sequence[Mapping[str, Any]], ranks: int, gpus_per_node: int | None
+) -> tuple[list[Mapping[str, Any]], int]:
+    """Return which of `ray.nodes()` serve `ranks` ranks, and how many each: as asked, or as many as nodes have.
+
+    Raises Unavailable if there are not enough of them.
+    """
+    most = max((int(node["Resources"].get("GPU", 0)) for node in alive), default=0)
+    per_node = gpus_per_node or min(ranks, most)
+    fitting = [node for node in alive if int(node["Resources"].get("GPU", 0)) >= max(1, per_node)]
+    if per_node == 0 or ranks % per_node or len(fitting) * per_node < ranks:
+        rule = f"the Ray cluster must have GPUs for {ranks} ranks, as many on every node"
+        found = f"{len(fitting)} nodes with {per_node} GPUs" if per_node else "no GPUs"
+        raise Unavailable(rule, found, "start Ray on the GPU nodes, or set gpus_per_node")
+    ordered = sorted(
+        fitting, key=lambda node: (ipaddress.ip_address(node["NodeManagerAddress"]).packed, node["NodeID"])
+    )
+    return ordered[: ranks // per_node], per_node

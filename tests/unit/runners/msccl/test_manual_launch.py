@@ -1,0 +1,127 @@
+"""MPICH without ssh: its own mpiexec and proxies, started at places; test programs and library are stand-ins."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners.api import FailureKind, RunRequest
+from runners.msccl.cluster import LentNodes
+from runners.msccl.manual_launch import ManualLaunchPlace
+from runners.msccl.options import JobOptions
+from runners.msccl.runner import MscclRunner
+from runners.places.local import LocalPlace
+from runners.places.place import Job
+from runners.ray_gpus import nodes_with_gpus
+from runners.registry import create_runner
+from synth.errors import InvalidInput, Unavailable
+from synth.topology.spec import parse_topology
+from tests.conformance.example_programs import ring_allreduce
+from tests.conformance.runner_kit import failed, measured
+from tests.stand_ins.nccl_tests import PROGRAM_BYTES_PER_US, PROGRAM_US
+
+MPICH = Path(sys.executable).parent / "mpiexec"
+RING = replace(ring_allreduce(range(4)), target="msccl-executor-xml")
+REQUEST = RunRequest(parse_topology("ring:4"), {"ring": RING}, (2**20, 3 * 2**19), repeats=1, timeout_s=60.0)
+
+needs_mpich = pytest.mark.skipif(not MPICH.exists(), reason="MPICH is not installed: pip install mpich")
+
+
+class TwoNodes:
+    """A cluster of two places on this machine."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[int, int | None]] = []
+        self.taken_back = 0
+
+    def lend(self, ranks: int, gpus_per_node: int | None) -> LentNodes:
+        self.asked.append((ranks, gpus_per_node))
+        return LentNodes([LocalPlace("127.0.0.1"), LocalPlace("127.0.0.2")], 2)
+
+    def take_back(self) -> None:
+        self.taken_back += 1
+
+
+class Recorder:
+    """A place that remembers what was started there."""
+
+    address = "127.0.0.1"
+
+    def __init__(self) -> None:
+        self.started: list[Any] = []
+
+    def start(self, job: Job) -> Any:
+        self.started.append(job.argv)
+        return LocalPlace().start(Job(("/bin/sleep", "60")))
+
+
+def test_what_mpiexec_asks_for_starts_on_the_node_of_its_number() -> None:
+    nodes = [Recorder(), Recorder()]
+    script = "for id in 0 1; do echo \"HYDRA_LAUNCH: proxy --control-port 'a b:1' --proxy-id $id \"; done; sleep 60"
+    started = ManualLaunchPlace(nodes).start(Job(("/bin/sh", "-c", script)))
+    while not nodes[1].started:
+        assert started.poll() is None
+    started.poll()
+    assert [node.started for node in nodes] == [
+        [("proxy", "--control-port", "a b:1", "--proxy-id", str(number))] for number in (0, 1)
+    ]
+    started.close()
+    assert started.poll() is not None
+
+
+@needs_mpich
+def test_the_real_mpiexec_starts_ranks_through_places(
+    cluster: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = cluster("executor")
+    (folder / "mpiexec").unlink()
+    monkeypatch.setenv("PATH", f"{folder}:{MPICH.parent}:/usr/bin:/bin")
+    assert shutil.which("mpiexec") == str(MPICH)
+    nodes = TwoNodes()
+    runner = MscclRunner(JobOptions((1,), launcher="mpich"), tmp_path, cluster=nodes)
+    results = measured(runner.submit(REQUEST)).results["ring"]
+    expected = [PROGRAM_US + one.size_bytes / PROGRAM_BYTES_PER_US for one in results]
+    assert [one.median_s * 1e6 for one in results] == pytest.approx(expected, abs=0.01)
+    assert nodes.asked == [(4, None)]
+    assert nodes.taken_back == 1
+
+
+def test_nodes_are_given_back_after_a_failure_too(cluster: Callable[..., Path], tmp_path: Path) -> None:
+    cluster("executor", "crash")
+    nodes = TwoNodes()
+    runner = MscclRunner(JobOptions((1,), launcher="mpich"), tmp_path, cluster=nodes)
+    failed(runner.submit(replace(REQUEST, sizes_bytes=(2**20, 2**21))), FailureKind.CRASH)
+    assert nodes.taken_back == 1
+    failed(MscclRunner(JobOptions((1,), launcher="mpich"), cluster=nodes).submit(REQUEST), FailureKind.UNAVAILABLE)
+
+
+def _node(address: str, gpus: float) -> dict[str, Any]:
+    return {"NodeID": address, "NodeManagerAddress": address, "Resources": {"CPU": 8.0, "GPU": gpus} if gpus else {}}
+
+
+def test_nodes_of_a_ray_cluster_are_chosen_by_their_gpus() -> None:
+    alive = [_node("10.0.0.10", 8.0), _node("10.0.0.2", 8.0), _node("10.0.0.1", 0), _node("10.0.0.3", 4.0)]
+    nodes, per_node = nodes_with_gpus(alive, 16, None)
+    assert ([node["NodeID"] for node in nodes], per_node) == (["10.0.0.2", "10.0.0.10"], 8)
+    nodes, per_node = nodes_with_gpus(alive, 12, 4)
+    assert ([node["NodeID"] for node in nodes], per_node) == (["10.0.0.2", "10.0.0.3", "10.0.0.10"], 4)
+    assert nodes_with_gpus(alive, 4, None) == ([alive[1]], 4)
+
+
+@pytest.mark.parametrize(
+    ("alive", "ranks", "found"), [([], 4, "no GPUs"), ([_node("10.0.0.1", 4.0)], 8, "1 nodes with 4")]
+)
+def test_a_ray_cluster_with_too_few_gpus_is_unavailable(alive: list[dict[str, Any]], ranks: int, found: str) -> None:
+    with pytest.raises(Unavailable, match=found):
+        nodes_with_gpus(alive, ranks, None)
+
+
+def test_ray_chooses_the_hosts() -> None:
+    with pytest.raises(InvalidInput, match="the launcher ray chooses the nodes itself; got a,b"):
+        create_runner("msccl", {"launcher": "ray", "hosts": "a,b"})
