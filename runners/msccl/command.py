@@ -19,13 +19,16 @@ TEST_PROGRAMS: Mapping[CollectiveName, str] = {
     CollectiveName.ALLTOALL: "alltoall_perf",
 }
 
+PROOF_ITERATIONS = 2
+"""Calls of each size and placement in a proof, besides those that check and warm up."""
+
 
 def perf_command(program: Program, options: JobOptions, sizes: SizeRange) -> list[str]:
     """Return the command of one rank but for `-n` and `-w`: one GPU per process, checked once, mean over the ranks."""
     collective = program.collective
     name = TEST_PROGRAMS[collective.name]
     command = [name if options.tests_folder is None else f"{options.tests_folder}/{name}"]
-    command += ["-b", str(sizes.first_bytes), "-e", str(sizes.last_bytes), "-f", str(sizes.factor)]
+    command += ["-b", str(sizes.sizes_bytes[0]), "-e", str(sizes.sizes_bytes[-1]), "-f", str(sizes.factor)]
     command += ["-d", DTYPES[options.dtype]]
     if collective.reduces:
         command += ["-o", "sum"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 from runners.msccl.options import JobOptions
-from runners.msccl.runtimes import JOB, MSCCL, Runtime
+from runners.msccl.runtimes import JOB, MSCCL, PART, Runtime
 from synth.lowering.program import Program
 
 Mode = Literal["program", "proof", "library"]
@@ -18,7 +18,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> dict[str, str]:
-    """Return the variables of a mode; values may contain `runtimes.JOB` and `OTHER_LIBRARIES`, for a shell.
+    """Return the variables of a mode; values may contain `runtimes.JOB`, `runtimes.PART` and `OTHER_LIBRARIES`.
 
     Buffers and channels are the program's settings: the library keeps its own.
     """
@@ -32,7 +32,7 @@ def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mo
     else:
         variables["NCCL_DEBUG"] = "WARN"
     # Each process logs to a file of its own, so that no log cuts through the table on standard output.
-    variables["NCCL_DEBUG_FILE"] = f"{JOB}/logs/{mode}.%h.%p.txt"
+    variables["NCCL_DEBUG_FILE"] = f"{JOB}/logs/{mode}.{PART}.%h.%p.txt"
     if options.library_folder is not None:
         variables["LD_LIBRARY_PATH"] = options.library_folder + OTHER_LIBRARIES
     return variables

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from runners.msccl.command import PROOF_ITERATIONS
 from runners.msccl.options import JobOptions
 from runners.msccl.runtimes import EXECUTOR, MSCCL, Runtime
+from runners.msccl.sizes import size_ranges
 from runners.sizes import format_size
 from synth.collective import CollectiveName
 from synth.lowering.program import Program
@@ -57,16 +59,18 @@ def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
     ranks, column = len(program.ranks), "in-place" if program.in_place else "out-of-place"
     other = "out-of-place" if program.in_place else "in-place"
     sign = runtime.loaded.replace("[1-9][0-9]*", "[1-9]")
+    parts = size_ranges(options.sizes_bytes)
     points = [
-        f"`grep -lE '{sign}' logs/proof.* | wc -l` says {ranks}: every rank took the program.",
+        f"`grep -lE '{sign}' logs/proof.* | wc -l` says {ranks * len(parts)}: every process took the program.",
         "`grep -h WARN logs/*` says nothing of MSCCL.",
     ]
     if runtime.scheduled is not None:
-        calls = len(options.sizes_bytes) * 2
-        points.append(
-            f"`grep -cE '{runtime.scheduled}' logs/proof.*` says at least {calls} for every rank: the program executed "
-            "the calls of every size."
-        )
+        for part, sizes in enumerate(parts):
+            calls = len(sizes.sizes_bytes) * PROOF_ITERATIONS
+            points.append(
+                f"`grep -cE '{runtime.scheduled}' logs/proof.{part}.*` says at least {calls} for every rank: the "
+                f"program executed the calls of {', '.join(map(format_size, sizes.sizes_bytes))}."
+            )
     points += [
         f"`#wrong` is 0 in the {column} column of every row, and the tables end with `Out of bounds values : 0 OK`.",
         f"The {column} times of program and library differ; the {other} times, the library's in both, do not.",

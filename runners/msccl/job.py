@@ -6,29 +6,29 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from runners.msccl.command import gpus_per_node, launch_command, perf_command
+from runners.msccl.command import PROOF_ITERATIONS, gpus_per_node, launch_command, perf_command
 from runners.msccl.environment import MODES, OTHER_LIBRARIES, Mode, mode_environment, unwanted_variables
 from runners.msccl.guide import guide
 from runners.msccl.options import JobOptions
-from runners.msccl.runtimes import ALGORITHMS, JOB, Runtime, runtime_named
+from runners.msccl.runtimes import ALGORITHMS, JOB, PART, Runtime, runtime_named
 from runners.msccl.sizes import misfit, size_ranges
 from synth.errors import InvalidInput
 from synth.lowering.program import Program
 from synth.lowering.targets import target_named
 
-PROOF_ITERATIONS = 2
-_REFERENCES = re.compile(f"({re.escape(JOB)}|{re.escape(OTHER_LIBRARIES)})")
+_REFERENCES = re.compile("(" + "|".join(map(re.escape, (JOB, PART, OTHER_LIBRARIES))) + ")")
 EXECUTABLE = (".sh", ".sbatch")
 """Files whose names end so are to be executed."""
 
 _RANK_SCRIPT = """\
 #!/bin/sh
-# One rank: ./rank.sh MODE COMMAND... sets the environment of the mode and becomes the command.
+# One rank: ./rank.sh MODE PART COMMAND... sets the environment of the mode and becomes the command.
 set -eu
 CHORALE_JOB=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
-export CHORALE_JOB
 mode=$1
-shift
+CHORALE_PART=$2
+export CHORALE_JOB CHORALE_PART
+shift 2
 . "$CHORALE_JOB/environment/$mode.sh"
 exec "$@"
 """
@@ -96,9 +96,9 @@ def _launch_script(program: Program, options: JobOptions) -> str:
         'mkdir -p "$CHORALE_JOB/logs"',
         'rm -f "$CHORALE_JOB/logs/$mode".*',
     ]
-    for sizes in size_ranges(options.sizes_bytes):
+    for part, sizes in enumerate(size_ranges(options.sizes_bytes)):
         command = shlex.join(perf_command(program, options, sizes))
-        lines.append(f'{launch} "$CHORALE_JOB/rank.sh" "$mode" \\\n  {command} -n "$iterations" -w "$warmup"')
+        lines.append(f'{launch} "$CHORALE_JOB/rank.sh" "$mode" {part} \\\n  {command} -n "$iterations" -w "$warmup"')
     return "\n".join(lines) + "\n"
 
 

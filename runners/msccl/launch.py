@@ -8,7 +8,6 @@ from pathlib import Path
 
 from runners.msccl.environment import Mode
 from runners.msccl.job import EXECUTABLE
-from runners.msccl.printed import process_logs
 from runners.msccl.results import Launched
 from runners.places.place import STDERR, STDOUT, Job, Place
 
@@ -24,8 +23,11 @@ def write_job(folder: Path, files: Mapping[str, bytes]) -> None:
         path.chmod(0o755 if name.endswith(EXECUTABLE) else 0o644)
 
 
-def launch(place: Place, folder: Path, mode: Mode, deadline_s: float) -> Launched:
-    """Run the job in `folder` in a mode until it ends, or is killed when the monotonic clock shows `deadline_s`."""
+def launch(place: Place, folder: Path, mode: Mode, parts: int, deadline_s: float) -> Launched:
+    """Run the job in `folder` in a mode until it ends, or is killed when the monotonic clock shows `deadline_s`.
+
+    parts: how many test programs it starts, one after the other
+    """
     started = place.start(Job((str(folder / "run.sh"), mode)))
     try:
         while (code := started.poll()) is None and time.monotonic() < deadline_s:
@@ -36,5 +38,8 @@ def launch(place: Place, folder: Path, mode: Mode, deadline_s: float) -> Launche
         errors = started.read(STDERR).decode(errors="replace")
     finally:
         started.close()
-    files = [path.read_text(errors="replace") for path in sorted(folder.glob(f"logs/{mode}.*"))]
-    return Launched(code, output, errors, tuple(process_logs(output, files)))
+    return Launched(code, output, errors, tuple(_logs(folder, f"{mode}.{part}.*") for part in range(parts)))
+
+
+def _logs(folder: Path, names: str) -> tuple[str, ...]:
+    return tuple(path.read_text(errors="replace") for path in sorted((folder / "logs").glob(names)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from runners.msccl.table_rows import TableRow, is_part_of_row, parse_row
@@ -13,7 +13,7 @@ _PREFIX = re.compile(r"^(\[[^\]\s]*\d+,(?P<tagged>\d+)\](<\w+>)?:? ?|(?P<labelle
 
 _LOG = re.compile(
     r"(\[\d{4}-\d\d-\d\d[ T][\d:.]+\] ?)?"  # newer libraries put the time before warnings
-    r"(^\d[\d.-]*|[A-Za-z][\w.-]*):(\d+):\d+ (\[\d+\] )?([\w/.]+:\d+ )?"
+    r"(^\d[\d.-]*|[A-Za-z][\w.-]*):\d+:\d+ (\[\d+\] )?([\w/.]+:\d+ )?"
     r"NCCL (INFO|WARN|TRACE|ERROR|VERSION)\b[^\n]*(\n|\Z)",
     re.MULTILINE,
 )
@@ -80,16 +80,6 @@ def parse_output(text: str) -> Printed:
         device=None if device is None else device[1].strip(),
         version=None if version is None else next(part for part in version.groups()[1:] if part),
     )
-
-
-def process_logs(printed: str, files: Sequence[str]) -> list[str]:
-    """Return what each process logged: `files`, or what is in the output where the library wrote no files."""
-    if files:
-        return list(files)
-    logs: dict[str, list[str]] = {}
-    for match in _LOG.finditer(printed):
-        logs.setdefault(f"{match[2]}:{match[3]}", []).append(match[0].strip())
-    return ["\n".join(lines) for lines in logs.values()]
 
 
 def _rows(text: str) -> Iterator[TableRow]:

@@ -17,13 +17,13 @@ _MISSING = ("error while loading shared libraries", "ommand not found", "No such
 class Launched:
     """A launch of test programs that ended, or was ended: `exit_code` is None then.
 
-    logs: of the library, by process
+    logs: of the library, for each test program in it those of all processes
     """
 
     exit_code: int | None
     output: str
     errors: str
-    logs: tuple[str, ...] = ()
+    logs: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,10 @@ def _reason(launched: Launched, printed: Printed) -> str:
     """Return the line that tells most about a failed launch."""
     beside = parse_output(launched.errors)
     lines = [line.strip() for line in launched.errors.splitlines() if line.strip()]
-    warnings = (*printed.warnings, *(warning for log in launched.logs for warning in parse_output(log).warnings))
+    warnings = (
+        *printed.warnings,
+        *(warning for logs in launched.logs for log in logs for warning in parse_output(log).warnings),
+    )
     known = (printed.failure, beside.failure, *warnings[:1], *beside.warnings[:1], *lines[-1:])
     return next((reason for reason in known if reason), "it does not say why")
 

@@ -11,6 +11,9 @@ from synth.lowering.program import Program
 JOB = "$CHORALE_JOB"
 """What the folder of a job is called in values of variables; the launch script sets it."""
 
+PART = "$CHORALE_PART"
+"""The number of the test program in a launch, in values of variables."""
+
 ALGORITHMS = "algorithms"
 """The folder with the program, and nothing else: a runtime that finds another file there may crash."""
 

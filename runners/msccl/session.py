@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from runners.api import FailureKind, RunRequest, Settings, SizeMeasurement, library_result
+from runners.msccl.command import PROOF_ITERATIONS
 from runners.msccl.environment import Mode
 from runners.msccl.evidence import log_fault, time_fault
-from runners.msccl.job import PROOF_ITERATIONS, job_files
+from runners.msccl.job import job_files
 from runners.msccl.launch import launch, write_job
 from runners.msccl.options import JobOptions
 from runners.msccl.printed import parse_output
@@ -104,9 +105,10 @@ class Session:
         if sizes <= proven:
             return
         launched, _ = self._launch(replace(arm, mode="proof"), deadline_s)
-        calls = PROOF_ITERATIONS * len(sizes)
-        if (reason := log_fault(self.runtime, launched.logs, len(arm.program.ranks), calls)) is not None:
-            raise Stopped(Fault(FailureKind.REJECTED, f"program {arm.name} fell back: {reason}"))
+        for logs, part in zip(launched.logs, size_ranges(arm.options.sizes_bytes), strict=True):
+            calls = PROOF_ITERATIONS * len(part.sizes_bytes)
+            if (reason := log_fault(self.runtime, logs, len(arm.program.ranks), calls)) is not None:
+                raise Stopped(Fault(FailureKind.REJECTED, f"program {arm.name} fell back: {reason}"))
         proven |= sizes
 
     def _turns(self, arms: Sequence[Arm], deadline_s: float) -> dict[str, Times]:
@@ -121,9 +123,10 @@ class Session:
         return times
 
     def _launch(self, arm: Arm, deadline_s: float) -> tuple[Launched, Mapping[int, float]]:
-        launched = launch(self._place, arm.folder, arm.mode, deadline_s)
         sizes, ranks = arm.options.sizes_bytes, len(arm.program.ranks)
-        measured = launch_times(launched, sizes, len(size_ranges(sizes)), ranks, arm.program.in_place)
+        parts = len(size_ranges(sizes))
+        launched = launch(self._place, arm.folder, arm.mode, parts, deadline_s)
+        measured = launch_times(launched, sizes, parts, ranks, arm.program.in_place)
         if isinstance(measured, Fault):
             what = "the library" if arm.mode == "library" else f"program {arm.name}"
             raise Stopped(replace(measured, message=f"{what}: {measured.message}"))

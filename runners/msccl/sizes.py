@@ -17,10 +17,9 @@ ALIGNMENT_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class SizeRange:
-    """The sizes first, first * factor, … up to last, as one command line of a test program names them."""
+    """Sizes that one command line of a test program names: each is `factor` times the one before."""
 
-    first_bytes: int
-    last_bytes: int
+    sizes_bytes: tuple[int, ...]
     factor: int
 
 
@@ -60,7 +59,7 @@ def size_ranges(sizes_bytes: Sequence[int]) -> list[SizeRange]:
     while left:
         factors = [size // left[0] for size in left[1:] if size % left[0] == 0] or [2]
         series = max((_series(left[0], factor, set(left)) for factor in factors), key=len)
-        ranges.append(SizeRange(series[0], series[-1], series[1] // series[0] if len(series) > 1 else 2))
+        ranges.append(SizeRange(tuple(series), series[1] // series[0] if len(series) > 1 else 2))
         left = [size for size in left if size not in series]
     return ranges
 

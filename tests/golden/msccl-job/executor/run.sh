@@ -11,5 +11,5 @@ case $mode in
 esac
 mkdir -p "$CHORALE_JOB/logs"
 rm -f "$CHORALE_JOB/logs/$mode".*
-srun --mpi=pmix --kill-on-bad-exit=1 --ntasks=4 --ntasks-per-node=2 "$CHORALE_JOB/rank.sh" "$mode" \
+srun --mpi=pmix --kill-on-bad-exit=1 --ntasks=4 --ntasks-per-node=2 "$CHORALE_JOB/rank.sh" "$mode" 0 \
   /opt/nccl-tests/build/all_gather_perf -b 1048576 -e 3145728 -f 3 -d float -g 1 -c 1 -a 1 -n "$iterations" -w "$warmup"

@@ -11,5 +11,5 @@ case $mode in
 esac
 mkdir -p "$CHORALE_JOB/logs"
 rm -f "$CHORALE_JOB/logs/$mode".*
-mpirun -np 4 --map-by ppr:2:node --host gpu-a:2,gpu-b:2 "$CHORALE_JOB/rank.sh" "$mode" \
+mpirun -np 4 --map-by ppr:2:node --host gpu-a:2,gpu-b:2 "$CHORALE_JOB/rank.sh" "$mode" 0 \
   all_reduce_perf -b 1048576 -e 16777216 -f 4 -d float -o sum -g 1 -c 1 -a 1 -n "$iterations" -w "$warmup"

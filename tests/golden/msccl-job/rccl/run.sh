@@ -11,5 +11,5 @@ case $mode in
 esac
 mkdir -p "$CHORALE_JOB/logs"
 rm -f "$CHORALE_JOB/logs/$mode".*
-mpiexec -n 4 -ppn 2 -hosts gpu-a,gpu-b "$CHORALE_JOB/rank.sh" "$mode" \
+mpiexec -n 4 -ppn 2 -hosts gpu-a,gpu-b "$CHORALE_JOB/rank.sh" "$mode" 0 \
   all_reduce_perf -b 1048576 -e 16777216 -f 4 -d double -o sum -g 1 -c 1 -a 1 -n "$iterations" -w "$warmup"

@@ -81,7 +81,7 @@ def test_the_scripts_reach_every_rank_with_its_environment(tmp_path: Path, mode:
     told = dict(line.split("=", 1) for line in lines[1:] if "=" in line)
     assert told["NCCL_SOCKET_IFNAME"] == "eth0"
     assert told["LD_LIBRARY_PATH"] == "/opt/msccl/lib:/usr/x"
-    assert told["NCCL_DEBUG_FILE"] == f"{job}/logs/{mode}.%h.%p.txt"
+    assert told["NCCL_DEBUG_FILE"] == f"{job}/logs/{mode}.0.%h.%p.txt"
     assert told.get("MSCCL_XML_FILES") == (None if mode == "library" else f"{job}/algorithms/program.xml")
     assert told.get("NCCL_ALGO") == (None if mode == "library" else "MSCCL,RING,TREE")
     assert told.get("NCCL_BUFFSIZE") == (None if mode == "library" else "1048576")
@@ -163,16 +163,17 @@ def test_bad_options_are_refused(change: dict[str, object], message: str) -> Non
 
 
 def test_sizes_become_as_few_ranges_as_they_can() -> None:
-    assert [(r.first_bytes, r.last_bytes, r.factor) for r in size_ranges([64, 16, 4, 256])] == [(4, 256, 4)]
-    assert [(r.first_bytes, r.last_bytes, r.factor) for r in size_ranges([7])] == [(7, 7, 2)]
-    assert [(r.first_bytes, r.last_bytes, r.factor) for r in size_ranges([4, 6, 8])] == [(4, 8, 2), (6, 6, 2)]
+    assert [(one.sizes_bytes, one.factor) for one in size_ranges([64, 16, 4, 256])] == [((4, 16, 64, 256), 4)]
+    assert [(one.sizes_bytes, one.factor) for one in size_ranges([7])] == [((7,), 2)]
+    assert [(one.sizes_bytes, one.factor) for one in size_ranges([4, 6, 8])] == [((4, 8), 2), ((6,), 2)]
     for sizes in ([3, 4, 5, 6], [1, 2, 4, 8, 24, 72], [5, 7, 11, 10, 20, 21]):
-        named = [size for r in size_ranges(sizes) for size in _sizes_of(r.first_bytes, r.last_bytes, r.factor)]
-        assert sorted(named) == sorted(sizes)
+        ranges = size_ranges(sizes)
+        assert sorted(size for one in ranges for size in one.sizes_bytes) == sorted(sizes)
+        assert all(list(one.sizes_bytes) == _run(one.sizes_bytes[0], one.sizes_bytes[-1], one.factor) for one in ranges)
 
 
-def _sizes_of(first: int, last: int, factor: int) -> list[int]:
-    """What a test program runs for -b first -e last -f factor."""
+def _run(first: int, last: int, factor: int) -> list[int]:
+    """Return what a test program runs for -b first -e last -f factor."""
     sizes = [first]
     while sizes[-1] * factor <= last:
         sizes.append(sizes[-1] * factor)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.msccl.printed import parse_output, process_logs
+from runners.msccl.printed import parse_output
 from runners.msccl.table_rows import Cell, parse_row
 from runners.recorded.configuration import Configuration
 from runners.recorded.table import mi250_table
@@ -172,9 +172,3 @@ def test_a_failed_check_a_warning_and_a_failure_are_found() -> None:
     assert printed.warnings == ("No transport found",)
     assert printed.failure == "gpu07: Test NCCL failure all_gather.cu:88 'internal error'"
     assert printed.version == "22304"
-
-
-def test_logs_are_taken_from_the_output_where_there_are_no_files() -> None:
-    text = "a:1:9 [0] NCCL INFO one\nb:1:9 [0] NCCL INFO two\n  12 a:1:8 [0] NCCL WARN three\n"
-    assert process_logs(text, []) == ["a:1:9 [0] NCCL INFO one\na:1:8 [0] NCCL WARN three", "b:1:9 [0] NCCL INFO two"]
-    assert process_logs(text, ["file"]) == ["file"]

@@ -2,4 +2,4 @@
 export MSCCL_ALGO_DIR="$CHORALE_JOB"/algorithms
 export NCCL_MSCCL_ENABLE=1
 export NCCL_DEBUG=WARN
-export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/program.%h.%p.txt
+export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/program."$CHORALE_PART".%h.%p.txt

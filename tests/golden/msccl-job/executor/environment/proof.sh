@@ -3,4 +3,4 @@ export MSCCL_ALGO_DIR="$CHORALE_JOB"/algorithms
 export NCCL_MSCCL_ENABLE=1
 export NCCL_DEBUG=INFO
 export NCCL_DEBUG_SUBSYS=INIT
-export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/proof.%h.%p.txt
+export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/proof."$CHORALE_PART".%h.%p.txt

@@ -2,5 +2,5 @@
 unset MSCCL_XML_FILES NCCL_ALGO
 export NCCL_SOCKET_IFNAME=eth0
 export NCCL_DEBUG=WARN
-export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/library.%h.%p.txt
+export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/library."$CHORALE_PART".%h.%p.txt
 export LD_LIBRARY_PATH=/opt/msccl/lib"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"

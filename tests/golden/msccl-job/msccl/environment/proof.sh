@@ -5,5 +5,5 @@ export NCCL_ALGO=MSCCL,RING,TREE
 export NCCL_BUFFSIZE=1048576
 export NCCL_DEBUG=INFO
 export NCCL_DEBUG_SUBSYS=INIT,ENV
-export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/proof.%h.%p.txt
+export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/proof."$CHORALE_PART".%h.%p.txt
 export LD_LIBRARY_PATH=/opt/msccl/lib"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"

@@ -2,4 +2,4 @@
 unset MSCCL_ALGO_DIR RCCL_MSCCL_FORCE_ENABLE
 export RCCL_MSCCL_ENABLE=0
 export NCCL_DEBUG=WARN
-export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/library.%h.%p.txt
+export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/library."$CHORALE_PART".%h.%p.txt

@@ -4,4 +4,4 @@ export RCCL_MSCCL_FORCE_ENABLE=1
 export NCCL_BUFFSIZE=1048576
 export NCCL_MIN_NCHANNELS=1
 export NCCL_DEBUG=WARN
-export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/program.%h.%p.txt
+export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/program."$CHORALE_PART".%h.%p.txt

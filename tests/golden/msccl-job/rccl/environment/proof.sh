@@ -5,4 +5,4 @@ export NCCL_BUFFSIZE=1048576
 export NCCL_MIN_NCHANNELS=1
 export NCCL_DEBUG=INFO
 export NCCL_DEBUG_SUBSYS=INIT,COLL
-export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/proof.%h.%p.txt
+export NCCL_DEBUG_FILE="$CHORALE_JOB"/logs/proof."$CHORALE_PART".%h.%p.txt
