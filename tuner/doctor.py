@@ -35,7 +35,15 @@ class Check:
 
 def diagnose() -> list[Check]:
     """Look at this machine; takes a second or two and changes nothing but one file written and removed again."""
-    groups: tuple[Callable[[], Iterator[Check]], ...] = (_python, _machine, _libraries, _extras, _tools, _namespaces)
+    groups: tuple[Callable[[], Iterator[Check]], ...] = (
+        _python,
+        _machine,
+        _libraries,
+        _extras,
+        _tools,
+        _gpus,
+        _namespaces,
+    )
     return [check for group in groups for check in group()]
 
 
@@ -112,12 +120,21 @@ def _tools() -> Iterator[Check]:
         "make": ("the Makefile targets", "install make"),
         "ip": ("emulated fabrics", "install iproute2"),
         "tc": ("emulated fabrics", "install iproute2"),
-        "mpirun": ("launching MSCCL jobs", "install an MPI on the GPU nodes"),
-        "nvidia-smi": ("the msccl runner", "run on a node with NVIDIA GPUs"),
     }
     for name, (purpose, way_out) in wanted.items():
         path = shutil.which(name)
         yield Check(name, path is not None, path or "not found", purpose, way_out)
+
+
+def _gpus() -> Iterator[Check]:
+    wanted = {
+        "gpus": (("nvidia-smi", "rocm-smi"), "run on a node with NVIDIA or AMD GPUs"),
+        "gpu launcher": (("mpirun", "mpiexec", "srun"), "install Open MPI or MPICH, or use a Slurm cluster"),
+        "nccl-tests": (("all_reduce_perf",), "build nccl-tests with MPI=1; on the PATH or --set tests_folder=..."),
+    }
+    for name, (tools, way_out) in wanted.items():
+        paths = [path for path in map(shutil.which, tools) if path is not None]
+        yield Check(name, bool(paths), ", ".join(paths) or f"no {' or '.join(tools)}", "the msccl runner", way_out)
 
 
 def _namespaces() -> Iterator[Check]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.command import chorale
+from tests.stand_ins.gpu_cluster import put_stand_ins
 
 
 def checks(document):
@@ -24,7 +25,7 @@ def test_missing_tools_are_named_with_a_way_to_get_them(capsys, tmp_path, monkey
     monkeypatch.setenv("PATH", str(tmp_path))
     done = chorale(capsys, "doctor", "--json")
     assert done.code == 0
-    for name in ("g++", "ip", "nvidia-smi", "user namespaces", "fabrics"):
+    for name in ("g++", "ip", "gpus", "gpu launcher", "nccl-tests", "user namespaces", "fabrics"):
         check = checks(done.document)[name]
         assert not check["ok"]
         assert check["way_out"]
@@ -38,3 +39,13 @@ def test_a_folder_that_cannot_be_written_is_exit_code_3(capsys, tmp_path, monkey
     assert done.code == 3
     assert not checks(done.document)["data folder"]["ok"]
     assert chorale(capsys, "doctor").code == 3
+
+
+def test_a_gpu_node_is_recognised_by_its_commands(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    put_stand_ins(tmp_path / "stand-ins")
+    (tmp_path / "stand-ins" / "rocm-smi").symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", str(tmp_path / "stand-ins"))
+    found = checks(chorale(capsys, "doctor", "--json").document)
+    assert found["gpus"]["found"].endswith("/rocm-smi")
+    assert all(found[name]["ok"] for name in ("gpus", "gpu launcher", "nccl-tests"))
