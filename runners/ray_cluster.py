@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
-import time
 from pathlib import Path
 from types import TracebackType
 
@@ -25,7 +24,6 @@ import ray
 __all__ = ["NAMESPACE", "RayCluster", "ray"]
 
 NAMESPACE = "chorale"
-FREE_CPU_PATIENCE_S = 5.0
 NEWEST_HERE = "auto"
 LOCAL_OBJECT_STORE_BYTES = 512 * 2**20
 _ADDRESS_WAY_OUT = "check the address and RAY_ADDRESS, or start a cluster with `ray start --head`"
@@ -62,17 +60,12 @@ class RayCluster:
     @property
     def free_cpus(self) -> int:
         """Whole logical CPUs that no actor holds right now."""
-        return int(ray.available_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+        return int(self.free.get("CPU", 0))
 
-    def wait_for_cpus(self, wanted: int) -> int:
-        """Return the free CPUs once there are `wanted`, or how many there are after `FREE_CPU_PATIENCE_S`.
-
-        Ray counts the CPUs of an actor that has just been killed as taken for a moment.
-        """
-        deadline_s = time.monotonic() + FREE_CPU_PATIENCE_S
-        while (free := self.free_cpus) < wanted and time.monotonic() < deadline_s:
-            time.sleep(0.1)
-        return free
+    @property
+    def free(self) -> dict[str, float]:
+        """What no actor holds right now, in all nodes together, by Ray's names."""
+        return dict(ray.available_resources())  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         """Stop the cluster if this object started it, leave it if this object joined it. Safe to call twice."""

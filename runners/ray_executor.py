@@ -25,9 +25,6 @@ class MapWorker:
         self._function: Callable[[Any, Any], Any]
         self._shared: Any = None
 
-    def ready(self) -> bool:
-        return True
-
     def run(self, map_number: int, recipe: list[Any], task: Any) -> Any:
         if map_number != self._map_number:
             # The reference comes wrapped in a list, so that Ray does not fetch it again for every task.

@@ -9,7 +9,9 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from runners.needs import Needs
 from runners.ray_cluster import ray
+from runners.ray_nodes import Nodes
 from synth.errors import Unavailable
 
 MOST_ATTEMPTS = 4
@@ -56,6 +58,7 @@ class _Slot:
     actor: Any
     start: Any
     started_s: float
+    node: str = ""
     flights: dict[Any, _Flight] = field(default_factory=dict)
 
     @property
@@ -63,17 +66,34 @@ class _Slot:
         return self.start is None
 
 
+Again = Callable[[Hashable, Any, bool], bool]
+"""Whether the job with this key is to be done again after this value; the last argument: elsewhere if so."""
+
+
 class RayPool:
-    """`size` actors of the class `kind`, one CPU each, that take jobs in the order of submission.
+    """`size` actors of the class `kind` that take jobs in the order of submission.
 
     An actor that dies, alone or with its node, is replaced, and its jobs are done again, at most
     `MOST_ATTEMPTS` times each; so methods must be pure or not mind a second call. Jobs go only to actors
-    that have started, so a cluster that shrank works on with the actors it has room for.
-    `kind` needs a method `ready()`. Not thread-safe.
+    that have started, so a cluster that shrank works on with the actors it has room for. `needs` says what each
+    actor holds, by default one CPU. `again` may send a job to another node after an answer that it does not accept.
+    Not thread-safe.
     """
 
-    def __init__(self, kind: type, arguments: tuple[Any, ...], size: int, jobs_per_actor: int = 1) -> None:
-        self._make: Callable[[], Any] = lambda: ray.remote(num_cpus=1, max_restarts=0)(kind).remote(*arguments)
+    def __init__(
+        self,
+        kind: type,
+        arguments: tuple[Any, ...],
+        size: int,
+        jobs_per_actor: int = 1,
+        needs: Needs | None = None,
+        again: Again = lambda key, value, elsewhere: False,
+    ) -> None:
+        self._nodes = Nodes(needs or Needs())
+        self._make: Callable[[str], Any] = lambda away_from: ray.remote(
+            max_restarts=0, **self._nodes.options(away_from)
+        )(kind).remote(*arguments)
+        self._again = again
         self._jobs_per_actor = jobs_per_actor
         self._waiting: deque[Job] = deque()
         self._attempts: dict[Hashable, int] = {}
@@ -89,9 +109,31 @@ class RayPool:
         """Jobs submitted and not yet handed back."""
         return len(self._waiting) + sum(len(slot.flights) for slot in self._slots)
 
+    @property
+    def has_started(self) -> bool:
+        """Whether an actor has started."""
+        return any(slot.is_ready for slot in self._slots)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether jobs wait and no actor has started."""
+        return bool(self._waiting) and not self.has_started
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether every actor has started."""
+        return all(slot.is_ready for slot in self._slots)
+
     def grow(self, size: int) -> None:
         """Start actors until there are `size`."""
         self._slots += [self._new_slot() for _ in range(size - len(self._slots))]
+
+    def shrink(self, size: int) -> None:
+        """Stop actors until there are `size`: first those that wait for a node; others do their jobs again."""
+        for slot in sorted(self._slots, key=lambda slot: (slot.is_ready, len(slot.flights)))[: self.size - size]:
+            self._requeue([flight.job for flight in slot.flights.values()])
+            ray.kill(slot.actor)
+            self._slots.remove(slot)
 
     def submit(self, job: Job) -> None:
         """Queue `job`; it starts as soon as an actor has room."""
@@ -135,9 +177,9 @@ class RayPool:
         self._slots.clear()
         self._waiting.clear()
 
-    def _new_slot(self) -> _Slot:
-        actor = self._make()
-        return _Slot(actor, actor.ready.remote(), time.monotonic())
+    def _new_slot(self, away_from: str = "") -> _Slot:
+        actor = self._make(away_from)
+        return _Slot(actor, actor.__ray_call__.remote(_node_of), time.monotonic())
 
     def _dispatch(self) -> None:
         for slot in self._slots:
@@ -151,7 +193,7 @@ class RayPool:
         if slot.is_ready or slot.start not in arrived:
             return
         try:
-            ray.get(slot.start)
+            slot.node = ray.get(slot.start)
         except ray.exceptions.RayError as error:
             self._failed_starts += 1
             if self._failed_starts >= MOST_ATTEMPTS:
@@ -172,7 +214,16 @@ class RayPool:
             return [Done(flight.job.key, error=error.cause)]
         except ray.exceptions.RayError as error:
             return self._retry(slot, error)
+        elsewhere = self._nodes.another_than(slot.node)
+        if self._again(flight.job.key, value, elsewhere):
+            self._nodes.blame(slot.node)
+            self._requeue([other.job for other in slot.flights.values()])
+            if elsewhere:
+                self._replace(slot, slot.node)
+            slot.flights.clear()
+            return []
         del slot.flights[reference]
+        self._nodes.praise(slot.node)
         self._attempts.pop(flight.job.key, None)
         return [Done(flight.job.key, value)]
 
@@ -183,6 +234,7 @@ class RayPool:
             return []
         jobs = [slot.flights.pop(reference).job for reference in late]
         self._requeue([flight.job for flight in slot.flights.values()])
+        self._nodes.blame(slot.node)
         self._replace(slot)
         return [Done(job.key, error=TimeoutError(f"no answer within {job.limit_s:.0f} s")) for job in jobs]
 
@@ -193,6 +245,7 @@ class RayPool:
             self._attempts[job.key] = self._attempts.get(job.key, 0) + 1
         _log.warning("a Ray worker died with %d task(s); a new one does them again", len(jobs))
         _log.debug("%s", error)
+        self._nodes.blame(slot.node)
         again = [job for job in jobs if self._attempts[job.key] < MOST_ATTEMPTS]
         self._requeue(again)
         self._replace(slot)
@@ -203,17 +256,23 @@ class RayPool:
     def _requeue(self, jobs: list[Job]) -> None:
         self._waiting.extendleft(reversed(jobs))
 
-    def _replace(self, slot: _Slot) -> None:
+    def _replace(self, slot: _Slot, away_from: str = "") -> None:
         ray.kill(slot.actor)
-        self._slots[self._slots.index(slot)] = self._new_slot()
+        self._slots[self._slots.index(slot)] = self._new_slot(away_from)
         slot.flights.clear()
 
     def _check_some_started(self) -> None:
-        if not self._waiting or any(slot.is_ready for slot in self._slots):
+        if not self.is_starved:
             return
         if all(time.monotonic() - slot.started_s > START_TIMEOUT_S for slot in self._slots):
-            value = f"{len(self._slots)} actors without a CPU after {START_TIMEOUT_S:.0f} s"
-            raise Unavailable("a Ray actor needs a free CPU", value, "ask for fewer workers or free the cluster")
+            value = f"{len(self._slots)} actors without a node after {START_TIMEOUT_S:.0f} s"
+            rule = f"a Ray actor needs a node with {self._nodes.needs}"
+            raise Unavailable(rule, value, "ask for fewer workers or free the cluster")
+
+
+def _node_of(_actor: Any) -> str:
+    """Return the node on which this runs; called inside an actor as soon as it has started."""
+    return str(ray.get_runtime_context().get_node_id())
 
 
 def wait_for(pools: Iterable[RayPool], timeout_s: float = POLL_S) -> list[Done]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 
 from runners.api import FailureKind, Outcome, RunFailure, Runner, RunRequest
+from runners.exclusive import exclusive, machine_lock
 from runners.preparation import Prepared, Recipe, Refusal, prepare
 from synth.errors import ChoraleError, Unavailable
+
+ALONE_PATIENCE_S = 600.0
 
 RunnerFactory = Callable[[], Runner]
 """A picklable recipe of a runner, for example `functools.partial(create_runner, "local")`."""
@@ -16,9 +20,6 @@ RunnerFactory = Callable[[], Runner]
 class PrepareWorker:
     """Synthesizes, verifies, lowers and checks candidates."""
 
-    def ready(self) -> bool:
-        return True
-
     def prepare(self, recipe: Recipe) -> tuple[Prepared | Refusal, float]:
         """Return what came of it, and the seconds it took."""
         began_s = time.perf_counter()
@@ -26,14 +27,12 @@ class PrepareWorker:
 
 
 class MeasureWorker:
-    """Holds the one live runner, made when it is first needed."""
+    """Holds a runner, made when it is first needed. An `alone` one measures while nobody else does on its machine."""
 
-    def __init__(self, make_runner: RunnerFactory) -> None:
+    def __init__(self, make_runner: RunnerFactory, alone: bool = False) -> None:
         self._make_runner = make_runner
+        self._alone = alone
         self._runner: Runner | None = None
-
-    def ready(self) -> bool:
-        return True
 
     def measure(self, request: RunRequest) -> tuple[Outcome, float]:
         """Return what the runner says, and the seconds it took; an error of the runner becomes a RunFailure too."""
@@ -42,9 +41,10 @@ class MeasureWorker:
 
     def _submit(self, request: RunRequest) -> Outcome:
         try:
-            if self._runner is None:
-                self._runner = self._make_runner()
-            return self._runner.submit(request)
+            with exclusive(machine_lock(), ALONE_PATIENCE_S) if self._alone else nullcontext():
+                if self._runner is None:
+                    self._runner = self._make_runner()
+                return self._runner.submit(request)
         except Unavailable as error:
             return RunFailure(FailureKind.UNAVAILABLE, str(error))
         except ChoraleError as error:

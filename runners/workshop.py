@@ -22,8 +22,9 @@ class Workshop(Protocol):
     """Takes orders and hands back answers, in whatever order they finish.
 
     Every order gets exactly one answer, whatever happens to workers: failures are values (Refusal,
-    RunFailure). Measurements run one at a time, in the order in which they came; preparations run beside
-    them. A key may be used once for a preparation and once for a measurement. Not thread-safe.
+    RunFailure). Measurements start in the order in which they came, as many at a time as the workshop has
+    runners; preparations run beside them. A key may be used once for a preparation and once for a measurement.
+    Not thread-safe.
     """
 
     def prepare(self, key: str, recipe: Recipe) -> None:
@@ -31,7 +32,7 @@ class Workshop(Protocol):
         ...
 
     def measure(self, key: str, request: RunRequest) -> None:
-        """Order a measurement on the one runner of this workshop."""
+        """Order a measurement on a runner of this workshop."""
         ...
 
     def wait(self, timeout_s: float) -> list[Finished]:

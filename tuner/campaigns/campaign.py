@@ -100,6 +100,21 @@ Buffers = Annotated[
 ]
 
 
+class NeedsSection(_Section):
+    """What a node of the Ray cluster must have to measure on it; held as long as the campaign runs."""
+
+    cpus: float = Field(default=1, gt=0, description="CPUs.")
+    gpus: float = Field(default=0, ge=0, description="GPUs.")
+    resources: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default={},
+        description="Amounts of the cluster's own resources; one that a fabric has once keeps others off it.",
+    )
+    labels: dict[str, str] = Field(default={}, description="Labels that the node must carry.")
+    patience_s: float = Field(
+        default=30, gt=0, le=86400, description="How long to wait for such a node; more where nodes come on demand."
+    )
+
+
 class RunnerSection(_Section):
     """Where programs are measured."""
 
@@ -115,6 +130,10 @@ class RunnerSection(_Section):
     alpha_us: float = Field(default=0, ge=0, le=10**6, description="Simulated only: cost of a message, microseconds.")
     link_latency_us: float = Field(default=0, ge=0, le=10**6, description="Simulated only: latency of a link.")
     timeout_s: float = Field(default=60.0, gt=0, le=86400, description="Watchdog of one measurement, in seconds.")
+    needs: NeedsSection = Field(default=NeedsSection(), description="What a node must have to measure on it.")
+    at_once: int = Field(
+        default=1, ge=1, le=64, description="Nodes that measure at once; live runners never share a machine."
+    )
 
 
 class SearchSection(_Section):

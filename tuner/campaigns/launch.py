@@ -43,7 +43,7 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "topology": topology.id,
         "collective": campaign.collective,
         "sizes": list(campaign.sizes),
-        "runner": campaign.runner.model_dump(exclude={"timeout_s"}),
+        "runner": campaign.runner.model_dump(exclude={"timeout_s", "needs", "at_once"}),
         "baselines": list(campaign.baselines),
         "repeats": campaign.repeats,
         "objective": campaign.objective,

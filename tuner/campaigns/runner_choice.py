@@ -7,11 +7,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from runners.needs import Needs
 from runners.ray_workers import RunnerFactory
 from runners.ray_workshop import RayWorkshop
 from runners.registry import create_runner
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign, RunnerSection
+
+REPLAYED = ("simulated", "recorded")
+"""Runners whose times do not depend on what else the machine does."""
 
 SIMULATED_LINK_MBPS = 1000.0
 
@@ -20,7 +24,16 @@ def make_workshop(
     campaign: Campaign, topology: Topology, home: Path, address: str | None = None
 ) -> Callable[[], RayWorkshop]:
     """Return what makes the workers of a campaign, on the cluster at `address`; see `RayWorkshop`."""
-    return partial(RayWorkshop, runner_factory(campaign.runner, topology, home), campaign.parallel, address)
+    section = campaign.runner
+    return partial(
+        RayWorkshop,
+        runner_factory(section, topology, home),
+        campaign.parallel,
+        address,
+        Needs(**section.needs.model_dump()),
+        section.at_once,
+        alone=section.kind not in REPLAYED,
+    )
 
 
 def runner_factory(section: RunnerSection, topology: Topology, home: Path) -> RunnerFactory:

@@ -7,12 +7,15 @@ import signal
 import time
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runners import ray_cluster, ray_workshop
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from runners.needs import Needs
 from runners.preparation import Prepared, Recipe, Refusal, RefusalKind
+from runners.ray_cluster import ray
 from runners.ray_workshop import RayWorkshop
 from runners.registry import create_runner
 from runners.workshop import Finished
@@ -133,15 +136,95 @@ def test_what_goes_wrong_becomes_a_failure(
         workshop.close()
 
 
-def test_a_cluster_without_room_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_cluster, "FREE_CPU_PATIENCE_S", 0.5)
+def test_a_cluster_without_room_is_refused() -> None:
     first = RayWorkshop(partial(FakeRunner), 3)
     try:
         prepared(first)
         deadline_s = time.monotonic() + PATIENCE_S
         while ray_cluster.RayCluster().free_cpus >= 2 and time.monotonic() < deadline_s:
             first.wait(0.1)
-        with pytest.raises(Unavailable, match="needs two free CPUs"):
-            RayWorkshop(partial(FakeRunner), 1)
+        with pytest.raises(Unavailable, match="a node with 1 CPU to measure, and one CPU to prepare"):
+            RayWorkshop(partial(FakeRunner), 1, needs=Needs(patience_s=1))
     finally:
         first.close()
+
+
+@pytest.mark.parametrize(
+    ("needs", "words"),
+    [
+        (Needs(resources={"fabric": 1}, patience_s=1), "1 CPU, 1 fabric to measure"),
+        (Needs(labels={"rack": "7"}, patience_s=1), "1 CPU, rack=7 to measure"),
+        (Needs(gpus=1, patience_s=1), "1 CPU, 1 GPU to measure"),
+    ],
+)
+def test_what_no_node_has_is_named_in_time(needs: Needs, words: str) -> None:
+    with pytest.raises(Unavailable, match=words):
+        RayWorkshop(partial(FakeRunner), 1, needs=needs)
+
+
+class FailingRunner(FakeRunner):
+    """Fails with one kind until the folder holds `attempts` marks, one for each time it was asked."""
+
+    def __init__(self, folder: str, kind: FailureKind, attempts: int) -> None:
+        super().__init__(self._fail)
+        self._folder, self._kind, self._attempts = Path(folder), kind, attempts
+
+    def _fail(self, request: RunRequest) -> RunFailure | None:
+        marks = len(list(self._folder.iterdir())) + 1
+        (self._folder / str(marks)).touch()
+        return RunFailure(self._kind, "made to fail") if marks <= self._attempts else None
+
+
+@pytest.mark.parametrize(
+    ("kind", "failures", "attempts", "ends_well"),
+    [
+        (FailureKind.CRASH, 2, 3, True),
+        (FailureKind.CRASH, 9, 3, False),
+        (FailureKind.UNAVAILABLE, 1, 2, True),
+        (FailureKind.TIMEOUT, 9, 1, False),  # there is no other node, so a hang is not waited for again
+        (FailureKind.WRONG_RESULT, 9, 1, False),
+        (FailureKind.REJECTED, 9, 1, False),
+    ],
+)
+def test_what_another_moment_may_mend_is_tried_again(
+    tmp_path: Path, kind: FailureKind, failures: int, attempts: int, ends_well: bool
+) -> None:
+    workshop = RayWorkshop(partial(FailingRunner, str(tmp_path), kind, failures), 1)
+    try:
+        program = prepared(workshop)
+        workshop.measure("x", request(program))
+        answer = answers(workshop, 1)["x"].answer
+        assert isinstance(answer, Measurement) == ends_well
+        assert len(list(tmp_path.iterdir())) == attempts
+    finally:
+        workshop.close()
+
+
+def test_preparers_make_room_for_a_measurer_that_has_no_node() -> None:
+    """The measurer dies while a stranger waits for its CPU; one of the three preparers gives way."""
+    workshop = RayWorkshop(partial(FakeRunner), 3)
+    stranger: Any = None
+    try:
+        program = prepared(workshop)
+        stranger = ray.remote(num_cpus=1)(FakeRunner).remote()
+        slot = workshop._measurers._slots[0]
+        ray.kill(slot.actor)
+        ray.get(stranger.library.remote("allreduce"), timeout=PATIENCE_S)
+        workshop.measure("x", request(program))
+        assert isinstance(answers(workshop, 1)["x"].answer, Measurement)
+        assert workshop._preparers.size < 3
+    finally:
+        workshop.close()
+        if stranger is not None:
+            ray.kill(stranger)
+
+
+def test_two_measurers_work_at_once_and_answer_everything() -> None:
+    workshop = RayWorkshop(partial(FakeRunner), 1, measurers=2)
+    try:
+        program = prepared(workshop)
+        for key in range(6):
+            workshop.measure(str(key), request(program))
+        assert all(isinstance(finished.answer, Measurement) for finished in answers(workshop, 6).values())
+    finally:
+        workshop.close()

@@ -1,0 +1,29 @@
+"""Which failed measurements are tried again: those that another node, or another moment, may mend."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from runners.api import FailureKind, Outcome, RunFailure
+
+LIMITS: Mapping[FailureKind, int] = MappingProxyType(
+    {FailureKind.CRASH: 2, FailureKind.UNAVAILABLE: 2, FailureKind.TIMEOUT: 1}
+)
+"""Further attempts by kind. A wrong result and a refusal are facts about the program: they are never tried again."""
+
+
+class Retries:
+    """Counts the failures of each order."""
+
+    def __init__(self, limits: Mapping[FailureKind, int] = LIMITS) -> None:
+        self._limits = limits
+        self._failures: Counter[tuple[str, FailureKind]] = Counter()
+
+    def again(self, key: str, outcome: Outcome, elsewhere: bool) -> bool:
+        """Whether to try the order `key` again after `outcome`; a hang costs much: only if that is `elsewhere`."""
+        if not isinstance(outcome, RunFailure) or (outcome.kind == FailureKind.TIMEOUT and not elsewhere):
+            return False
+        self._failures[key, outcome.kind] += 1
+        return self._failures[key, outcome.kind] <= self._limits.get(outcome.kind, 0)
