@@ -19,6 +19,7 @@ NAMES = (
     "direct-connect-table-7",
     "direct-connect-table-8",
     "finder-frontier",
+    "lowering-quality",
     "mi250-prediction",
     "side-by-side",
     *_SWING_FIGURES,

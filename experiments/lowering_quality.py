@@ -1,0 +1,142 @@
+"""What lowering costs: times of programs under the flow model beside the exact costs of their schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from fractions import Fraction
+from typing import NamedTuple
+
+from experiments.experiment import Column, Experiment, Report, Row
+from synth.collective import parse_collective
+from synth.executor.serial import SerialExecutor
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Program
+from synth.lowering.resources import resources_of
+from synth.lowering.targets import target_named
+from synth.method import Options
+from synth.methods import synthesize
+from synth.simulation.network_model import NetworkModel
+from synth.verify.verified import VerifiedSchedule
+from tuner.costs.program_costs import play, program_time_per_byte
+from tuner.specs import load_topology
+
+TARGET = "msccl-xml"
+SIZES = (2**24, 2**30)
+LARGE_BUFFER, SMALL_BUFFER = 2**22, 2**18
+SLOW = ("mi250:2",)
+_SAME = 1e-9  # rounding of simulated times
+_SMALL = 0.02
+_FREE = NetworkModel(link_gbps=Fraction(100))  # without latencies, so that nothing but order counts
+
+
+class Case(NamedTuple):
+    """A schedule, and over how many channels it is lowered; k None: the fewest trees that are optimal."""
+
+    spec: str
+    method: str
+    collective: str
+    k: int | None = None
+    channels: int = 1
+
+
+CASES = (
+    *(Case("hypercube:3", "bfb", name) for name in ("allgather", "reduce_scatter", "allreduce")),
+    *(Case("torus:4x4", "bfb", name) for name in ("allgather", "reduce_scatter", "allreduce")),
+    Case("torus:4x4", "bfb", "reduce_scatter", channels=2),
+    *(Case("torus:4x4", "forest", name) for name in ("allgather", "allreduce")),
+    *(Case("a100:2", "forest", name, k) for k in (None, 1) for name in ("allgather", "allreduce")),
+    Case("a100:2", "forest", "allgather", 1, channels=2),
+    Case("a100:2", "forest", "allreduce", 1, channels=4),
+    *(Case("mi250:2", "forest", name, k) for k in (None, 1) for name in ("allgather", "allreduce")),
+    Case("mi250:2", "forest", "allgather", 1, channels=16),
+)  # fmt: skip
+
+
+def _run(report: Report, quick: bool) -> Sequence[Row]:
+    cases = [case for case in CASES if not (quick and case.spec in SLOW)]
+    return list(_rows(cases, report))
+
+
+def _rows(cases: Sequence[Case], report: Report) -> Iterator[Row]:
+    for done, case in enumerate(cases):
+        report(f"{case.method} {case.collective} on {case.spec}", done, len(cases))
+        topology, collective = load_topology(case.spec), parse_collective(case.collective)
+        verified = synthesize(case.method, topology, collective, Options(k=case.k), SerialExecutor())
+        yield row_of(case, verified, lower(verified, LoweringOptions(TARGET, case.channels)))
+
+
+def row_of(case: Case, verified: VerifiedSchedule, program: Program) -> Row:
+    """Return the row: parts of time lost against the cost of the schedule, by size and buffer, and why.
+
+    It holds if no link carries more than in the schedule, nothing is faster than the model allows, and steps that
+    follow one another lose nothing at all with one channel.
+    """
+    losses = [_loss(verified, program, size, LARGE_BUFFER) for size in SIZES]
+    streamed = _loss(verified, program, SIZES[-1], SMALL_BUFFER)
+    topology = verified.schedule.topology
+    on_links = program_time_per_byte(program, topology) / verified.cost.time_per_byte - 1
+    pipelined = verified.schedule.kind == "pipelined"
+    # Steps follow one another, each with a busiest link of its own: all of them together may carry less.
+    as_planned = on_links == 0 if pipelined else on_links <= 0
+    exact = pipelined or case.channels > 1 or max(map(abs, (*losses, streamed))) <= _SAME
+    return {
+        **{name: value for name, value in case._asdict().items() if name != "channels"},
+        "channels_asked": case.channels,
+        "nodes": topology.compute_count,
+        "time_per_byte": str(verified.cost.time_per_byte),
+        "loss_on_links": str(on_links),
+        "loss": dict(zip(map(str, SIZES), losses, strict=True)),
+        "loss_small_buffers": streamed,
+        **asdict(resources_of(program, target_named(TARGET).limits)),
+        "chunks": program.chunks,
+        "reason": _why(losses[-1], streamed, pipelined),
+        "holds": as_planned and exact and min(*losses, streamed) >= -_SAME,
+    }
+
+
+def _loss(verified: VerifiedSchedule, program: Program, size_bytes: int, buffer_bytes: int) -> float:
+    """Return the part by which `program` takes longer than the schedule's own cost."""
+    topology = verified.schedule.topology
+    planned_s = float(verified.cost.time_per_byte * size_bytes / _FREE.unit_bytes_per_s(topology))
+    return play(program, topology, _FREE, size_bytes, buffer_bytes).end_s / planned_s - 1
+
+
+def _why(loss: float, streamed: float, pipelined: bool) -> str | None:
+    if max(loss, streamed) <= _SAME:
+        return None
+    if not pipelined:
+        return "channels of a connection are apart by a step, and share its links"
+    if streamed <= _SMALL:
+        return "trees fill step by step; small buffers make the steps short"
+    return "trees take turns on a connection: one that waits holds up the next"
+
+
+def _percent(part: float) -> str:
+    return "0" if abs(part) <= _SAME else f"{part:.1%}"
+
+
+EXPERIMENT = Experiment(
+    name="lowering-quality",
+    question="What does a program lose against the exact cost of its schedule?",
+    source=f"ours; {TARGET}, flow model without latencies, buffers of 4 MiB (small: 256 KiB)",
+    columns=(
+        Column("spec", lambda row: str(row["spec"])),
+        Column(
+            "schedule",
+            lambda row: f"{row['method']} {row['collective']}" + ("" if row["k"] is None else f", k {row['k']}"),
+        ),
+        Column("channels", lambda row: str(row["channels"])),
+        Column("blocks", lambda row: str(row["threadblocks_max"])),
+        Column("steps", lambda row: str(row["steps_max"])),
+        Column("scratch", lambda row: str(row["scratch_chunks_max"])),
+        Column("chunks", lambda row: str(row["chunks"])),
+        Column("busiest link", lambda row: row["loss_on_links"]),
+        Column("16 MiB", lambda row: _percent(row["loss"][str(SIZES[0])])),
+        Column("1 GiB", lambda row: _percent(row["loss"][str(SIZES[1])])),
+        Column("small buffers", lambda row: _percent(row["loss_small_buffers"])),
+        Column("why", lambda row: row["reason"] or "nothing lost"),
+    ),
+    run=_run,
+)

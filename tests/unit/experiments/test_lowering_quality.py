@@ -1,0 +1,63 @@
+"""What lowering loses: nothing where steps follow one another, time but no load where trees stream."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from experiments import lowering_quality
+from experiments.lowering_quality import CASES, SIZES, Case, row_of
+from synth.collective import parse_collective
+from synth.executor.serial import SerialExecutor
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.method import Options
+from synth.methods import synthesize
+from synth.topology.spec import parse_topology
+
+
+def row(case):
+    topology, collective = parse_topology(case.spec), parse_collective(case.collective)
+    verified = synthesize(case.method, topology, collective, Options(k=case.k), SerialExecutor())
+    return row_of(case, verified, lower(verified, LoweringOptions(lowering_quality.TARGET, case.channels)))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.method == "bfb" and case.channels == 1], ids=str)
+def test_steps_lose_nothing(case):
+    found = row(case)
+    assert found["holds"]
+    assert found["reason"] is None
+    assert max(found["loss"].values()) < 1e-9
+
+
+def test_trees_load_links_as_planned_and_fill_the_pipeline():
+    found = row(Case("a100:2", "forest", "allgather", 1))
+    assert found["holds"]
+    assert found["loss_on_links"] == "0"
+    small, large = (found["loss"][str(size)] for size in SIZES)
+    assert small > large > found["loss_small_buffers"] > 0
+    assert "small buffers" in found["reason"]
+
+
+def test_channels_let_trees_pass_one_another():
+    one, four = (row(Case("a100:2", "forest", "allreduce", 1, channels)) for channels in (1, 4))
+    assert one["loss_small_buffers"] > 0.4
+    assert "take turns" in one["reason"]
+    assert four["reason"] is None
+
+
+def test_a_program_that_carries_more_than_its_schedule_does_not_hold():
+    case = Case("ring:4", "bfb", "allgather")
+    verified = synthesize("bfb", parse_topology("ring:4"), parse_collective("allgather"), None, SerialExecutor())
+    ring = synthesize("ring", parse_topology("ring:4"), parse_collective("allgather"), None, SerialExecutor())
+    wrong = replace(lower(ring, LoweringOptions("msccl-xml")), origin=verified.schedule.id)
+    assert not row_of(case, verified, wrong)["holds"]
+
+
+def test_quick_leaves_out_the_slow_network(monkeypatch):
+    reported = []
+    monkeypatch.setattr(lowering_quality, "CASES", (Case("ring:4", "bfb", "allgather"), Case("mi250:2", "forest", "allgather")))
+    rows = lowering_quality.EXPERIMENT.run(lambda what, done, total: reported.append((what, done, total)), True)
+    assert [found["spec"] for found in rows] == ["ring:4"]
+    assert reported == [("bfb allgather on ring:4", 0, 1)]
