@@ -14,6 +14,7 @@ from synth.lowering.plans.check_structure import plan_structure_violations
 from synth.lowering.plans.plan import Plan
 from synth.lowering.plans.read import plan_of_text
 from synth.lowering.plans.text import text_of
+from synth.lowering.program import Program
 from synth.lowering.resources import Resources, resources_of
 from synth.lowering.targets import target_named
 from synth.lowering.violation import Violation
@@ -26,6 +27,7 @@ class Reading:
 
     text:     the same again, as its target writes it
     dialects: the targets whose rules of text, structure and limits the file keeps
+    program:  what was read, None for a plan
     """
 
     target: str
@@ -37,6 +39,7 @@ class Reading:
     violations: tuple[Violation, ...]
     dialects: tuple[str, ...]
     text: str
+    program: Program | None = None
 
     def require_right(self) -> None:
         """Raise CheckFailed with the first violation, if there is one."""
@@ -63,6 +66,7 @@ def read_on(text: bytes, topology: Topology) -> Reading:
         violations,
         tuple(fitting_dialects(text)),
         "" if violations else target.emit(program),
+        program,
     )
 
 

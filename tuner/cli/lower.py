@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from runners.sizes import parse_size
 from synth.lowering.lower import lower as lower_schedule
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import as_protocol
@@ -18,11 +19,16 @@ from synth.lowering.targets import TARGETS, target_named
 from synth.lowering.violation import Violation
 from synth.lowering.xml_reader import MAX_TEXT_BYTES
 from synth.verify.verify import verify
+from tuner.cli.network_options import LinkGbps
 from tuner.cli.output import emit_json, results
 from tuner.files import read_file, write_file, write_parts
+from tuner.reports.prediction import prediction
 from tuner.schedule_files import load_schedule
 from tuner.specs import load_topology
 
+PredictedSize = Annotated[
+    str | None, typer.Option(metavar="BYTES", help="Also predict the time at this size of the whole vector.")
+]
 MOST_SHOWN = 20
 MOST_CHECKED_RANKS = 512
 
@@ -47,6 +53,8 @@ def lower(
     fuse: Annotated[
         bool, typer.Option("--fuse", help="Hand on what arrives in one instruction, as around rings, in fewer blocks.")
     ] = False,
+    size: PredictedSize = None,
+    link_gbps: LinkGbps = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Turn a schedule into a program, read it back and check it against the collective before it is written.
@@ -58,6 +66,7 @@ def lower(
     options = LoweringOptions(
         target, channels, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse
     )
+    size_bytes = None if size is None else parse_size(size)
     verified = verify(load_schedule(file))
     if verified.schedule.topology.compute_count > MOST_CHECKED_RANKS:
         write_parts(output, (part.encode() for part in streamed_text(verified, options)))
@@ -66,8 +75,9 @@ def lower(
         text = target_named(target).emit(lower_schedule(verified, options))
         reading = read_on(text.encode(), verified.schedule.topology)
         reading.require_right()
-        write_file(output, text.encode())
         document = {**_summary(reading), "checked": "execution"}
+        document["predicted"] = prediction(reading, verified.schedule.topology, size_bytes, link_gbps)
+        write_file(output, text.encode())
     document |= {"schedule": verified.schedule.id, "output": output}
     if as_json:
         emit_json(document)
@@ -79,18 +89,22 @@ def lift(
     file: Annotated[str, typer.Argument(help="Program file of any known dialect.")],
     spec: Annotated[str, typer.Option(help="The topology it runs on, as a spec.")],
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write the program again, normalised.")] = None,
+    size: PredictedSize = None,
+    link_gbps: LinkGbps = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Read a program back and check it against its collective; exit 0 if it is right, 1 if not.
 
     Example: chorale lift torus.xml --spec torus:4x4 --json
     """
-    reading = read_on(read_file(file, MAX_TEXT_BYTES), load_topology(spec))
+    topology, size_bytes = load_topology(spec), None if size is None else parse_size(size)
+    reading = read_on(read_file(file, MAX_TEXT_BYTES), topology)
     violations = reading.violations
     if output is not None and not violations:
         write_file(output, reading.text.encode())
     document = {"ok": not violations, "violations": _listed(violations), **_summary(reading)}
-    document["dialects"] = list(reading.dialects)
+    document |= {"dialects": list(reading.dialects)}
+    document["predicted"] = prediction(reading, topology, size_bytes, link_gbps)
     if as_json:
         emit_json(document)
     else:
@@ -121,7 +135,7 @@ def _table(title: str, document: dict[str, Any]) -> Table:
         table.add_row(violation["rule"], violation["message"])
     if len(violations) > MOST_SHOWN:
         table.add_row("...", f"{len(violations) - MOST_SHOWN} more")
-    for name, value in {**document, **document.get("resources", {})}.items():
-        if name not in ("violations", "resources"):
+    for name, value in {**document, **document.get("resources", {}), **(document.get("predicted") or {})}.items():
+        if name not in ("violations", "resources", "predicted") and value is not None:
             table.add_row(name.replace("_", " "), str(value))
     return table

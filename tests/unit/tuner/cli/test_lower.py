@@ -138,3 +138,24 @@ def test_programs_of_very_many_ranks_are_written_rank_by_rank(capsys, tmp_path, 
     assert refused.code == 2
     assert streamed.read_bytes() == whole.read_bytes()
     assert chorale(capsys, "lower", made, "--target", "msccl-xml", "-o", streamed).code == 0
+
+
+def test_the_predicted_time_is_that_of_the_simulation(capsys, tmp_path, schedule):
+    program = tmp_path / "program.xml"
+    arguments = ("lower", schedule(), "--target", "oneccl-xml", "-o", program, "--json")
+    assert chorale(capsys, *arguments).document["predicted"] == {
+        "time_per_byte": "7/12",
+        "size_bytes": None,
+        "time_us": None,
+    }
+    refused = chorale(capsys, *arguments, "--size", "1MiB")
+    assert (refused.code, "needs a link rate" in refused.stderr) == (2, True)
+    lowered = chorale(capsys, *arguments, "--size", "1MiB", "--link-gbps", 100).document["predicted"]
+    shown = chorale(capsys, "show", program, "--size", "1MiB", "--link-gbps", 100, "--json").document
+    assert lowered["time_us"] == shown["time_us"]
+    again = ("lift", program, "--spec", "hypercube:3", "--size", "1MiB", "--link-gbps", 100, "--json")
+    assert chorale(capsys, *again).document["predicted"] == lowered
+    program.write_text(program.read_text().replace('type="rrc"', 'type="r"', 1))
+    assert chorale(capsys, *again).document["predicted"] is None
+    plan = ("lower", schedule(), "--target", "mscclpp-json", "-o", tmp_path / "plan.json", "--json")
+    assert chorale(capsys, *plan).document["predicted"] is None

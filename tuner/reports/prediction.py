@@ -1,0 +1,32 @@
+"""What a program is predicted to take, as `chorale lower` and `chorale lift` report it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from synth.identity import rational_text
+from synth.kernels import warm_simulation
+from synth.lowering.reading import Reading
+from synth.topology.topology import Topology
+from tuner.costs.pricing import DEFAULTS, Pricing
+from tuner.costs.program_costs import BUFFER_BYTES, play, program_time_per_byte
+
+
+def prediction(
+    reading: Reading, topology: Topology, size_bytes: int | None, link_gbps: str | None
+) -> dict[str, Any] | None:
+    """Return the exact least time per byte and, given a size, the time that a simulation says; None for wrong programs
+    and for plans.
+
+    InvalidInput if a size is given and the rate of a link is not known.
+    """
+    program = reading.program
+    if program is None or reading.violations:
+        return None
+    time_us = None
+    if size_bytes is not None:
+        network = Pricing.of({**dict.fromkeys(DEFAULTS), "link_gbps": link_gbps}, None).network(topology)
+        warm_simulation()
+        time_us = play(program, topology, network, size_bytes, BUFFER_BYTES.get(program.target)).end_s * 1e6
+    time_per_byte = rational_text(program_time_per_byte(program, topology))
+    return {"time_per_byte": time_per_byte, "size_bytes": size_bytes, "time_us": time_us}
