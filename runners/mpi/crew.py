@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 import signal
 import time
 from collections.abc import Mapping, Sequence
+
+import psutil
 
 from runners.api import FailureKind
 from runners.connections import program_connections
@@ -21,8 +23,7 @@ from synth.topology.topology import Topology
 _LEAD_S = 0.01  # from the order to start until the start, so that every rank has heard it
 _LEAD_PER_RANK_S = 0.0005
 _ANSWER_S = 1.0  # for what is left to say after a failure
-_DEAD = re.compile(r"PID\s+(\d+)\s+RUNNING AT")
-_EXIT = re.compile(r"EXIT CODE:\s*(-?\d+)")
+_SIGNALS = 128  # a shell adds this to the signal that ended a process
 
 
 class MpiCrew:
@@ -33,6 +34,7 @@ class MpiCrew:
         self.pids: list[int] = []
         self.clock_error_s = 0.0
         self._is_closed = False
+        self._processes: list[psutil.Process] = []
         self._job = MpiJob(launch)
         try:
             hellos = self._answers("hello", deadline, "the ranks were started")
@@ -41,6 +43,7 @@ class MpiCrew:
             raise
         self.pids = [hellos[rank]["pid"] for rank in self.ranks]
         self.mpi = str(hellos[0]["mpi"])
+        self._processes = [psutil.Process(pid) for pid in self.pids] if launch.is_here else []
 
     def load(self, topology: Topology, programs: Sequence[Program], library: int, deadline: float) -> None:
         """Give every rank its part of `programs`, and then of `library` algorithms for the same collective."""
@@ -87,6 +90,10 @@ class MpiCrew:
         if not self._is_closed:
             self._is_closed = True
             self._job.close(politely)
+            # Where a network is cut, the end of the launcher is not noticed behind the cut.
+            for process in self._processes:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
 
     def _send(self, command: Document, deadline: float, doing: str) -> None:
         try:
@@ -116,16 +123,15 @@ class MpiCrew:
         return answer
 
     def _death(self) -> RunStopped:
-        """Return who died of what, as far as the launcher says."""
-        log = self._job.log()
-        text = "\n".join(log)
-        dead, code = _DEAD.search(text), _EXIT.search(text)
-        rank = self.pids.index(int(dead[1])) if dead and int(dead[1]) in self.pids else None
-        who = "a rank" if rank is None else f"rank {rank}"
-        if code is not None and int(code[1]) in set(signal.Signals):
-            return RunStopped(FailureKind.CRASH, f"{who} was killed by {signal.Signals(int(code[1])).name}", rank)
-        last = next((line.strip() for line in reversed(log) if line.strip()), "no reason given")
-        return RunStopped(FailureKind.CRASH, f"the MPI job ended: {last}", rank)
+        """Return who died of what. A rank that was killed is the cause of others that fail after it."""
+        deaths = self._job.deaths()
+        rank, code = min(deaths, key=lambda death: death[1] <= _SIGNALS, default=(None, 0))
+        if code > _SIGNALS:
+            message = f"rank {rank} was killed by {signal.Signals(code - _SIGNALS).name}"
+            return RunStopped(FailureKind.CRASH, message, rank)
+        last = next((line.strip() for line in reversed(self._job.last_words()) if line.strip()), "no reason given")
+        who = "the MPI job ended" if rank is None else f"rank {rank} failed"
+        return RunStopped(FailureKind.CRASH, f"{who}: {last}", rank)
 
 
 _ANSWER_TO = {"load": "loaded", "prepare": "ready", "check": "checked"}

@@ -13,18 +13,19 @@ from collections import deque
 from pathlib import Path
 
 from runners.mpi.launch import SCRIPT, Launch
-from runners.mpi.lines import MORE, Document, pieces, read
+from runners.mpi.lines import DIED, MORE, Document, pieces, read
 
-_GUARD = 'exec 3<&0; (read _ <&3; kill -KILL 0) & exec 3<&-; exec "$@" <"$CHORALE_COMMANDS"'
+_GUARD = 'exec 3<&0; (read _ <&3; kill -KILL 0) >/dev/null 2>&1 & exec 3<&-; exec "$@" <"$CHORALE_COMMANDS"'
 """The shell that becomes the launcher leaves a guard in its group: once the pipe from the owner ends, all are killed.
 A launcher that is gone takes the ranks along, wherever they are."""
 
 _KEPT_LINES = 200
 _LEAVE_S = 3.0
+_OTHERS_S = 0.5  # for more ranks to say that they died, after the first
 
 
 class JobEnded(Exception):  # noqa: N818 - an event for the caller, never shown to people
-    """The launcher is gone; `MpiJob.log` has what it said."""
+    """A rank has died or the launcher is gone; `MpiJob.deaths` and `last_words` say more."""
 
 
 class MpiJob:
@@ -33,7 +34,7 @@ class MpiJob:
     def __init__(self, launch: Launch) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="chorale-mpi-")
         self._errors = (Path(self._folder.name) / "stderr.txt").open("w+b")
-        self._log: deque[str] = deque(maxlen=_KEPT_LINES)
+        self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._received = b""
         self._documents: deque[Document] = deque()
         commands, self._commands = os.pipe()
@@ -71,10 +72,18 @@ class MpiJob:
             self._listen(deadline)
         return self._documents.popleft()
 
-    def log(self) -> list[str]:
-        """Return the last lines that the launcher and the ranks printed, for people."""
+    def deaths(self) -> list[tuple[int, int]]:
+        """Return (rank, exit code as a shell has it) of the ranks of a job that has ended, in the order of dying."""
+        deadline = time.monotonic() + _OTHERS_S
+        with contextlib.suppress(EOFError, TimeoutError):
+            while True:
+                self._read(deadline)
+        return [(one["rank"], one["code"]) for one in self._documents if one["answer"] == DIED]
+
+    def last_words(self) -> list[str]:
+        """Return the last lines that the launcher and the ranks printed for people."""
         self._errors.seek(0)
-        return [*self._log, *self._errors.read().decode(errors="replace").splitlines()[-_KEPT_LINES:]]
+        return [*self._lines, *self._errors.read().decode(errors="replace").splitlines()[-_KEPT_LINES:]]
 
     def close(self, politely: bool) -> None:
         """End the job: `politely`, so that the ranks leave by themselves, or at once."""
@@ -106,7 +115,16 @@ class MpiJob:
         self._documents.remove(MORE)
 
     def _listen(self, deadline: float) -> None:
-        """Read what comes next on the job's standard output."""
+        """Wait for documents; JobEnded where the next one is the death of a rank."""
+        try:
+            self._read(deadline)
+        except EOFError:
+            raise JobEnded from None
+        if any(one["answer"] == DIED for one in self._documents):
+            raise JobEnded
+
+    def _read(self, deadline: float) -> None:
+        """Take what comes next on the job's standard output."""
         stream = self._process.stdout
         assert stream is not None
         with selectors.DefaultSelector() as selector:
@@ -115,11 +133,11 @@ class MpiJob:
                 raise TimeoutError
         content = os.read(stream.fileno(), 2**16)
         if not content:
-            raise JobEnded
+            raise EOFError
         *lines, self._received = (self._received + content).split(b"\n")
         for line in lines:
             document = read(line)
             if document is None:
-                self._log.append(line.decode(errors="replace"))
+                self._lines.append(line.decode(errors="replace"))
             else:
                 self._documents.append(document)

@@ -38,12 +38,14 @@ class Launch:
     environment: variables besides those that are there anyway
     script:      what has to be in a file that the command names as `SCRIPT`; empty if nothing
     facts:       what the environment of a measurement says about it
+    is_here:     whether the ranks are processes of this machine
     """
 
     argv: tuple[str, ...]
     environment: Mapping[str, str]
     script: str = ""
     facts: Facts = field(default_factory=dict)
+    is_here: bool = False
 
 
 def find_mpiexec() -> str:
@@ -88,7 +90,12 @@ def launch_of(topology: Topology, where: str | None, fabric: str | None, hosts: 
 
 def _on_hosts(mpiexec: str, ranks: int, hosts: tuple[str, ...], network: str) -> Launch:
     """Return how to start `ranks` on `hosts`, options of the launcher; it finds those of an allocation by itself."""
-    return Launch((mpiexec, *hosts, "-n", str(ranks), *_RANK), rank_environment(), facts={"network": network})
+    return Launch(
+        (mpiexec, *hosts, "-n", str(ranks), *_RANK),
+        rank_environment(),
+        facts={"network": network},
+        is_here=network == LOOPBACK,
+    )
 
 
 def _in_fabric(mpiexec: str, fabric: Fabric) -> Launch:
@@ -101,7 +108,7 @@ def _in_fabric(mpiexec: str, fabric: Fabric) -> Launch:
     argv = (*fabric.command_prefix(0), mpiexec, *hosts, "-n", str(fabric.ranks), *_RANK)
     environment = {**rank_environment(), **_OVER_LINKS, "FI_TCP_IFACE": NODE_DEVICE}
     facts: Facts = {"network": FABRIC, "fabric": fabric.name, "link_mbps": float(fabric.link_mbps)}
-    return Launch(argv, environment, _enter_script(fabric), facts)
+    return Launch(argv, environment, _enter_script(fabric), facts, is_here=True)
 
 
 def rank_environment() -> dict[str, str]:
@@ -111,7 +118,14 @@ def rank_environment() -> dict[str, str]:
     return {"PYTHONPATH": path, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}
 
 
-_RANK = (sys.executable, "-P", "-m", "runners.mpi.rank")
+_SUPERVISE = (
+    '"$@"; code=$?; test $code -eq 0 && exit; rank=${PMI_RANK:-${SLURM_PROCID:--1}}; '
+    """printf '\\n@chorale {"answer":"died","rank":%s,"code":%s}\\n' "$rank" "$code"; sleep 1; exit $code"""
+)
+"""A launcher kills all ranks when one has died, and then takes any of them for the one that died. So a shell sees to
+each rank, says which one died of what, and only then lets the launcher know."""
+
+_RANK = ("/bin/sh", "-c", _SUPERVISE, "sh", sys.executable, "-P", "-m", "runners.mpi.rank")
 
 
 def _enter_script(fabric: Fabric) -> str:

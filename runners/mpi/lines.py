@@ -16,6 +16,9 @@ PIECE_CHARACTERS = 8192
 MORE: Document = {"answer": "more"}
 """What rank 0 says when it is ready for the next piece."""
 
+DIED = "died"
+"""The answer of the shell of a rank that has died: `rank`, and `code` as a shell has it."""
+
 _MARK = "@chorale "
 
 

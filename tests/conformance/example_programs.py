@@ -134,6 +134,17 @@ def with_deadlock(program: Program, rank: int) -> Program:
     return _with_rank(program, rank, replace(program.ranks[rank], blocks=(*blocks, *waiting)))
 
 
+def with_work(program: Program, rank: int, copies: int, chunks: int) -> Program:
+    """Return `program` with block 0 of `rank` beginning after `copies` copies of `chunks` chunks inside its scratch."""
+    block = program.ranks[rank].blocks[0]
+    first = replace(block.instructions[0], waits=(Wait(len(program.ranks[rank].blocks), copies - 1),))
+    changed = _with_block(program, rank, replace(block, instructions=(first, *block.instructions[1:])))
+    copy = Instruction(Op.COPY, Place("s", 0), Place("s", chunks), chunks)
+    busy = changed.ranks[rank]
+    work = (*busy.blocks, ThreadBlock(None, None, 0, (copy,) * copies))
+    return _with_rank(changed, rank, replace(busy, blocks=work, scratch_chunks=2 * chunks))
+
+
 def _with_block(program: Program, rank: int, block: ThreadBlock) -> Program:
     return _with_rank(program, rank, replace(program.ranks[rank], blocks=(block, *program.ranks[rank].blocks[1:])))
 

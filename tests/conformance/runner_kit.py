@@ -81,6 +81,23 @@ def every_element_type_is_exact(factory: Factory) -> None:
             measured(runner.submit(request_of(RING, dtype=dtype)))
 
 
+def bfloat16_is_exact_or_rejected(factory: Factory) -> None:
+    with opened(factory) as runner:
+        outcome = runner.submit(request_of(RING, dtype="bfloat16"))
+        if isinstance(outcome, RunFailure):
+            assert "bfloat16" in failed(outcome, FailureKind.REJECTED).message
+
+
+def sizes_that_chunks_do_not_divide_are_rounded_up_and_right(factory: Factory) -> None:
+    sizes = {1: 16, 15: 16, 16: 16, 17: 32, 4099: 4112, 65535: 65536}
+    with opened(factory) as runner:
+        for program in (RING, ring_allgather(4, in_place=False)):
+            request = replace(request_of(program), sizes_bytes=tuple(sizes), repeats=1)
+            results = measured(runner.submit(request)).results["program"]
+            assert {one.requested_bytes: one.size_bytes for one in results} == sizes
+            assert all(one.correct for one in results)
+
+
 def local_steps_and_scratch_work(factory: Factory) -> None:
     with opened(factory) as runner:
         measured(runner.submit(request_of(scratch_allreduce_of_pair(), "complete:2")))
@@ -174,6 +191,8 @@ def closing_twice_is_harmless(factory: Factory) -> None:
 CHECKS: tuple[Callable[[Factory], None], ...] = (
     right_programs_give_times,
     every_element_type_is_exact,
+    bfloat16_is_exact_or_rejected,
+    sizes_that_chunks_do_not_divide_are_rounded_up_and_right,
     local_steps_and_scratch_work,
     messages_find_their_way_through_other_nodes,
     programs_are_measured_side_by_side_at_every_size,

@@ -14,7 +14,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from runners.api import FailureKind, Outcome, RunRequest
+from runners.api import FailureKind, Outcome
 from runners.local.runner import LocalRunner
 from synth.alltoall.schedule import alltoall_schedule
 from synth.collective import ALLREDUCE, Collective, CollectiveName
@@ -28,8 +28,9 @@ from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from synth.trees.double_binary import double_binary_tree
 from synth.verify.verify import verify
-from tests.conformance import runner_kit
+from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allreduce, star_broadcast, with_deadlock
+from tests.conformance.live_kit import long_request, submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, measured, request_of
 
 
@@ -48,45 +49,14 @@ def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
     check(_runner)
 
 
+@pytest.mark.parametrize("check", live_kit.CHECKS, ids=lambda check: check.__name__)
+def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> None:
+    check(_runner)
+    assert not _descendants()
+
+
 def _descendants() -> list[psutil.Process]:
     return psutil.Process().children(recursive=True)
-
-
-def _long_request() -> RunRequest:
-    return request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=60.0)
-
-
-def _submit_and_meanwhile(runner: LocalRunner, request: RunRequest, act: Callable[[list[int]], None]) -> Outcome:
-    """Submit `request`; as soon as the ranks run, call `act` with their process ids."""
-    measured(runner.submit(request_of(RING)))
-    pids = runner.pids
-    timer = threading.Timer(0.3, act, [pids])
-    timer.start()
-    try:
-        return runner.submit(request)
-    finally:
-        timer.join()
-
-
-def test_a_killed_rank_is_named_with_its_signal(runner: LocalRunner) -> None:
-    start = time.monotonic()
-    outcome = _submit_and_meanwhile(runner, _long_request(), lambda pids: os.kill(pids[2], signal.SIGKILL))
-    failure = failed(outcome, FailureKind.CRASH)
-    assert failure.rank == 2
-    assert failure.message == "rank 2 was killed by SIGKILL"
-    assert time.monotonic() - start < 10
-    assert not _descendants()
-    measured(runner.submit(request_of(RING)))
-
-
-def test_a_stopped_rank_is_a_timeout_that_names_it(runner: LocalRunner) -> None:
-    request = replace(_long_request(), timeout_s=1.0)
-    outcome = _submit_and_meanwhile(runner, request, lambda pids: os.kill(pids[1], signal.SIGSTOP))
-    failure = failed(outcome, FailureKind.TIMEOUT)
-    assert failure.rank == 1
-    assert "rank 1 does not answer" in failure.message
-    assert not _descendants()
-    measured(runner.submit(request_of(RING)))
 
 
 def test_a_killed_launcher_is_a_crash_and_takes_the_ranks_along(runner: LocalRunner) -> None:
@@ -96,7 +66,7 @@ def test_a_killed_launcher_is_a_crash_and_takes_the_ranks_along(runner: LocalRun
         ranks.extend(psutil.Process(pid) for pid in pids)
         ranks[0].parent().kill()  # type: ignore[union-attr]
 
-    failed(_submit_and_meanwhile(runner, _long_request(), kill_launcher), FailureKind.CRASH)
+    failed(submit_and_meanwhile(runner, long_request(), kill_launcher), FailureKind.CRASH)
     assert not _alive_after(ranks, 5.0)
     measured(runner.submit(request_of(RING)))
 
@@ -110,6 +80,7 @@ def test_a_hang_shows_what_each_block_waits_for(runner: LocalRunner) -> None:
 OWNER = """
 import threading, time
 from runners.local.runner import LocalRunner
+from tests.conformance.live_kit import long_request, submit_and_meanwhile
 from tests.conformance.runner_kit import RING, request_of
 
 runner = LocalRunner(200, probe=False)

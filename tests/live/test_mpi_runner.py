@@ -1,19 +1,133 @@
-"""The MPI runner on processes of this machine: the kit of every runner, and faults in the middle of a run."""
+"""The MPI runner on processes of this machine and in a fabric: the kits of runners, MPI's own collectives.
+
+`make setup` installs the extra `mpi`; without it these tests are skipped, and say so.
+"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 
+import psutil
 import pytest
 
+from runners.api import FailureKind
 from runners.mpi.runner import MpiRunner
-from tests.conformance import runner_kit
+from synth.alltoall.schedule import alltoall_schedule
+from synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
+from synth.executor.serial import SerialExecutor
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.methods import synthesize
+from synth.topology.spec import parse_topology
+from synth.trees.double_binary import double_binary_tree
+from synth.verify.verify import verify
+from tests.conformance import live_kit, runner_kit
+from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.live.mpi import needs_mpi
+
+pytestmark = needs_mpi
 
 
 def _runner() -> MpiRunner:
     return MpiRunner(where="loopback")
 
 
+def _descendants() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
 @pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
 def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
     check(_runner)
+
+
+@pytest.mark.parametrize("check", live_kit.CHECKS, ids=lambda check: check.__name__)
+def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> None:
+    check(_runner)
+    assert not _descendants()
+
+
+def test_mpis_own_collectives_are_right_and_measured_beside_programs() -> None:
+    topology = parse_topology("ring:4")
+    bfb = (lower(synthesize("bfb", topology, one, None, SerialExecutor()), LoweringOptions("oneccl-xml"))
+           for one in (ALLGATHER, REDUCE_SCATTER))  # fmt: skip
+    rooted = (Collective(CollectiveName.BROADCAST, 1), Collective(CollectiveName.REDUCE, 2))
+    trees = (double_binary_tree(topology, one).schedule(6) for one in rooted)
+    others = (lower(verify(one), LoweringOptions("oneccl-xml")) for one in (*trees, alltoall_schedule(topology)))
+    with _runner() as runner:
+        for program in (RING, *bfb, *others):
+            assert runner.library(program.collective.name) == ("mpi",)
+            for dtype in ("float32", "int32"):
+                request = request_of(program, library=("mpi",), size_bytes=3 * 2**12, dtype=dtype)
+                results = measured(runner.submit(request)).results
+                assert list(results) == ["program", "library:mpi"]
+                assert results["library:mpi"][0].size_bytes == results["program"][0].size_bytes
+                assert len(results["library:mpi"][0].times_s) == 2
+
+
+def test_mpi_has_no_sum_of_bfloat16() -> None:
+    with _runner() as runner:
+        failure = failed(runner.submit(request_of(RING, library=("mpi",), dtype="bfloat16")), FailureKind.REJECTED)
+        assert "no sum of its own for bfloat16" in failure.message
+        measured(runner.submit(request_of(runner_kit.ring_allgather(4, True), library=("mpi",), dtype="bfloat16")))
+
+
+def test_without_a_network_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("runners.mpi.launch.find_fabric", lambda topology_id, name: None)
+    with MpiRunner() as runner:
+        failure = failed(runner.submit(request_of(RING)), FailureKind.UNAVAILABLE)
+    assert "run: chorale fabric up ring:4 --link-mbps 50; or name --hosts" in failure.message
+
+
+def test_the_ranks_stay_for_the_next_request_and_twenty_leak_nothing() -> None:
+    own = psutil.Process()
+    with _runner() as runner:
+        measured(runner.submit(request_of(RING)))
+        ranks, descriptors, processes = runner.pids, own.num_fds(), len(_descendants())
+        for _ in range(20):
+            measured(runner.submit(request_of(RING, warmup=0, repeats=1)))
+        assert (runner.pids, own.num_fds(), len(_descendants())) == (ranks, descriptors, processes)
+    assert not _descendants()
+    assert own.num_fds() < descriptors
+
+
+OWNER = """
+from runners.mpi.runner import MpiRunner
+from tests.conformance.live_kit import long_request
+from tests.conformance.runner_kit import RING, request_of
+
+runner = MpiRunner(where="loopback")
+runner.submit(request_of(RING))
+print(*runner.pids, flush=True)
+runner.submit(long_request())
+"""
+
+
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "one rank stopped"])
+def test_nothing_outlives_the_process_that_ran_it(stopped: bool) -> None:
+    environment = dict(os.environ, PYTHONPATH=os.getcwd())
+    with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, env=environment, text=True) as owner:
+        assert owner.stdout is not None
+        ranks = [psutil.Process(int(pid)) for pid in owner.stdout.readline().split()]
+        assert len(ranks) == 4
+        if stopped:
+            ranks[0].suspend()
+        time.sleep(0.2)
+        owner.kill()
+    _, alive = psutil.wait_procs(ranks, timeout=10)
+    assert not alive
+
+
+def test_the_environment_says_what_matters_and_no_host() -> None:
+    with _runner() as runner:
+        environment = measured(runner.submit(request_of(RING))).environment
+    assert environment["runner"] == "mpi"
+    assert environment["network"] == "loopback"
+    assert "MPI" in str(environment["mpi"])
+    assert environment["clock_error_us"] == 0
+    assert len(str(environment["environment_id"])) == 64
+    assert os.uname().nodename not in map(str, environment.values())

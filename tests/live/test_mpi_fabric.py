@@ -1,0 +1,91 @@
+"""The MPI runner on emulated networks: the pace of the links, a rank and a link that fail in the middle."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+import pytest
+
+from runners.api import FailureKind, Outcome, library_result
+from runners.fabric.fabric import Fabric, processes_in
+from runners.fabric.fabrics import bring_up, find_fabric, take_down
+from runners.fabric.holder import Holder
+from runners.mpi.runner import MpiRunner
+from synth.errors import Unavailable
+from synth.topology.spec import parse_topology
+from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.live.mpi import needs_mpi
+
+pytestmark = needs_mpi
+
+NAME = f"mpi-{os.getpid()}"
+LINK_MBPS = 100
+
+
+@pytest.fixture(scope="module")
+def ring() -> Iterator[Fabric]:
+    topology = parse_topology("ring:4")
+    try:
+        Holder(NAME).close()
+    except Unavailable as error:
+        pytest.skip(f"THE MPI RUNNER IS NOT TESTED ON FABRICS ON THIS MACHINE: {error}")
+    yield bring_up(topology, Fraction(LINK_MBPS), NAME)
+    if (fabric := find_fabric(topology.id, NAME)) is not None:
+        take_down(fabric)
+
+
+def _meanwhile(runner: MpiRunner, act: Callable[[list[int]], None]) -> Outcome:
+    """Submit a long request to ranks that are up, and soon call `act` with their process ids."""
+    measured(runner.submit(request_of(RING)))
+    timer = threading.Timer(0.5, act, [runner.pids])
+    timer.start()
+    try:
+        return runner.submit(request_of(RING, size_bytes=2**20, repeats=1000, timeout_s=3.0))
+    finally:
+        timer.join()
+
+
+def _inside_after(fabric: Fabric, seconds: float) -> list[int]:
+    deadline = time.monotonic() + seconds
+    while (inside := processes_in(fabric.networks())) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return inside
+
+
+def test_programs_and_mpi_take_as_long_as_the_links_do(ring: Fabric) -> None:
+    size_bytes = 2**20
+    # 6 steps of a quarter. An idle machine needs a few percent more; the first millisecond of a link passes at once.
+    ideal_s = 6 * size_bytes / 4 * 8 / (LINK_MBPS * 1e6)
+    with MpiRunner(NAME) as runner:
+        outcome = measured(runner.submit(request_of(RING, size_bytes=size_bytes, library=("mpi",))))
+    (own,), (library,) = outcome.results["program"], outcome.results[library_result("mpi")]
+    assert 0.9 * ideal_s < own.min_s < 3 * ideal_s
+    assert library.min_s > 0.9 * ideal_s
+    assert outcome.environment["network"] == "fabric"
+    assert outcome.environment["link_mbps"] == LINK_MBPS
+    assert not _inside_after(ring, 5.0)
+
+
+def test_a_killed_rank_is_named_and_the_next_run_works(ring: Fabric) -> None:
+    with MpiRunner(NAME) as runner:
+        failure = failed(_meanwhile(runner, lambda pids: os.kill(pids[3], signal.SIGKILL)), FailureKind.CRASH)
+        assert (failure.rank, failure.message) == (3, "rank 3 was killed by SIGKILL")
+        measured(runner.submit(request_of(RING)))
+    assert not _inside_after(ring, 5.0)
+
+
+def test_links_that_go_down_are_a_timeout_and_nothing_stays(ring: Fabric) -> None:
+    def turn(state: str) -> None:
+        for device in ("to1", "to3"):
+            subprocess.run([*ring.command_prefix(0), "ip", "link", "set", device, state], check=True)
+
+    with MpiRunner(NAME) as runner:
+        failure = failed(_meanwhile(runner, lambda _: turn("down")), FailureKind.TIMEOUT)
+        assert "does not answer" in failure.message
+        assert not _inside_after(ring, 5.0)
