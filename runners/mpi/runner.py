@@ -11,6 +11,7 @@ from runners.element_types import ELEMENT_TYPES
 from runners.environment import environment_id, load_average, machine_facts
 from runners.execution.failure import DeadlinePassed, RunStopped, failure_of
 from runners.execution.rounds import Rounds
+from runners.memory_need import lack_of_memory
 from runners.mpi.crew import MpiCrew
 from runners.mpi.launch import Launch, launch_of
 from synth.errors import Unavailable
@@ -18,6 +19,8 @@ from synth.topology.topology import Topology
 
 LIBRARY = ("mpi",)
 """MPI's own algorithms: the call of the collective's name, which chooses by itself."""
+
+_WORK_BYTES = 40  # per element, to make and to check data
 
 START_LIMIT_S = 30.0
 """How long the ranks may take to start, which is besides the time limit of a request."""
@@ -87,6 +90,8 @@ class MpiRunner:
 
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
         launch = launch_of(request.topology, *self._where)
+        if launch.is_here and (lack := lack_of_memory(request, _WORK_BYTES)) is not None:
+            raise RunStopped(FailureKind.UNAVAILABLE, lack)
         crew = self._crew_for(request.topology, launch)
         facts: Environment = {"mpi": crew.mpi, "clock": "monotonic", **launch.facts}
         environment.update(facts)

@@ -76,6 +76,12 @@ def test_mpi_has_no_sum_of_bfloat16() -> None:
         measured(runner.submit(request_of(runner_kit.ring_allgather(4, True), library=("mpi",), dtype="bfloat16")))
 
 
+def test_more_data_than_memory_is_unavailable() -> None:
+    with _runner() as runner:
+        failure = failed(runner.submit(request_of(RING, size_bytes=2**40)), FailureKind.UNAVAILABLE)
+    assert "GB of memory" in failure.message
+
+
 def test_without_a_network_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runners.mpi.launch.find_fabric", lambda topology_id, name: None)
     with MpiRunner() as runner:
