@@ -62,6 +62,11 @@ def load_for_inspection(path: str | Path) -> tuple[Schedule | SymmetricSchedule,
 def _read(path: str | Path, content: bytes, require_id: bool = True) -> Schedule | SymmetricSchedule:
     if Path(path).suffix != ".parquet":
         return from_json_text(content, load_topology, require_id)
+    return read_parquet(content, require_id)
+
+
+def read_parquet(content: bytes, require_id: bool = True) -> Schedule | SymmetricSchedule:
+    """Return the schedule in the bytes of a .parquet file, in its form. It is not yet verified."""
     if holds_symmetric(content):
         return symmetric_from_parquet(content, load_topology, require_id)
     return from_parquet(content, load_topology, require_id)

@@ -54,7 +54,8 @@ def serve(
     load_access(tokens, host)  # refused here rather than in the replica
     home = Home.from_environment()
     limits = Limits(max_nodes, max_memory_gib * GIB)
-    settings = ServiceSettings(home.make(home.service), host, tokens, limits)
+    home.make(home.service)
+    settings = ServiceSettings(home.root, host, tokens, limits)
     serve_application(settings.build, host, port, address, lambda: people.print(f"serving on http://{host}:{port}"))
 
 

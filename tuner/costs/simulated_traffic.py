@@ -21,7 +21,7 @@ from synth.simulation.symmetric_traffic import symmetric_traffic
 from synth.verify.symmetric import verify_symmetric
 from synth.verify.verify import verify
 from tuner.costs.pricing import Pricing
-from tuner.schedule_files import SUFFIXES, load_schedule_in_its_form
+from tuner.schedule_files import SUFFIXES, load_schedule_in_its_form, read_parquet
 from tuner.specs import load_topology
 
 _RINGS: Mapping[str, bool] = {"ring": False, "biring": True}
@@ -53,6 +53,13 @@ def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> Pric
     if collective is not None and parse_collective(collective).name != schedule.collective.name:
         rule = f"--collective must be that of the schedule, {schedule.collective.name.value}"
         raise InvalidInput(rule, collective, "leave it out")
+    pricing.network(schedule.topology)
+    return _priced(schedule)
+
+
+def traffic_of_content(content: bytes, pricing: Pricing) -> Priced:
+    """Return the traffic of the schedule in the bytes of a .parquet file, after its verification."""
+    schedule = read_parquet(content)
     pricing.network(schedule.topology)
     return _priced(schedule)
 

@@ -15,9 +15,10 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from synth.errors import ChoraleError
-from tuner.service import job_routes, order_routes, result_routes
+from tuner.service import campaign_routes, job_routes, order_routes, result_routes
 from tuner.service.access import Access
 from tuner.service.audit import Audit
+from tuner.service.campaigns import Campaigns
 from tuner.service.dependencies import Known
 from tuner.service.desk import Desk
 from tuner.service.errors import status_of
@@ -38,13 +39,13 @@ async def _working(api: FastAPI) -> AsyncIterator[None]:
     api.state.audit.close()
 
 
-def create_api(desk: Desk, access: Access, audit: Audit, guard: GuardLimits) -> FastAPI:
-    """Return the application over `desk`. Refusals have the same form everywhere: rule, value, way out."""
+def create_api(desk: Desk, campaigns: Campaigns, access: Access, audit: Audit, guard: GuardLimits) -> FastAPI:
+    """Return the application. Refusals have the same form everywhere: rule, value, way out."""
     version = importlib.metadata.version("chorale")
     api = FastAPI(title=TITLE, version=version, responses=REFUSALS, docs_url=None, redoc_url=None, lifespan=_working)
     metrics = Metrics(lambda: desk.counts)
 
-    api.state.desk, api.state.access, api.state.audit = desk, access, audit
+    api.state.desk, api.state.campaigns, api.state.access, api.state.audit = desk, campaigns, access, audit
 
     @api.get("/healthz", response_model=HealthView, summary="Whether the service works", tags=["service"])
     def health(response: Response) -> dict[str, Any]:
@@ -55,7 +56,7 @@ def create_api(desk: Desk, access: Access, audit: Audit, guard: GuardLimits) -> 
     def scrape(_caller: Known) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)
 
-    for routes in (order_routes, job_routes, result_routes):
+    for routes in (order_routes, job_routes, result_routes, campaign_routes):
         api.include_router(routes.router)
     page = resources.files("tuner.service").joinpath("page")
     api.mount("/", StaticFiles(directory=str(page), html=True), name="page")

@@ -9,9 +9,11 @@ from pathlib import Path
 from fastapi import FastAPI
 
 from runners.ray_jobs import RayJobs
+from tuner.home import Home
 from tuner.service.access import load_access
 from tuner.service.api import create_api
 from tuner.service.audit import Audit
+from tuner.service.campaigns import Campaigns, ResidentLaunches
 from tuner.service.desk import Desk
 from tuner.service.estimate import Limits
 from tuner.service.guard import GuardLimits
@@ -20,9 +22,10 @@ from tuner.service.job_store import JobStore
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """What `chorale serve` was started with. `folder` is where jobs, results and the audit log are kept."""
+    """What `chorale serve` was started with. `home` is the data folder; jobs, results and the audit log are in its
+    folder for the service, which must exist."""
 
-    folder: Path
+    home: Path
     host: str = "127.0.0.1"
     tokens: str | None = None
     limits: Limits = field(default_factory=Limits)
@@ -30,7 +33,10 @@ class ServiceSettings:
 
     def build(self) -> FastAPI:
         """Return the application; its desk works while the application runs."""
+        folder = Home(self.home).service
         access = load_access(self.tokens, self.host)
-        audit = Audit(self.folder, time.time)
-        desk = Desk(JobStore(self.folder), RayJobs(), self.limits, time.time)
-        return create_api(desk, access, audit, self.guard)
+        audit = Audit(folder, time.time)
+        store = JobStore(folder)
+        desk = Desk(store, RayJobs(), self.limits, time.time)
+        campaigns = Campaigns(Home(self.home), ResidentLaunches(), store, self.limits)
+        return create_api(desk, campaigns, access, audit, self.guard)

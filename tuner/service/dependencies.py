@@ -8,6 +8,7 @@ from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from tuner.service.access import Access, Caller
+from tuner.service.campaigns import Campaigns
 from tuner.service.desk import Desk
 
 _bearer = HTTPBearer(auto_error=False, description="A token from the service's token file.")
@@ -26,6 +27,12 @@ def _caller(request: Request, given: Given) -> Caller:
     return caller
 
 
+def _campaigns(request: Request) -> Campaigns:
+    campaigns: Campaigns = request.app.state.campaigns
+    return campaigns
+
+
+TheCampaigns = Annotated[Campaigns, Depends(_campaigns)]
 TheDesk = Annotated[Desk, Depends(_desk)]
 Known = Annotated[Caller, Depends(_caller)]
 """The caller; the request is refused without one."""

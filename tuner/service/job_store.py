@@ -32,6 +32,12 @@ _results = sql.Table(
     sql.Column("document", sql.Text),
     sql.Column("files", sql.Text),
 )
+_campaigns = sql.Table(
+    "campaigns",
+    _metadata,
+    sql.Column("name", sql.String, primary_key=True),
+    sql.Column("owner", sql.String, index=True),
+)
 
 
 class JobStore:
@@ -111,6 +117,24 @@ class JobStore:
     def file(self, key: str, name: str) -> Path | None:
         """Return the path of a file of a result; names that the result does not list have none."""
         return self._path(key, name) if name in self.files(key) else None
+
+    def own_campaign(self, name: str, owner: str) -> None:
+        """Note whose campaign `name` is; the first owner stays."""
+        if self.campaign_owner(name) is None:
+            with self._engine.begin() as connection:
+                connection.execute(sql.insert(_campaigns).values(name=name, owner=owner))
+
+    def campaign_owner(self, name: str) -> str | None:
+        """Return whose campaign that is, None for one that the service did not launch."""
+        with self._engine.connect() as connection:
+            row = connection.execute(sql.select(_campaigns.c.owner).where(_campaigns.c.name == name)).first()
+        return None if row is None else str(row.owner)
+
+    def campaigns_of(self, owner: str) -> list[str]:
+        """Return the names of the campaigns of `owner`."""
+        with self._engine.connect() as connection:
+            rows = connection.execute(sql.select(_campaigns.c.name).where(_campaigns.c.owner == owner))
+            return [str(row.name) for row in rows]
 
     def close(self) -> None:
         self._engine.dispose()

@@ -10,8 +10,8 @@ from tuner.service.access import Caller
 from tuner.service.dependencies import Known, TheDesk
 from tuner.service.desk import Desk
 from tuner.service.jobs import JobState
-from tuner.service.orders import Order, bound_order, find_order, program_order, synthesis_order
-from tuner.service.requests import BoundBody, FindBody, ProgramBody, SynthesisBody
+from tuner.service.orders import Order, bound_order, find_order, price_order, program_order, synthesis_order
+from tuner.service.requests import BoundBody, FindBody, PriceBody, ProgramBody, SynthesisBody
 from tuner.service.views import JobView
 
 _KNOWN: dict[int | str, dict[str, Any]] = {200: {"model": JobView, "description": "The result was known already."}}
@@ -41,6 +41,12 @@ def find(body: FindBody, caller: Known, desk: TheDesk, response: Response) -> di
 def program(body: ProgramBody, caller: Known, desk: TheDesk, response: Response) -> dict[str, Any]:
     """Answer with a job whose result is the checked program of a runtime."""
     return _submitted(program_order(body, desk.limits, desk.store), desk, caller, body.priority, response)
+
+
+@router.post("/prices", response_model=JobView, status_code=202, summary="What a schedule costs, by size")
+def price(body: PriceBody, caller: Known, desk: TheDesk, response: Response) -> dict[str, Any]:
+    """Answer with a job whose result has the simulated time at every size."""
+    return _submitted(price_order(body, desk.limits, desk.store), desk, caller, body.priority, response)
 
 
 def _submitted(order: Order, desk: Desk, caller: Caller, priority: int, response: Response) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from tuner.reports.synthesis import is_symmetric
 from tuner.service.estimate import Limits, memory_estimate, require_affordable
 from tuner.service.job_store import JobStore
 from tuner.service.networks import Named, network_of
-from tuner.service.requests import BoundBody, FindBody, ProgramBody, SynthesisBody
+from tuner.service.requests import BoundBody, FindBody, PriceBody, ProgramBody, SynthesisBody
 from tuner.service.work import SCHEDULE_FILE, Task
 
 VERSION = 1
@@ -87,16 +87,35 @@ def find_order(body: FindBody, limits: Limits, _store: JobStore) -> Order:
 def program_order(body: ProgramBody, _limits: Limits, store: JobStore) -> Order:
     """Check that the schedule is there and the target known; raise InvalidInput if not."""
     target_named(body.target)
-    result = store.result(body.result)
-    if result is None or store.file(body.result, SCHEDULE_FILE) is None:
-        rule = "`result` must be the key of a finished synthesis"
-        raise InvalidInput(rule, body.result, "take it from the field `result` of a job that is done")
+    result = _synthesis(body.result, store)
     if result["schedule"]["form"] != "columns":
         rule = "a program is made of a schedule in columns"
         raise InvalidInput(rule, result["schedule"]["form"], "choose a smaller network, or lower the file by `chorale`")
-    key = _key("program", body.model_dump(exclude={"priority"}))
+    return _of_schedule("program", body, result)
+
+
+def price_order(body: PriceBody, _limits: Limits, store: JobStore) -> Order:
+    """Check that the schedule is there and that its links have rates; raise InvalidInput if not."""
+    result = _synthesis(body.result, store)
+    if result["unit"] == "link" and body.link_gbps is None:
+        rule = "a network without bandwidths needs `link_gbps` to be priced"
+        raise InvalidInput(rule, result["topology"]["spec"], "give Gbit/s of a link")
+    return _of_schedule("price", body, result)
+
+
+def _of_schedule(kind: str, body: ProgramBody | PriceBody, result: dict[str, Any]) -> Order:
+    key = _key(kind, _exact(body.model_dump(exclude={"priority"})))
     memory_bytes = memory_estimate(result["topology"]["nodes"])
-    return Order("program", _request(body), key, memory_bytes, schedule=body.result)
+    return Order(kind, _request(body), key, memory_bytes, schedule=body.result)
+
+
+def _synthesis(key: str, store: JobStore) -> dict[str, Any]:
+    """Return the document of a synthesis that has a schedule file."""
+    result = store.result(key)
+    if result is None or store.file(key, SCHEDULE_FILE) is None:
+        rule = "`result` must be the key of a finished synthesis"
+        raise InvalidInput(rule, key, "take it from the field `result` of a job that is done")
+    return result
 
 
 def _collective(name: str, root: int, topology: Topology) -> Any:
@@ -110,7 +129,12 @@ def _key(kind: str, facts: dict[str, Any]) -> str:
     return content_id({"format": f"chorale-{kind}/{VERSION}", **facts})
 
 
-def _request(body: SynthesisBody | BoundBody | FindBody | ProgramBody) -> dict[str, Any]:
+def _exact(facts: dict[str, Any]) -> dict[str, Any]:
+    """Return `facts` with floats as text: content ids are of exact values."""
+    return {name: repr(value) if isinstance(value, float) else value for name, value in facts.items()}
+
+
+def _request(body: SynthesisBody | BoundBody | FindBody | ProgramBody | PriceBody) -> dict[str, Any]:
     return body.model_dump(mode="json")
 
 
@@ -121,10 +145,17 @@ def _content(store: JobStore, key: str) -> bytes:
     return path.read_bytes()
 
 
-_BODIES: dict[str, Any] = {"synthesis": SynthesisBody, "bound": BoundBody, "find": FindBody, "program": ProgramBody}
+_BODIES: dict[str, Any] = {
+    "synthesis": SynthesisBody,
+    "bound": BoundBody,
+    "find": FindBody,
+    "program": ProgramBody,
+    "price": PriceBody,
+}
 _ORDERS: dict[str, Any] = {
     "synthesis": synthesis_order,
     "bound": bound_order,
     "find": find_order,
     "program": program_order,
+    "price": price_order,
 }

@@ -17,6 +17,7 @@ Topology = Annotated[
 ]
 CollectiveText = Literal["allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall"]
 Count = Annotated[int, Field(ge=1, le=MOST_COUNT)]
+Latency = Annotated[float, Field(ge=0, le=10**6)]
 Priority = Annotated[int, Field(ge=0, le=9, description="Among the caller's own jobs, higher ones start first.")]
 
 
@@ -68,6 +69,19 @@ class ProgramBody(Body):
     instances: int = Field(default=1, ge=1, le=1024)
     protocol: Literal["Simple", "LL", "LL128"] = "Simple"
     in_place: bool = True
+
+
+class PriceBody(Body):
+    """What the schedule of a finished synthesis costs at sizes of the whole vector, as `chorale simulate` tells it."""
+
+    result: str = Field(pattern=r"^[0-9a-f]{64}$", description="Key of the result of a synthesis.")
+    sizes_bytes: list[Annotated[int, Field(ge=1, le=2**40)]] = Field(min_length=1, max_length=64)
+    alpha_us: Latency = 0
+    link_latency_us: Latency = 0.1
+    hop_us: Latency = 0.3
+    link_gbps: Annotated[float, Field(gt=0, le=10**6)] | None = Field(
+        default=None, description="Gbit/s of a link, for networks that give no bandwidths."
+    )
 
 
 class CampaignBody(BaseModel):

@@ -62,6 +62,80 @@ class ResultView(BaseModel):
     files: list[str]
 
 
+class LaunchedView(BaseModel):
+    """A campaign that was launched, stopped or resumed."""
+
+    name: str
+    state: str
+
+
+class CampaignRow(BaseModel):
+    """A campaign in short. state: running, ended, failed, or stored where the cluster knows no launch of it."""
+
+    name: str
+    state: str
+    error: str | None
+    launches: int
+    topology: str | None
+    collective: str | None
+    trials: int
+    budget: int | None
+
+
+class CampaignsView(BaseModel):
+    """Campaigns by name."""
+
+    campaigns: list[CampaignRow]
+
+
+class TrialSize(BaseModel):
+    """A trial at one size, beside the fastest baseline of the same run."""
+
+    size_bytes: int
+    time_us: float
+    baseline_time_us: float
+    speedup: float
+
+
+class TrialView(BaseModel):
+    """A trial. `label`: its parameters in words; `reason`: why it failed or was not tried."""
+
+    number: int
+    trial_id: str
+    state: Literal["complete", "failed", "pruned"]
+    label: str
+    parameters: dict[str, Any]
+    sizes: list[TrialSize]
+    speedup: float | None
+    seconds: float
+    reason: str | None
+
+
+class BestRow(BaseModel):
+    """The best trial at a size, from the final if there was one."""
+
+    size_bytes: int
+    trial_id: str
+    label: str
+    time_us: float
+    baseline_time_us: float
+    speedup: float
+
+
+class CampaignView(BaseModel):
+    """A launch of a campaign: trials from `after` on, and the best so far."""
+
+    name: str
+    launch: int
+    state: str
+    error: str | None
+    campaign: dict[str, Any]
+    started_s: float
+    trials: list[TrialView]
+    counts: dict[str, int]
+    best: list[BestRow]
+
+
 class HealthView(BaseModel):
     """Whether the service works, and how much it has to do."""
 

@@ -20,9 +20,12 @@ from synth.schedule.codec import from_parquet, to_parquet
 from synth.schedule.renamed import renamed_schedule
 from synth.schedule.symmetric import SymmetricSchedule
 from synth.schedule.symmetric_codec import symmetric_to_parquet
+from synth.simulation.simulate import simulate as simulate_traffic
 from synth.topology.isomorphism import isomorphism
 from synth.topology.topology import Topology
 from synth.verify.verify import verify
+from tuner.costs.pricing import DEFAULTS, Pricing
+from tuner.costs.simulated_traffic import traffic_of_content
 from tuner.reports.bound_report import bound_document, bound_report
 from tuner.reports.find_report import find_document
 from tuner.reports.stages import Stages
@@ -137,10 +140,28 @@ def _program(task: Task, _progress: Progress) -> Result:
     return Result(document, {PROGRAM_FILE: text.encode()})
 
 
+def _price(task: Task, progress: Progress) -> Result:
+    if task.schedule is None:
+        raise ValueError("a price needs a schedule")
+    request = task.request
+    given = {name: None if request[name] is None else str(request[name]) for name in DEFAULTS}
+    pricing = Pricing.of(given, None)
+    priced = traffic_of_content(task.schedule, pricing)
+    network = pricing.network(priced.traffic.topology)
+    sizes_bytes = tuple(request["sizes_bytes"])
+    times_s = simulate_traffic(priced.traffic, network, sizes_bytes, "step", progress=progress)
+    rows = [
+        {"size_bytes": size_bytes, "time_us": time_s * 1e6}
+        for size_bytes, time_s in zip(sizes_bytes, times_s, strict=True)
+    ]
+    return Result({"title": priced.title, "method": priced.method, "results": rows})
+
+
 _COMPUTATIONS: Mapping[str, Callable[[Task, Progress], Result]] = {
     "synthesis": _synthesis,
     "bound": _bound,
     "find": _find,
     "program": _program,
+    "price": _price,
 }
 KINDS = tuple(_COMPUTATIONS)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from runners.ray_jobs import Ended, EndKind
-from synth.errors import ChoraleError
+from synth.errors import CheckFailed, ChoraleError
 
 
 class FakeComputers:
@@ -52,3 +53,23 @@ class FakeComputers:
             return Ended(key, EndKind.REFUSED, error)
         except Exception as error:
             return Ended(key, EndKind.CRASH, error)
+
+
+class FakeLaunches:
+    """A fake of `ResidentLaunches`: notes what is asked; tests write the journals."""
+
+    def __init__(self) -> None:
+        self.started: list[tuple[Mapping[str, Any], str | None]] = []
+        self.states: dict[str, tuple[str, str | None]] = {}
+
+    def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
+        self.started.append((campaign, launch_id))
+        self.states[campaign["name"]] = ("running", None)
+
+    def state(self, name: str) -> tuple[str, str | None]:
+        return self.states.get(name, ("stored", None))
+
+    def stop(self, name: str) -> None:
+        if name not in self.states:
+            raise CheckFailed("a campaign must be running to be stopped", name, "leave it")
+        self.states[name] = ("ended", None)

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.unit.tuner.service.computers import FakeComputers
+from tests.unit.tuner.service.computers import FakeComputers, FakeLaunches
+from tuner.home import Home
 from tuner.service.access import Access
 from tuner.service.api import create_api
 from tuner.service.audit import Audit
+from tuner.service.campaigns import Campaigns
 from tuner.service.desk import Desk
 from tuner.service.estimate import Limits
 from tuner.service.guard import GuardLimits
@@ -46,13 +48,19 @@ class Service:
 
 
 def start_service(
-    folder: Path, computers: FakeComputers, access: Access | None = None, limits: Limits | None = None
+    folder: Path,
+    computers: FakeComputers,
+    access: Access | None = None,
+    limits: Limits | None = None,
+    launches: FakeLaunches | None = None,
 ) -> TestClient:
     clock = itertools.count(1000)
-    desk = Desk(JobStore(folder), computers, limits or Limits(), lambda: float(next(clock)), slots=1)
+    store, most = JobStore(folder), limits or Limits()
+    desk = Desk(store, computers, most, lambda: float(next(clock)), slots=1)
+    campaigns = Campaigns(Home(folder), launches or FakeLaunches(), store, most)
     audit = Audit(folder, lambda: 0.0)
     guard = GuardLimits(body_bytes=100_000, body_s=1.0)
-    api = create_api(desk, access or Access(None), audit, guard)
+    api = create_api(desk, campaigns, access or Access(None), audit, guard)
     return TestClient(api, base_url=URL, raise_server_exceptions=False)
 
 

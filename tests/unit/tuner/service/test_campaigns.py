@@ -1,0 +1,141 @@
+"""Campaigns through the service: launched, watched while they write, stopped, resumed, kept apart by owner."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runners.api import FailureKind
+from tests.campaigns import complete, small_campaign
+from tests.unit.tuner.service.computers import FakeComputers, FakeLaunches
+from tests.unit.tuner.service.conftest import Service, start_service
+from tests.unit.tuner.service.test_api import TOKENS, access_of
+from tuner.campaigns.launch import Launch
+from tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial
+from tuner.campaigns.store import Store
+
+DOCUMENT = small_campaign().model_dump(by_alias=True, mode="json")
+
+
+@pytest.fixture
+def launches() -> FakeLaunches:
+    return FakeLaunches()
+
+
+@pytest.fixture
+def service(tmp_path: Path, launches: FakeLaunches):
+    computers = FakeComputers()
+    with start_service(tmp_path, computers, launches=launches) as client:
+        yield Service(client, computers)
+
+
+def written(home: Path, number: int = 1) -> Store:
+    """Return the store of a launch that goes on writing."""
+    folder = home / "campaigns" / "small" / str(number)
+    folder.mkdir(parents=True)
+    return Store(folder, Launch("launch", number, {}, DOCUMENT, 5.0))
+
+
+def test_a_launch_is_checked_resolved_and_begun_once(service: Service, launches: FakeLaunches):
+    answer = service.post("/v1/campaigns", campaign=DOCUMENT)
+    assert answer.status_code == 202
+    assert answer.json() == {"name": "small", "state": "running"}
+    ((campaign, launch_id),) = launches.started
+    assert campaign["sizes"] == [4096, 65536]
+    assert campaign["tracking"]["mlflow_uri"]
+    assert launch_id is not None
+    assert service.post("/v1/campaigns", campaign=DOCUMENT).status_code == 429
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"topology": "ring:100000"}, "nodes, about"),
+        ({"topology": "file:/etc/hostname"}, "file"),
+        ({"unknown": 1}, "unknown"),
+        ({"search": {"methods": ["magic"]}}, "magic"),
+        ({"name": "../up"}, "name"),
+        ({"storage": "sqlite:////tmp/x.db"}, "leave both out"),
+        ({"tracking": {"mlflow_uri": "http://elsewhere.example"}}, "leave both out"),
+    ],
+)
+def test_campaigns_that_are_not_possible_are_refused(service: Service, launches: FakeLaunches, changes, part):
+    answer = service.post("/v1/campaigns", campaign={**DOCUMENT, **changes})
+    assert answer.status_code == 422
+    assert part in str(answer.json()["error"])
+    assert not launches.started
+
+
+def test_trials_are_seen_as_they_are_written(service: Service, tmp_path: Path):
+    service.post("/v1/campaigns", campaign=DOCUMENT)
+    assert service.client.get("/v1/campaigns/small").status_code == 404
+    store = written(tmp_path)
+    store.add(complete(Candidate("bfb"), 1.0))
+    first = service.client.get("/v1/campaigns/small").json()
+    assert [trial["label"] for trial in first["trials"]] == ["bfb"]
+    assert first["state"] == "running"
+    assert [row["speedup"] for row in first["best"]] == [2.0, 2.0]
+    failed = FailedTrial("f" * 64, 2, Candidate("ring"), 0.0, 1.0, FailureKind.CRASH, "a rank died")
+    pruned = PrunedTrial("a" * 64, 3, Candidate("ring", chunks=2), 0.0, 0.0, "no use")
+    for record in (failed, pruned, complete(Candidate("bfb", chunks=2), 0.5, 4)):
+        store.add(record)
+    with (tmp_path / "campaigns/small/1/trials.jsonl").open("ab") as journal:
+        journal.write(b'{"half a line')  # the writer is in the middle of it
+    later = service.client.get("/v1/campaigns/small", params={"after": 1}).json()
+    assert [trial["number"] for trial in later["trials"]] == [2, 3, 4]
+    assert [trial["reason"] for trial in later["trials"]] == ["crash: a rank died", "no use", None]
+    assert {row["label"] for row in later["best"]} == {"bfb chunks=2"}
+    assert later["counts"] == {"complete": 2, "failed": 1, "pruned": 1}
+    (row,) = service.client.get("/v1/campaigns").json()["campaigns"]
+    assert (row["name"], row["trials"], row["budget"], row["topology"]) == ("small", 4, 6, "ring:4")
+    store.close()
+
+
+def test_files_of_complete_trials_are_given_out(service: Service, tmp_path: Path):
+    service.post("/v1/campaigns", campaign=DOCUMENT)
+    store = written(tmp_path)
+    trial = complete(Candidate("bfb"))
+    store.keep(trial.schedule_id, b"schedule", trial.program_id, "program")
+    store.add(trial)
+    for kind in ("schedule", "program"):
+        assert service.client.get(f"/v1/campaigns/small/trials/{trial.trial_id}/{kind}").content == kind.encode()
+    assert service.client.get(f"/v1/campaigns/small/trials/{'0' * 64}/program").status_code == 404
+    assert service.client.get(f"/v1/campaigns/small/trials/{trial.trial_id}/journal").status_code == 422
+    store.close()
+
+
+def test_a_campaign_is_stopped_and_resumed(service: Service, launches: FakeLaunches, tmp_path: Path):
+    assert service.post("/v1/campaigns/small/stop").status_code == 404
+    service.post("/v1/campaigns", campaign=DOCUMENT)
+    written(tmp_path).close()
+    assert service.post("/v1/campaigns/small/stop").json()["state"] == "ended"
+    assert service.post("/v1/campaigns/small/resume").json()["state"] == "running"
+    assert launches.started[-1][1] is None  # the newest launch goes on
+
+
+def test_a_journal_that_is_damaged_is_said_to_be(service: Service, tmp_path: Path):
+    service.post("/v1/campaigns", campaign=DOCUMENT)
+    written(tmp_path).close()
+    with (tmp_path / "campaigns/small/1/trials.jsonl").open("ab") as journal:
+        journal.write(b"{}\n")
+    assert service.client.get("/v1/campaigns/small").status_code == 409
+
+
+def test_campaigns_belong_to_the_token_that_launched_them(tmp_path: Path, launches: FakeLaunches):
+    with start_service(tmp_path, FakeComputers(), access_of(), launches=launches) as client:
+        service = Service(client, FakeComputers())
+        alice, bob, root = (TOKENS[name][0] for name in ("alice", "bob", "root"))
+        assert service.post("/v1/campaigns", alice, campaign=DOCUMENT).status_code == 202
+        assert service.post("/v1/campaigns", bob, campaign=DOCUMENT).status_code == 422  # the name is taken
+
+        def status(token: str, path: str) -> Any:
+            return client.get(path, headers={"Authorization": f"Bearer {token}"})
+
+        written(tmp_path).close()
+        assert [status(token, "/v1/campaigns/small").status_code for token in (alice, bob, root)] == [200, 404, 200]
+        assert [len(status(token, "/v1/campaigns").json()["campaigns"]) for token in (alice, bob, root)] == [1, 0, 1]
+        assert service.post("/v1/campaigns/small/stop", bob).status_code == 404
+        dangerous = {**DOCUMENT, "name": "gpu", "runner": {"kind": "oneccl"}}
+        assert service.post("/v1/campaigns", bob, campaign=dangerous).status_code == 422

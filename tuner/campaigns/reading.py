@@ -1,0 +1,45 @@
+"""A launch as its journal has it, for those who watch while another process writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from synth.errors import CheckFailed
+from tuner.campaigns.final import Final, Standing, standings
+from tuner.campaigns.launch import Launch, launch_codec
+from tuner.campaigns.records import CompleteTrial, TrialRecord
+from tuner.campaigns.store import JOURNAL, line_codec
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSoFar:
+    """What is on disk of a launch; `folder` holds its files."""
+
+    folder: Path
+    launch: Launch
+    trials: tuple[TrialRecord, ...]
+    final: Final | None
+
+    @property
+    def standings(self) -> list[Standing]:
+        """The trials to choose the best from: the finalists, or all if there was no final yet."""
+        complete = [trial for trial in self.trials if isinstance(trial, CompleteTrial)]
+        return standings(complete, self.final)
+
+
+def read_so_far(folder: Path) -> LaunchSoFar:
+    """Return what the launch in `folder` has written in whole lines. CheckFailed for a journal that is not readable."""
+    content = (folder / JOURNAL).read_bytes() if (folder / JOURNAL).exists() else b""
+    lines = content[: content.rfind(b"\n") + 1].splitlines()
+    try:
+        launch = launch_codec.validate_json(lines[0])
+        records = [line_codec.validate_json(line) for line in lines[1:]]
+    except (IndexError, ValidationError) as error:
+        rule, way_out = "the journal of a launch must be readable", "look at it on the machine of the service"
+        raise CheckFailed(rule, f"launch {folder.name}", way_out) from error
+    finals = [record for record in records if isinstance(record, Final)]
+    trials = tuple(record for record in records if not isinstance(record, Final))
+    return LaunchSoFar(folder, launch, trials, finals[-1] if finals else None)

@@ -1,0 +1,136 @@
+"""Routes of campaigns: launch, watch, stop, resume, take the best along."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, status
+from fastapi.responses import FileResponse
+
+from tuner.campaigns.reading import LaunchSoFar
+from tuner.campaigns.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
+from tuner.service.access import Caller
+from tuner.service.campaigns import Campaigns
+from tuner.service.dependencies import Known, TheCampaigns
+from tuner.service.errors import NotFound
+from tuner.service.requests import CampaignBody
+from tuner.service.views import CampaignsView, CampaignView, LaunchedView
+
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of a campaign.")]
+TrialId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Id of a complete trial.")]
+
+router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
+
+
+@router.post("", response_model=LaunchedView, status_code=status.HTTP_202_ACCEPTED, summary="Launch a campaign")
+def launch(body: CampaignBody, caller: Known, campaigns: TheCampaigns) -> dict[str, Any]:
+    """Check a campaign, as a YAML file would hold it, and launch it into the cluster."""
+    name = campaigns.launch(body.campaign, body.resume, caller)
+    return {"name": name, "state": campaigns.state(name, caller)[0]}
+
+
+@router.get("", response_model=CampaignsView, summary="The caller's campaigns")
+def campaigns_seen(caller: Known, campaigns: TheCampaigns) -> dict[str, Any]:
+    """List campaigns by name; administrators see those of everybody."""
+    return {"campaigns": [_row(campaigns, name, caller) for name in campaigns.names(caller)]}
+
+
+@router.get("/{name}", response_model=CampaignView, summary="A launch, as it is now")
+def campaign(
+    name: Name,
+    caller: Known,
+    campaigns: TheCampaigns,
+    launch: Annotated[int | None, Query(ge=1, le=10**9, description="Number; the newest if left out.")] = None,
+    after: Annotated[int, Query(ge=0, le=10**9, description="Leave out so many trials that are known.")] = 0,
+) -> dict[str, Any]:
+    """Return trials in the order in which they finished, and the best so far."""
+    so_far = campaigns.so_far(name, caller, launch)
+    state, error = campaigns.state(name, caller)
+    return {
+        "name": name,
+        "launch": so_far.launch.number,
+        "state": state,
+        "error": error,
+        "campaign": dict(so_far.launch.campaign),
+        "started_s": so_far.launch.started_unix_s,
+        "trials": [_trial(trial) for trial in so_far.trials[after:]],
+        "counts": dict(Counter(trial.state for trial in so_far.trials)),
+        "best": _best(so_far),
+    }
+
+
+@router.post("/{name}/stop", response_model=LaunchedView, status_code=202, summary="Stop a campaign")
+def stop(name: Name, caller: Known, campaigns: TheCampaigns) -> dict[str, Any]:
+    """Ask the launch to end; what was measured stays, and it can be resumed."""
+    campaigns.stop(name, caller)
+    return {"name": name, "state": campaigns.state(name, caller)[0]}
+
+
+@router.post("/{name}/resume", response_model=LaunchedView, status_code=202, summary="Resume a campaign")
+def resume(name: Name, caller: Known, campaigns: TheCampaigns) -> dict[str, Any]:
+    """Go on with the newest launch: nothing that finished is measured again."""
+    campaigns.resume(name, caller)
+    return {"name": name, "state": campaigns.state(name, caller)[0]}
+
+
+@router.get(
+    "/{name}/trials/{trial_id}/{kind}", summary="The schedule or program of a trial", response_class=FileResponse
+)
+def file(
+    name: Name, trial_id: TrialId, kind: Literal["schedule", "program"], caller: Known, campaigns: TheCampaigns
+) -> FileResponse:
+    """Return the schedule or the program that was measured."""
+    path = campaigns.file(name, trial_id, kind, caller)
+    return FileResponse(path, filename=f"{name}.{kind}{path.suffix}")
+
+
+def _row(campaigns: Campaigns, name: str, caller: Caller) -> dict[str, Any]:
+    state, error = campaigns.state(name, caller)
+    row = {"name": name, "state": state, "error": error, "launches": 0, "trials": 0}
+    row |= {"topology": None, "collective": None, "budget": None}
+    try:
+        so_far = campaigns.so_far(name, caller)
+    except NotFound:
+        return row
+    known = so_far.launch.campaign
+    row |= {"launches": so_far.launch.number, "trials": len(so_far.trials), "budget": known["budget"]["trials"]}
+    return row | {"topology": known["topology"], "collective": known["collective"]}
+
+
+def _trial(trial: TrialRecord) -> dict[str, Any]:
+    reason = None
+    if isinstance(trial, FailedTrial):
+        reason = f"{trial.failure_kind.value}: {trial.message}"
+    elif isinstance(trial, PrunedTrial):
+        reason = trial.reason
+    return {
+        "number": trial.number,
+        "trial_id": trial.trial_id,
+        "state": trial.state,
+        "label": str(trial.candidate),
+        "parameters": trial.candidate.parameters,
+        "sizes": [_size(size) for size in trial.sizes] if isinstance(trial, CompleteTrial) else [],
+        "speedup": trial.speedup if isinstance(trial, CompleteTrial) else None,
+        "seconds": trial.seconds,
+        "reason": reason,
+    }
+
+
+def _size(size: SizeResult) -> dict[str, Any]:
+    return {
+        "size_bytes": size.size_bytes,
+        "time_us": size.median_s * 1e6,
+        "baseline_time_us": size.baseline_median_s * 1e6,
+        "speedup": size.speedup,
+    }
+
+
+def _best(so_far: LaunchSoFar) -> list[dict[str, Any]]:
+    standings = so_far.standings
+    rows = []
+    for index in range(len(standings[0].sizes) if standings else 0):
+        best = max(standings, key=lambda place, index=index: (place.sizes[index].speedup, -place.trial.number))  # type: ignore[misc]
+        row = {"trial_id": best.trial.trial_id, "label": str(best.trial.candidate)}
+        rows.append(row | _size(best.sizes[index]))
+    return rows

@@ -1,0 +1,187 @@
+"""Campaigns of the service: launched into the cluster, watched through their journals."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import ValidationError
+
+from runners.ray_resident import Resident, Residents
+from synth.errors import CheckFailed, InvalidInput
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.launch import launch_folders
+from tuner.campaigns.plan import check_methods
+from tuner.campaigns.reading import LaunchSoFar, read_so_far
+from tuner.campaigns.records import CompleteTrial
+from tuner.home import Home
+from tuner.resident import ResidentLaunch, State, Status, resident_name
+from tuner.service.access import Caller
+from tuner.service.errors import NotFound, TooManyRequests
+from tuner.service.estimate import Limits
+from tuner.service.job_store import JobStore
+from tuner.service.networks import network_of
+
+SAFE_RUNNERS = ("local", "simulated", "recorded")
+"""Runners that start nothing but our own processes; the others are for administrators."""
+
+STORED = "stored"
+"""State of a campaign that no launch of is known to the cluster."""
+
+
+class Launches(Protocol):
+    """Where launches live."""
+
+    def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
+        """Begin a launch, or with None go on with the newest; CheckFailed while one is running."""
+        ...
+
+    def state(self, name: str) -> tuple[str, str | None]:
+        """Return the state of a campaign's launch, and what ended it if it failed."""
+        ...
+
+    def stop(self, name: str) -> None:
+        """Ask the launch to end; CheckFailed if there is none."""
+        ...
+
+
+class ResidentLaunches:
+    """Launches as residents of the Ray cluster that this process is part of."""
+
+    def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
+        """Begin a launch, or with None go on with the newest; CheckFailed while one is running."""
+        name = resident_name(campaign["name"])
+        with Residents() as residents:
+            former = residents.find(name)
+            if former is not None:
+                if _status(former).state == State.RUNNING:
+                    raise CheckFailed("a campaign must have one launch at a time", campaign["name"], "stop it first")
+                former.end()
+            residents.start(name, ResidentLaunch, (campaign, home, launch_id)).call("status", 0)
+
+    def state(self, name: str) -> tuple[str, str | None]:
+        """Return the state of a campaign's launch, and what ended it if it failed."""
+        with Residents() as residents:
+            resident = residents.find(resident_name(name))
+            if resident is None:
+                return STORED, None
+            status = _status(resident)
+        return status.state.value, None if status.error is None else str(status.error)
+
+    def stop(self, name: str) -> None:
+        """Ask the launch to end; CheckFailed if there is none."""
+        with Residents() as residents:
+            resident = residents.find(resident_name(name))
+            if resident is None:
+                raise CheckFailed("a campaign must be running to be stopped", name, "leave it")
+            resident.call("stop")
+
+
+class Campaigns:
+    """What the routes ask for; every campaign belongs to the token that launched it first."""
+
+    def __init__(self, home: Home, launches: Launches, store: JobStore, limits: Limits) -> None:
+        self._home = home
+        self._launches = launches
+        self._store = store
+        self._limits = limits
+
+    def launch(self, document: dict[str, Any], resume: bool, caller: Caller) -> str:
+        """Check a campaign and launch it; return its name.
+
+        Raises InvalidInput for what is wrong with it, TooManyRequests while another campaign of the caller runs.
+        """
+        campaign = _checked(document, caller)
+        network_of(campaign.topology, self._limits)
+        check_methods(campaign)
+        owner = self._store.campaign_owner(campaign.name)
+        if owner not in (None, caller.name) and not caller.sees_all:
+            raise InvalidInput("a campaign must have a name of its own", campaign.name, "choose another `name`")
+        self._require_idle(caller)
+        self._store.own_campaign(campaign.name, caller.name)
+        self._home.make(self._home.campaigns)
+        tracking = campaign.tracking.model_copy(update={"mlflow_uri": self._home.mlflow_uri})
+        resolved = campaign.model_copy(update={"tracking": tracking}).model_dump(by_alias=True, mode="json")
+        self._launches.start(resolved, self._home.root, None if resume else uuid.uuid4().hex)
+        return campaign.name
+
+    def stop(self, name: str, caller: Caller) -> None:
+        """Ask a launch to end; what was measured stays."""
+        self._require_known(name, caller)
+        self._launches.stop(name)
+
+    def resume(self, name: str, caller: Caller) -> None:
+        """Go on with the newest launch of a campaign."""
+        document = dict(self.so_far(name, caller).launch.campaign)
+        document["tracking"] = {**document["tracking"], "mlflow_uri": None}
+        self.launch(document, True, caller)
+
+    def names(self, caller: Caller) -> list[str]:
+        """Return the campaigns that the caller may see, by name."""
+        folders = self._home.campaigns.glob("*") if self._home.campaigns.is_dir() else ()
+        return sorted(folder.name for folder in folders if folder.is_dir() and self._sees(folder.name, caller))
+
+    def state(self, name: str, caller: Caller) -> tuple[str, str | None]:
+        """Return running, ended, failed or stored, and the reason of a failure."""
+        self._require_known(name, caller)
+        return self._launches.state(name)
+
+    def so_far(self, name: str, caller: Caller, number: int | None = None) -> LaunchSoFar:
+        """Return the newest launch, or the one of that number. NotFound if it has written nothing."""
+        self._require_known(name, caller)
+        folders = launch_folders(self._home, name)
+        chosen = [folder for folder in folders if number is None or folder.name == str(number)]
+        if not chosen:
+            raise NotFound("a launch must have begun", name, "wait a moment, or look at the state of the campaign")
+        return read_so_far(chosen[-1])
+
+    def file(self, name: str, trial_id: str, kind: str, caller: Caller) -> Path:
+        """Return the path of the schedule or the program of a complete trial."""
+        so_far = self.so_far(name, caller)
+        for trial in so_far.trials:
+            if trial.trial_id == trial_id and isinstance(trial, CompleteTrial):
+                files = {
+                    "schedule": so_far.folder / "schedules" / f"{trial.schedule_id}.parquet",
+                    "program": so_far.folder / "programs" / f"{trial.program_id}.xml",
+                }
+                if files[kind].exists():
+                    return files[kind]
+        raise NotFound(f"a {kind} must be that of a complete trial", trial_id, "take `trial_id` of a complete trial")
+
+    def _sees(self, name: str, caller: Caller) -> bool:
+        return caller.sees_all or self._store.campaign_owner(name) == caller.name
+
+    def _require_known(self, name: str, caller: Caller) -> None:
+        if not self._sees(name, caller) or not (
+            (self._home.campaigns / name).is_dir() or self._store.campaign_owner(name) is not None
+        ):
+            raise NotFound("a campaign must be there", name, "list your campaigns at /v1/campaigns")
+
+    def _require_idle(self, caller: Caller) -> None:
+        for name in self._store.campaigns_of(caller.name):
+            if self._launches.state(name)[0] == State.RUNNING:
+                raise TooManyRequests("a token may have one campaign running", name, "wait for it, or stop it")
+
+
+def _status(resident: Resident) -> Status:
+    status: Status = resident.call("status", 0, patience_s=10.0)
+    return status
+
+
+def _checked(document: dict[str, Any], caller: Caller) -> Campaign:
+    try:
+        campaign = Campaign.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        rule = "a campaign must be as `chorale tune --schema` says"
+        raise InvalidInput(rule, f"{place}: {first['msg']}", "repair this key") from error
+    if campaign.tracking.mlflow_uri is not None or campaign.storage is not None:
+        rule = "a campaign of the service is tracked and stored where the service says"
+        raise InvalidInput(rule, "tracking.mlflow_uri or storage", "leave both out")
+    if campaign.runner.kind not in SAFE_RUNNERS and not caller.sees_all:
+        rule = f"`runner.kind` must be one of {', '.join(SAFE_RUNNERS)}; the others are for administrators"
+        raise InvalidInput(rule, campaign.runner.kind, "choose one of them, or ask an administrator")
+    return campaign

@@ -1,0 +1,62 @@
+// Schedules side by side: what each costs at every size, by simulation.
+
+import { finished, get, post } from "./api.js";
+import { chart } from "./chart.js";
+import { bytes, element, field, number, panel, table } from "./dom.js";
+
+const SIZES = Array.from({ length: 10 }, (_, index) => 4096 * 4 ** index);
+
+export async function compare(main, [key]) {
+  const { jobs } = await get("/v1/jobs", { state: "done", limit: 1000 });
+  const known = new Map(jobs.filter((job) => job.kind === "synthesis").map((job) => [job.result, nameOf(job)]));
+  const outcome = element("div", { "aria-live": "polite" });
+  if (!known.size) {
+    main.append(panel("Compare", element("p", { class: "hint" }, "No schedules yet. Design two of them first.")));
+    return;
+  }
+  const boxes = [...known].map(([result, name], index) =>
+    element("label", { class: "tick" }, element("input", { type: "checkbox", name: "result", value: result, checked: key ? result === key : index < 3 }), name));
+  const form = element("form", { submit: (event) => { event.preventDefault(); draw(form, known, outcome); } },
+    element("fieldset", {}, element("legend", {}, "Schedules, at most 8"), boxes),
+    element("div", { class: "row" }, field("Gbit/s of a link, where the network has none", element("input", { name: "link_gbps", type: "number", min: 0.001, step: "any", value: 100 })),
+      field("Microseconds per message", element("input", { name: "alpha_us", type: "number", min: 0, step: "any", value: 1 })), element("button", {}, "Compare")));
+  main.append(panel("Compare", form), outcome);
+  await draw(form, known, outcome);
+}
+
+function nameOf(job) {
+  const network = typeof job.request.topology === "string" ? job.request.topology : "JSON topology";
+  const k = job.request.k ? ` k=${job.request.k}` : "";
+  return `${job.request.method}${k} ${job.request.collective} on ${network}`;
+}
+
+async function draw(form, known, outcome) {
+  const given = new FormData(form), chosen = given.getAll("result").slice(0, 8);
+  outcome.replaceChildren(element("p", { class: "row" }, element("progress"), "simulating"));
+  try {
+    const series = await Promise.all(chosen.map((key) => priced(key, known.get(key), given)));
+    outcome.replaceChildren(panel("Time by size", ...shown(series)));
+  } catch (error) {
+    outcome.replaceChildren(element("p", { class: "error" }, error.message));
+  }
+}
+
+async function priced(key, name, given) {
+  const body = { result: key, sizes_bytes: SIZES, alpha_us: Number(given.get("alpha_us")), link_gbps: Number(given.get("link_gbps")) };
+  const job = await finished(await post("/v1/prices", body));
+  if (job.error) throw new Error(`${name}: ${job.error.rule}; got ${job.error.value}`);
+  const { document: found } = await get(`/v1/results/${job.result}`);
+  return { name, points: found.results.map((row) => [row.size_bytes, row.time_us]) };
+}
+
+function shown(series) {
+  const axes = { x: { label: "size of the whole vector", text: bytes, log: true, base: 2 }, y: { label: "microseconds", text: (value) => number(value, 3), log: true } };
+  const rows = SIZES.map((size, index) => ({ size, times: series.map((one) => one.points[index][1]) }));
+  const columns = [["size", (row) => bytes(row.size), true], ...series.map((one, index) => [one.name, (row) => cell(row.times, index), true])];
+  return [chart("Time of the collective by size", series, axes), table("Microseconds; the fastest in bold", columns, rows)];
+}
+
+function cell(times, index) {
+  const told = number(times[index]);
+  return times[index] === Math.min(...times) ? element("strong", {}, told) : told;
+}
