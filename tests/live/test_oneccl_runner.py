@@ -167,9 +167,8 @@ def _submit_and_meanwhile(runner: OneCclRunner, act: Callable[[psutil.Process], 
     """Submit a long request; once both ranks run, call `act` with the process of rank 1."""
 
     def soon() -> None:
-        while len(ranks := _interpreters()) < 2 or not all(rank.num_threads() > 1 for rank in ranks):
+        while len(ranks := _interpreters()) < 2 or not all(Path(rank.cwd(), "joined").exists() for rank in ranks):
             time.sleep(0.02)
-        time.sleep(0.5)
         (second,) = [rank for rank in ranks if rank.environ()["CCL_LOCAL_RANK"] == "1"]
         act(second)
 

@@ -101,8 +101,7 @@ private:
     }
 
     int64_t perform_collective(const Run& run, const Memory& memory) {
-        Posted posted = network_.collective(memory.input(), memory.output(), run.elements);
-        network_.wait(posted, "oneCCL's own algorithm");
+        network_.collective(memory.input(), memory.output(), run.elements);
         return now_ns();
     }
 
@@ -113,7 +112,10 @@ private:
     std::optional<Interpreter> interpreter_;
 };
 
-int serve(const std::string& address) {
+void explain(const std::exception& error) { std::cerr << "error: " << error.what() << std::endl; }
+
+// Joins the others and does the task; does not return.
+[[noreturn]] void serve(const std::string& address) {
     std::ifstream file("task");
     const Task task = read_task(file);
     kill_after(task.start_limit_s);
@@ -129,7 +131,10 @@ int serve(const std::string& address) {
         rank.go_through_runs();
     } catch (const LimitPassed& late) {
         rank.report(late);
-        return limit_passed;
+        std::_Exit(limit_passed);  // here, because oneCCL waits before it destroys what is not done
+    } catch (const std::exception& error) {
+        explain(error);
+        std::_Exit(failed);
     }
     while (true) pause();
 }
@@ -138,12 +143,11 @@ int serve(const std::string& address) {
 }  // namespace chorale
 
 int main(int count, char** arguments) {
-    int code = chorale::failed;
     try {
         if (count != 2) throw std::runtime_error("the only argument is the IP address of this rank");
-        code = chorale::serve(arguments[1]);
+        chorale::serve(arguments[1]);
     } catch (const std::exception& error) {
-        std::cerr << "error: " << error.what() << std::endl;
+        chorale::explain(error);
     }
-    std::_Exit(code);  // without closing oneCCL, which would wait for ranks that may be gone
+    std::_Exit(chorale::failed);  // without closing oneCCL, which would wait for ranks that may be gone
 }

@@ -31,31 +31,36 @@ Posted Network::receive(void* bytes, size_t size, int peer, size_t channel) {
 }
 
 void Network::tell(const void* bytes, size_t size, int peer, const std::string& purpose) {
-    Posted posted(ccl::send(const_cast<void*>(bytes), size, ccl::datatype::uint8, peer, control()));
-    wait(posted, purpose + " to rank " + std::to_string(peer));
+    wait_for(ccl::send(const_cast<void*>(bytes), size, ccl::datatype::uint8, peer, control()),
+             purpose + " to rank " + std::to_string(peer));
 }
 
 void Network::hear(void* bytes, size_t size, int peer, const std::string& purpose) {
-    Posted posted(ccl::recv(bytes, size, ccl::datatype::uint8, peer, control()));
-    wait(posted, purpose + " from rank " + std::to_string(peer));
+    wait_for(ccl::recv(bytes, size, ccl::datatype::uint8, peer, control()),
+             purpose + " from rank " + std::to_string(peer));
 }
 
-Posted Network::collective(const void* input, void* output, size_t elements) {
+void Network::collective(const void* input, void* output, size_t elements) {
+    wait_for(start_collective(input, output, elements), "oneCCL's own algorithm");
+}
+
+ccl::event Network::start_collective(const void* input, void* output, size_t elements) {
     const ccl::datatype type = datatype_of(task_.type);
     const auto sum = ccl::reduction::sum;
     const size_t shard = elements / task_.ranks;
     const std::string& name = task_.collective;
-    if (name == "allreduce") return Posted(ccl::allreduce(input, output, elements, type, sum, library()));
-    if (name == "reduce") return Posted(ccl::reduce(input, output, elements, type, sum, task_.root, library()));
-    if (name == "reduce_scatter") return Posted(ccl::reduce_scatter(input, output, shard, type, sum, library()));
-    if (name == "alltoall") return Posted(ccl::alltoall(input, output, shard, type, library()));
-    if (name == "broadcast") return Posted(ccl::broadcast(output, elements, type, task_.root, library()));
+    if (name == "allreduce") return ccl::allreduce(input, output, elements, type, sum, library());
+    if (name == "reduce") return ccl::reduce(input, output, elements, type, sum, task_.root, library());
+    if (name == "reduce_scatter") return ccl::reduce_scatter(input, output, shard, type, sum, library());
+    if (name == "alltoall") return ccl::alltoall(input, output, shard, type, library());
+    if (name == "broadcast") return ccl::broadcast(output, elements, type, task_.root, library());
     const ccl::vector_class<size_t> shards(task_.ranks, shard);
-    return Posted(ccl::allgatherv(input, shard, output, shards, type, library()));
+    return ccl::allgatherv(input, shard, output, shards, type, library());
 }
 
-void Network::wait(Posted& posted, const std::string& purpose) const {
-    for (Idle idle; !posted.test(); idle.sleep())
+void Network::wait_for(ccl::event event, const std::string& purpose) {
+    awaited_.emplace(std::move(event));
+    for (Idle idle; !awaited_->test(); idle.sleep())
         if (is_late()) throw LimitPassed(purpose);
 }
 

@@ -40,21 +40,24 @@ public:
     Posted send(const void* bytes, size_t size, int peer, size_t channel);
     Posted receive(void* bytes, size_t size, int peer, size_t channel);
 
-    // The same for `size` bytes between the ranks' main programs, waiting until it is done.
+    // The same for `size` bytes between the ranks' main programs, waiting until it is done; LimitPassed with `purpose`
+    // when the limit passes before.
     void tell(const void* bytes, size_t size, int peer, const std::string& purpose);
     void hear(void* bytes, size_t size, int peer, const std::string& purpose);
 
-    // Starts oneCCL's own collective of the task, from `input` to `output`, on `elements` of the whole vector.
-    Posted collective(const void* input, void* output, size_t elements);
-
-    // Waits until `posted` is done; LimitPassed with `purpose` when the limit passes before.
-    void wait(Posted& posted, const std::string& purpose) const;
+    // Goes through oneCCL's own collective of the task, from `input` to `output`, on `elements` of the whole vector.
+    void collective(const void* input, void* output, size_t elements);
 
     void set_deadline(int64_t at_ns) { deadline_ns_ = at_ns; }
     bool is_late() const;
 
 private:
+    ccl::event start_collective(const void* input, void* output, size_t elements);
+    void wait_for(ccl::event event, const std::string& purpose);
+
     const Task& task_;
+    // What is waited for. It stays when the limit passes, because oneCCL waits before it destroys what is not done.
+    std::optional<Posted> awaited_;
     int64_t deadline_ns_ = INT64_MAX;
     // One communicator for each channel, because oneCCL matches the messages of one by their order alone; one more
     // for collectives and one for control.
