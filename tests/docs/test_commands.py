@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from runners.msccl.environment import MODES
+from runners.msccl.runtimes import EXECUTOR
+from tuner.reports.job_export import LAUNCHERS
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -38,6 +42,15 @@ def test_the_tour(tmp_path):
             arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=False
         )
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_checklist_for_clusters_is_that_of_the_runtime():
+    cluster = (ROOT / "README.md").read_text().split("**Take it to a GPU cluster.**")[1].split("## More")[0]
+    assert f"cd job/{EXECUTOR.name}-{LAUNCHERS['openmpi']}" in cluster
+    assert f"cd job/{EXECUTOR.name}-{LAUNCHERS['srun']}" in cluster
+    assert EXECUTOR.loaded in cluster
+    assert EXECUTOR.scheduled in cluster
+    assert all(f"./run.sh {mode} >" in cluster for mode in MODES)
 
 
 def test_the_python_page(capsys):
