@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
 
 from runners.measurement.clock_exchange import ROUNDS, clock_samples
-from runners.measurement.clock_offset import SAME_CLOCK, ClockOffset, clock_offset
+from runners.measurement.clock_offset import ClockOffset, clock_offset
 
 _TAG = 1  # documents have 0
-
-
-def clock_identity() -> str:
-    """Return what processes have in common that read the same monotonic clock: kernel since boot, time namespace."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    space = Path("/proc/self/ns/time")
-    since = boot.read_text().strip() if boot.exists() else f"process {os.getpid()}"
-    return f"{since} {os.readlink(space) if space.exists() else ''}"
 
 
 def answer_clock(communicator: MPI.Comm, asker: int) -> None:
@@ -44,8 +33,3 @@ def ask_clock(communicator: MPI.Comm, rank: int) -> ClockOffset:
         return float(answer[0]), float(answer[1])
 
     return clock_offset(clock_samples(ask, time.monotonic))
-
-
-def same_clocks(identities: Sequence[str]) -> dict[int, ClockOffset]:
-    """Return the offsets that need no messages: of ranks whose clock is that of rank 0."""
-    return {rank: SAME_CLOCK for rank, identity in enumerate(identities) if identity == identities[0]}

@@ -125,7 +125,13 @@ _SUPERVISE = (
 """A launcher kills all ranks when one has died, and then takes any of them for the one that died. So a shell sees to
 each rank, says which one died of what, and only then lets the launcher know."""
 
-_RANK = ("/bin/sh", "-c", _SUPERVISE, "sh", sys.executable, "-P", "-m", "runners.mpi.rank")
+
+def rank_command(*argv: str) -> tuple[str, ...]:
+    """Return the command of a rank that does `argv`."""
+    return ("/bin/sh", "-c", _SUPERVISE, "sh", *argv)
+
+
+_RANK = rank_command(sys.executable, "-P", "-m", "runners.mpi.rank")
 
 
 def _enter_script(fabric: Fabric) -> str:

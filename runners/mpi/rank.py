@@ -15,7 +15,8 @@ from runners.data import Pattern
 from runners.element_types import ELEMENT_TYPES
 from runners.execution.memory import Memory
 from runners.execution.plan import NodePlan, decode_plan
-from runners.mpi.clocks import answer_clock, clock_identity
+from runners.mpi.clock_identity import clock_identity
+from runners.mpi.clocks import answer_clock
 from runners.mpi.lines import Document
 from runners.mpi.postbox import Postbox
 from runners.mpi.relay import Relay

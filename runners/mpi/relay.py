@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from mpi4py import MPI
 
 from runners.measurement.clock_offset import ClockOffset
-from runners.mpi.clocks import ask_clock, same_clocks
+from runners.mpi.clock_identity import same_clocks
+from runners.mpi.clocks import ask_clock
 from runners.mpi.lines import MORE, Assembly, Document, written
 from runners.mpi.postbox import Postbox
 

@@ -1,0 +1,36 @@
+"""Clocks of ranks aligned by MPI messages, on ranks that are told to have clocks of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from runners.mpi.launch import find_mpiexec
+from tests.live.mpi import needs_mpi
+
+pytestmark = needs_mpi
+
+RANKS = """
+import json, time
+from mpi4py import MPI
+from runners.mpi import clocks
+
+skew_s = 1000.0 * MPI.COMM_WORLD.rank
+steady = time.monotonic
+clocks.time.monotonic = lambda: steady() + skew_s
+if MPI.COMM_WORLD.rank == 0:
+    found = clocks.ask_clock(MPI.COMM_WORLD, 1)
+    print(json.dumps([found.offset_s, found.error_s]))
+else:
+    clocks.answer_clock(MPI.COMM_WORLD, 0)
+"""
+
+
+def test_a_skew_is_found_within_the_error_that_is_claimed() -> None:
+    command = [find_mpiexec(), "-n", "2", sys.executable, "-c", RANKS]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
+    offset_s, error_s = json.loads(done.stdout)
+    assert abs(offset_s - 1000.0) <= error_s < 0.5

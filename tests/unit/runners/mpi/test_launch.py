@@ -1,0 +1,118 @@
+"""How MPI jobs are started: the command of each kind of network, and the script that stands in for ssh."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from runners.mpi import launch
+from runners.mpi.launch import ALLOCATIONS, SCRIPT, launch_of
+from synth.errors import InvalidInput, Unavailable
+from synth.topology.spec import parse_topology
+
+RING = parse_topology("ring:4")
+
+
+@dataclass(frozen=True)
+class StandInFabric:
+    """Has the part of a fabric that a launch needs; its nodes are variables of the environment."""
+
+    name: str = "lab"
+    ranks: int = 4
+    link_mbps: Fraction = Fraction(50)
+
+    def address(self, rank: int) -> str:
+        return f"10.99.0.{rank + 1}"
+
+    def command_prefix(self, rank: int, from_inside: bool = False) -> tuple[str, ...]:
+        return ("env", f"NODE=it's {rank}{' from inside' if from_inside else ''}")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ALLOCATIONS:
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setattr(launch, "find_mpiexec", lambda: "mpiexec")
+    monkeypatch.setattr(launch, "find_fabric", lambda topology_id, name: None)
+
+
+@pytest.fixture
+def _fabric(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "find_fabric", lambda topology_id, name: StandInFabric())
+
+
+def _until_ranks(argv: tuple[str, ...]) -> tuple[str, ...]:
+    return argv[: argv.index("/bin/sh")]
+
+
+def test_loopback_needs_nothing() -> None:
+    found = launch_of(RING, "loopback", None, None)
+    assert _until_ranks(found.argv) == ("mpiexec", "-hosts", "localhost", "-n", "4")
+    assert found.facts == {"network": "loopback"}
+    assert found.is_here
+
+
+def test_hosts_come_from_a_list_a_file_or_the_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _until_ranks(launch_of(RING, None, None, "a,b").argv) == ("mpiexec", "-hosts", "a,b", "-n", "4")
+    assert _until_ranks(launch_of(RING, "cluster", None, "@h.txt").argv) == ("mpiexec", "-f", "h.txt", "-n", "4")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    found = launch_of(RING, None, None, None)
+    assert _until_ranks(found.argv) == ("mpiexec", "-n", "4")
+    assert found.facts == {"network": "cluster"}
+    assert not found.is_here
+
+
+@pytest.mark.usefixtures("_fabric")
+def test_a_fabric_that_is_up_comes_before_an_allocation_and_hosts_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    found = launch_of(RING, None, None, None)
+    assert found.argv[:3] == ("env", "NODE=it's 0", "mpiexec")
+    assert found.facts == {"network": "fabric", "fabric": "lab", "link_mbps": 50.0}
+    assert found.environment["MPIR_CVAR_NOLOCAL"] == "1"
+    assert SCRIPT in found.argv
+    assert found.is_here
+    assert launch_of(RING, None, None, "a,b").facts == {"network": "cluster"}
+    assert launch_of(RING, "cluster", None, None).facts == {"network": "cluster"}
+
+
+@pytest.mark.usefixtures("_fabric")
+def test_the_script_takes_a_command_to_its_node_as_ssh_does(tmp_path: Path) -> None:
+    script = tmp_path / "enter"
+    script.write_text(launch_of(RING, "fabric", None, None).script)
+    script.chmod(0o700)
+    command = [str(script), "-x", "-q", "10.99.0.3", 'printf "%s|"', '"$NODE"', '"two words"']
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "it's 2 from inside|two words|"
+    assert subprocess.run([str(script), "10.0.0.9", "true"], check=False).returncode == 1
+
+
+@pytest.mark.parametrize(("where", "fabric", "wanted"), [(None, None, "ring:4"), ("fabric", None, "ring:4")])
+def test_nowhere_to_run_is_unavailable(where: str | None, fabric: str | None, wanted: str) -> None:
+    with pytest.raises(Unavailable, match=f"none for {wanted}; run: chorale fabric up ring:4"):
+        launch_of(RING, where, fabric, None)
+
+
+def test_a_fabric_that_was_named_is_not_replaced_by_an_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    with pytest.raises(Unavailable, match="none for fabric lab"):
+        launch_of(RING, None, "lab", None)
+
+
+def test_another_kind_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="choose from fabric, cluster, loopback"):
+        launch_of(RING, "moon", None, None)
+
+
+@pytest.mark.parametrize(("command", "said"), [("exit 0", ""), ("exit 3", "3"), ("kill -TERM $$", "143")])
+def test_the_shell_of_a_rank_says_of_what_it_died(command: str, said: str) -> None:
+    shell = launch.rank_command("sh", "-c", command)
+    environment = {**os.environ, "PMI_RANK": "5"}
+    done = subprocess.run(shell, env=environment, capture_output=True, text=True, check=False)
+    expected = f'\n@chorale {{"answer":"died","rank":5,"code":{said}}}\n' if said else ""
+    assert done.stdout == expected
+    assert done.returncode == int(said or 0)
