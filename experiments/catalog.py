@@ -22,6 +22,7 @@ NAMES = (
     "lowering-quality",
     "mi250-prediction",
     "side-by-side",
+    "tuning-strategies",
     *_SWING_FIGURES,
     *_TRAINING,
 )

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 import optuna
-from optuna.storages import BaseStorage, JournalStorage
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
@@ -51,6 +51,7 @@ class SearchPlan:
     sizes_bytes:      at which every candidate is measured
     together:         whether one candidate is to serve all sizes
     second_objective: "none", or what the study minimizes beside the speed-up: "channels" or "blocks"
+    starts:           what is tried first, best guess first; those outside the space are left out
     """
 
     space: SearchSpace
@@ -61,6 +62,7 @@ class SearchPlan:
     sizes_bytes: tuple[int, ...] = ()
     together: bool = False
     second_objective: str = "none"
+    starts: Sequence[Candidate] = ()
 
     @property
     def directions(self) -> list[Literal["maximize", "minimize"]]:
@@ -77,9 +79,9 @@ class SearchPlan:
 class Search:
     """An Optuna study over a finite space in which no point is tried twice.
 
-    The first suggestions are one per method; then the sampler decides. A suggestion that was tried before is
-    answered with its recorded value at once, and one that makes no sense as pruned; when the sampler keeps to these,
-    the next unseen point in seeded order is taken. `ask` gives None when every point has been tried.
+    The first suggestions are the plan's, else one per method; then the sampler decides. A suggestion that was tried
+    before is answered with its recorded value at once, and one that makes no sense as pruned; when the sampler keeps
+    to these, the next unseen point in seeded order is taken. `ask` gives None when every point has been tried.
 
     `known` are the trials of the launch so far: those that the study has not heard of are added; trials that
     were under way when the last process ended fail in the study and come first again.
@@ -102,7 +104,8 @@ class Search:
             directions=plan.directions,
             load_if_exists=True,
         )
-        starts = [] if plan.sampler == GRID else plan.space.starts()
+        guesses = [candidate for candidate in plan.starts if candidate in plan.space]
+        starts = [] if plan.sampler == GRID else guesses or plan.space.starts()
         self._queue = iter([*self._settle_unfinished(), *starts])
         self._import_records()
 
@@ -216,6 +219,11 @@ def open_storage(url: str | None, journal: Path) -> BaseStorage:
     except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
         way_out = "check `storage`; without it a journal file is used"
         raise Unavailable("the Optuna storage must be reachable", error, way_out) from error
+
+
+def storage_in_memory() -> BaseStorage:
+    """Return an Optuna storage that ends with the process."""
+    return InMemoryStorage()
 
 
 class StudyJournal(JournalFileBackend):

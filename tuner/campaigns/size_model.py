@@ -15,8 +15,8 @@ Floats = NDArray[np.float64]
 
 _ROOT_3 = np.sqrt(3.0)
 _STEPS = 20
-_EXPECTED = {"scale": 1.4, "octaves": 3.0, "spread": 0.3, "noise": 0.02}
-_DOUBT = {"scale": 1.0, "octaves": 0.7, "spread": 0.7, "noise": 0.7}
+_EXPECTED = {"scale": 1.0, "octaves": 4.0, "spread": 0.5, "noise": 0.02}
+_DOUBT = {"scale": 0.3, "octaves": 0.7, "spread": 0.3, "noise": 0.7}
 """What logarithms of times usually do, and the standard deviation of the logarithm of that: how often a parameter
 changes them over its range, over how many doublings of the size they hang together, how far points are apart, and how
 far repetitions."""
@@ -47,7 +47,8 @@ class SizeModel:
     Every observed point is observed at all sizes, so that the covariance is a Kronecker product and one fit costs
     O(points^3 + sizes^3) (Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, sections 2.2, 5.4.1;
     Kronecker products: Saatci, Scalable Inference for Structured Gaussian Process Models, 2011, section 5.2). Kx is a
-    product over the axes: exponential for names, Matern 3/2 for numbers; Kz is Matern 3/2 in octaves of the size.
+    product of exponentials over the axes, which expects no more smoothness of numbers than of names; Kz is Matern 3/2
+    in octaves of the size.
     """
 
     def __init__(self, axes: Sequence[Axis], sizes_bytes: Sequence[int]) -> None:
@@ -88,10 +89,8 @@ class SizeModel:
         return np.exp(parameters[:-3]), float(octaves), float(spread**2), float(noise**2)
 
     def _point_kernel(self, scales: Floats, distances: Sequence[Floats]) -> Floats:
-        kernel = np.ones_like(distances[0]) if distances else np.ones((1, 1))
-        for axis, scale, distance in zip(self._axes, scales, distances, strict=True):
-            kernel = kernel * (np.exp(-scale * distance) if axis.is_named else _matern(scale * distance))
-        return kernel
+        together = sum((scale * distance for scale, distance in zip(scales, distances, strict=True)), start=np.zeros(1))
+        return np.asarray(np.exp(-together))
 
     def _misfit(self, parameters: Floats, distances: Sequence[Floats], values: Floats) -> tuple[float, Floats]:
         """Return the negative logarithm of likelihood and prior, and its gradient."""
@@ -107,8 +106,8 @@ class SizeModel:
         per_point, per_size = (found.sizes / found.together).sum(1), (found.points[:, None] / found.together).sum(0)
         by_points, by_sizes = weights @ kz @ weights.T, weights.T @ kx @ weights
         gradient = []
-        for axis, scale, distance in zip(self._axes, scales, distances, strict=True):
-            slope = kx * _relative_slope(axis, scale * distance)
+        for scale, distance in zip(scales, distances, strict=True):
+            slope = -kx * scale * distance
             gradient.append(variance * (_trace(found.point_vectors, slope) @ per_point - np.sum(by_points * slope)) / 2)
         reach = _ROOT_3 * self._octaves / octaves
         slope = reach**2 * np.exp(-reach)
@@ -128,14 +127,6 @@ def _spectrum(kx: Floats, kz: Floats, variance: float, noise: float) -> _Spectru
 def _matern(distance: Floats) -> Floats:
     reach = _ROOT_3 * distance
     return np.asarray((1 + reach) * np.exp(-reach))
-
-
-def _relative_slope(axis: Axis, distance: Floats) -> Floats:
-    """Return the derivative of the logarithm of an axis' kernel by the logarithm of its scale."""
-    if axis.is_named:
-        return -distance
-    reach = _ROOT_3 * distance
-    return np.asarray(-(reach**2) / (1 + reach))
 
 
 def _trace(vectors: Floats, slope: Floats) -> Floats:

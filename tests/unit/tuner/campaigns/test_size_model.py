@@ -39,8 +39,7 @@ def covariance(
             for j in others:
                 near = 1.0
                 for axis, scale in zip(axes, np.exp(parameters), strict=False):
-                    distance = scale * axis.distances(np.array([i]), np.array([j]))[0, 0]
-                    near *= np.exp(-distance) if axis.is_named else matern(distance)
+                    near *= np.exp(-scale * axis.distances(np.array([i]), np.array([j]))[0, 0])
                 for other in SIZES:
                     octaves = abs(np.log2(size / other)) / np.exp(parameters[-3])
                     row.append(np.exp(2 * parameters[-2]) * near * matern(octaves))
