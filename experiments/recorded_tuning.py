@@ -116,7 +116,8 @@ def tune(task: RecordedTask, strategy: str, seed: int, most: int, starts: Sequen
     number = {candidate: place for place, candidate in enumerate(task.candidates)}
     plan = SearchPlan(task.space(seed), "recorded", strategy, seed, lambda one: one.id, task.sizes_bytes, starts=starts)
     search = Search(plan, storage_in_memory())
-    best, answer, history = np.median(library, axis=1), task.library_s.copy(), []
+    history: list[Floats] = []
+    best, answer = np.median(library, axis=1), task.library_s
     while len(history) < most and (suggestion := search.ask()) is not None:
         place = number[suggestion.candidate]
         search.tell(suggestion.ticket, _record(task, suggestion.candidate, draws[place], library))
@@ -124,7 +125,7 @@ def tune(task: RecordedTask, strategy: str, seed: int, most: int, starts: Sequen
         answer = np.where(own < best, task.times_s[place], answer)
         best = np.minimum(own, best)
         history.append(answer)
-    return np.array(history) / np.minimum(task.times_s.min(axis=0), task.library_s)
+    return np.asarray(np.array(history) / np.minimum(task.times_s.min(axis=0), task.library_s))
 
 
 def _record(task: RecordedTask, candidate: Candidate, times_s: Floats, library_s: Floats) -> CompleteTrial:

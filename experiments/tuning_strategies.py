@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 def _run(report: Report, quick: bool) -> Sequence[Row]:
     tasks = [RecordedTask.of(*task) for task in TASKS]
-    rows = []
+    rows: list[Row] = []
     for task in tasks[1:] if quick else tasks:  # the first is the largest
         for strategy in STRATEGIES:
             report(f"{task.name} by {strategy}", len(rows), len(STRATEGIES) * len(tasks))

@@ -26,10 +26,11 @@ class SimulatedRunner:
     """Implements `runners.api.Runner` without running anything: the same request always gives the same times.
 
     `model` says what messages cost; see `ProgramFlows` and `simulate_flows` for what is replayed. With
-    `buffer_bytes` long chunks go through buffers of that size as on GPUs: every block loops over parts of at most
-    half a buffer, each in two slices; without, a chunk is one message. A program that hangs at the queue depth of
-    its protocol is a timeout, one that computes something else a wrong result. Nothing is random and no clock is
-    read, so `repeats` equal times are reported and `timeout_s` and `seed` do not matter.
+    `buffer_bytes`, the runner's or those of the settings of a request, long chunks go through buffers of that size as
+    on GPUs: every block loops over parts of at most half a buffer, each in two slices; without, a chunk is one
+    message. A program that hangs at the queue depth of its protocol is a timeout, one that computes something else a
+    wrong result. Nothing is random and no clock is read, so `repeats` equal times are reported and `timeout_s` and
+    `seed` do not matter.
     """
 
     name = "simulated"
@@ -67,10 +68,12 @@ class SimulatedRunner:
         element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
         counts = [other.chunks for other in request.programs.values()]
         measurements = []
+        own = request.settings.get(name)
+        buffer_bytes = self._buffer_bytes if own is None or own.buffer_bytes is None else own.buffer_bytes
         for requested_bytes in request.sizes_bytes:
             size_bytes = divisible_size(requested_bytes, element_bytes, counts)
             chunk_bytes = size_bytes // program.chunks
-            loops, slices = (1, 1) if self._buffer_bytes is None else buffer_parts(chunk_bytes, self._buffer_bytes)
+            loops, slices = (1, 1) if buffer_bytes is None else buffer_parts(chunk_bytes, buffer_bytes)
             flows = ProgramFlows(program, request.topology, loops, slices)
             times = simulate_flows(flows.graph, request.topology, self._model, chunk_bytes / (loops * slices))
             if stuck := flows.stuck(times):

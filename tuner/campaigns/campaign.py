@@ -118,8 +118,15 @@ class NeedsSection(_Section):
 class RunnerSection(_Section):
     """Where programs are measured."""
 
-    kind: Literal["local", "simulated"] = Field(
-        default="local", description="local: real processes with paced links on this machine; simulated: a cost model."
+    kind: Literal["local", "simulated", "recorded", "oneccl", "mpi"] = Field(
+        default="local",
+        description=(
+            "local: real processes with paced links on this machine; simulated: a cost model; recorded: measurements "
+            "of an earlier run on GPUs; oneccl, mpi: over these libraries, on the fabric that is up or a cluster."
+        ),
+    )
+    fabric: str | None = Field(
+        default=None, description="oneccl and mpi only: name of the fabric; by default the one for the topology."
     )
     link_mbps: float | None = Field(
         default=None,
@@ -231,7 +238,10 @@ class Campaign(_Section):
         ),
     )
     baselines: list[str] = Field(
-        default=["ring"], min_length=1, max_length=10, description="Methods measured beside every candidate."
+        default=["ring"],
+        min_length=1,
+        max_length=10,
+        description="What is measured beside every candidate: methods, library:NAME for the runner's own algorithms.",
     )
     budget: BudgetSection = Field(default=BudgetSection(), description="When to stop.")
     sampler: Literal["sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid"] | None = Field(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runners.api import RunRequest, Settings
+from runners.api import RunRequest, Settings, library_result
 from runners.preparation import Prepared, Recipe
 from synth.collective import parse_collective
 from synth.lowering.options import LoweringOptions
@@ -17,6 +17,7 @@ from tuner.campaigns.combinations import TARGET
 from tuner.campaigns.records import Candidate
 
 BASELINE = "baseline:"
+LIBRARY = library_result("")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +30,8 @@ class Orders:
 
     def baseline_recipes(self) -> dict[str, Recipe]:
         """Return the recipe of every baseline by the key of its order."""
-        return {BASELINE + method: self.recipe(Candidate(method)) for method in self.campaign.baselines}
+        methods = [name for name in self.campaign.baselines if not name.startswith(LIBRARY)]
+        return {BASELINE + method: self.recipe(Candidate(method)) for method in methods}
 
     def recipe(self, candidate: Candidate) -> Recipe:
         """Return how to make a candidate. InvalidInput if a parameter is beyond a limit."""
@@ -48,6 +50,7 @@ class Orders:
             repeats=self.campaign.repeats,
             timeout_s=self.campaign.runner.timeout_s,
             seed=self.campaign.seed + number,
+            library=tuple(name.removeprefix(LIBRARY) for name in self.campaign.baselines if name.startswith(LIBRARY)),
             settings={
                 name: Settings(candidate.k, candidate.instances, candidate.buffer_bytes)
                 for name, (candidate, _) in candidates.items()

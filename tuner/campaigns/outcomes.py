@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from runners.api import FailureKind, Measurement, Outcome, RunFailure
 from runners.preparation import Prepared, Refusal, RefusalKind
-from tuner.campaigns.orders import BASELINE
+from tuner.campaigns.orders import BASELINE, LIBRARY
 from tuner.campaigns.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord, run_key
 from tuner.campaigns.search import Suggestion
 
@@ -66,7 +66,7 @@ def size_results(measurement: Measurement, candidate: str) -> tuple[SizeResult, 
     baselines = {
         name.removeprefix(BASELINE): results
         for name, results in measurement.results.items()
-        if name.startswith(BASELINE)
+        if name.startswith((BASELINE, LIBRARY))
     }
     return tuple(
         SizeResult(

@@ -9,13 +9,15 @@ from synth.methods import METHODS
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import search_space
+from tuner.campaigns.orders import LIBRARY
 
 
 def check_methods(campaign: Campaign) -> None:
-    """Raise InvalidInput for a method or baseline that does not exist."""
+    """Raise InvalidInput for a method or baseline that does not exist; what a library has only its runner knows."""
     for key, methods in (("search.methods", campaign.search.methods), ("baselines", campaign.baselines)):
         for method in methods:
-            if method not in METHODS:
+            is_library = key == "baselines" and method.startswith(LIBRARY)
+            if method not in METHODS and not is_library:
                 rule = f"campaign key `{key}`: every method must be known"
                 raise InvalidInput(rule, method, f"choose from {', '.join(METHODS)}")
 

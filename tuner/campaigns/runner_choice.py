@@ -42,11 +42,13 @@ def runner_factory(section: RunnerSection, topology: Topology, home: Path) -> Ru
     Simulated links of a network that gives no bandwidths have a round default rate: with no latencies the
     speed-ups do not depend on it.
     """
-    options: dict[str, Any] = {"link_mbps": section.link_mbps}
+    options: dict[str, Any] = {}
     if section.kind == "local":
-        options["home"] = home
-    else:
-        options |= {"alpha_us": section.alpha_us, "link_latency_us": section.link_latency_us}
-        if section.link_mbps is None and topology.bandwidth_unit == "link":
-            options["link_mbps"] = SIMULATED_LINK_MBPS
+        options = {"link_mbps": section.link_mbps, "home": home}
+    elif section.kind == "simulated":
+        unknown = section.link_mbps is None and topology.bandwidth_unit == "link"
+        rate = SIMULATED_LINK_MBPS if unknown else section.link_mbps
+        options = {"link_mbps": rate, "alpha_us": section.alpha_us, "link_latency_us": section.link_latency_us}
+    elif section.kind != "recorded":
+        options = {"fabric": section.fabric} | ({"home": home} if section.kind == "oneccl" else {})
     return partial(create_runner, section.kind, options)

@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from runners.sizes import format_size
+from tuner.campaigns.answer import Choice, SizeRange, choices, size_ranges
 from tuner.campaigns.records import CompleteTrial, SizeResult
 from tuner.tuning import TuneReport
 
@@ -33,7 +34,9 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
         "tracking_problem": report.tracked.problem,
         "interrupted": report.interrupted,
         "trials": {state: states[state] for state in ("complete", "failed", "pruned")},
-        "best": [_best_row(report, size, trial) for size, trial in best_per_size(report)],
+        "best": [_best_row(report, choice) for choice in answer_of(report)],
+        "answer": [_range_row(one) for one in size_ranges(answer_of(report))],
+        "pareto": [_pareto_row(report, trial) for trial in pareto_front(report)],
         "overhead": dict(report.effort),
         "seconds": round(report.seconds, 3),
     }
@@ -51,27 +54,65 @@ def tune_table(report: TuneReport) -> Table:
     table.add_column("best")
     for heading in ("median", f"{baselines}", "speed-up", "registered"):
         table.add_column(heading, justify="right")
-    for size, trial in best_per_size(report):
-        version = report.versions.get(size.size_bytes)
+    for choice in answer_of(report):
+        version = report.versions.get(choice.size_bytes) if choice.trial else None
         table.add_row(
-            format_size(size.size_bytes),
-            str(trial.candidate),
-            f"{size.median_s * 1e3:.3g} ms",
-            f"{size.baseline_median_s * 1e3:.3g} ms",
-            f"{size.speedup:.2f}x",
+            format_size(choice.size_bytes),
+            str(choice.trial.candidate) if choice.trial else choice.baseline,
+            f"{choice.time_s * 1e3:.3g} ms",
+            f"{choice.result.baseline_median_s * 1e3:.3g} ms",
+            f"{choice.speedup:.2f}x",
             f"version {version}" if version else "no",
         )
     return table
 
 
-def _best_row(report: TuneReport, size: SizeResult, trial: CompleteTrial) -> dict[str, Any]:
+def answer_of(report: TuneReport) -> list[Choice]:
+    """Return what to run at each size, the baseline where nothing beats it."""
+    return choices(report.standings, report.launch.campaign["objective"] == "geomean_speedup")
+
+
+def pareto_front(report: TuneReport) -> list[CompleteTrial]:
+    """Return the trials that no other beats in both objectives, the fastest first; none with one objective."""
+    second = report.launch.campaign["second_objective"]
+    if second == "none":
+        return []
+    trials = [trial for trial in report.trials if isinstance(trial, CompleteTrial)]
+    front: list[CompleteTrial] = []
+    for trial in sorted(trials, key=lambda trial: (-trial.speedup, getattr(trial, second), trial.number)):
+        if not front or getattr(trial, second) < getattr(front[-1], second):
+            front.append(trial)
+    return front
+
+
+def _best_row(report: TuneReport, choice: Choice) -> dict[str, Any]:
+    trial, result = choice.trial, choice.result
     return {
-        "size_bytes": size.size_bytes,
-        "parameters": trial.candidate.parameters,
-        "time_us": size.median_s * 1e6,
-        "baseline_time_us": size.baseline_median_s * 1e6,
-        "speedup_vs_baseline": size.speedup,
-        "trial_id": trial.trial_id,
-        "run_id": report.tracked.run_ids.get(trial.trial_id),
-        "registered_version": report.versions.get(size.size_bytes),
+        "size_bytes": choice.size_bytes,
+        "parameters": trial.candidate.parameters if trial else None,
+        "baseline": choice.baseline,
+        "time_us": choice.time_s * 1e6,
+        "baseline_time_us": result.baseline_median_s * 1e6,
+        "speedup_vs_baseline": choice.speedup,
+        "trial_id": trial.trial_id if trial else None,
+        "run_id": report.tracked.run_ids.get(trial.trial_id) if trial else None,
+        "registered_version": report.versions.get(choice.size_bytes) if trial else None,
     }
+
+
+def _range_row(one: SizeRange) -> dict[str, Any]:
+    trial = one.choice.trial
+    return {
+        "from_bytes": one.first_bytes,
+        "to_bytes": one.last_bytes,
+        "run": "program" if trial else "baseline",
+        "baseline": None if trial else one.choice.baseline,
+        "parameters": trial.candidate.parameters if trial else None,
+        "program_id": trial.program_id if trial else None,
+        "trial_id": trial.trial_id if trial else None,
+    }
+
+
+def _pareto_row(report: TuneReport, trial: CompleteTrial) -> dict[str, Any]:
+    second = report.launch.campaign["second_objective"]
+    return {"parameters": trial.candidate.parameters, "speedup": trial.speedup, second: getattr(trial, second)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from runners.api import FailureKind
+from runners.recorded.runner import RecordedRunner
 from runners.simulated import SimulatedRunner
 from synth.errors import CheckFailed, InvalidInput, Unavailable
 from synth.simulation.network_model import NetworkModel
@@ -219,3 +221,49 @@ def test_an_error_of_the_runner_still_leaves_the_journal_and_the_uploads(home: H
     with pytest.raises(Unavailable):
         run(home, runner=FakeRunner(fail_with(FailureKind.UNAVAILABLE)))
     assert len(run(home, resume=True).trials) == 6
+
+
+def test_where_nothing_beats_a_baseline_the_answer_is_the_baseline(home: Home) -> None:
+    campaign = small_campaign(search={"methods": ["ring"], "channels": [1, 2]}, baselines=["bfb", "ring"])
+    report = run(home, campaign)
+    document = tune_document(report)
+    assert [(row["parameters"], row["baseline"], row["speedup_vs_baseline"]) for row in document["best"]] == [
+        (None, "bfb", 1.0)
+    ] * 2
+    assert all(row["time_us"] == row["baseline_time_us"] for row in document["best"])
+    [answer] = document["answer"]
+    assert (answer["from_bytes"], answer["to_bytes"], answer["run"], answer["baseline"]) == (1, None, "baseline", "bfb")
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(tune_table(report))
+    assert "version" not in console.export_text()
+
+
+def test_two_objectives_give_the_trials_that_nothing_beats_in_both(home: Home) -> None:
+    search = {"methods": ["bfb", "ring"], "channels": [1, 2, 4]}
+    report = run(home, small_campaign(search=search, second_objective="blocks", budget={"trials": 100}))
+    front = tune_document(report)["pareto"]
+    assert [row["blocks"] for row in front] == sorted((row["blocks"] for row in front), reverse=True)
+    assert [row["speedup"] for row in front] == sorted((row["speedup"] for row in front), reverse=True)
+    trials = [trial for trial in report.trials if isinstance(trial, CompleteTrial)]
+    assert front[0]["speedup"] == max(trial.speedup for trial in trials)
+    assert front[-1]["blocks"] == min(trial.blocks for trial in trials)
+
+
+def test_a_campaign_replays_recorded_measurements_beside_the_vendors_library(home: Home) -> None:
+    campaign = small_campaign(
+        topology="mi250half:2",
+        collective="reduce_scatter",
+        sizes=["64KiB", "16MiB"],
+        runner={"kind": "recorded"},
+        search={"methods": ["forest"], "k": [1, 2], "instances": [1, 2], "buffer_bytes": ["256KiB", "4MiB"]},
+        baselines=["library:rccl"],
+        budget={"trials": 8},
+    )
+    report = run(home, campaign, runner=RecordedRunner())
+    document = tune_document(report)
+    assert document["trials"] == {"complete": 8, "failed": 0, "pruned": 0}
+    small, large = document["best"]
+    assert small["baseline"] == large["baseline"] == "library:rccl"
+    assert (small["parameters"]["instances"], large["parameters"]["instances"]) == (1, 2)
+    assert large["parameters"]["buffer_bytes"] == 2**18
+    assert large["speedup_vs_baseline"] > 1.9

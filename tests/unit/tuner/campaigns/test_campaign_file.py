@@ -74,7 +74,7 @@ def test_what_is_read_can_be_written_and_read_again() -> None:
         ),
         (
             "runner.kind=gpu",
-            "campaign key `runner.kind`: the value should be 'local' or 'simulated'; got 'gpu'; "
+            "campaign key `runner.kind`: the value should be 'local', 'simulated', 'recorded', 'oneccl' or 'mpi'; got 'gpu'; "
             "see `chorale tune --schema`",
         ),
         (
