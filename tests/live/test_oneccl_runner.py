@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 import threading
 import time
@@ -20,9 +21,12 @@ import pytest
 from runners import ray_places
 from runners.api import FailureKind, Outcome, RunRequest, Settings, library_result
 from runners.oneccl import library
+from runners.oneccl import runner as runner_module
+from runners.oneccl.places import Ground
 from runners.oneccl.runner import OneCclRunner
 from runners.oneccl.task import Fault
 from runners.oneccl.wheels import VERSIONS
+from runners.places.local import LocalPlace
 from synth.alltoall.schedule import alltoall_schedule
 from synth.collective import Collective, CollectiveName
 from synth.executor.serial import SerialExecutor
@@ -156,6 +160,20 @@ def test_a_rank_that_is_a_little_slow_is_only_that(home: Path) -> None:
     with _on_loopback(home, Fault(0, "slow", pause_us=50_000)) as runner:
         (result,) = measured(runner.submit(_pair())).results["program"]
     assert result.min_s > 2 * 0.05
+
+
+ELSEWHEN = ("unshare", "--user", "--map-root-user", "--time", "--fork", "--monotonic", "1000")
+
+
+@pytest.mark.skipif(subprocess.run([*ELSEWHEN, "true"], check=False).returncode != 0, reason="no time namespaces here")
+@pytest.mark.parametrize("other", [0, 1])
+def test_ranks_with_clocks_of_their_own_agree_on_times(home: Path, monkeypatch: pytest.MonkeyPatch, other: int) -> None:
+    places = [LocalPlace(), LocalPlace()]
+    places[other] = LocalPlace(prefix=ELSEWHEN)
+    monkeypatch.setattr(runner_module, "ground_of", lambda *_: Ground(places, {}))
+    with _on_loopback(home) as runner:
+        (result,) = measured(runner.submit(_pair(repeats=5))).results["program"]
+    assert 0 < result.median_s < 5
 
 
 def _interpreters() -> list[psutil.Process]:

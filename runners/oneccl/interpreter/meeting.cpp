@@ -1,5 +1,6 @@
 #include "meeting.hpp"
 
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <limits>
@@ -12,26 +13,28 @@ namespace {
 constexpr int pings = 5;
 constexpr int64_t lead_ns = 8'000'000, lead_per_rank_ns = 200'000;  // so that all have heard of the start before it
 
-// A number that the processes of one machine have in common, different on others.
-uint64_t machine_number() {
-    std::string text;
-    std::ifstream("/proc/sys/kernel/random/boot_id") >> text;
-    return std::hash<std::string>{}(text);
+// A number that processes have in common if they read the same clock: that of one machine, and there of one time
+// namespace.
+uint64_t clock_number() {
+    std::string machine;
+    std::ifstream("/proc/sys/kernel/random/boot_id") >> machine;
+    std::error_code unknown;
+    return std::hash<std::string>{}(machine + std::filesystem::read_symlink("/proc/self/ns/time", unknown).string());
 }
 
 }  // namespace
 
-Meeting::Meeting(const Task& task, Network& network) : task_(task), network_(network), machines_(task.ranks) {
-    uint64_t& own = machines_[task.rank];
-    own = machine_number();
+Meeting::Meeting(const Task& task, Network& network) : task_(task), network_(network), clocks_(task.ranks) {
+    uint64_t& own = clocks_[task.rank];
+    own = clock_number();
     for (int rank = 1; rank < task.ranks && task.rank == 0; rank++) {
-        network_.hear(&machines_[rank], sizeof own, rank, "the first word");
+        network_.hear(&clocks_[rank], sizeof own, rank, "the first word");
         network_.tell(&own, sizeof own, rank, "the first word");
     }
     if (task.rank > 0) {
         network_.tell(&own, sizeof own, 0, "the first word");
-        network_.hear(&machines_[0], sizeof own, 0, "the first word");
-        is_elsewhere_ = machines_[0] != own;
+        network_.hear(&clocks_[0], sizeof own, 0, "the first word");
+        is_elsewhere_ = clocks_[0] != own;
     }
 }
 
@@ -45,7 +48,7 @@ int64_t Meeting::meet() {
     }
     for (int rank = 1; rank < task_.ranks; rank++) {
         network_.hear(&start_ns, sizeof start_ns, rank, "word of being ready");
-        if (machines_[rank] != machines_[0]) answer_pings(rank);
+        if (clocks_[rank] != clocks_[0]) answer_pings(rank);
     }
     start_ns = now_ns() + lead_ns + lead_per_rank_ns * task_.ranks;
     for (int rank = 1; rank < task_.ranks; rank++)
