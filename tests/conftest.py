@@ -57,6 +57,7 @@ def ray_cluster() -> Iterator[None]:
     ray.init(
         address="local",
         num_cpus=4,
+        num_gpus=4,  # in name only, for those who ask how they are lent
         include_dashboard=False,
         log_to_driver=False,
         object_store_memory=100 * 2**20,

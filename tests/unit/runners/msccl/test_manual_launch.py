@@ -101,6 +101,25 @@ def test_nodes_are_given_back_after_a_failure_too(cluster: Callable[..., Path], 
     failed(MscclRunner(JobOptions((1,), launcher="mpich"), cluster=nodes).submit(REQUEST), FailureKind.UNAVAILABLE)
 
 
+@needs_mpich
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_an_actor_that_holds_gpus_starts_the_ranks(
+    cluster: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = cluster("executor")
+    (folder / "mpiexec").unlink()
+    monkeypatch.setenv("PATH", f"{folder}:{MPICH.parent}:/usr/bin:/bin")
+    runner = create_runner("msccl", {"launcher": "ray", "shared_folder": str(tmp_path)})
+    for request in (REQUEST, replace(REQUEST, library=("nccl",))):  # the GPUs are free again for the second
+        outcome = measured(runner.submit(request))
+        assert outcome.environment["gpus_per_node"] == 4
+        assert len(outcome.results) == 1 + len(request.library)
+    ring = replace(ring_allreduce(range(8)), target="msccl-executor-xml")
+    many = replace(REQUEST, topology=parse_topology("ring:8"), programs={"ring": ring})
+    assert "got 1 nodes with 4 GPUs" in failed(runner.submit(many), FailureKind.UNAVAILABLE).message
+
+
 def _node(address: str, gpus: float) -> dict[str, Any]:
     return {"NodeID": address, "NodeManagerAddress": address, "Resources": {"CPU": 8.0, "GPU": gpus} if gpus else {}}
 
