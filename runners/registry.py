@@ -33,10 +33,10 @@ def _simulated(
     return SimulatedRunner(NetworkModel.of(alpha_us, link_latency_us, hop_us, rate), buffer_bytes)
 
 
-def _recorded(generator: str = "ForestColl", buffer_bytes: int | None = None) -> Runner:
+def _recorded(generator: str = "ForestColl", buffer_bytes: int | None = None, schedule: str | None = None) -> Runner:
     from runners.recorded.runner import RecordedRunner  # noqa: PLC0415
 
-    return RecordedRunner(generator=generator, buffer_bytes=buffer_bytes)
+    return RecordedRunner(None, generator, buffer_bytes, schedule)
 
 
 def _oneccl(fabric: str | None = None, where: str | None = None, home: Path | None = None) -> Runner:
@@ -84,8 +84,8 @@ def create_runner(name: str, options: Mapping[str, Any] | None = None) -> Runner
 
     `options` are the keyword arguments of the runner's factory above, as values or as text: `link_mbps`, `home` and
     `probe` for local; `link_mbps`, `alpha_us`, `link_latency_us`, `hop_us` and `buffer_bytes` for simulated;
-    `generator` and `buffer_bytes` for recorded; `fabric`, `where` and `home` for oneccl; `fabric`, `where` and `hosts`
-    for mpi; for msccl see docs/msccl.md. InvalidInput for an unknown name or option.
+    `generator`, `buffer_bytes` and `schedule` for recorded; `fabric`, `where` and `home` for oneccl; `fabric`, `where`
+    and `hosts` for mpi; for msccl see docs/msccl.md. InvalidInput for an unknown name or option.
     """
     way_out = f"choose from {', '.join(RUNNERS)}"
     if name not in RUNNERS:

@@ -38,10 +38,11 @@ class RecordedRunner:
 
     A program stands for the recorded schedule of `generator` with its collective, its placement, and the k, instances
     and buffers of `RunRequest.settings` (where that has none, what the program's name says, as in the recorded
-    programs themselves). So a schedule that was synthesized here gets the time that the generator's own schedule with
-    the same settings took. Repetitions are drawn by the seed from the record, see `runners.recorded.noise`: the same
-    request always gives the same outcome. Rejected are what was not recorded, and what fell back to the library.
-    The algorithm `rccl` is the fastest recorded launch of the library, with whatever settings, at each size.
+    programs themselves), or for the one `schedule` that is named. So a schedule that was synthesized here gets the
+    time that the generator's own schedule with the same settings took. Repetitions are drawn by the seed from the
+    record, see `runners.recorded.noise`: the same request always gives the same outcome. Rejected are what was not
+    recorded, and what fell back to the library. The algorithm `rccl` is the fastest recorded launch of the library,
+    with whatever settings, at each size.
     """
 
     name = "recorded"
@@ -51,14 +52,17 @@ class RecordedRunner:
         table: RecordedTable | None = None,
         generator: str = "ForestColl",
         buffer_bytes: int | None = None,
+        schedule: str | None = None,
     ) -> None:
         """`table`: the shipped one if None.
 
         generator:    whose schedules are looked up
+        schedule:     the recorded schedule that every program stands for, where k and instances do not tell it
         buffer_bytes: for programs without a setting of their own; None for what the runtime takes
         """
         self._table = mi250_table() if table is None else table
         self._generator = generator
+        self._schedule = schedule
         self._buffer_bytes = USUAL_BUFFER_BYTES if buffer_bytes is None else buffer_bytes
 
     def library(self, collective: str) -> tuple[str, ...]:
@@ -108,17 +112,22 @@ class RecordedRunner:
             one for one in self._table.configurations(fabric, collective) if one.origin.generator == self._generator
         ]
         buffer_bytes = settings.buffer_bytes or self._buffer_bytes
-        wanted = (settings.k, settings.instances, buffer_bytes, program.in_place)
         for one in made:
-            if (one.origin.k, one.origin.instances, one.buffer_bytes, one.in_place) == wanted:
+            if one.in_place == program.in_place and one.buffer_bytes == buffer_bytes and self._is_meant(one, settings):
                 return one
-        there = sorted({f"k {one.origin.k} with {one.origin.instances} instances" for one in made})
+        wanted = f"k {settings.k}, {settings.instances} instances" if self._schedule is None else self._schedule
+        there = sorted({_described(one, by_name=self._schedule is not None) for one in made})
         buffers = sorted({one.buffer_bytes for one in made if one.buffer_bytes is not None})
         raise _Refused(
-            f"program {name}: no {collective} of {self._generator} was recorded on {fabric} with k {settings.k}, "
-            f"{settings.instances} instances and buffers of {format_size(buffer_bytes)}, only "
-            f"{', '.join(there) or 'none'} and buffers of {', '.join(map(format_size, buffers)) or 'none'}"
+            f"program {name}: no {collective} of {self._generator} was recorded on {fabric} with {wanted} and buffers "
+            f"of {format_size(buffer_bytes)}, only {', '.join(there) or 'none'}, and buffers of "
+            f"{', '.join(map(format_size, buffers)) or 'none'}"
         )
+
+    def _is_meant(self, one: Configuration, settings: Settings) -> bool:
+        if self._schedule is not None:
+            return one.origin.schedule == self._schedule
+        return (one.origin.k, one.origin.instances) == (settings.k, settings.instances)
 
     def _library(self, fabric: str, program: Program, algorithm: str) -> Configuration:
         collective = program.collective.name.value
@@ -149,6 +158,7 @@ class RecordedRunner:
             "runner": self.name,
             "source": MI250_SOURCE if self._table is mi250_table() else "a table that was given",
             "generator": self._generator,
+            "schedule": self._schedule,
             "buffer_bytes": self._buffer_bytes,
             "repetitions": "drawn from recorded launches",
         }
@@ -160,6 +170,12 @@ class _Refused(Exception):  # noqa: N818 - a reason, handed on at once
         super().__init__(message)
         self.message = message
         self.kind = kind
+
+
+def _described(one: Configuration, by_name: bool) -> str:
+    if by_name or one.origin.k is None:
+        return one.origin.schedule
+    return f"k {one.origin.k} with {one.origin.instances} instances"
 
 
 def _collective(request: RunRequest) -> str:

@@ -85,6 +85,22 @@ def test_the_advantage_over_the_library_is_the_recorded_one() -> None:
     assert library / program == pytest.approx(23889 / 9998.3, rel=0.01)
 
 
+def test_a_schedule_may_be_named() -> None:
+    name = "original-Allgather.n16-MI250_half-steps10-tacclsol-improve-1706261059_i4_scRemote1_IBContig.sccl"
+    runner = create_runner("recorded", {"generator": "TACCL", "schedule": name, "buffer_bytes": "512KiB"})
+    (one,) = [
+        one
+        for one in mi250_table().configurations("mi250_8+8", "allgather")
+        if (one.origin.schedule, one.buffer_bytes, one.in_place) == (name, 2**19, True)
+    ]
+    expected = mi250_table().times_s(one, 2**30)
+    assert _medians(runner.submit(_request(repeats=99)))[1] == pytest.approx(expected[0], rel=0.01)
+    unnamed = failed(create_runner("recorded", {"generator": "TACCL"}).submit(_request()), FailureKind.REJECTED)
+    assert name in unnamed.message
+    wrong = create_runner("recorded", {"schedule": "trees"}).submit(_request())
+    assert "with trees and buffers of 4MiB, only amd_allgather" in failed(wrong, FailureKind.REJECTED).message
+
+
 def test_out_of_place_runs_that_fell_back_are_rejected() -> None:
     out = ring_allgather(16, in_place=False)
     outcome = RecordedRunner().submit(_request(out, settings={"program": Settings(k=1)}))
