@@ -81,10 +81,15 @@ def _jobs(export: Export, program: Program) -> list[tuple[str, str, Mapping[str,
     """Return (folder, name of the runtime, files) of each job for `program`."""
     if program.target == CPU_TARGET:
         return [("oneccl", "chorale run", _cpu_files(export, program))]
-    runtime = next(one for one in RUNTIMES.values() if one.dialect == program.target)
+    runtimes = [one for one in RUNTIMES.values() if one.dialect == program.target]
+    choices = [(one, launcher, end) for one in runtimes for launcher, end in LAUNCHERS.items()]
     return [
-        (f"{runtime.name}-{end}", runtime.name, job_files(program, replace(export.options, launcher=launcher)))
-        for launcher, end in LAUNCHERS.items()
+        (
+            f"{one.name}-{end}",
+            one.name,
+            job_files(program, replace(export.options, runtime=one.name, launcher=launcher)),
+        )
+        for one, launcher, end in choices
     ]
 
 

@@ -34,7 +34,7 @@ def test_a_job_in_both_dialects_for_both_launchers(capsys, tmp_path, schedule):
     document = chorale(capsys, "export", path, "-o", job, "--json").document
     files = contents(job)
     assert sorted(files) == document["files"]
-    folders = {f"{runtime}-{launcher}" for runtime in ("msccl", "executor") for launcher in ("mpirun", "srun")}
+    folders = {f"{runtime}-{launcher}" for runtime in ("msccl", "executor", "rccl") for launcher in ("mpirun", "srun")}
     assert {name.split("/")[0] for name in files} == folders | {"README.md", "manifest.json"}
     for folder in folders:
         assert f"({folder}/README.md)".encode() in files["README.md"]
@@ -59,7 +59,7 @@ def test_the_manifest_says_what_everything_is(capsys, tmp_path, schedule):
         "schedule": "replayed chunk by chunk: right",
         "programs": "read back and executed symbolically: right",
     }
-    assert len(manifest["jobs"]) == 4
+    assert len(manifest["jobs"]) == 6
     for one in manifest["jobs"]:
         text = files[f"{one['folder']}/algorithms/program.xml"]
         assert hashlib.sha256(text).hexdigest() == one["program"]["id"]
