@@ -1,0 +1,60 @@
+"""A real service and a real browser: headless Chromium, driven by Playwright."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.integration.test_service import free_port, serving
+
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """Chromium of this machine; without one, CI fails and elsewhere the reason is told."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        message = "THE PAGE IS NOT TESTED ON THIS MACHINE: there is no chromium; install the package `chromium`"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(message)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a running `chorale serve`."""
+    port = free_port()
+    home: Path = tmp_path_factory.mktemp("service")
+    with serving(home, port):
+        yield f"http://127.0.0.1:{port}"
+
+
+@pytest.fixture
+def page(browser: Browser, service: str) -> Iterator[Page]:
+    """A page on the service; anything that the console complains about fails the test."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900}, base_url=service, accept_downloads=True)
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    complaints: list[str] = []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
+    yield page
+    context.close()
+    expected = ("status of 4", "ERR_INTERNET_DISCONNECTED")  # refusals and the cut line that tests ask for
+    assert [text for text in complaints if not any(part in text for part in expected)] == []
