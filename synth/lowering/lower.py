@@ -14,7 +14,7 @@ from synth.lowering.fusion import Joins, fused
 from synth.lowering.instructions import instructions_of_blocks
 from synth.lowering.limits import Limits
 from synth.lowering.memory import Shape
-from synth.lowering.messages import messages_of
+from synth.lowering.messages import messages_of, tree_levels
 from synth.lowering.operands import operand_cells, with_dense_scratch
 from synth.lowering.options import LoweringOptions
 from synth.lowering.pieces import PieceLimits, pieces_of
@@ -30,6 +30,8 @@ from synth.verify.verified import VerifiedSchedule
 LONGEST_INSTRUCTION = 71  # chunks; every dialect so far takes it
 LONGEST_NAME = 63
 MOST_CELLS = 2**25
+USUAL_CHANNELS_OF_TREES = 4
+LEVELS_FOR_CHANNELS = 8
 
 
 class _TooBig(Exception):  # noqa: N818 - a reason, handed on at once
@@ -53,6 +55,15 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     if program is None:
         raise _misfit_error(schedule, options, limits, excess)
     return program
+
+
+def with_usual_channels(verified: VerifiedSchedule, options: LoweringOptions) -> LoweringOptions:
+    """Return `options` with the channels that suit the schedule: several for deep trees if they fit, else one."""
+    alone = replace(options, channels=1)
+    several = replace(options, channels=USUAL_CHANNELS_OF_TREES)
+    if tree_levels(verified.schedule) < LEVELS_FOR_CHANNELS:
+        return alone
+    return alone if _attempt(verified.schedule, several, limits_of(options))[0] is None else several
 
 
 def lowered_stream(verified: VerifiedSchedule, options: LoweringOptions) -> ProgramStream:

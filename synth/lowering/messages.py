@@ -7,11 +7,15 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
+from synth.collective import CollectiveName
 from synth.lowering.columns import Column, expanded
 from synth.lowering.options import LoweringOptions
 from synth.lowering.rails import rails_of
 from synth.lowering.vector import Vector
 from synth.schedule.schedule import Schedule
+
+DEEP = 4
+"""Levels from which on channels of trees are for ranges of levels; shallower ones gain nothing."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,11 +45,21 @@ class Messages:
         return expanded(self.first, self.end - self.first)
 
 
+def tree_levels(schedule: Schedule) -> int:
+    """Return through how many levels of trees data streams, reducing and spreading ones together; 0 if in steps."""
+    if schedule.kind != "pipelined" or schedule.collective.name == CollectiveName.ALLTOALL:
+        return 0
+    return int(schedule.transfers.step.max(initial=0)) + 1
+
+
 def messages_of(schedule: Schedule, vector: Vector, options: LoweringOptions) -> Messages:
     """Return the messages in the order of (step, sender, receiver, lane, instance, channel, chunk).
 
-    What a connection carries in a step is dealt out to the channels of every instance. Channels are numbered densely
-    over what is used. A transfer over a route of several links is a message between its ends. O(rows * log(rows)).
+    What a connection carries in a step is dealt out to the channels of every instance; in deep trees each channel gets
+    all of a range of depths instead. For a runtime goes through long chunks in loops, and a block begins the next loop
+    when it is through with this one: a block that serves all depths of a tree waits in every loop for the whole tree,
+    one of few depths for these only. Channels are numbered densely over what is used. A transfer over a route of
+    several links is a message between its ends. O(rows * log(rows)).
     """
     rows = _sorted_rows(schedule, vector, options.channels)
     lanes = 1 + int(rows.lane.max(initial=0))
@@ -69,6 +83,7 @@ class _Rows:
     connection: numbers the groups of equal (step, sender, receiver, lane)
     begun, total: chunks that the group carries before the row, and in all
     channels: over how many the group is spread, the more the more goes between its ranks in all steps
+    whole: the one that takes the row instead, -1 where the group is spread
     """
 
     step: Column
@@ -83,6 +98,7 @@ class _Rows:
     begun: Column
     total: Column
     channels: Column
+    whole: Column
 
 
 def _sorted_rows(schedule: Schedule, vector: Vector, channels: int) -> _Rows:
@@ -104,7 +120,9 @@ def _sorted_rows(schedule: Schedule, vector: Vector, channels: int) -> _Rows:
     total = np.bincount(connection, weights=length).astype(np.int64)
     begun = before - before[changes][connection]
     spread = _channels(columns[1] * schedule.topology.compute_count + columns[2], columns[3], length, channels)
-    return _Rows(*(*columns, connection, begun, total[connection], spread))
+    levels = tree_levels(schedule)
+    whole = columns[0] * channels // levels if levels >= DEEP else np.full(len(order), -1, dtype=np.int64)
+    return _Rows(*(*columns, connection, begun, total[connection], spread, whole))
 
 
 def _channels(pair: Column, lane: Column, length: Column, most: int) -> Column:
@@ -129,12 +147,15 @@ def _part(rows: _Rows, instance: int, group: int, vector: Vector, lanes: int, op
 
     The channels of a connection carry numbers of chunks that differ by at most one in a step.
     """
-    low = np.maximum(rows.begun, rows.total * group // rows.channels)
-    high = np.minimum(rows.begun + rows.high - rows.low, rows.total * (group + 1) // rows.channels)
-    used = np.flatnonzero((low < high) & (group < rows.channels))
+    end = rows.begun + rows.high - rows.low
+    low = np.where(rows.whole == group, rows.begun, np.maximum(rows.begun, rows.total * group // rows.channels))
+    high = np.where(rows.whole == group, end, np.minimum(end, rows.total * (group + 1) // rows.channels))
+    is_spread = (rows.whole < 0) & (low < high) & (group < rows.channels)
+    used = np.flatnonzero(is_spread | (rows.whole == group))
     # Turning with the step evens out the groups that are one chunk longer than others, with the ranks the channels.
     turned = (group + rows.step[used]) % rows.channels[used] + rows.sender[used] + rows.receiver[used]
-    slot = instance * options.channels + turned % options.channels
+    channel = np.where(rows.whole[used] < 0, turned % options.channels, group)
+    slot = instance * options.channels + channel
     shift = vector.first(rows.shard[used], instance) + rows.low[used] - rows.begun[used]
     order = (rows.connection[used] * options.instances + instance) * options.channels + group
     ends = [rows.step[used], rows.sender[used], rows.receiver[used]]

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from runners.sizes import parse_size
 from synth.lowering.lower import lower as lower_schedule
+from synth.lowering.lower import with_usual_channels
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import as_protocol
 from synth.lowering.reading import Reading, read_on
@@ -43,7 +44,13 @@ def lower(
     file: Annotated[str, typer.Argument(help="Schedule file, .parquet or .json.")],
     target: Annotated[str, typer.Option(help=f"Dialect of the program: {', '.join(TARGETS)}.")],
     output: Annotated[str, typer.Option("--output", "-o", help="Program file to write.")],
-    channels: Annotated[int, typer.Option(help="Channels that share the transfers of each step and connection.")] = 1,
+    channels: Annotated[
+        int | None,
+        typer.Option(
+            help="Channels that share the transfers of each step and connection, or the depths of deep trees. "
+            "[default: 4 for trees of 8 levels and more if that fits, else 1]"
+        ),
+    ] = None,
     instances: Annotated[int, typer.Option(help="Copies of the schedule, each on a part of the data.")] = 1,
     protocol: Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.")] = "Simple",
     in_place: Annotated[bool, typer.Option("--inplace/--outofplace", help="Whether output shares the input.")] = True,
@@ -63,11 +70,12 @@ def lower(
 
     Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
     """
-    options = LoweringOptions(
-        target, channels, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse
-    )
+    asked = 1 if channels is None else channels
+    options = LoweringOptions(target, asked, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse)
     size_bytes = None if size is None else parse_size(size)
     verified = verify(load_schedule(file))
+    if channels is None:
+        options = with_usual_channels(verified, options)
     if verified.schedule.topology.compute_count > MOST_CHECKED_RANKS:
         write_parts(output, (part.encode() for part in streamed_text(verified, options)))
         document = {"target": target, "ranks": verified.schedule.topology.compute_count, "checked": "structure"}

@@ -186,3 +186,18 @@ def test_a_unit_capacity_network_needs_a_rate() -> None:
 def test_bad_models_are_refused(model: dict[str, float | str], message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         NetworkModel.of(**model)
+
+
+def test_loops_over_deep_trees_overlap_where_channels_take_levels() -> None:
+    """One block for all levels goes through a whole tree in every loop; measured beside what the schedule says."""
+    topology = parse_topology("mi250half:2")
+    verified = synthesize("forest", topology, ALLREDUCE, None, SerialExecutor())
+    chunk_bytes, loops = 2**24, 32
+    share = {}
+    for channels in (1, 4):
+        program = lower(verified, LoweringOptions("oneccl-xml", channels=channels))
+        flows = ProgramFlows(program, topology, loops, slices=2)
+        end_s = simulate_flows(flows.graph, topology, NetworkModel.of(), chunk_bytes / loops / 2).end_s
+        share[channels] = float(verified.cost.time_per_byte) * chunk_bytes * program.chunks / 1e9 / end_s
+    assert share[1] < 0.3
+    assert share[4] > 0.6

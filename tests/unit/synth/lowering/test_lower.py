@@ -12,9 +12,11 @@ from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
 from synth.lowering.check import check_program
-from synth.lowering.lower import lower
+from synth.lowering.lower import lower, with_usual_channels
+from synth.lowering.messages import messages_of, tree_levels
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Op
+from synth.lowering.vector import vector_of
 from synth.method import Options
 from synth.methods import synthesize
 from synth.topology.spec import parse_topology
@@ -203,3 +205,23 @@ def test_a_network_of_one_direction_is_enough_for_every_collective():
         program = lowered("uniring:1,3", collective)
         assert parse_topology("uniring:1,3").compute_count == len(program.ranks)
         assert check_program(program) == []
+
+
+def test_channels_of_deep_trees_take_ranges_of_levels():
+    """Each connection carries a level on one channel only, lower levels on lower channels."""
+    verified_trees = verified("mi250half:1", "allreduce", "forest")
+    levels = tree_levels(verified_trees.schedule)
+    assert levels >= 8
+    options = with_usual_channels(verified_trees, LoweringOptions("msccl-xml"))
+    assert options.channels == 4
+    messages = messages_of(verified_trees.schedule, vector_of(verified_trees.schedule, 1), options)
+    assert sorted(set(messages.channel.tolist())) == [0, 1, 2, 3]
+    assert (messages.channel == messages.step * 4 // levels).all()
+    assert check_program(lower(verified_trees, options)) == []
+
+
+def test_shallow_trees_and_steps_have_one_channel_unless_more_are_asked_for():
+    for schedule in (verified("a100:1", "allgather", "forest"), verified("torus:3x3", "allreduce", "bfb")):
+        assert with_usual_channels(schedule, LoweringOptions("oneccl-xml", channels=9)).channels == 1
+    deep = verified("mi250half:1", "allreduce", "forest")
+    assert with_usual_channels(deep, LoweringOptions("msccl-xml", sm_count=5)).channels == 1
