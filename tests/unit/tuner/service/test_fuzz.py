@@ -1,0 +1,56 @@
+"""Requests drawn from the service's own OpenAPI document: whatever comes, the answer is one that it names, never a 5xx."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+import uvicorn
+from hypothesis import HealthCheck, given, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from tests.integration.test_service import free_port
+from tests.unit.tuner.service.computers import FakeComputers
+from tests.unit.tuner.service.conftest import start_service
+
+CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
+
+
+@pytest.fixture(scope="module")
+def drawn_from(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The document of a service that answers on a port of this machine."""
+    port = free_port()
+    api = start_service(tmp_path_factory.mktemp("fuzz"), FakeComputers()).app
+    server = uvicorn.Server(uvicorn.Config(api, port=port, log_level="error", ws="none"))
+    thread = threading.Thread(target=server.run, daemon=True)
+    thread.start()
+    deadline_s = time.monotonic() + 30
+    while not server.started:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    yield schemathesis.openapi.from_url(f"http://127.0.0.1:{port}/openapi.json")
+    server.should_exit = True
+    thread.join(timeout=10)
+
+
+def test_every_answer_is_one_that_the_document_names(drawn_from):
+    operations = [operation.ok() for operation in drawn_from.get_all_operations()]
+    assert len(operations) > 15
+
+    for operation in operations:
+
+        @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(case=operation.as_strategy())
+        def check(case: Any) -> None:
+            case.call_and_validate(checks=CHECKS)
+
+        check()
