@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup quickstart test test-slow check format ui clean
+.PHONY: setup quickstart test test-slow soak check format ui clean
 
 setup: $(STAMP)
 
@@ -25,6 +25,9 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+soak: setup
+	$(BIN)/python -m tests.integration.soak $$(mktemp -d) --trials 500 --faults 40
 
 check: setup
 	$(BIN)/ruff format --check .

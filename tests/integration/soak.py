@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -118,8 +119,9 @@ class Chaos:
         for node in [self.cluster.head_node, *self.nodes]:
             raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
             for process in raylet.children(recursive=True):
-                line = " ".join(process.cmdline()) if process.is_running() else ""
-                found += [(kind, process) for kind in WORKERS if f"ray::{kind}" in line]
+                with suppress(psutil.Error):  # it may be gone by now
+                    line = " ".join(process.cmdline())
+                    found += [(kind, process) for kind in WORKERS if f"ray::{kind}" in line]
         return found
 
 

@@ -15,9 +15,9 @@ from tests.integration.two_nodes import TASKS
 ROOT = Path(__file__).parents[2]
 
 
-def run_script(name: str, folder: Path, timeout_s: float) -> dict[str, Any]:
+def run_script(name: str, folder: Path, timeout_s: float, *arguments: str) -> dict[str, Any]:
     """Run a script of this folder in a process of its own; return the document that it prints last."""
-    command = [sys.executable, "-m", f"tests.integration.{name}", str(folder)]
+    command = [sys.executable, "-m", f"tests.integration.{name}", str(folder), *arguments]
     finished = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=timeout_s, check=False)
     assert finished.returncode == 0, finished.stderr[-3000:]
     return json.loads(finished.stdout.splitlines()[-1])
