@@ -12,12 +12,14 @@ from synth.errors import Unavailable
 
 # Ray reads these when it is imported. No usage reports; workers use the environment of the driver instead of
 # building a new one; no warning about accelerators that nobody asked for; nothing of Ray's own on our stdout,
-# which belongs to results (Ray prints deaths of workers there; the pool reports them through logging).
+# which belongs to results (Ray prints deaths of workers there; the pool reports them through logging). Workers have
+# the priority of the driver: what they measure is slow enough on a busy machine.
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", ".*")
 os.environ.setdefault("RAY_IGNORE_UNHANDLED_ERRORS", "1")
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 import ray
 

@@ -45,9 +45,9 @@ from tuner.tracking.tracker import TRIAL_ID
 from tuner.tuning import TuneReport, tune
 
 WORKERS = ("MeasureWorker", "PrepareWorker", "ResidentLaunch")
-PAUSE_S = (0.5, 3.0)
+POLL_S = 0.5
 OUTAGE_S = 15.0
-LIMIT_S = 1800.0
+LIMIT_S = 3600.0
 
 
 def soak_campaign(trials: int, uri: str) -> Campaign:
@@ -134,8 +134,10 @@ def reference(campaign: Campaign, home: Home) -> TuneReport:
 
 
 def stormy(campaign: Campaign, chaos: Chaos, faults: int) -> TuneReport:
-    """Return the report of a detached launch of `campaign` during `faults` faults."""
+    """Return the report of a detached launch of `campaign` during about `faults` faults, spread over its trials."""
     start(campaign, resume=False, address=chaos.cluster.address)
+    points = len(search_space(campaign, load_topology(campaign.topology)).points)
+    next_strike = 1
     deadline_s = time.monotonic() + LIMIT_S
     with Residents(chaos.cluster.address) as residents:
         resident = residents.find(resident_name(campaign.name))
@@ -145,10 +147,11 @@ def stormy(campaign: Campaign, chaos: Chaos, faults: int) -> TuneReport:
             if status.state != State.RUNNING:
                 break
             assert time.monotonic() < deadline_s, status
-            time.sleep(chaos.random.uniform(*PAUSE_S))
+            time.sleep(POLL_S)
             chaos.mend()
-            if status.done and chaos.faults.total() < faults:
+            if status.done >= next_strike:  # counted in trials: a slow machine is not killed more often
                 chaos.strike()
+                next_strike = status.done + chaos.random.randint(1, 2 * points // faults)
             print(f"{status.done} trials, {dict(chaos.faults)}", file=sys.stderr)  # noqa: T201
         assert status.error is None, status.error
         report: TuneReport = resident.call("report")
