@@ -35,8 +35,9 @@ def report(
             document["reference"] = {"name": reference, "results": others}
         emit_json(document if calibration is None else document | {"calibration": calibration.to_json()})
         return
-    beside = "" if reference is None else f", beside {reference}"
-    results.print(_table(f"{file}: {program.collective} on {measurement.runner}{beside}", rows))
+    results.print(_table(f"{file}: {program.collective} on {measurement.runner}", rows))
+    if reference is not None:
+        results.print("\n".join(map(_comparison, rows)), soft_wrap=True)
     if calibration is not None:
         results.print(_calibration_table(calibration))
 
@@ -86,20 +87,24 @@ def _row(measured: SizeMeasurement, program: Program) -> dict[str, Any]:
 
 def _table(title: str, rows: list[dict[str, Any]]) -> Table:
     table = Table(title=title)
-    for heading in ("size", "median us", "IQR us", "min us", "algbw GB/s", "busbw GB/s", "every element right"):
+    for heading in ("size", "median us", "IQR us", "min us", "algbw GB/s", "busbw GB/s", "right"):
         table.add_column(heading, justify="right")
-    if "ratio_to_reference" in rows[0]:
-        table.add_column("ratio", justify="right")
     for row in rows:
-        times = (f"{row[key]:.1f}" for key in ("time_us_median", "time_us_iqr", "time_us_min"))
-        rates = (f"{row[key]:.4g}" for key in ("algbw_gb_per_s", "busbw_gb_per_s"))
-        ratio = (
-            f"{one['median']:.3f} from {one['low']:.3f} to {one['high']:.3f}"
-            for one in [row.get("ratio_to_reference")]
-            if one is not None
-        )
-        table.add_row(format_size(row["size_bytes"]), *times, *rates, "yes" if row["correct"] else "NO", *ratio)
+        times = (_short(row[key]) for key in ("time_us_median", "time_us_iqr", "time_us_min"))
+        rates = (f"{row[key]:.3g}" for key in ("algbw_gb_per_s", "busbw_gb_per_s"))
+        table.add_row(format_size(row["size_bytes"]), *times, *rates, "yes" if row["correct"] else "NO")
     return table
+
+
+def _short(time_us: float) -> str:
+    return f"{time_us:.1f}" if time_us < 10_000 else f"{time_us:.0f}"
+
+
+def _comparison(row: dict[str, Any]) -> str:
+    ratio = row["ratio_to_reference"]
+    interval = f"{ratio['low']:.3f} to {ratio['high']:.3f} with {ratio['confidence']:.0%}"
+    size, stopped = format_size(row["size_bytes"]), f"{row['repeats']} repetitions, {row['stopped']}"
+    return f"{size}: {ratio['median']:.3f} of the time of {ratio['reference']} ({interval}; {stopped})"
 
 
 def _calibration_table(calibration: Calibration) -> Table:
