@@ -60,6 +60,10 @@ class RecordedTask:
         return f"{self.collective} {self.fabric.removeprefix('mi250_')}"
 
     @cached_property
+    def _drawn(self) -> dict[int, tuple[list[Floats], Floats]]:
+        return {}
+
+    @cached_property
     def times_s(self) -> Floats:
         return np.array([self._recorded_s(one) for one in self.configurations])
 
@@ -83,9 +87,11 @@ class RecordedTask:
         return SearchSpace(dimensions, _Recorded(frozenset(self.candidates)))
 
     def measured_s(self, seed: int) -> tuple[list[Floats], Floats]:
-        """Return drawn repetitions of every configuration (sizes, repeats) and of the library."""
-        draws = [self._drawn_s(one, seed) for one in self.configurations]
-        return draws, self._drawn_s(self.library, seed)
+        """Return drawn repetitions of every configuration (sizes, repeats) and of the library; drawn once per seed."""
+        if seed not in self._drawn:
+            draws = [self._drawn_s(one, seed) for one in self.configurations]
+            self._drawn[seed] = draws, self._drawn_s(self.library, seed)
+        return self._drawn[seed]
 
     def _recorded_s(self, configuration: Configuration) -> list[float]:
         return [min(self.table.times_s(configuration, size)) for size in self.sizes_bytes]

@@ -28,6 +28,7 @@ STRATEGIES = ("sizes-gp", WARM, "tpe", "random", "grid")
 SEEDS, QUICK_SEEDS = 50, 3
 GOAL, STRICT = 1.05, 1.02
 SHARE = 0.15  # of the grid
+WATCHED = 4  # times as many trials as allowed are looked at
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 Floats = NDArray[np.float64]
@@ -47,7 +48,7 @@ def _row(task: RecordedTask, strategy: str, seeds: int) -> Row:
     count = len(task.candidates)
     allowed = math.ceil(SHARE * count)
     name, starts = ("sizes-gp", winners_elsewhere(task)) if strategy == WARM else (strategy, ())
-    runs = [tune(task, name, seed, count, starts) for seed in range(seeds)]
+    runs = [tune(task, name, seed, min(count, WATCHED * allowed), starts) for seed in range(seeds)]
     library = task.library_s / np.minimum(task.times_s.min(axis=0), task.library_s)
     every = [trials_until(run.max(axis=1) <= GOAL) for run in runs]
     by_size = [_by_size(task, runs, place) for place in range(len(task.sizes_bytes))]

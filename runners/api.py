@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from runners.race import Race
 from synth.lowering.program import Program
 from synth.topology.topology import Topology
 
@@ -52,6 +53,7 @@ class RunRequest:
     library:     names of the runtime's own algorithms for the same collective (see `Runner.library`), measured
                  interleaved with the programs. Their results have the name that `library_result` gives.
     settings:    program name -> what its instructions do not say, for runners that need it.
+    race:        when to stop early; `runners.measurement.rungs` obeys it, runners measure what they are told.
     """
 
     topology: Topology
@@ -64,6 +66,7 @@ class RunRequest:
     seed: int = 0
     library: tuple[str, ...] = ()
     settings: Mapping[str, Settings] = field(default_factory=dict)
+    race: Race | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from contextlib import nullcontext
 
 from runners.api import FailureKind, Outcome, RunFailure, Runner, RunRequest
 from runners.exclusive import exclusive, machine_lock
+from runners.measurement.rungs import measure_in_rungs
 from runners.preparation import Prepared, Recipe, Refusal, prepare
 from synth.errors import ChoraleError, Unavailable
 
@@ -44,7 +45,7 @@ class MeasureWorker:
             with exclusive(machine_lock(), ALONE_PATIENCE_S) if self._alone else nullcontext():
                 if self._runner is None:
                     self._runner = self._make_runner()
-                return self._runner.submit(request)
+                return measure_in_rungs(self._runner, request)
         except Unavailable as error:
             return RunFailure(FailureKind.UNAVAILABLE, str(error))
         except ChoraleError as error:

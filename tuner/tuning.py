@@ -21,12 +21,16 @@ from tuner.campaigns.effort import Effort
 from tuner.campaigns.final import Standing, standings
 from tuner.campaigns.launch import Launch, check_same_conditions, conditions_of, launch_folders, space_id
 from tuner.campaigns.progress import Progress
-from tuner.campaigns.records import CompleteTrial, TrialRecord, trial_id
+from tuner.campaigns.records import Candidate, CompleteTrial, TrialRecord, trial_id
 from tuner.campaigns.search import Search, SearchPlan, open_storage
+from tuner.campaigns.space import SearchSpace
 from tuner.campaigns.store import Store, is_begun, read_launch
 from tuner.files import write_file
 from tuner.home import Home
+from tuner.screening import screened
+from tuner.tracking.mlflow_store import MlflowStore
 from tuner.tracking.registry import Winner, register, winners
+from tuner.tracking.similar import similar_winners
 from tuner.tracking.tracker import Tracked, Tracker
 
 _log = logging.getLogger("chorale.tune")
@@ -110,7 +114,7 @@ def tune(
         tracker = Tracker(home, campaign, topology, store)
         tracker.start()
         effort = Effort(time.monotonic)
-        interrupted, failure = _measure(campaign, topology, store, tracker, make_workshop, make_progress, effort)
+        interrupted, failure = _measure(campaign, topology, home, store, tracker, make_workshop, make_progress, effort)
         _draw(campaign, store)
         status = "KILLED" if interrupted else "FAILED" if failure else "FINISHED"
         patience_s = INTERRUPTED_PATIENCE_S if interrupted else UPLOAD_PATIENCE_S
@@ -155,6 +159,7 @@ def _draw(campaign: Campaign, store: Store) -> None:
 def _measure(
     campaign: Campaign,
     topology: Topology,
+    home: Home,
     store: Store,
     tracker: Tracker,
     make_workshop: MakeWorkshop,
@@ -165,8 +170,8 @@ def _measure(
     workshop = None
     try:
         with make_progress(campaign.budget.trials, len(store.trials)) as progress:
-            search = _search(campaign, topology, store)
             workshop = make_workshop()
+            search = _search(campaign, topology, home, store, workshop)
             clocks = Clocks(time.monotonic, time.time)
             listeners = (tracker.trial, progress.trial)
             Controller(campaign, topology, store, search, workshop, clocks, listeners, effort).run()
@@ -180,7 +185,7 @@ def _measure(
     return False, None
 
 
-def _search(campaign: Campaign, topology: Topology, store: Store) -> Search:
+def _search(campaign: Campaign, topology: Topology, home: Home, store: Store, workshop: Workshop) -> Search:
     space = search_space(campaign, topology)
     study = f"{campaign.name}.{store.launch.launch_id[:8]}.{space_id(campaign, conditions_of(campaign, topology))[:12]}"
     name_trial = partial(trial_id, store.launch.launch_id)
@@ -193,9 +198,24 @@ def _search(campaign: Campaign, topology: Topology, store: Store) -> Search:
         sizes_bytes=tuple(campaign.sizes),
         together=campaign.objective == "geomean_speedup",
         second_objective=campaign.second_objective,
+        starts=() if store.trials else _starts(campaign, topology, home, space, workshop),
     )
     storage = open_storage(campaign.storage, store.folder / "optuna.journal")
     return Search(plan, storage, store.trials)
+
+
+def _starts(
+    campaign: Campaign, topology: Topology, home: Home, space: SearchSpace, workshop: Workshop
+) -> list[Candidate]:
+    """Return what to try first: what the registry has for similar networks, then the best guesses."""
+    similar: list[Candidate] = []
+    if campaign.warm_start:
+        try:
+            mlflow = MlflowStore(campaign.tracking.mlflow_uri or home.mlflow_uri, home.artifacts)
+            similar = similar_winners(mlflow, campaign, topology)
+        except ChoraleError as error:
+            _log.warning("no warm start: %s", error)
+    return list(dict.fromkeys([*similar, *screened(campaign, topology, space, workshop)]))
 
 
 def _register(

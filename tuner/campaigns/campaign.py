@@ -182,6 +182,19 @@ class SearchSection(_Section):
         }
 
 
+class ScreeningSection(_Section):
+    """Cheap guesses before anything is measured, which say where the search begins."""
+
+    candidates: int = Field(
+        default=0, ge=0, le=10**5, description="Points that are made and get their exact cost; 0: no screening."
+    )
+    simulated: int = Field(default=16, ge=0, le=10**4, description="How many of the best are simulated as well.")
+    alpha_us: float = Field(default=10.0, ge=0, le=10**6, description="Cost of a message in both models.")
+    calibration: str | None = Field(
+        default=None, description="File of `chorale run --calibrate --json`, in place of alpha and the link rate."
+    )
+
+
 class BudgetSection(_Section):
     """When to stop; whatever comes first. A search space that is used up ends the campaign too."""
 
@@ -251,7 +264,22 @@ class Campaign(_Section):
             "random, gp, nsga2, qmc: Optuna's samplers (tpe is the default with a second objective); grid: in order."
         ),
     )
-    pruner: Literal["none"] = Field(default="none", description="Optuna pruner; all sizes come from one short run.")
+    pruner: Literal["none", "racing"] = Field(
+        default="none",
+        description=(
+            "racing: a candidate that is clearly slower than the best known at every size after `first_repeats` "
+            "repetitions, compared one by one with the baseline beside it, is not measured on."
+        ),
+    )
+    first_repeats: int = Field(default=2, ge=1, le=1000, description="Repetitions before racing decides.")
+    screening: ScreeningSection = Field(default=ScreeningSection(), description="Cheap guesses to begin with.")
+    warm_start: bool = Field(
+        default=False,
+        description=(
+            "Begin with what the registry has for the collective on similar networks: of the same family and degree, "
+            "at sizes at most a factor of two away."
+        ),
+    )
     seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the search and of the order of measurements.")
     repeats: int = Field(default=5, ge=1, le=1000, description="Measured repetitions of each size.")
     parallel: int = Field(

@@ -154,7 +154,8 @@ class Controller:
             self._twins[key] = []
             with self._effort.on(ORDER):
                 programs = {trial.trial_id: (trial.suggestion.candidate, prepared.program)}
-                self._workshop.measure(trial.trial_id, self._orders.request(programs, trial.number))
+                race = self._orders.race(trial.trial_id, self._measured.values())
+                self._workshop.measure(trial.trial_id, self._orders.request(programs, trial.number, race))
 
     def _on_measured(self, trial: UnderWay, outcome: Outcome) -> None:
         if trial.prepared is None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from runners.api import RunRequest, Settings, library_result
 from runners.preparation import Prepared, Recipe
+from runners.race import Race
 from synth.collective import parse_collective
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
@@ -14,7 +15,7 @@ from synth.method import Options
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import TARGET
-from tuner.campaigns.records import Candidate
+from tuner.campaigns.records import Candidate, CompleteTrial
 
 BASELINE = "baseline:"
 LIBRARY = library_result("")
@@ -40,7 +41,21 @@ class Orders:
         wanted = Options(chunks=candidate.chunks, k=candidate.k)
         return Recipe(self.topology, collective, candidate.method, wanted, options, candidate.depth)
 
-    def request(self, candidates: Mapping[str, tuple[Candidate, Program]], number: int) -> RunRequest:
+    def race(self, name: str, measured: Iterable[CompleteTrial]) -> Race | None:
+        """Return the race of the trial called `name` against those measured; None without any or unless asked for."""
+        speedups = [[size.speedup for size in trial.sizes] for trial in measured]
+        if self.campaign.pruner != "racing" or not speedups:
+            return None
+        ratios = tuple(1 / max(1.0, *column) for column in zip(*speedups, strict=True))
+        return Race(name, self._references, ratios, self.campaign.first_repeats)
+
+    @property
+    def _references(self) -> tuple[str, ...]:
+        return tuple(name if name.startswith(LIBRARY) else BASELINE + name for name in self.campaign.baselines)
+
+    def request(
+        self, candidates: Mapping[str, tuple[Candidate, Program]], number: int, race: Race | None = None
+    ) -> RunRequest:
         """Return the measurement of `candidates` beside the baselines; `number` makes the order of programs new."""
         beside = {name: baseline.program for name, baseline in self.baselines.items()}
         return RunRequest(
@@ -50,6 +65,7 @@ class Orders:
             repeats=self.campaign.repeats,
             timeout_s=self.campaign.runner.timeout_s,
             seed=self.campaign.seed + number,
+            race=race,
             library=tuple(name.removeprefix(LIBRARY) for name in self.campaign.baselines if name.startswith(LIBRARY)),
             settings={
                 name: Settings(candidate.k, candidate.instances, candidate.buffer_bytes)

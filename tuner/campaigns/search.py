@@ -26,6 +26,7 @@ from tuner.campaigns.samplers import (
     suggested,
 )
 from tuner.campaigns.size_choice import SizeChoice
+from tuner.campaigns.size_model import Floats
 from tuner.campaigns.space import SearchSpace
 
 TRIAL_ID = "chorale.trial_id"
@@ -90,7 +91,11 @@ class Search:
     def __init__(self, plan: SearchPlan, storage: BaseStorage, known: Sequence[TrialRecord] = ()) -> None:
         self._plan = plan
         self._distributions = distributions_of(plan.space.dimensions)
-        self._records = {trial.candidate: trial for trial in known if trial.candidate in plan.space}
+        self._records: dict[Candidate, TrialRecord] = {}
+        self._gains: dict[Candidate, Floats] = {}  # logarithms of speed-ups at each size
+        for trial in known:
+            if trial.candidate in plan.space:
+                self._hear(trial)
         self._taken = set(self._records)
         self._repeats = 0
         self._grid = iter(plan.space.points) if plan.sampler == GRID else plan.space.shuffled(plan.seed)
@@ -128,7 +133,7 @@ class Search:
 
     def tell(self, ticket: int, record: TrialRecord) -> None:
         """Report what came of the suggestion with this ticket."""
-        self._records[record.candidate] = record
+        self._hear(record)
         self._study.tell(ticket, self._plan.values(record), state=_state(record), skip_if_finished=True)
 
     def trials(self) -> list[FrozenTrial]:
@@ -146,15 +151,14 @@ class Search:
 
     def _expected_best(self) -> Candidate | None:
         """Return the point from which most is to be expected, None as long as nothing was measured."""
-        records = self._records.items()
-        gains = {
-            candidate: np.log([size.speedup for size in record.sizes])
-            for candidate, record in records
-            if isinstance(record, CompleteTrial)
-        }
-        failed = [candidate for candidate, record in records if not isinstance(record, CompleteTrial)]
+        failed = [candidate for candidate in self._records if candidate not in self._gains]
         busy = sorted(self._taken.difference(self._records), key=lambda candidate: candidate.id)
-        return self._choice.next(gains, failed, busy) if gains else None
+        return self._choice.next(self._gains, failed, busy) if self._gains else None
+
+    def _hear(self, record: TrialRecord) -> None:
+        self._records[record.candidate] = record
+        if isinstance(record, CompleteTrial):
+            self._gains[record.candidate] = np.log([size.speedup for size in record.sizes])
 
     def _answer_repeat(self, trial: Trial, candidate: Candidate) -> None:
         self._repeats += 1

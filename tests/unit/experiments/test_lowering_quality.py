@@ -57,7 +57,9 @@ def test_a_program_that_carries_more_than_its_schedule_does_not_hold():
 
 def test_quick_leaves_out_the_slow_network(monkeypatch):
     reported = []
-    monkeypatch.setattr(lowering_quality, "CASES", (Case("ring:4", "bfb", "allgather"), Case("mi250:2", "forest", "allgather")))
+    monkeypatch.setattr(
+        lowering_quality, "CASES", (Case("ring:4", "bfb", "allgather"), Case("mi250:2", "forest", "allgather"))
+    )
     rows = lowering_quality.EXPERIMENT.run(lambda what, done, total: reported.append((what, done, total)), True)
     assert [found["spec"] for found in rows] == ["ring:4"]
     assert reported == [("bfb allgather on ring:4", 0, 1)]
