@@ -31,6 +31,7 @@ class Limits:
     largest_max_bytes:        largest vector in bytes that may be promised, None: any
     one_sided_operations:     operations of a block of a runtime of puts and signals (see `synth.lowering.plans`);
                               None: the runtime knows sends and receives
+    alltoall_in_place:        whether calls of alltoall can be in place
     """
 
     ranks: int
@@ -49,6 +50,7 @@ class Limits:
     fused_reductions: int | None
     largest_max_bytes: int | None
     one_sided_operations: int | None
+    alltoall_in_place: bool
 
 
 def written_steps(block: ThreadBlock, limits: Limits) -> int:

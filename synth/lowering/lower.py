@@ -48,13 +48,20 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     """
     schedule = verified.schedule
     limits = limits_of(options)
-    if limits.largest_max_bytes is not None and options.max_bytes > limits.largest_max_bytes:
-        rule = f"max_bytes for {options.target} must be at most {limits.largest_max_bytes}"
-        raise InvalidInput(rule, options.max_bytes, "use 0 for as much as the runtime can do")
+    _require_possible(schedule, options, limits)
     program, excess = _attempt(schedule, options, limits)
     if program is None:
         raise _misfit_error(schedule, options, limits, excess)
     return program
+
+
+def _require_possible(schedule: Schedule, options: LoweringOptions, limits: Limits) -> None:
+    if limits.largest_max_bytes is not None and options.max_bytes > limits.largest_max_bytes:
+        rule = f"max_bytes for {options.target} must be at most {limits.largest_max_bytes}"
+        raise InvalidInput(rule, options.max_bytes, "use 0 for as much as the runtime can do")
+    if schedule.collective.name == CollectiveName.ALLTOALL and options.in_place and not limits.alltoall_in_place:
+        rule = f"an alltoall for {options.target} must be out of place, because its calls in place are refused"
+        raise InvalidInput(rule, "in place", "lower it with --outofplace (in_place=False)")
 
 
 def with_usual_channels(verified: VerifiedSchedule, options: LoweringOptions) -> LoweringOptions:
@@ -74,8 +81,10 @@ def lowered_stream(verified: VerifiedSchedule, options: LoweringOptions) -> Prog
     """
     if options.fuse:
         raise InvalidInput("programs that are written rank by rank are not fused", "fuse", "lower it without")
+    limits = limits_of(options)
+    _require_possible(verified.schedule, options, limits)
     try:
-        return _prepared(verified.schedule, options, limits_of(options))
+        return _prepared(verified.schedule, options, limits)
     except _TooBig as reason:
         rule = f"a program must fit {options.target}: {reason}"
         raise InvalidInput(

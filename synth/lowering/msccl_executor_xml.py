@@ -43,6 +43,7 @@ LIMITS = Limits(
     fused_reductions=15,
     largest_max_bytes=None,
     one_sided_operations=None,
+    alltoall_in_place=True,
 )
 
 

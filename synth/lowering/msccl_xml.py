@@ -48,6 +48,7 @@ LIMITS = Limits(
     fused_reductions=15,
     largest_max_bytes=LARGEST_BYTES,
     one_sided_operations=None,
+    alltoall_in_place=False,
 )
 
 
@@ -94,6 +95,8 @@ def _header_findings(attributes: Attributes, program: Program, above: int) -> It
         yield Violation.at("header", f"{attributes.where} must have name, which the loader requires")
     if program.name == SPECIAL_NAME and program.collective.name == CollectiveName.ALLTOALL:
         yield Violation.at("header", f"the name {SPECIAL_NAME} makes the runtime execute an alltoall of its own")
+    if program.in_place and program.collective.name == CollectiveName.ALLTOALL:
+        yield Violation.at("never used", "the runtime refuses calls of alltoall in place")
     if program.min_bytes >= above:
         yield Violation.at("never used", f"minBytes {program.min_bytes} is not below maxBytes {above}")
     threads = attributes.integer("nthreads", LEAST_THREADS, least=0)

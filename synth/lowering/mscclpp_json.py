@@ -37,6 +37,7 @@ LIMITS = Limits(
     fused_reductions=None,
     largest_max_bytes=OFFSET_BYTES - 1,
     one_sided_operations=LONGEST_BLOCK,
+    alltoall_in_place=True,
 )
 
 

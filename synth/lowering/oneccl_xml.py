@@ -42,6 +42,7 @@ LIMITS = Limits(
     fused_reductions=None,
     largest_max_bytes=None,
     one_sided_operations=None,
+    alltoall_in_place=True,
 )
 
 

@@ -61,7 +61,7 @@ def test_exchanges_on_few_multiprocessors(chunks, in_place):
 @PLACES
 def test_an_alltoall_needs_one_block_a_peer(in_place):
     schedule = verify(alltoall_schedule(parse_topology("hypercube:3"), chunks=5))
-    program = lower(schedule, LoweringOptions("msccl-xml", in_place=in_place, sm_count=7))
+    program = lower(schedule, LoweringOptions("msccl-executor-xml", in_place=in_place, sm_count=7))
     assert most_blocks(program) == 7
     assert all(block.send_peer == block.recv_peer for rank in program.ranks for block in rank.blocks)
     is_right(program)

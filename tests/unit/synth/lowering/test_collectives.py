@@ -69,7 +69,12 @@ def test_double_binary_trees(spec, collective, target, in_place):
 @pytest.mark.parametrize("spec", ["ring:4", "uniring:1,3", "hypercube:3", "a100:1"])
 def test_alltoall_along_routes(spec, target, in_place):
     schedule = verify(alltoall_schedule(parse_topology(spec)))
-    is_right(schedule, LoweringOptions(target, 2, 1, "Simple", in_place))
+    options = LoweringOptions(target, 2, 1, "Simple", in_place)
+    if in_place and target == "msccl-xml":
+        with pytest.raises(InvalidInput, match=r"must be out of place.*--outofplace"):
+            lower(schedule, options)
+    else:
+        is_right(schedule, options)
 
 
 @PLACES

@@ -48,6 +48,11 @@ def alltoall_named_2d() -> Lifted:
     return read(MscclXml().emit(replace(made, name="x")).replace('name="x"', 'name="2D"'))
 
 
+def alltoall_in_place() -> Lifted:
+    made = program(CollectiveName.ALLTOALL, 2, [block(None, None)], [block(None, None)], target="msccl-xml")
+    return read(MscclXml().emit(made))
+
+
 def split_send() -> Program:
     """One send of two chunks meets two receives of one."""
     whole = [block(1, None, step("s", "o0", count=2)), block(None, 1, step("r", "o2", count=2))]
@@ -112,6 +117,7 @@ FAILURES: dict[str, tuple[str, Fault]] = {
     "X without outofplace": ("header", lambda: cut(' outofplace="[01]"', "", EXECUTOR)),
     "X without minBytes": ("header", lambda: cut(' minBytes="0"', "", EXECUTOR)),
     "X with the other word for reduce-scatter": ("header", lambda: cut("reducescatter", "reduce_scatter", EXECUTOR)),
+    "M alltoall in place": ("never used", alltoall_in_place),
     "no size between the bounds": ("never used", lambda: cut('minBytes="0"', 'minBytes="9999999999"')),
     "X for neither placement": ("never used", lambda: cut('outofplace="1"', 'outofplace="0"', EXECUTOR)),
     "nthreads not a power of two": ("threads", lambda: cut(" ngpus", ' nthreads="96" ngpus')),
