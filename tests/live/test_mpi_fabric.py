@@ -12,13 +12,14 @@ from fractions import Fraction
 
 import pytest
 
-from runners.api import FailureKind, Outcome, library_result
+from runners.api import FailureKind, Outcome, RunRequest, library_result
 from runners.fabric.fabric import Fabric, processes_in
 from runners.fabric.fabrics import bring_up, find_fabric, take_down
 from runners.fabric.holder import Holder
 from runners.mpi.runner import MpiRunner
 from synth.errors import Unavailable
 from synth.topology.spec import parse_topology
+from tests.conformance import runner_kit
 from tests.conformance.runner_kit import RING, failed, measured, request_of
 from tests.live.mpi import needs_mpi
 
@@ -38,6 +39,24 @@ def ring() -> Iterator[Fabric]:
     yield bring_up(topology, Fraction(LINK_MBPS), NAME)
     if (fabric := find_fabric(topology.id, NAME)) is not None:
         take_down(fabric)
+
+
+class _OnAnyFabric(MpiRunner):
+    """Brings the fabric of each request's topology up, and down again."""
+
+    def submit(self, request: RunRequest) -> Outcome:
+        fabric = bring_up(request.topology, Fraction(LINK_MBPS), f"{NAME}-kit")
+        try:
+            return super().submit(request)
+        finally:
+            take_down(fabric)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ring")
+@pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
+def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
+    check(lambda: _OnAnyFabric(f"{NAME}-kit"))
 
 
 def _meanwhile(runner: MpiRunner, act: Callable[[list[int]], None]) -> Outcome:
