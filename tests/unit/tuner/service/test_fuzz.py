@@ -1,4 +1,4 @@
-"""Requests drawn from the service's own OpenAPI document: whatever comes, the answer is one that it names, never a 5xx."""
+"""Requests drawn from the service's OpenAPI document: every answer is one that it names, never a 5xx."""
 
 from __future__ import annotations
 
