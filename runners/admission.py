@@ -15,11 +15,16 @@ SHARDED = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveNa
 """Collectives whose vector is cut into one shard per rank, so that the ranks must divide the chunks."""
 
 
-def refusal(request: RunRequest, library: tuple[str, ...] = ()) -> str | None:
-    """Return in one line why `request` cannot run, None if it can. `library`: the runtime's own algorithms.
+def refusal(request: RunRequest, library: tuple[str, ...] = (), computes: bool = False) -> str | None:
+    """Return in one line why `request` cannot run, None if it can.
+
+    library:  the runtime's own algorithms
+    computes: whether ranks can compute beside a run
 
     Passing says nothing about right results or deadlocks: those show when the program runs.
     """
+    if request.products and not computes:
+        return "this runner cannot compute beside a run: use the local runner"
     return next(_request_faults(request, library), None)
 
 
@@ -38,7 +43,8 @@ def _request_faults(request: RunRequest, library: tuple[str, ...]) -> Iterator[s
         yield f"the element type {request.dtype} is not supported: use {', '.join(ELEMENT_TYPES)}"
     if not request.programs or not request.sizes_bytes:
         yield "a request needs at least one program and one size"
-    if request.repeats < 1 or request.warmup < 0 or request.timeout_s <= 0 or min(request.sizes_bytes) < 1:
+    numbers = (request.repeats - 1, request.warmup, request.products)
+    if min(numbers) < 0 or request.timeout_s <= 0 or min(request.sizes_bytes) < 1:
         yield "repeats, sizes and the time limit must be positive"
     if len({program.collective for program in request.programs.values()}) > 1:
         yield "all programs of a request must be for the same collective"

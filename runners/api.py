@@ -53,6 +53,8 @@ class RunRequest:
     library:     names of the runtime's own algorithms for the same collective (see `Runner.library`), measured
                  interleaved with the programs. Their results have the name that `library_result` gives.
     settings:    program name -> what its instructions do not say, for runners that need it.
+    products:    of 128 x 128 matrices that every rank computes beside each repetition; the time is then that of both,
+                 end to end. For runners that can, see `runners.admission`.
     race:        when to stop early; `runners.measurement.rungs` obeys it, runners measure what they are told.
     """
 
@@ -67,6 +69,7 @@ class RunRequest:
     library: tuple[str, ...] = ()
     settings: Mapping[str, Settings] = field(default_factory=dict)
     race: Race | None = None
+    products: int = 0
 
 
 @dataclass(frozen=True, slots=True)

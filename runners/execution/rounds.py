@@ -63,7 +63,7 @@ class Rounds:
         """Return the seconds from the common start to the last rank's end."""
         self._runs += 1
         task = {"do": "prepare", "program": program, "elements": elements, "dtype": self._request.dtype}
-        task |= {"run": self._runs, "seed": self._request.seed}
+        task |= {"run": self._runs, "seed": self._request.seed, "products": self._request.products}
         doing = f"program {self._names[program]} ran on {elements} elements"
         self._crew.ask(task, self._deadline, f"the data were prepared: {doing}")
         seconds = self._crew.timed_start(self._deadline, doing)

@@ -20,7 +20,7 @@ _WORK_BYTES = 40  # per element, to make and to check data
 
 def unmet_need(request: RunRequest) -> tuple[FailureKind, str] | None:
     """Return why `request` is refused, too large for this runner or for this machine's memory; None if it can run."""
-    if (reason := refusal(request)) is not None:
+    if (reason := refusal(request, computes=True)) is not None:
         return FailureKind.REJECTED, reason
     if (reason := _beyond_limits(request) or lack_of_memory(request, _WORK_BYTES)) is not None:
         return FailureKind.UNAVAILABLE, reason

@@ -15,14 +15,15 @@ from runners.execution.memory import Memory
 from runners.execution.plan import NodePlan, decode_plan
 from runners.local.framing import Channel, Document
 from runners.local.links import NEVER, Forward, IncomingLink, LinkClosed, OutgoingLink, Sink
+from runners.local.load import Load
 
 
 class Node:
     """One node of the network. Commands arrive on `control`, each with its answer:
 
     load     plans of the programs and seconds per byte of the links -> loaded
-    prepare  a program, a size and fresh data                        -> ready
-    go       the time at which to start                              -> done with the time of the end
+    prepare  a program, a size, fresh data and what to compute       -> ready
+    go       the time at which to start                              -> done with the time of the end of both
     check    whether every element is right                          -> checked
     status   what the blocks wait for, answered at any time          -> blocked
 
@@ -35,7 +36,9 @@ class Node:
         self._outgoing = {link: OutgoingLink(stream) for link, stream in outgoing.items()}
         self._links = list(self._outgoing.values())
         self._incoming = {stream.fileno(): IncomingLink(stream, self._sinks) for stream in incoming}
-        self._readers = [control.fileno(), *self._incoming]
+        self._load_beside = Load()
+        self._products = 0
+        self._readers = [control.fileno(), self._load_beside.fileno(), *self._incoming]
         self._plans: list[NodePlan] = []
         self._memory: Memory | None = None
         self._interpreter: Interpreter | None = None
@@ -70,6 +73,8 @@ class Node:
         for descriptor in readable:
             if descriptor in self._incoming:
                 self._incoming[descriptor].receive()
+            elif descriptor == self._load_beside.fileno():
+                self._load_beside.settle()
             elif not self._obey():
                 return False
         self._run_blocks()
@@ -85,10 +90,11 @@ class Node:
             return
         if self._start_at <= time.monotonic():
             self._start_at, self._is_running = NEVER, True
+            self._load_beside.start(self._products)
             self._interpreter.start()
         elif self._is_running:
             self._interpreter.run()
-        if self._is_running and self._interpreter.is_finished:
+        if self._is_running and self._interpreter.is_finished and not self._load_beside.is_busy:
             self._is_running = False
             self._control.send({"answer": "done", "end": time.monotonic()})
 
@@ -107,6 +113,7 @@ class Node:
 
     def _prepare(self, command: Document) -> None:
         plan, dtype = self._plans[command["program"]], command["dtype"]
+        self._products = command["products"]
         self._memory = self._interpreter = None
         self._sinks.clear()
         gc.collect()

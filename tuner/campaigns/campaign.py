@@ -195,6 +195,21 @@ class ScreeningSection(_Section):
     )
 
 
+class OverlapSection(_Section):
+    """Work of the ranks beside the collective."""
+
+    products: int = Field(
+        default=0,
+        ge=0,
+        le=10**6,
+        description=(
+            "Products of 128 x 128 matrices that every rank computes beside each repetition. All times are then those "
+            "of both together, end to end, and a program is used only at sizes where that is less than with the "
+            "baseline. Local runner only."
+        ),
+    )
+
+
 class BudgetSection(_Section):
     """When to stop; whatever comes first. A search space that is used up ends the campaign too."""
 
@@ -272,6 +287,7 @@ class Campaign(_Section):
         ),
     )
     first_repeats: int = Field(default=2, ge=1, le=1000, description="Repetitions before racing decides.")
+    overlap: OverlapSection = Field(default=OverlapSection(), description="Work of the ranks beside the collective.")
     screening: ScreeningSection = Field(default=ScreeningSection(), description="Cheap guesses to begin with.")
     warm_start: bool = Field(
         default=False,
@@ -293,6 +309,12 @@ class Campaign(_Section):
     def _can_have_two_objectives(self) -> Campaign:
         if self.second_objective != "none" and self.sampler not in (None, "tpe", "nsga2", "random"):
             raise ValueError("with a `second_objective` the sampler must be tpe, nsga2 or random")
+        return self
+
+    @model_validator(mode="after")
+    def _can_overlap(self) -> Campaign:
+        if self.overlap.products and self.runner.kind != "local":
+            raise ValueError("`overlap.products` needs the local runner")
         return self
 
     @property

@@ -47,6 +47,7 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "baselines": list(campaign.baselines),
         "repeats": campaign.repeats,
         "objective": campaign.objective,
+        "overlap": campaign.overlap.products,
     }
 
 

@@ -66,6 +66,7 @@ class Orders:
             timeout_s=self.campaign.runner.timeout_s,
             seed=self.campaign.seed + number,
             race=race,
+            products=self.campaign.overlap.products,
             library=tuple(name.removeprefix(LIBRARY) for name in self.campaign.baselines if name.startswith(LIBRARY)),
             settings={
                 name: Settings(candidate.k, candidate.instances, candidate.buffer_bytes)

@@ -55,7 +55,8 @@ def test_what_is_read_can_be_written_and_read_again() -> None:
             "serach.x=1",
             "a campaign file must use known keys only; got unknown key `serach`; did you mean `search`? known here: "
             "name, topology, collective, sizes, runner, search, objective, second_objective, "
-            "baselines, budget, sampler, pruner, seed, repeats, parallel, tracking, storage, register",
+            "baselines, budget, sampler, pruner, first_repeats, overlap, screening, warm_start, seed, repeats, parallel, "
+            "tracking, storage, register",
         ),
         (
             "search.chunk=[1]",
@@ -152,3 +153,9 @@ def test_the_schema_explains_every_key() -> None:
     schema: dict[str, Any] = Campaign.model_json_schema()
     assert schema["additionalProperties"] is False
     assert set(schema["required"]) == {"name", "topology", "collective", "sizes", "search"}
+
+
+def test_computing_beside_needs_the_local_runner() -> None:
+    assert parse_campaign(TEXT, ["overlap.products=10"]).overlap.products == 10
+    with pytest.raises(InvalidInput, match="needs the local runner"):
+        parse_campaign(TEXT, ["overlap.products=10", "runner.kind=simulated"])
