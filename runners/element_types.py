@@ -10,6 +10,7 @@ import ml_dtypes
 import numpy as np
 
 from runners.data import EXACT_LIMIT, MAX_RANKS
+from synth.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,3 +31,10 @@ ELEMENT_TYPES: Mapping[str, ElementType] = {
     "int32": ElementType(np.dtype(np.int32), EXACT_LIMIT, MAX_RANKS),
     "bfloat16": ElementType(np.dtype(ml_dtypes.bfloat16), 2**8, 16),
 }
+
+
+def element_bytes(name: str) -> int:
+    """Return the size of an element of the type called `name`; InvalidInput for a type that is not known."""
+    if name not in ELEMENT_TYPES:
+        raise InvalidInput("the element type must be one that is known", name, f"use {', '.join(ELEMENT_TYPES)}")
+    return ELEMENT_TYPES[name].dtype.itemsize

@@ -32,6 +32,7 @@ class Limits:
     one_sided_operations:     operations of a block of a runtime of puts and signals (see `synth.lowering.plans`);
                               None: the runtime knows sends and receives
     alltoall_in_place:        whether calls of alltoall can be in place
+    alignment_bytes:          of which chunks must be multiples, besides of elements
     """
 
     ranks: int
@@ -51,6 +52,7 @@ class Limits:
     largest_max_bytes: int | None
     one_sided_operations: int | None
     alltoall_in_place: bool
+    alignment_bytes: int
 
 
 def written_steps(block: ThreadBlock, limits: Limits) -> int:

@@ -44,6 +44,7 @@ LIMITS = Limits(
     largest_max_bytes=None,
     one_sided_operations=None,
     alltoall_in_place=True,
+    alignment_bytes=1,
 )
 
 

@@ -49,6 +49,7 @@ LIMITS = Limits(
     largest_max_bytes=LARGEST_BYTES,
     one_sided_operations=None,
     alltoall_in_place=False,
+    alignment_bytes=1,
 )
 
 

@@ -15,7 +15,7 @@ from synth.lowering.check_structure import require_sound
 from synth.lowering.limits import Limits
 from synth.lowering.plans.check_structure import plan_structure_violations
 from synth.lowering.plans.plan import LONGEST_BLOCK, OFFSET_BYTES
-from synth.lowering.plans.text import text_of
+from synth.lowering.plans.text import ALIGNMENT_BYTES, text_of
 from synth.lowering.plans.translate import plan_of
 from synth.lowering.program import Program
 
@@ -38,6 +38,7 @@ LIMITS = Limits(
     largest_max_bytes=OFFSET_BYTES - 1,
     one_sided_operations=LONGEST_BLOCK,
     alltoall_in_place=True,
+    alignment_bytes=ALIGNMENT_BYTES,
 )
 
 

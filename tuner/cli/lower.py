@@ -9,7 +9,9 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from runners.sizes import parse_size
+from runners.element_types import element_bytes
+from runners.sizes import parse_size, parse_sizes
+from synth.lowering.divisibility import dividing
 from synth.lowering.lower import lower as lower_schedule
 from synth.lowering.lower import with_usual_channels
 from synth.lowering.options import LoweringOptions
@@ -60,6 +62,14 @@ def lower(
     fuse: Annotated[
         bool, typer.Option("--fuse", help="Hand on what arrives in one instruction, as around rings, in fewer blocks.")
     ] = False,
+    sizes: Annotated[
+        str | None,
+        typer.Option(
+            help="Sizes of the vector that the program is for, as in 4KiB:1GiB:x4: as many of the instances are made "
+            "as cut them all into equal chunks; other sizes are left to the runtime."
+        ),
+    ] = None,
+    dtype: Annotated[str, typer.Option(help="Element type that --sizes are cut at.")] = "float32",
     size: PredictedSize = None,
     link_gbps: LinkGbps = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
@@ -74,6 +84,9 @@ def lower(
     options = LoweringOptions(target, asked, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse)
     size_bytes = None if size is None else parse_size(size)
     verified = verify(load_schedule(file))
+    if sizes is not None:
+        granule_bytes = max(element_bytes(dtype), target_named(target).limits.alignment_bytes)
+        options = dividing(verified.schedule, options, parse_sizes(sizes), granule_bytes)
     if channels is None:
         options = with_usual_channels(verified, options)
     if verified.schedule.topology.compute_count > MOST_CHECKED_RANKS:

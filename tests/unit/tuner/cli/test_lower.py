@@ -159,3 +159,16 @@ def test_the_predicted_time_is_that_of_the_simulation(capsys, tmp_path, schedule
     assert chorale(capsys, *again).document["predicted"] is None
     plan = ("lower", schedule(), "--target", "mscclpp-json", "-o", tmp_path / "plan.json", "--json")
     assert chorale(capsys, *plan).document["predicted"] is None
+
+
+def test_instances_are_chosen_for_sizes(capsys, tmp_path, schedule):
+    program = tmp_path / "program.xml"
+    made = schedule("ring:3", "allreduce", method="ring")
+    options = ("--target", "msccl-xml", "--instances", 4, "--sizes", "12000,24000", "-o", program, "--json")
+    done = chorale(capsys, "lower", made, *options)
+    assert (done.code, done.document["chunks"]) == (0, 12)
+    assert b'minBytes="12000" maxBytes="24001"' in program.read_bytes()
+    refused = chorale(capsys, "lower", made, "--target", "msccl-xml", "--sizes", "1M", "-o", program)
+    assert refused.code == 2
+    assert "use 1048572 or 1048584 bytes" in refused.stderr
+    assert chorale(capsys, "lower", made, *options, "--dtype", "float128").code == 2
