@@ -15,9 +15,12 @@ from pathlib import Path
 from runners.mpi.launch import SCRIPT, Launch
 from runners.mpi.lines import DIED, MORE, Document, pieces, read
 
-_GUARD = 'exec 3<&0; (read _ <&3; kill -KILL 0) >/dev/null 2>&1 & exec 3<&-; exec "$@" <"$CHORALE_COMMANDS"'
-"""The shell that becomes the launcher leaves a guard in its group: once the pipe from the owner ends, all are killed.
-A launcher that is gone takes the ranks along, wherever they are."""
+_GUARD = (
+    'folder=$1; commands=$2; shift 2; exec 3<&0; (read _ <&3; rm -rf "$folder"; kill -KILL 0) >/dev/null 2>&1 & '
+    'exec 3<&-; exec "$@" <"$commands"'
+)
+"""The shell that becomes the launcher leaves a guard in its group: once the pipe from the owner ends, the folder is
+removed and all are killed. A launcher that is gone takes the ranks along, wherever they are."""
 
 _KEPT_LINES = 200
 _LEAVE_S = 3.0
@@ -40,11 +43,11 @@ class MpiJob:
         commands, self._commands = os.pipe()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own module behind a launcher
-                ["/bin/sh", "-c", _GUARD, "sh", *self._argv(launch)],
+                ["/bin/sh", "-c", _GUARD, "sh", self._folder.name, f"/dev/fd/{commands}", *self._argv(launch)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                env={**os.environ, **launch.environment, "CHORALE_COMMANDS": f"/dev/fd/{commands}"},
+                env={**os.environ, **launch.environment},
                 pass_fds=[commands],
                 start_new_session=True,
             )

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -114,18 +115,20 @@ runner.submit(long_request())
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["running", "one rank stopped"])
-def test_nothing_outlives_the_process_that_ran_it(stopped: bool) -> None:
-    environment = dict(os.environ, PYTHONPATH=os.getcwd())
+def test_nothing_outlives_the_process_that_ran_it(stopped: bool, tmp_path: Path) -> None:
+    environment = dict(os.environ, PYTHONPATH=os.getcwd(), TMPDIR=str(tmp_path))
     with subprocess.Popen([sys.executable, "-c", OWNER], stdout=subprocess.PIPE, env=environment, text=True) as owner:
         assert owner.stdout is not None
         ranks = [psutil.Process(int(pid)) for pid in owner.stdout.readline().split()]
         assert len(ranks) == 4
+        assert list(tmp_path.iterdir())
         if stopped:
             ranks[0].suspend()
         time.sleep(0.2)
         owner.kill()
     _, alive = psutil.wait_procs(ranks, timeout=10)
     assert not alive
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_environment_says_what_matters_and_no_host() -> None:
