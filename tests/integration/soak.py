@@ -103,10 +103,14 @@ class Chaos:
             self.faults[kind] += 1
 
     def _strike_node(self) -> None:
+        if len(self.nodes) < 2:
+            self.nodes.append(self.cluster.add_node(num_cpus=2))
+            return
         node = self.nodes.pop(self.random.randrange(len(self.nodes)))
         self.cluster.remove_node(node, allow_graceful=False)
-        self.nodes.append(self.cluster.add_node(num_cpus=2))
         self.faults["node"] += 1
+        with suppress(Exception):  # Ray's helper gives up on a node that is slow to start; two are enough to go on
+            self.nodes.append(self.cluster.add_node(num_cpus=2))
 
     def _strike_mlflow(self) -> None:
         if self.server.poll() is None:

@@ -15,7 +15,7 @@ TRIALS = 6
 
 
 def check(folder: Path, names: list[str]) -> None:
-    found = run_script("kill_stages", folder, 280, *names)
+    found = run_script("kill_stages", folder, 580, *names)
     assert list(found) == names
     for name, after in found.items():
         assert after["ended"] == -signal.SIGKILL, name
@@ -34,6 +34,6 @@ def test_a_launch_that_is_killed_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_a_launch_that_is_killed_at_any_stage_goes_on(tmp_path: Path) -> None:
     check(tmp_path, [name for name in STAGES if name not in SOME])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -237,9 +238,15 @@ class StudyJournal(JournalFileBackend):
     """
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Add `logs`. Raises OSError, with the file as it was, if they cannot be written in full."""
         text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
-        with open(self._file_path, "ab") as journal:
-            journal.write(text.encode())
+        before = os.path.getsize(self._file_path)
+        try:
+            with open(self._file_path, "ab") as journal:
+                journal.write(text.encode())
+        except OSError:
+            os.truncate(self._file_path, before)
+            raise
 
 
 def _state(record: TrialRecord) -> TrialState:
