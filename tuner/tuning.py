@@ -114,11 +114,13 @@ def tune(
         tracker = Tracker(home, campaign, topology, store)
         tracker.start()
         effort = Effort(time.monotonic)
+        began_cpu_s = time.process_time()
         interrupted, failure = _measure(campaign, topology, home, store, tracker, make_workshop, make_progress, effort)
         _draw(campaign, store)
         status = "KILLED" if interrupted else "FAILED" if failure else "FINISHED"
         patience_s = INTERRUPTED_PATIENCE_S if interrupted else UPLOAD_PATIENCE_S
         tracked = tracker.finish(store.trials, store.final, status, patience_s, try_again)
+        effort.cpu_s = time.process_time() - began_cpu_s
         store.settle()
         if failure is not None:
             raise failure

@@ -21,6 +21,7 @@ class Effort:
                `save`-ing to disk, telling listeners (`show`).
     worked_s:  kind of order -> seconds that workers say it took them.
     elapsed_s: from the first suggestion to the last record.
+    cpu_s:     CPU time of this process from the start of the loop to the last upload.
     """
 
     clock: Callable[[], float]
@@ -28,6 +29,7 @@ class Effort:
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     worked_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     elapsed_s: float = 0.0
+    cpu_s: float = 0.0
 
     @contextmanager
     def on(self, stage: str) -> Iterator[None]:
@@ -43,13 +45,14 @@ class Effort:
 
         `ours_ms` is the sum of the stages, MLflow included though it works beside the loop. `beside_measuring_ms` is
         time of the loop less that of measurements, which counts preparing and waiting too; with several
-        measurements at once it can be negative.
+        measurements at once it can be negative. `cpu_ms` hardly depends on what else the machine does.
         """
         per_trial = 1000 / max(1, self.trials)
         stages = {**self.seconds, "mlflow": tracking_s}
         return {
             "trials": self.trials,
             "ours_ms": round(sum(stages.values()) * per_trial, 3),
+            "cpu_ms": round(self.cpu_s * per_trial, 3),
             "stages_ms": {stage: round(seconds * per_trial, 3) for stage, seconds in stages.items()},
             "measuring_ms": round(self.worked_s[MEASURING] * per_trial, 3),
             "preparing_ms": round(self.worked_s[PREPARING] * per_trial, 3),

@@ -16,11 +16,13 @@ def test_seconds_become_milliseconds_per_trial() -> None:
         pass
     effort.trials = 2
     effort.elapsed_s = 30.0
+    effort.cpu_s = 7.0
     effort.worked_s[MEASURING] = 20.0
     effort.worked_s[PREPARING] = 6.0
     assert effort.document(tracking_s=3.0) == {
         "trials": 2,
         "ours_ms": 4000.0,
+        "cpu_ms": 3500.0,
         "stages_ms": {"search": 2000.0, "save": 500.0, "mlflow": 1500.0},
         "measuring_ms": 10000.0,
         "preparing_ms": 3000.0,
