@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable
 
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
+from runners.measurement.rungs import measure_in_rungs
 from runners.preparation import Prepared, Recipe, Refusal, prepare
 from runners.workshop import Finished
 from synth.lowering.program import Program
@@ -78,7 +79,7 @@ class InlineWorkshop:
         key, order = self._orders.pop() if self._newest_first else self._orders.popleft()
         began_s = time.perf_counter()
         answer: Prepared | Refusal | Outcome
-        answer = prepare(order) if isinstance(order, Recipe) else self.runner.submit(order)
+        answer = prepare(order) if isinstance(order, Recipe) else measure_in_rungs(self.runner, order)
         return [Finished(key, answer, time.perf_counter() - began_s)]
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 from runners.workshop import Workshop
 from synth.errors import ChoraleError, InvalidInput
 from synth.topology.topology import Topology
+from tuner.campaigns.answer import eligible
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import search_space
 from tuner.campaigns.controller import Clocks, Controller
@@ -126,7 +127,7 @@ def tune(
             raise failure
         complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
         ranked = standings(complete, store.final)
-        best = winners(ranked)
+        best = winners(eligible(ranked, campaign.objective == "geomean_speedup"))
         versions = {} if interrupted else _register(campaign, topology, store, tracker, tracked, best)
         seconds = time.monotonic() - started_s
         return TuneReport(

@@ -54,8 +54,15 @@ def choices(standings: Sequence[Standing], together: bool) -> list[Choice]:
     """
     if not standings:
         return []
-    rivals = [max(standings, key=_mean_speedup)] if together else list(standings)
+    rivals = eligible(standings, together)
     return [_choice(rivals, index) for index in range(len(standings[0].sizes))]
+
+
+def eligible(standings: Sequence[Standing], together: bool) -> list[Standing]:
+    """Return who may be chosen at a size: all, or the best by geometric mean where one is to serve all sizes."""
+    if not together or not standings:
+        return list(standings)
+    return [max(standings, key=lambda standing: (_mean_speedup(standing), -standing.trial.number))]
 
 
 def size_ranges(chosen: Sequence[Choice]) -> list[SizeRange]:

@@ -38,6 +38,7 @@ COLLECTIVE = "chorale.collective"
 SIZE_CLASS = "chorale.size_class"
 PROGRAM_ID = "chorale.program_id"
 RUNNER = "chorale.runner"
+BUFFER_BYTES = "chorale.buffer_bytes"
 BASELINES = "chorale.baselines"
 SPEEDUP = "chorale.speedup"
 TIME_US = "chorale.time_us"
@@ -124,6 +125,8 @@ def register(
         TIME_US: f"{winner.time_us:.6g}",
         MANIFEST_DIGEST: _digest(manifest_text),
     }
+    if winner.trial.candidate.buffer_bytes is not None:
+        tags[BUFFER_BYTES] = str(winner.trial.candidate.buffer_bytes)
     champion = mlflow.aliased(name, campaign.register_.alias)
     same = next((version for version in mlflow.versions(name) if is_same(version.tags, tags)), None)
     files = {SCHEDULE_FILE: schedule, PROGRAM_FILE: program, MANIFEST_FILE: manifest_text}
@@ -134,8 +137,8 @@ def register(
 
 
 def is_same(held: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Whether a version holds the same program, measured by the same kind of runner."""
-    return held.get(PROGRAM_ID) == new[PROGRAM_ID] and held.get(RUNNER) == new[RUNNER]
+    """Whether a version holds the same program with the same buffers, measured by the same kind of runner."""
+    return all(held.get(tag) == new.get(tag) for tag in (PROGRAM_ID, RUNNER, BUFFER_BYTES))
 
 
 def outranks(new: Mapping[str, str], held: Mapping[str, str]) -> bool:

@@ -20,7 +20,7 @@ from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner, InlineWorkshop, fail_with
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.progress import PlainLines
-from tuner.campaigns.records import CompleteTrial
+from tuner.campaigns.records import Candidate, CompleteTrial
 from tuner.home import Home
 from tuner.reports.tune_report import tune_document, tune_table
 from tuner.specs import load_topology
@@ -267,3 +267,23 @@ def test_a_campaign_replays_recorded_measurements_beside_the_vendors_library(hom
     assert (small["parameters"]["instances"], large["parameters"]["instances"]) == (1, 2)
     assert large["parameters"]["buffer_bytes"] == 2**18
     assert large["speedup_vs_baseline"] > 1.9
+
+
+def first_trial(report: TuneReport) -> Candidate:
+    return min(report.trials, key=lambda trial: trial.number).candidate
+
+
+def test_screening_and_similar_networks_say_where_to_begin(home: Home) -> None:
+    search = {"methods": ["ring", "biring", "bfb"], "chunks": [None, 1, 2]}
+    plain = run(home, small_campaign(name="plain", search=search))
+    assert first_trial(plain).method == "ring"
+    guessed = run(home, small_campaign(name="guessed", search=search, screening={"candidates": 9, "simulated": 2}))
+    assert first_trial(guessed).method == "bfb"
+    champion = load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536).manifest["parameters"]
+    warm = run(home, small_campaign(name="warm", search=search, topology="ring:8", warm_start=True))
+    assert first_trial(warm).parameters == champion
+
+
+def test_a_registry_that_is_away_is_no_reason_not_to_begin(home: Home) -> None:
+    report = run(home, small_campaign(warm_start=True, tracking={"mlflow_uri": NOWHERE}))
+    assert len(report.trials) == 6

@@ -224,3 +224,20 @@ def test_a_search_storage_that_breaks_ends_the_campaign_with_the_trial_saved(
     store = Store(tmp_path)
     store.close()
     assert len(store.trials) == 1
+
+
+def test_racing_measures_on_only_what_may_still_win(tmp_path: Path) -> None:
+    """The runner repeats itself exactly: whatever is slower than the best so far at all sizes has two repetitions."""
+    campaign = small_campaign(pruner="racing", repeats=7, budget={"trials": 12}, parallel=1)
+    trials = launch(tmp_path, campaign, InlineWorkshop(FakeRunner()))
+    best = [0.0, 0.0]
+    repeats = []
+    for trial in sorted(trials, key=lambda trial: trial.number):
+        assert isinstance(trial, CompleteTrial)
+        if trial.same_program_as is None:
+            out = all(size.speedup * 1.05 < max(1.0, known) for size, known in zip(trial.sizes, best, strict=True))
+            expected = 2 if out and max(best) > 0 else 7
+            repeats.append(expected)
+            assert {len(size.times_s) for size in trial.sizes} == {expected}
+            best = [max(known, size.speedup) for size, known in zip(trial.sizes, best, strict=True)]
+    assert set(repeats) == {2, 7}
