@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup quickstart test test-slow soak check format ui clean
+.PHONY: setup quickstart test test-slow soak check reproduce reproduce-quick format ui clean
 
 setup: $(STAMP)
 
@@ -34,6 +34,13 @@ check: setup
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Every table and figure: in an hour, or in minutes. What was computed before is kept; ask again to go on.
+reproduce: setup
+	$(BIN)/python -m experiments.reproduce
+
+reproduce-quick: setup
+	$(BIN)/python -m experiments.reproduce --quick
 
 format: setup
 	$(BIN)/ruff format .

@@ -62,7 +62,10 @@ def _ours(finding: Finding, query: Query, theirs: Sequence[PublishedRow]) -> Row
 
 
 def _theirs(row: PublishedRow, ours: Sequence[Finding]) -> Row:
-    cover = next((finding for finding in ours if _covers(finding, row)), None)
+    covers = [finding for finding in ours if _covers(finding, row)]
+    verdict = "not reached" if not covers else "match"
+    if any(_differs(finding, row) for finding in covers):
+        verdict = "better"
     return {
         "nodes": row.nodes,
         "whose": "paper",
@@ -73,8 +76,9 @@ def _theirs(row: PublishedRow, ours: Sequence[Finding]) -> Row:
         "bounds_met": [],
         "beats": [],
         "verified": False,
-        "reason": "nothing of ours is as good" if cover is None else None,
-        "holds": cover is not None,
+        "verdict": verdict,
+        "reason": None if covers else "nothing of ours is as good",
+        "holds": bool(covers),
     }
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,10 @@ from rich.table import Table
 
 from synth.errors import CheckFailed, InvalidInput
 from tuner.cli.output import emit_json, people
+from tuner.home import Home
 from tuner.reports.stages import Stages, peak_memory_bytes
+from tuner.tracking.answer_run import log_answer
+from tuner.tracking.mlflow_store import MlflowStore
 
 _WIDTH = 240
 """Columns of a table that no terminal limits."""
@@ -30,6 +34,7 @@ def experiment(
     name: Annotated[str, typer.Argument(metavar="list | NAME", help="Experiment to run, or list.")],
     quick: Annotated[bool, typer.Option("--quick", help="Leave out rows that take longer than about 10 s.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the rows as .png, .svg or .pdf.")] = None,
+    mlflow: Annotated[bool, typer.Option("--mlflow", help="Log the answer as a run of MLflow.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Compute the answer to a question row by row, beside what was printed where it comes from.
@@ -46,22 +51,36 @@ def experiment(
     chosen = catalog.load(name)
     if plot is not None:
         _require_plot(chosen, plot)
-    stages = Stages()
+    stages, start_ms = Stages(), _now_ms()
     with stages.stage("rows"), _report() as report:
         rows = chosen.run(report, quick)
     if plot is not None:
         chosen.plot(rows, plot)
     failed = [row for row in rows if not row["holds"]]
+    facts = {"experiment": chosen.name, "question": chosen.question, "source": chosen.source, "quick": quick}
+    used = {"seconds": stages.seconds["rows"], "peak_memory_bytes": peak_memory_bytes()}
+    document = {**facts, "rows": list(rows), "holds": not failed, **used}
+    if mlflow:
+        _log(document, plot, start_ms)
     if as_json:
-        facts = {"experiment": chosen.name, "question": chosen.question, "source": chosen.source, "quick": quick}
-        used = {"seconds": stages.seconds["rows"], "peak_memory_bytes": peak_memory_bytes()}
-        emit_json({**facts, "rows": list(rows), "holds": not failed, **used})
+        emit_json(document)
     else:
         _print_table(chosen, rows)
         people.print(f"{stages.seconds['rows']:.1f} s")
     if failed:
         value = "; ".join(f"{row['nodes']} nodes, {row['spec']}: {row['reason']}" for row in failed)
         raise CheckFailed("every row of an experiment must hold", value, f"see chorale experiment {name} --json")
+
+
+def _log(document: Mapping[str, Any], plot: Path | None, start_ms: int) -> None:
+    home = Home.from_environment()
+    store = MlflowStore(home.mlflow_uri, home.artifacts)
+    run_id = log_answer(store, document, {plot.name: plot.read_bytes()} if plot else {}, start_ms, _now_ms())
+    people.print(f"run {run_id} at {store.uri}")
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 10**6
 
 
 def _list(experiments: tuple[Any, ...], as_json: bool) -> None:

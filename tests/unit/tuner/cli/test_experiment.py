@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 
 import pytest
 
 from experiments import catalog
 from tests.command import chorale
+from tuner.home import Home
+from tuner.tracking.answer_run import FOLDER
+from tuner.tracking.mlflow_store import MlflowStore
 
 
 def test_the_list(capsys):
@@ -36,6 +40,20 @@ def test_a_plot(capsys, tmp_path):
     assert "256 nodes" in file.read_text()
 
 
+def test_an_answer_becomes_a_run(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    rows = [{"nodes": 2, "spec": "", "reason": None, "holds": True}]
+    real = dataclasses.replace(catalog.load("direct-connect-table-5"), run=lambda _report, _quick: rows, columns=())
+    monkeypatch.setattr(catalog, "load", lambda _name: real)
+    document = chorale(capsys, "experiment", "direct-connect-table-5", "--mlflow", "--json").document
+    store = MlflowStore(Home.from_environment().mlflow_uri, tmp_path / "artifacts")
+    found = store.runs(store.experiment(FOLDER), "experiment", "direct-connect-table-5", "experiment")
+    assert found["direct-connect-table-5"].finished
+    answers = list((tmp_path / "artifacts").rglob("answer.json"))
+    assert [json.loads(answer.read_bytes()) for answer in answers] == [document]
+
+
 def test_a_row_that_does_not_hold_is_exit_1(capsys, monkeypatch):
     real = catalog.load("direct-connect-table-5")
 
@@ -53,7 +71,7 @@ def test_a_row_that_does_not_hold_is_exit_1(capsys, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
-        (("direct-connect-table-6",), "did you mean direct-connect-table-"),
+        (("direct-connect-table-77",), "did you mean direct-connect-table-"),
         (("",), "see `chorale experiment list`"),
         (("direct-connect-table-5", "--plot", "a.png"), "a plot must be of an experiment that draws one"),
         (("finder-frontier", "--plot", "a.txt"), "a plot must be a .png"),

@@ -1,0 +1,132 @@
+"""Ask all experiments and write one report: `python -m experiments.reproduce`, which `make reproduce` calls."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from experiments.catalog import load_all
+from experiments.experiment import Experiment
+from experiments.kept_results import KeptResults
+from experiments.reproduction_report import Section, html, markdown
+from synth.errors import ChoraleError, InvalidInput
+from tuner.files import write_file
+from tuner.home import Home
+
+_MINUTES, _QUICK_MINUTES = 60.0, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reproduction:
+    """What a reproduction needs to know.
+
+    folder:  for the report, its pictures and the results that were kept
+    quick:   leave out rows that take long
+    ends_s:  when to start nothing more, and to stop what runs, by `time.monotonic`
+    logged:  also log every result that is computed as a run of MLflow
+    """
+
+    folder: Path
+    quick: bool
+    ends_s: float
+    logged: bool = False
+
+    def section(self, experiment: Experiment) -> Section:
+        """Return the answer of `experiment`: the one that was kept, else a new one, which is kept."""
+        kept = KeptResults(self.folder / "results")
+        document, trouble = kept.find(experiment.name, self.quick), ""
+        picture = f"{kept.path(experiment.name, self.quick).stem}.svg" if experiment.plot else ""
+        if document is None:
+            left_s = self.ends_s - time.monotonic()
+            if left_s <= 0:
+                return Section(experiment, None, "no time left; ask again to go on from here")
+            output, trouble = _ask(self._command(experiment, picture), left_s)
+            if not trouble:
+                document = json.loads(output)
+                kept.keep(experiment.name, self.quick, document)
+        drawn = picture if (self.folder / picture).is_file() else ""
+        return Section(experiment, document, trouble, drawn)
+
+    def _command(self, experiment: Experiment, picture: str) -> list[str]:
+        options = ["--quick"] if self.quick else []
+        options += ["--plot", str(self.folder / picture)] if picture else []
+        options += ["--mlflow"] if self.logged else []
+        return [sys.executable, "-m", "tuner", "experiment", experiment.name, "--json", *options]
+
+
+def _ask(command: Sequence[str], limit_s: float) -> tuple[str, str]:
+    """Return what the command printed, and why it has no answer; a process of its own cannot take others with it."""
+    try:
+        done = subprocess.run(  # noqa: S603 - the command is our own
+            command, capture_output=True, text=True, timeout=limit_s, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return "", "ran out of time; ask again to give it all of the time"
+    if done.stdout.strip():
+        return done.stdout, ""  # exit code 1 says that a row does not hold, which the document says too
+    return "", done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
+
+
+def reproduce(
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out rows that take longer than about 10 s.")] = False,
+    minutes: Annotated[
+        float | None, typer.Option(help="Stop after so long; ask again to go on. [60; quick 10]")
+    ] = None,
+    only: Annotated[list[str] | None, typer.Option(help="An experiment; may be given more than once.")] = None,
+    mlflow: Annotated[bool, typer.Option("--mlflow", help="Log each new result as a run of MLflow.")] = False,
+) -> None:
+    """Ask all experiments and write report.md and report.html to `reproduction` in the data folder."""
+    home = Home.from_environment()
+    folder = home.make(home.root / "reproduction")
+    home.make(folder / "results")
+    limit_s = 60 * (minutes or (_QUICK_MINUTES if quick else _MINUTES))
+    task = Reproduction(folder, quick, time.monotonic() + limit_s, mlflow)
+    sections = []
+    for experiment in _chosen(only or []):
+        typer.echo(f"{experiment.name} …", err=True)
+        sections.append(task.section(experiment))
+        typer.echo("  " + ", ".join(sections[-1].summary[1:]), err=True)
+        _write(folder, sections, quick)
+    typer.echo(str(folder / "report.html"))
+    if any(section.trouble or not section.document or not section.document["holds"] for section in sections):
+        raise typer.Exit(1)
+
+
+def _chosen(names: Sequence[str]) -> list[Experiment]:
+    known = {experiment.name: experiment for experiment in load_all()}
+    for name in names:
+        if name not in known:
+            raise InvalidInput("an experiment must be one that is known", name, "see `chorale experiment list`")
+    return [known[name] for name in names or known]
+
+
+def _write(folder: Path, sections: Sequence[Section], quick: bool) -> None:
+    load = os.getloadavg()[0]
+    facts = [
+        f"Rows that take long are {'left out' if quick else 'included'}. Load of this machine at the end: {load:.1f} "
+        f"on {os.cpu_count()} cores; times depend on it, everything else does not."
+    ]
+    write_file(folder / "report.md", markdown(sections, facts).encode())
+    write_file(folder / "report.html", html(sections, facts).encode())
+
+
+def main() -> None:
+    """Run the command; a wrong request gives one line."""
+    try:
+        typer.run(reproduce)
+    except ChoraleError as error:
+        sys.stderr.write(f"chorale: {error}\n")
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

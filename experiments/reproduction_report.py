@@ -1,0 +1,106 @@
+"""The report of a reproduction: ours beside what was printed, in Markdown and in HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+from experiments.experiment import Experiment, Row
+from experiments.row_verdict import ENDINGS, count_endings, ending_of
+
+_HEAD = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Reproduction</title>
+<style>
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 110em; margin: 2em auto; padding: 0 1em }
+table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums }
+td, th { border: 1px solid #ccc; padding: 2px 8px; text-align: left; vertical-align: top }
+.match { background: #eaf6ea } .better { background: #cdeccd } .not-reached { background: #fbe3d6 }
+img { max-width: 100% }
+</style>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """An experiment with its answer.
+
+    document: as `chorale experiment NAME --json` prints it; None if there is none
+    trouble:  in words, why there is none; empty if there is one
+    picture:  file name of the picture beside the report; empty without one
+    """
+
+    experiment: Experiment
+    document: Mapping[str, Any] | None
+    trouble: str = ""
+    picture: str = ""
+
+    @property
+    def rows(self) -> Sequence[Row]:
+        return self.document["rows"] if self.document else ()
+
+    @property
+    def summary(self) -> list[str]:
+        """Name and how many rows ended in each way; the trouble instead where there is no answer."""
+        counts = [str(count) for count in count_endings(self.rows).values()] if self.document else [""] * len(ENDINGS)
+        seconds = f"{self.document['seconds']:.0f} s" if self.document else self.trouble
+        return [self.experiment.name, *counts, seconds]
+
+    @property
+    def table(self) -> list[list[str]]:
+        """The heading, then a line for each row, which ends with how the row ended."""
+        heading = [column.heading for column in self.experiment.columns]
+        lines = [[*(c.text(row) for c in self.experiment.columns), ending_of(row)] for row in self.rows]
+        return [[*heading, "ending"], *lines]
+
+
+_SUMMARY_HEADING = ["experiment", *ENDINGS, "took"]
+
+
+def markdown(sections: Sequence[Section], facts: Sequence[str]) -> str:
+    """Return the report as Markdown; `facts` are lines about how it was made."""
+    parts = ["# Reproduction\n", *(f"{fact}\n" for fact in facts)]
+    parts += [_markdown_table([_SUMMARY_HEADING, *(section.summary for section in sections)])]
+    for section in sections:
+        parts.append(
+            f"\n## {section.experiment.name}\n\n{section.experiment.question}\n\n{section.experiment.source}\n"
+        )
+        parts.append(_markdown_table(section.table) if section.document else section.trouble)
+        if section.picture:
+            parts.append(f"\n![{section.experiment.name}]({section.picture})\n")
+    return "\n".join(parts) + "\n"
+
+
+def html(sections: Sequence[Section], facts: Sequence[str]) -> str:
+    """Return the report as one HTML page; tables are folded."""
+    parts = [_HEAD, "<h1>Reproduction</h1>", *(f"<p>{escape(fact)}</p>" for fact in facts)]
+    parts.append(_html_table([_SUMMARY_HEADING, *(section.summary for section in sections)]))
+    for section in sections:
+        about = section.experiment
+        parts.append(f"<h2>{escape(about.name)}</h2><p>{escape(about.question)}</p><p>{escape(about.source)}</p>")
+        if not section.document:
+            parts.append(f"<p>{escape(section.trouble)}</p>")
+            continue
+        if section.picture:
+            parts.append(f'<img src="{escape(section.picture)}" alt="{escape(about.name)}">')
+        title = f"<summary>{len(section.rows)} rows</summary>"
+        parts.append(f"<details>{title}{_html_table(section.table)}</details>")
+    return "\n".join([*parts, "</html>\n"])
+
+
+def _markdown_table(lines: Sequence[Sequence[str]]) -> str:
+    heading, *rest = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
+    ruled = [heading, ["---"] * len(heading), *rest]
+    return "\n".join(f"| {' | '.join(line)} |" for line in ruled)
+
+
+def _html_table(lines: Sequence[Sequence[str]]) -> str:
+    heading, *rest = lines
+    head = "".join(f"<th>{escape(cell)}</th>" for cell in heading)
+    body = "\n".join(f'<tr class="{escape(line[-1].replace(" ", "-"))}">{_html_cells(line)}</tr>' for line in rest)
+    return f"<table><tr>{head}</tr>\n{body}</table>"
+
+
+def _html_cells(line: Sequence[str]) -> str:
+    return "".join(f"<td>{escape(cell)}</td>" for cell in line)
