@@ -50,7 +50,8 @@ CASES = (
     Case("a100:2", "forest", "allgather", 1, channels=2),
     Case("a100:2", "forest", "allreduce", 1, channels=4),
     *(Case("mi250:2", "forest", name, k) for k in (None, 1) for name in ("allgather", "allreduce")),
-    Case("mi250:2", "forest", "allgather", 1, channels=16),
+    *(Case("mi250:2", "forest", name, 1, channels=16) for name in ("allgather", "allreduce")),
+    Case("mi250:2", "forest", "allgather", channels=16),
 )  # fmt: skip
 
 

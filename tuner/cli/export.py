@@ -15,7 +15,7 @@ from runners.sizes import format_size, parse_sizes
 from synth.collective import CollectiveName
 from synth.errors import InvalidInput
 from synth.lowering.lift import checked_program
-from synth.lowering.lower import lower
+from synth.lowering.lower import lower, with_usual_channels
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program, as_protocol
 from synth.lowering.targets import target_named
@@ -34,16 +34,20 @@ _FIRST_BYTES, _DEFAULT_SIZES = 2**16, 7
 
 @dataclass(frozen=True, slots=True)
 class _Lowering:
-    """How a schedule becomes programs; None: in place, but for an alltoall, which runtimes never call so."""
+    """How a schedule becomes programs. None: as many channels as `chorale lower` takes; in place, but for an alltoall,
+    which runtimes never call so."""
 
-    channels: int
+    channels: int | None
     instances: int
     protocol: str
     in_place: bool | None
 
-    def options(self, target: str, collective: CollectiveName) -> LoweringOptions:
-        in_place = collective is not CollectiveName.ALLTOALL if self.in_place is None else self.in_place
-        return LoweringOptions(target, self.channels, self.instances, as_protocol(self.protocol), in_place)
+    def options(self, target: str, verified: VerifiedSchedule) -> LoweringOptions:
+        is_alltoall = verified.schedule.collective.name is CollectiveName.ALLTOALL
+        in_place = not is_alltoall if self.in_place is None else self.in_place
+        channels = 1 if self.channels is None else self.channels
+        options = LoweringOptions(target, channels, self.instances, as_protocol(self.protocol), in_place)
+        return with_usual_channels(verified, options) if self.channels is None else options
 
 
 def register(app: typer.Typer) -> None:
@@ -63,7 +67,7 @@ def export(
         typer.Option(help="Of the whole vector, rounded up to what the programs serve; default: 64KiB to 256MiB."),
     ] = None,
     spec: Annotated[str | None, typer.Option(help="The topology, for a program that does not name it.")] = None,
-    channels: Annotated[int, typer.Option(help="As `chorale lower` has it.")] = 1,
+    channels: Annotated[int | None, typer.Option(help="As `chorale lower` has it.")] = None,
     instances: Annotated[int, typer.Option(help="As `chorale lower` has it.")] = 1,
     protocol: Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.")] = "Simple",
     in_place: Annotated[
@@ -116,7 +120,7 @@ def _programs(
     programs = []
     for target in dict.fromkeys(targets or GPU_TARGETS):
         require_job_target(target)
-        made = lower(verified, lowering.options(target, verified.schedule.collective.name))
+        made = lower(verified, lowering.options(target, verified))
         programs.append(checked_program(target_named(target).emit(made), topology))
     return topology, verified, tuple(programs)
 
