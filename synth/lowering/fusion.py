@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import fields, replace
 
 import numpy as np
@@ -20,13 +21,16 @@ _RECV, _RRC, _SEND = (OPS.index(op) for op in (Op.RECV, Op.RECV_REDUCE_COPY, Op.
 _RCS, _RRCS, _RRS = (OPS.index(op) for op in (Op.RECV_COPY_SEND, Op.RECV_REDUCE_COPY_SEND, Op.RECV_REDUCE_SEND))
 
 
-def fused(drafts: Drafts, src: Column, dst: Column, kept: NDArray[np.bool_]) -> tuple[Drafts, Joins]:
+def fused(
+    drafts: Drafts, src: Column, dst: Column, kept: NDArray[np.bool_], apart: Collection[tuple[int, int]] = ()
+) -> tuple[Drafts, Joins]:
     """Return the instructions of one rank with receives and sends fused, and which directions then share a block.
 
     src, dst: the first cell that each instruction reads and writes, -1 for none; kept: bool[cells], what is needed
-    after the last instruction. A send is fused with the receive that wrote all it sends, but only between two
-    directions where that leaves few instructions over, because in one block these take turns. The order of messages on
-    each connection stays as it is. Sums that nobody reads here afterwards are sent without being stored.
+    after the last instruction; apart: channel and sending rank of receives that stay alone. A send is fused with the
+    receive that wrote all it sends, but only between two directions where that leaves few instructions over, because
+    in one block these take turns. The order of messages on each connection stays as it is. Sums that nobody reads here
+    afterwards are sent without being stored.
     O(cells touched + instructions * log(instructions)).
     """
     receives, sends = _candidates(drafts, src, dst, len(kept))
@@ -36,6 +40,9 @@ def fused(drafts: Drafts, src: Column, dst: Column, kept: NDArray[np.bool_]) -> 
     gone = np.zeros(len(op), dtype=np.bool_)
     joins: Joins = {}
     for into, out in _pairs(key[receives], key[sends]):
+        channel, _, source = keys[into].tolist()
+        if (channel, source) in apart:
+            continue
         chosen = (key[receives] == into) & (key[sends] == out)
         connection = np.flatnonzero(key == out).tolist()
         pairs = _in_order(connection, receives[chosen].tolist(), sends[chosen].tolist())
@@ -46,7 +53,6 @@ def fused(drafts: Drafts, src: Column, dst: Column, kept: NDArray[np.bool_]) -> 
         for receive, send in pairs:
             op[receive] = _RCS if op[receive] == _RECV else _RRCS
             gone[send] = True
-        channel, _, source = keys[into].tolist()
         joins[channel, source] = int(keys[out, 2])
     src, dst = np.where(op == _RCS, -1, src)[~gone], dst[~gone]
     left = Drafts(*(getattr(replace(drafts, op=op), item.name)[~gone] for item in fields(Drafts)))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 from synth.collective import CollectiveName
 from synth.errors import InvalidInput
@@ -20,7 +22,7 @@ from synth.lowering.options import LoweringOptions
 from synth.lowering.pieces import PieceLimits, pieces_of
 from synth.lowering.places import Places
 from synth.lowering.program import QUEUE_DEPTH, Program, RankProgram, ThreadBlock
-from synth.lowering.progress import finishes
+from synth.lowering.progress import hanging_blocks, one_of_each_circle
 from synth.lowering.stream import NO_RANK, ProgramStream
 from synth.lowering.targets import target_named
 from synth.lowering.vector import Vector, vector_of
@@ -32,6 +34,10 @@ LONGEST_NAME = 63
 MOST_CELLS = 2**25
 USUAL_CHANNELS_OF_TREES = 4
 LEVELS_FOR_CHANNELS = 8
+MOST_TRIES = 8  # to take fused blocks apart
+
+Apart = Mapping[int, Collection[tuple[int, int]]]
+"""By rank, the channel and the sending rank of receives that are not fused."""
 
 
 class _TooBig(Exception):  # noqa: N818 - a reason, handed on at once
@@ -104,13 +110,29 @@ def _attempt(schedule: Schedule, options: LoweringOptions, limits: Limits) -> tu
     """Return the program, or None and which limit it exceeds."""
     try:
         program = _build(schedule, options, limits)
-        # In fused instructions a send waits for a receive: what was ordered before may now wait in a circle.
-        if options.fuse and limits.one_sided_operations is None and not finishes(program):
-            program = _build(schedule, replace(options, fuse=False), limits)
+        if options.fuse and limits.one_sided_operations is None:
+            program = _without_circles(schedule, options, limits, program)
     except _TooBig as reason:
         return None, str(reason)
     excess = misfit(program, limits)
     return (None, excess) if excess else (program, "")
+
+
+def _without_circles(schedule: Schedule, options: LoweringOptions, limits: Limits, program: Program) -> Program:
+    """Return the fused `program`, with as many blocks taken apart again as it needs to come to its end.
+
+    In fused instructions a send waits for a receive: what was ordered before may now wait in a circle. A circle is
+    broken by one block of it that receives whether it can send or not.
+    """
+    apart: dict[int, set[tuple[int, int]]] = {}
+    for _ in range(MOST_TRIES):
+        broken = one_of_each_circle(program, hanging_blocks(program))
+        if not broken:
+            break
+        for rank, channel, source in broken:
+            apart.setdefault(rank, set()).add((channel, source))
+        program = _build(schedule, options, limits, apart)
+    return _build(schedule, replace(options, fuse=False), limits) if hanging_blocks(program) else program
 
 
 def _misfit_error(schedule: Schedule, options: LoweringOptions, limits: Limits, excess: str) -> InvalidInput:
@@ -122,12 +144,16 @@ def _misfit_error(schedule: Schedule, options: LoweringOptions, limits: Limits, 
     return InvalidInput(f"a program must fit {options.target}: {excess}", asked, way_out)
 
 
-def _build(schedule: Schedule, options: LoweringOptions, limits: Limits) -> Program:
-    made = _prepared(schedule, options, limits)
+def _build(
+    schedule: Schedule, options: LoweringOptions, limits: Limits, apart: Apart = MappingProxyType({})
+) -> Program:
+    made = _prepared(schedule, options, limits, apart)
     return replace(made.head, ranks=tuple(made.ranks()))
 
 
-def _prepared(schedule: Schedule, options: LoweringOptions, limits: Limits) -> ProgramStream:
+def _prepared(
+    schedule: Schedule, options: LoweringOptions, limits: Limits, apart: Apart = MappingProxyType({})
+) -> ProgramStream:
     ranks = schedule.topology.compute_count
     vector = vector_of(schedule, options.instances)
     collective = schedule.collective
@@ -157,7 +183,11 @@ def _prepared(schedule: Schedule, options: LoweringOptions, limits: Limits) -> P
         max_bytes=options.max_bytes,
         origin=schedule.id,
     )
-    return ProgramStream(head, lambda rank: _rank_program(places, drafter.of_rank(rank), rank, most, options.fuse))
+
+    def make(rank: int) -> RankProgram:
+        return _rank_program(places, drafter.of_rank(rank), rank, most, options.fuse, apart.get(rank, ()))
+
+    return ProgramStream(head, make)
 
 
 def _piece_limits(schedule: Schedule, vector: Vector, options: LoweringOptions, limits: Limits) -> PieceLimits:
@@ -177,12 +207,14 @@ def _require_moderate(what: str, value: int, largest: int) -> None:
         raise _TooBig(f"{what}: {value} is above the limit {largest}")
 
 
-def _rank_program(places: Places, drafts: Drafts, rank: int, most: int, fuse: bool) -> RankProgram:
+def _rank_program(
+    places: Places, drafts: Drafts, rank: int, most: int, fuse: bool, apart: Collection[tuple[int, int]]
+) -> RankProgram:
     scratch = places.scratch_chunks[rank]
     joins: Joins = {}
     if fuse:
         layout = places.shape.layout(rank, scratch)
-        drafts, joins = fused(drafts, *operand_cells(drafts, layout), places.kept(rank, layout))
+        drafts, joins = fused(drafts, *operand_cells(drafts, layout), places.kept(rank, layout), apart)
         drafts, scratch = with_dense_scratch(drafts)
     blocks = assigned_blocks(drafts, most, joins)
     layout = places.shape.layout(rank, scratch)

@@ -1,8 +1,9 @@
-"""Whether all blocks of a program come to their ends, whatever the data."""
+"""Which blocks of a program never come to their ends, whatever the data."""
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from synth.compiled import compiled, inlined
 from synth.lowering.flat_program import (
@@ -22,11 +23,44 @@ from synth.lowering.flat_program import (
 from synth.lowering.program import QUEUE_DEPTH, Program
 
 
-def finishes(program: Program) -> bool:
-    """Return whether no block hangs, with messages of whole steps and of one chunk. O(messages * neighbours)."""
+def hanging_blocks(program: Program) -> list[tuple[int, int]]:
+    """Return rank and number of the blocks that never end, with messages of whole steps or else of one chunk.
+    O(messages * neighbours)."""
     flat = flatten(program)
     depth = QUEUE_DEPTH[program.protocol]
-    return all(_finishes(flat.code, len(flat.longest), depth, whole) for whole in (True, False))
+    for whole in (True, False):
+        hanging = np.flatnonzero(_unfinished(flat.code, len(flat.longest), depth, whole))
+        if len(hanging):
+            rank = np.searchsorted(flat.first_block, hanging, side="right") - 1
+            numbers = hanging - np.array(flat.first_block)[rank]
+            return list(zip(rank.tolist(), numbers.tolist(), strict=True))
+    return []
+
+
+def one_of_each_circle(program: Program, hanging: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+    """Return rank, channel and sending rank of one block of each circle of `hanging` blocks that hand on to one
+    another; where no circle closes, of the first such block of each channel."""
+    blocks = [(rank, program.ranks[rank].blocks[number]) for rank, number in hanging]
+    target = {
+        (rank, block.channel, block.recv_peer): block.send_peer
+        for rank, block in blocks
+        if block.send_peer is not None and block.recv_peer is not None
+    }
+    seen: set[tuple[int, int, int]] = set()
+    found = []
+    for start in sorted(target):
+        path: dict[tuple[int, int, int], None] = {}
+        at = start
+        while at in target and at not in seen and at not in path:
+            path[at] = None
+            at = (target[at], at[1], at[0])
+        if at in path:
+            found.append(at)
+        seen.update(path)
+    firsts: dict[int, tuple[int, int, int]] = {}
+    for each in sorted(target):
+        firsts.setdefault(each[1], each)
+    return found or list(firsts.values())
 
 
 @inlined
@@ -38,7 +72,7 @@ def _waits_are_met(code: Code, at: Integers, item: int) -> bool:
 
 
 @compiled
-def _finishes(code: Code, connections: int, depth: int, whole: bool) -> bool:
+def _unfinished(code: Code, connections: int, depth: int, whole: bool) -> NDArray[np.bool_]:
     blocks = len(code.blocks) - 1
     at = code.blocks[:-1, FIRST].copy()
     moved = np.zeros(blocks, dtype=np.int64)
@@ -71,4 +105,5 @@ def _finishes(code: Code, connections: int, depth: int, whole: bool) -> bool:
                     is_ready[other] = True
                     ready[size] = other
                     size += 1
-    return bool((at == code.blocks[1:, FIRST]).all())
+    unfinished: NDArray[np.bool_] = at < code.blocks[1:, FIRST]
+    return unfinished

@@ -15,7 +15,7 @@ from synth.lowering.lift import lift
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
-from synth.lowering.progress import finishes
+from synth.lowering.progress import hanging_blocks
 from synth.lowering.targets import XML_TARGETS, target_named
 from synth.method import Options
 from synth.methods import synthesize
@@ -103,15 +103,25 @@ def test_random_networks(topology, collective, method, in_place, protocol, is_sm
     is_right(lower(schedule, options), depth=2 if protocol == "Simple" else 8)
 
 
-def test_what_would_hang_is_not_fused():
-    """Two chunks around a ring fill both slots of every connection before anyone receives."""
+def test_what_would_hang_is_fused_but_for_one_block():
+    """Two chunks around a ring fill both slots of every connection before anyone receives, unless one always does."""
     schedule = verified("ring:4", "allgather", "ring", 2)
     simple = lower(schedule, LoweringOptions("oneccl-xml", fuse=True))
     quick = lower(schedule, LoweringOptions("oneccl-xml", protocol="LL", fuse=True))
-    assert ops(simple) == ops(lower(schedule, LoweringOptions("oneccl-xml")))
-    assert ops(quick)["rcs"] == 8
+    blocks = [len(rank.blocks) for rank in simple.ranks]
+    assert sorted(blocks) == [1, 1, 1, 2]
+    assert 0 < ops(simple)["rcs"] < ops(quick)["rcs"] == 8
     is_right(simple)
     is_right(quick, depth=8)
+
+
+def test_several_circles_are_broken_apart():
+    schedule = verified("ring:6", "allreduce", "biring", 8)
+    made = lower(schedule, LoweringOptions("msccl-xml", instances=2, fuse=True))
+    assert sorted(len(rank.blocks) for rank in made.ranks) == [4, 4, 4, 4, 4, 8]
+    assert ops(made)["rcs"] == ops(made)["rrs"] == 80
+    assert not hanging_blocks(made)
+    is_right(made)
 
 
 @PLACES
@@ -126,10 +136,10 @@ def test_exchanges_hand_on_to_the_next_partner(in_place):
 def test_a_run_without_data_finds_what_hangs(protocol, free):
     ranks = [[block(1 - rank, 1 - rank, step("s", "i0", count=4), step("r", "s0", count=4))] for rank in range(2)]
     made = program(CollectiveName.ALLREDUCE, 4, *ranks, scratch=4, protocol=protocol)
-    assert finishes(made) == free
+    assert (not hanging_blocks(made)) == free
 
 
 def test_a_run_without_data_finds_waits_in_a_circle():
     first, second = (block(None, None, step("cpy", "o0", "o1", waits=[(other, 0)])) for other in (1, 0))
     made = program(CollectiveName.ALLREDUCE, 2, [first, second], [block(None, None)])
-    assert not finishes(made)
+    assert hanging_blocks(made) == [(0, 0), (0, 1)]
