@@ -14,6 +14,9 @@ from synth.errors import Unavailable
 APPLICATION = "chorale"
 MOST_REQUESTS_AT_ONCE = 1000
 REPLICA_PATIENCE_S = 15.0
+HEAD_RESOURCE = "node:__internal_head__"
+"""Every Ray head has one of it; who takes a little lives there."""
+LITTLE = 0.001
 
 _log = logging.getLogger("chorale.serve")
 
@@ -32,7 +35,7 @@ def serve_application(
 
         try:
             serve.start(http_options={"host": host, "port": port}, logging_config={"log_level": "ERROR"})
-            serve.run(_deployment(serve, build), name=APPLICATION, route_prefix="/")
+            serve.run(application_of(build), name=APPLICATION, route_prefix="/")
         except Exception as error:  # Serve raises many types here; each of them means that it does not serve
             serve.shutdown()  # type: ignore[no-untyped-call]
             way_out = "choose another --port, or look at the log of the cluster"
@@ -44,14 +47,20 @@ def serve_application(
             serve.shutdown()  # type: ignore[no-untyped-call]
 
 
-def _deployment(serve: Any, build: Callable[[], Any]) -> Any:
+def application_of(build: Callable[[], Any]) -> Any:
+    """Return what Serve runs: one replica that serves what `build` returns.
+
+    It lives on the head, where the folder and the files of the service are.
+    """
+    from ray import serve  # noqa: PLC0415  # a second to import
+
     def application() -> Any:  # Serve takes only plain functions for builders
         return build()
 
-    settings = {
+    settings: dict[str, Any] = {
         "num_replicas": 1,
         "max_ongoing_requests": MOST_REQUESTS_AT_ONCE,
-        "ray_actor_options": {"num_cpus": 0},
+        "ray_actor_options": {"num_cpus": 0, "resources": {HEAD_RESOURCE: LITTLE}},
         "graceful_shutdown_timeout_s": REPLICA_PATIENCE_S,
     }
     return serve.deployment(**settings)(serve.ingress(application)()).bind()

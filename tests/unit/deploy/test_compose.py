@@ -1,0 +1,83 @@
+"""The compose file against the compose specification, and against what the guide promises of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from compose_spec import PyCompose
+
+ROOT = Path(__file__).parents[3]
+DOCUMENT: dict[str, Any] = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = DOCUMENT["services"]
+
+
+def test_the_file_keeps_to_the_specification():
+    # Merged keys (`<<`) are YAML's, which the library leaves to others: it reads the file as it is in full.
+    assert len(PyCompose.from_yaml(yaml.safe_dump(DOCUMENT))) == len(SERVICES) == 7
+
+
+@pytest.mark.parametrize(
+    "mistake",
+    [{"imag": "x"}, {"healthcheck": {"tst": ["CMD", "x"]}}, {"depends_on": {"mlflow": {"condition": "healthy"}}}],
+)
+def test_mistakes_are_found(mistake):
+    broken = {"services": {**SERVICES, "service": {**SERVICES["service"], **mistake}}}
+    with pytest.raises(ValueError, match=r"services\.service"):
+        PyCompose.from_yaml(yaml.safe_dump(broken))
+
+
+def test_ports_are_published_to_this_machine_only():
+    published = [port for entry in SERVICES.values() for port in entry.get("ports", ())]
+    assert {port.rpartition(":")[2] for port in published} == {"5000", "8265", "8600"}
+    assert all(port.startswith("127.0.0.1:") for port in published)
+
+
+def test_whoever_is_waited_for_says_when_it_is_ready():
+    for name, entry in SERVICES.items():
+        for needed, how in entry.get("depends_on", {}).items():
+            if how["condition"] == "service_healthy":
+                assert SERVICES[needed]["healthcheck"]["test"][0] == "CMD", (name, needed)
+            else:
+                assert SERVICES[needed]["restart"] == "no"  # it ends, and is waited for to end
+    assert "healthcheck" in SERVICES["service"]  # `up --wait` waits for it
+
+
+def test_images_and_secrets_are_named_exactly():
+    for name, entry in SERVICES.items():
+        tag = entry["image"].rpartition(":")[2]
+        assert re.fullmatch(r"(RELEASE\.)?\d[\w.-]+", tag), name
+        assert not any("PASSWORD" in key or "TOKEN" in key for key in entry.get("environment", {})), name
+
+
+def test_named_volumes_and_secrets_are_declared():
+    for entry in SERVICES.values():
+        for volume in entry.get("volumes", ()):
+            assert volume.partition(":")[0] in DOCUMENT["volumes"]
+        assert set(entry.get("secrets", ())) <= set(DOCUMENT["secrets"])
+
+
+def test_secrets_are_made_by_the_script(tmp_path):
+    script = ROOT / "deploy" / "make-secrets"
+    made = tmp_path / "secrets"
+    subprocess.run([script, made], capture_output=True, check=True)
+    wanted = {Path(entry["env_file"]).name for entry in SERVICES.values() if "env_file" in entry}
+    wanted |= {Path(secret["file"]).name for secret in DOCUMENT["secrets"].values()}
+    assert {path.name for path in made.iterdir()} == wanted
+    for path in made.iterdir():
+        assert path.stat().st_mode & 0o777 == (0o644 if path.name == "tokens.yaml" else 0o600)
+    again = subprocess.run([script, made], capture_output=True, check=False)
+    assert again.returncode != 0  # what is in use is not made anew
+
+
+def test_the_service_shares_the_node_of_the_head():
+    service, head = SERVICES["service"], SERVICES["ray-head"]
+    assert service["network_mode"] == service["pid"] == "service:ray-head"
+    assert service["volumes"] == head["volumes"]
+    assert f"--temp-dir={service['volumes'][1].partition(':')[2]}" in head["command"]
+    assert service["environment"] == head["environment"]
+    assert service["environment"]["RAY_AUTH_MODE"] == "token"

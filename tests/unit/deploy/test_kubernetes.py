@@ -1,0 +1,161 @@
+"""Manifests against Kubernetes' schemas and ours of KubeRay; unknown fields are refused by both."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import subprocess
+import warnings
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+
+from tests.unit.deploy.pins import pinned
+from tuner.service.access import load_access
+from tuner.service.deployed import Arguments
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "deploy" / "kubernetes"
+SCHEMA = yaml.safe_load((Path(__file__).parent / "kuberay.yaml").read_text())
+KUBERNETES = "1.34"
+RAY = ("ray-cluster", "ray-job", "ray-service")
+CLUSTER_FIELD = {"RayJob": "rayClusterSpec", "RayService": "rayClusterConfig"}
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((FOLDER / f"{name}.yaml").read_text()))
+
+
+def ray_document(name: str) -> dict[str, Any]:
+    (document,) = documents(name)
+    return document
+
+
+def cluster_of(document: dict[str, Any]) -> dict[str, Any]:
+    field = CLUSTER_FIELD.get(document["kind"])
+    return document["spec"] if field is None else document["spec"][field]
+
+
+def groups_of(cluster: dict[str, Any]) -> list[dict[str, Any]]:
+    return [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+
+
+def check_ray(document: dict[str, Any]) -> None:
+    jsonschema.validate(document, SCHEMA)
+    cluster = cluster_of(document)
+    for group in groups_of(cluster):
+        # KubeRay refuses resources that are said twice; labels go where the autoscaler sees them.
+        assert not (
+            group.get("resources") and {"num-cpus", "num-gpus", "memory", "resources"} & set(group["rayStartParams"])
+        )
+        assert "labels" not in group["rayStartParams"]
+        check_kubernetes({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, **group["template"]})
+
+
+def check_kubernetes(document: dict[str, Any]) -> None:
+    kubernetes_validate.validate(document, KUBERNETES, strict=True)
+
+
+def test_every_manifest_is_checked():
+    assert {path.stem for path in FOLDER.glob("*")} == {*RAY, "storage", "mlflow"}
+
+
+@pytest.mark.parametrize("name", ["storage", "mlflow"])
+def test_kubernetes_own_kinds(name):
+    for document in documents(name):
+        check_kubernetes(document)
+
+
+@pytest.mark.parametrize("name", RAY)
+def test_kinds_of_kuberay(name):
+    check_ray(ray_document(name))
+
+
+def broken(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the document with one mistake each."""
+    mistakes = []
+    for change in (
+        lambda spec, cluster: spec.update(entrypont="x"),
+        lambda spec, cluster: cluster.update(authOptions={"mode": "disabled"}),
+        lambda spec, cluster: cluster["headGroupSpec"].update(replicas=1),
+        lambda spec, cluster: cluster["workerGroupSpecs"][0].update(minReplicas="1"),
+        lambda spec, cluster: cluster["workerGroupSpecs"][0]["rayStartParams"].update({"num-cpus": 4}),
+        lambda spec, cluster: cluster["headGroupSpec"]["template"]["spec"]["containers"][0].update(imag="x"),
+        lambda spec, cluster: cluster["headGroupSpec"]["template"]["spec"]["containers"][0].pop("name"),
+    ):
+        mistake = copy.deepcopy(document)
+        change(mistake["spec"], cluster_of(mistake))
+        mistakes.append(mistake)
+    return mistakes
+
+
+@pytest.mark.parametrize("name", RAY)
+def test_mistakes_are_found(name):
+    for mistake in broken(ray_document(name)):
+        with pytest.raises((jsonschema.ValidationError, kubernetes_validate.ValidationError)):
+            check_ray(mistake)
+
+
+@pytest.mark.parametrize("name", RAY)
+def test_ray_is_the_one_of_the_image(name):
+    assert cluster_of(ray_document(name))["rayVersion"] == pinned("ray")
+
+
+@pytest.mark.parametrize("name", RAY)
+def test_every_container_is_held_to_what_it_asks_for_and_has_no_rights(name):
+    for group in groups_of(cluster_of(ray_document(name))):
+        spec = group["template"]["spec"]
+        assert spec["securityContext"]["runAsNonRoot"]
+        assert {volume["name"] for volume in spec["volumes"]} >= {"data"}
+        for container in spec["containers"]:
+            assert container["resources"]["requests"] == container["resources"]["limits"]
+            assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+            assert not container["securityContext"]["allowPrivilegeEscalation"]
+
+
+def test_groups_with_gpus_are_asked_for_by_their_fabric():
+    groups = cluster_of(ray_document("ray-cluster"))["workerGroupSpecs"]
+    gpus = {
+        group["groupName"]: group["template"]["spec"]["containers"][0]["resources"]["limits"].get("nvidia.com/gpu")
+        for group in groups
+    }
+    assert gpus == {"cpu": None, "gpu": "8"}
+    (group,) = (group for group in groups if group["groupName"] == "gpu")
+    assert group["resources"] == {f"fabric-{group['labels']['fabric']}": "1"}
+
+
+def test_the_service_is_one_that_serve_can_find():
+    config = yaml.safe_load(ray_document("ray-service")["spec"]["serveConfigV2"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray Serve's own, about pydantic
+        from ray.serve.schema import ServeDeploySchema  # noqa: PLC0415
+
+        (application,) = ServeDeploySchema.model_validate(config).applications
+    module, _, name = application.import_path.partition(":")
+    assert callable(getattr(importlib.import_module(module), name))
+    arguments = Arguments.model_validate(application.args)
+    container = cluster_of(ray_document("ray-service"))["headGroupSpec"]["template"]["spec"]["containers"][0]
+    assert {"name": "serve", "containerPort": config["http_options"]["port"]} in container["ports"]
+    assert any(arguments.tokens.startswith(mount["mountPath"]) for mount in container["volumeMounts"])
+
+
+def test_mlflow_is_where_clusters_look_for_it():
+    _, service = documents("mlflow")
+    address = f"http://{service['metadata']['name']}:{service['spec']['ports'][0]['port']}"
+    for name in RAY:
+        for group in groups_of(cluster_of(ray_document(name))):
+            (container,) = group["template"]["spec"]["containers"]
+            assert {"name": "MLFLOW_TRACKING_URI", "value": address} in container["env"]
+
+
+def test_a_made_token_file_is_one_that_the_service_reads(tmp_path):
+    made = subprocess.run(
+        [ROOT / "deploy" / "make-secrets", tmp_path / "secrets"], capture_output=True, text=True, check=True
+    )
+    token = made.stdout.split()[-1]
+    access = load_access(str(tmp_path / "secrets" / "tokens.yaml"), "0.0.0.0")
+    assert access.caller(f"Bearer {token}").name == "admin"

@@ -1,0 +1,39 @@
+"""The service as a Serve config file names it: `import_path: tuner.service.deployed:application`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from runners.ray_serve import application_of
+from tuner.home import Home
+from tuner.service.application import ServiceSettings
+from tuner.service.estimate import Limits
+
+GIB = 2**30
+
+
+class Arguments(BaseModel):
+    """`args` of the application in the file; they mean what the options of `chorale serve` mean."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tokens: str = Field(description="Path of the token file on the head of the cluster.")
+    max_nodes: int = Field(default=16_384, ge=2)
+    max_memory_gib: int = Field(default=8, ge=1)
+
+
+def application(arguments: Arguments) -> Any:
+    """Return the application for Serve; where it listens is said by `http_options` of the file.
+
+    The data folder and the token file are looked up on the head, where it runs.
+    """
+
+    def build() -> Any:
+        home = Home.from_environment()
+        home.make(home.service)
+        limits = Limits(arguments.max_nodes, arguments.max_memory_gib * GIB)
+        return ServiceSettings(home.root, "0.0.0.0", arguments.tokens, limits).build()  # noqa: S104
+
+    return application_of(build)
