@@ -14,14 +14,19 @@ _SHARED = {**dict.fromkeys(_SWING_FIGURES, "swing_figures"), **dict.fromkeys(_TR
 """Experiments that share a file, which defines EXPERIMENTS by name."""
 
 NAMES = (
+    "direct-connect-figure-11",
     "direct-connect-table-4",
     "direct-connect-table-5",
     "direct-connect-table-7",
     "direct-connect-table-8",
     "finder-frontier",
+    "forestcoll-optima",
+    "forestcoll-table-2",
     "lowering-quality",
     "mi250-prediction",
+    "pipeline-examples",
     "side-by-side",
+    "swing-table-2",
     "tuning-strategies",
     *_SWING_FIGURES,
     *_TRAINING,

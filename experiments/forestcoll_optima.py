@@ -1,0 +1,66 @@
+"""ForestColl's exact optima of allgather on its testbeds, with as many trees as they need and with few."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from experiments.comparison import Quantity, columns_of, compare, compare_all
+from experiments.experiment import Experiment, Report, Row
+from experiments.published import PublishedRow
+from experiments.verdict import Interval
+from synth.bound.bound import lower_bound
+from synth.bound.fixed_k import fixed_k_optimum
+from synth.bound.optimum import optimum
+from synth.collective import ALLGATHER
+from synth.executor.serial import SerialExecutor
+from synth.method import Options
+from synth.methods import synthesize
+from synth.topology.spec import parse_topology
+
+_PUBLISHED = (
+    (32, "mi250:2", {"least_k": "83", "algbw": "354.13"}),
+    (32, "mi250:2", {"k": "1", "algbw": "320.00"}),
+    (32, "mi250:2", {"k": "2", "algbw": "341.33"}),
+    (16, "mi250:1", {"least_k": "3", "algbw": "342.86"}),
+    (16, "a100:2", {"least_k": "13", "algbw": "346.67"}),
+    (16, "a100:2", {"k": "1", "algbw": "342.86"}),
+    (32, "a100:4", {"least_k": "1", "algbw": "266.67"}),
+)
+"""Ranks, network, and what the public code answers: GB/s, by the least k that reaches the optimum or by a given k."""
+
+
+_SLOW = "mi250:2"
+
+
+def _run(report: Report, quick: bool) -> Sequence[Row]:
+    chosen = [one for one in _PUBLISHED if not (quick and one[1] == _SLOW)]
+    rows = [PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, printed in chosen]
+    return compare_all(rows, _compared, report)
+
+
+def _compared(row: PublishedRow) -> Row:
+    """Compare the time of a verified schedule, which is also what a certified cut allows for that k."""
+    topology = parse_topology(row.spec)
+    quantities = []
+    if "k" in row.printed:
+        k = int(row.printed["k"])
+        least_time = fixed_k_optimum(topology, ALLGATHER, k).time_per_byte
+        quantities.append(Quantity("k", Interval.exactly(k)))
+    else:
+        k = optimum(topology, ALLGATHER).k
+        least_time = lower_bound(topology, ALLGATHER).value
+        quantities.append(Quantity("least_k", Interval.exactly(k)))
+    verified = synthesize("forest", topology, ALLGATHER, Options(k=k), SerialExecutor())
+    algbw = Interval.exactly(1 / verified.cost.time_per_byte)
+    proof = "a cut proves that nothing is faster"
+    quantities.append(Quantity("algbw", algbw, 1 / least_time, proof, smaller_is_better=False))
+    return compare(row, quantities)
+
+
+EXPERIMENT = Experiment(
+    name="forestcoll-optima",
+    question="Do trees reach the exact optima of ForestColl on its testbeds, with every number of trees?",
+    source="Zhao et al., ForestColl, section 5 and its public code: allgather of 2 boxes of MI250 and of A100 GPUs",
+    columns=columns_of({"least_k": "least k", "k": "given k", "algbw": "algbw, GB/s"}),
+    run=_run,
+)
