@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup quickstart test test-slow soak check reproduce reproduce-quick format ui clean
+.PHONY: setup quickstart test test-slow soak check reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(STAMP)
 
@@ -45,6 +45,12 @@ reproduce-quick: setup
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+pictures: setup
+	$(BIN)/python docs/site/pictures.py
 
 ui: setup
 	$(BIN)/chorale ui

@@ -37,8 +37,8 @@ def http_page(document: dict[str, Any]) -> str:
         [
             "# The HTTP API",
             "",
-            "Made from the [OpenAPI document](openapi.json) that a running service answers at `/openapi.json`; that one",
-            "also has `GET /healthz` and `GET /metrics`. How to start it, tokens and quotas: [the service](../service.md).",
+            "Made from the [OpenAPI document](openapi.json) that a running service answers at `/openapi.json`; that",
+            "one also has `GET /healthz` and `GET /metrics`. How to start it: [the service](../service.md).",
             "",
             "| route | does | is sent |",
             "|---|---|---|",
@@ -55,7 +55,16 @@ def _schema(name: str, schema: dict[str, Any]) -> list[str]:
         f"| `{key}` | {_type(field)} | {'yes' if key in required else ''} | {_cell(field.get('description', ''))} |"
         for key, field in schema.get("properties", {}).items()
     ]
-    return ["", f"## {name}", "", schema.get("description", ""), "", "| key | type | required | |", "|---|---|---|---|", *rows]
+    return [
+        "",
+        f"## {name}",
+        "",
+        schema.get("description", ""),
+        "",
+        "| key | type | required | |",
+        "|---|---|---|---|",
+        *rows,
+    ]
 
 
 def _body_name(operation: dict[str, Any]) -> str:

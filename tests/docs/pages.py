@@ -1,0 +1,81 @@
+"""The commands of the documentation: where they stand, what must be there before them, what they must print."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md"))
+
+NOT_RUN = {
+    r"chorale serve(?! --make-token)": "serves until it is stopped; tests/integration starts it",
+    r"chorale ui\b": "serves until it is stopped",
+    r"chorale fabric (up|down|status|exec)\b(?!.* ip route)": "changes this machine's networks; tests/live does",
+    r"chorale fabric exec 0 -- ip route": "needs a fabric that is up; tests/live has one",
+    r"chorale run .*--runner (oneccl|mpi)\b": "needs a fabric that is up; tests/live has one",
+    r"chorale run .*--runner msccl\b": "needs GPUs; tests/unit/runners/msccl has stand-ins",
+    r"chorale tune .*(--detach|--follow|--stop|--address)\b": "needs a Ray cluster; tests/integration has one",
+    r"chorale record-training\b": "needs PyTorch; tests/unit/tuner/cli has a stand-in",
+}
+"""Commands whose words are only checked, with the reason; a refusal that a page prints is always checked."""
+
+SLOW = {
+    "guide/first-campaign.md",
+    "guide/mlflow.md",
+    "measurement.md",
+    "msccl.md",
+    "papers.md",
+    "simulation.md",
+    "training.md",
+    "tuning.md",
+}
+"""Pages whose commands take longer than about ten seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command line of a page. refusal: the line that it must end with instead of succeeding; output: where its
+    standard output goes."""
+
+    text: str
+    refusal: str | None
+
+    @property
+    def words(self) -> list[str]:
+        """The arguments of `chorale`, without a redirection."""
+        words = shlex.split(self.text, comments=True)[1:]
+        return words[: words.index(">")] if ">" in words else words
+
+    @property
+    def output(self) -> str | None:
+        """The file that the standard output goes to."""
+        words = shlex.split(self.text, comments=True)
+        return words[words.index(">") + 1] if ">" in words else None
+
+    @property
+    def reason_not_to_run(self) -> str | None:
+        """Why the command is not run, or None."""
+        if self.refusal is not None:
+            return None
+        return next((reason for pattern, reason in NOT_RUN.items() if re.match(pattern, self.text)), None)
+
+
+def commands_of(text: str) -> list[Command]:
+    """Return the `chorale` lines of the code blocks of a page, in order; later ones use files of earlier ones."""
+    found = []
+    for block in re.findall(r"^```\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        lines = block.replace("\\\n", " ").splitlines()
+        for line, following in zip(lines, [*lines[1:], ""], strict=True):
+            if line.startswith("chorale "):
+                found.append(Command(line, following if following.startswith("chorale: ") else None))
+    return found
+
+
+def named_files(text: str) -> Iterator[tuple[str, str]]:
+    """Yield name and content of the files that a page shows, as ```json title="NAME"."""
+    yield from re.findall(r"^```\w+ title=\"([^\"]+)\"\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
