@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from runners.recorded.configuration import Configuration
 from runners.recorded.table import RecordedTable, mi250_table
+from tuner.campaigns.answer import LEAST_SPEEDUP
 from tuner.campaigns.records import Candidate, CompleteTrial, SizeResult
 from tuner.campaigns.search import Search, SearchPlan, storage_in_memory
 from tuner.campaigns.space import SearchSpace, Value
@@ -116,14 +117,15 @@ class _Recorded:
 def tune(task: RecordedTask, strategy: str, seed: int, most: int, starts: Sequence[Candidate] = ()) -> Floats:
     """Return, after each of at most `most` trials, true time of the answer over that of the best, (trials, sizes).
 
-    The answer at a size is what measured fastest, the library where that did. `starts` come before all others.
+    The answer at a size is what measured fastest, the library where nothing clearly beats it. `starts` come before all
+    others.
     """
     draws, library = task.measured_s(seed)
     number = {candidate: place for place, candidate in enumerate(task.candidates)}
     plan = SearchPlan(task.space(seed), "recorded", strategy, seed, lambda one: one.id, task.sizes_bytes, starts=starts)
     search = Search(plan, storage_in_memory())
     history: list[Floats] = []
-    best, answer = np.median(library, axis=1), task.library_s
+    best, answer = np.median(library, axis=1) / LEAST_SPEEDUP, task.library_s
     while len(history) < most and (suggestion := search.ask()) is not None:
         place = number[suggestion.candidate]
         search.tell(suggestion.ticket, _record(task, suggestion.candidate, draws[place], library))

@@ -11,6 +11,9 @@ from itertools import pairwise
 from tuner.campaigns.final import Standing
 from tuner.campaigns.records import CompleteTrial, SizeResult
 
+LEAST_SPEEDUP = 1.02
+"""What a program must reach over the fastest baseline to be chosen: closer is a tie, and a tie is the baseline's."""
+
 
 @dataclass(frozen=True, slots=True)
 class Choice:
@@ -82,7 +85,9 @@ def _choice(rivals: Sequence[Standing], index: int) -> Choice:
     # Among equals the earlier trial wins, as in the registry.
     best = max(rivals, key=lambda place: (place.sizes[index].speedup, -place.trial.number))
     result = best.sizes[index]
-    return Choice(result.size_bytes, best.trial if result.speedup > 1 else None, baseline_of(result), result)
+    return Choice(
+        result.size_bytes, best.trial if result.speedup >= LEAST_SPEEDUP else None, baseline_of(result), result
+    )
 
 
 def _same(one: Choice, other: Choice) -> bool:

@@ -68,7 +68,7 @@ def experiment(
         _print_table(chosen, rows)
         people.print(f"{stages.seconds['rows']:.1f} s")
     if failed:
-        value = "; ".join(f"{row['nodes']} nodes, {row['spec']}: {row['reason']}" for row in failed)
+        value = "; ".join(f"{_row_name(chosen, row)}: {row['reason']}" for row in failed)
         raise CheckFailed("every row of an experiment must hold", value, f"see chorale experiment {name} --json")
 
 
@@ -81,6 +81,13 @@ def _log(document: Mapping[str, Any], plot: Path | None, start_ms: int) -> None:
 
 def _now_ms() -> int:
     return time.time_ns() // 10**6
+
+
+def _row_name(chosen: Any, row: Any) -> str:
+    """Return which row it is: by its network if it has one, else by its first two columns."""
+    if "nodes" in row:
+        return f"{row['nodes']} nodes, {row['spec']}"
+    return ", ".join(column.text(row) for column in chosen.columns[:2])
 
 
 def _list(experiments: tuple[Any, ...], as_json: bool) -> None:

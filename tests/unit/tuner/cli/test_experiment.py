@@ -68,6 +68,15 @@ def test_a_row_that_does_not_hold_is_exit_1(capsys, monkeypatch):
     assert "every row of an experiment must hold; got 5 nodes, complete:5: spoiled" in done.stderr
 
 
+def test_rows_without_a_network_are_named_by_their_columns(capsys, monkeypatch):
+    real = catalog.load("tuning-strategies")
+    row = {"task": "allgather", "strategy": "grid", "holds": False, "reason": "spoiled"}
+    monkeypatch.setattr(catalog, "load", lambda _name: dataclasses.replace(real, run=lambda _report, _quick: [row]))
+    done = chorale(capsys, "experiment", "tuning-strategies", "--json")
+    assert done.code == 1
+    assert "got allgather, grid: spoiled" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
