@@ -15,10 +15,13 @@ _SHARED = {**dict.fromkeys(_SWING_FIGURES, "swing_figures"), **dict.fromkeys(_TR
 
 NAMES = (
     "direct-connect-figure-11",
+    "direct-connect-figure-18",
     "direct-connect-table-4",
     "direct-connect-table-5",
+    "direct-connect-table-6",
     "direct-connect-table-7",
     "direct-connect-table-8",
+    "failure-quality",
     "finder-frontier",
     "forestcoll-optima",
     "forestcoll-table-2",
@@ -27,6 +30,7 @@ NAMES = (
     "pipeline-examples",
     "side-by-side",
     "swing-table-2",
+    "synthesis-scaling",
     "tuning-strategies",
     *_SWING_FIGURES,
     *_TRAINING,

@@ -1,0 +1,56 @@
+"""Times and qualities by size: table 6, figure 18, growth of synthesis, and networks with lost links."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from experiments import direct_connect_figure_18, direct_connect_table_6, failure_quality, synthesis_scaling
+from experiments.catalog import load
+from synth.topology.spec import parse_topology
+
+
+def run(name):
+    return load(name).run(lambda _what, _done, _total: None, True)
+
+
+def test_quality_decides_and_time_is_told_apart(monkeypatch):
+    printed = (("hypercube:4", "1e9"), ("torus:4x4", "0"))
+    monkeypatch.setattr(direct_connect_table_6, "_PRINTED_S", printed)
+    rows = run("direct-connect-table-6")
+    assert [(row["steps"], row["bandwidth_factor"]) for row in rows] == [(4, "15/16")] * 2
+    assert [row["verdict"]["seconds"] for row in rows] == ["match", "not reached"]
+    assert all(row["holds"] for row in rows)
+
+
+def test_kautz_graphs_stay_below_the_caption(monkeypatch, tmp_path):
+    monkeypatch.setattr(direct_connect_figure_18, "LARGEST", 100)
+    rows = run("direct-connect-figure-18")
+    assert all(row["holds"] and Fraction(row["worst"]) <= 2 and row["steps_over_least"] <= 1 for row in rows)
+    monkeypatch.setattr(direct_connect_figure_18, "_MOST", 1)
+    assert [row["verdict"] for row in run("direct-connect-figure-18")] == ["not reached"] * 4
+    load("direct-connect-figure-18").plot(rows, tmp_path / "kautz.svg")
+    assert "degree 16" in (tmp_path / "kautz.svg").read_text()
+
+
+def test_exponent_of_a_known_growth(monkeypatch, tmp_path):
+    def take_square(_make, spec):
+        return parse_topology(spec).compute_count ** 2
+
+    monkeypatch.setattr(synthesis_scaling, "_seconds", take_square)
+    rows = run("synthesis-scaling")
+    assert all(row["times_the_first"] == (row["nodes"] / 16) ** 2 for row in rows)
+    assert [row["exponent"] for row in rows if row["exponent"]] == [pytest.approx(2)] * 4
+    load("synthesis-scaling").plot(rows, tmp_path / "growth.svg")
+    assert "ranks" in (tmp_path / "growth.svg").read_text()
+
+
+def test_trees_reach_the_bound_of_what_is_left(monkeypatch):
+    monkeypatch.setattr(failure_quality, "NETWORKS", ("torus:4x4",))
+    rows = run("failure-quality")
+    assert [row["percent"] for row in rows] == [0, 0, 1, 1, 2, 2, 5, 5]
+    assert all(row["holds"] for row in rows)
+    assert {row["over_bound"] for row in rows if row["method"] == "forest"} == {"1"}
+    assert rows[2]["spec"].startswith("without(torus:4x4;link=")
+    assert rows == run("failure-quality")
