@@ -7,7 +7,7 @@ each rank whether its call has begun. A block knows what all its threads know; a
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,8 +33,16 @@ class Order:
         self._released: dict[tuple[int, int], deque[Clock]] = defaultdict(deque)
         self._ends = [[plan.other_end(rank, n) for n in range(len(body.peers))] for rank, body in enumerate(plan.ranks)]
         for rank, body in enumerate(plan.ranks):
+            acquired = Counter(
+                number
+                for block in body.blocks
+                for operation in block.operations
+                for number in operation.semaphores
+                if operation.action is Action.ACQUIRE
+            )
             for number, value in enumerate(body.semaphores):
-                self._released[rank, number].extend([np.zeros_like(self.clock[0])] * value)
+                nothing = [np.zeros_like(self.clock[0])]
+                self._released[rank, number].extend(nothing * min(value, acquired[number]))
 
     def passes(self, block: int, operation: Operation) -> bool:
         """Do what `operation` of `block` does besides moving data; return False if it has to wait."""

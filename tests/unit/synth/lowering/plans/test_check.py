@@ -217,6 +217,16 @@ def test_every_rule_is_described_and_broken_here():
     assert set(re.findall(r"^\| `([a-z ]+)` \|", table, re.MULTILINE)) == {*FAULTS, "route", "ranks", "size"}
 
 
+def test_semaphores_that_begin_high_order_nothing():
+    """Nobody has to wait for them: what they ordered races, or is read too early. Their number takes no memory."""
+    high = tuple(2**40 for _ in ALLREDUCE.ranks[0].semaphores)
+    assert {violation.rule for violation in check_plan(rank_changed(ALLREDUCE, semaphores=high))} <= {
+        "race",
+        "uninitialised",
+    }
+    assert check_plan(rank_changed(ALLREDUCE, semaphores=high))
+
+
 def test_a_plan_too_large_for_the_check_is_refused(monkeypatch):
     monkeypatch.setattr(check_execution, "MOST_CELLS", 7)
     assert {violation.rule for violation in check_plan(ALLREDUCE)} == {"size"}
