@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
-from deploy.local.stack import Stack
+from deploy.local.stack import SEARCHES, Stack
 from synth.errors import CheckFailed
 
 PATIENCE_S = 300.0
@@ -104,7 +104,7 @@ def _runs(stack: Stack, experiment: str) -> list[dict[str, Any]]:
 def _tune(stack: Stack) -> dict[str, Any]:
     """Run `chorale tune` with MLflow and the search on these servers, in the cluster, as somebody on the head would."""
     campaign = stack.folder / "second.yaml"
-    storage = stack.services["mlflow"].environment["MLFLOW_BACKEND_STORE_URI"]
+    storage = stack.services["mlflow"].environment["MLFLOW_BACKEND_STORE_URI"].removesuffix("mlflow") + SEARCHES
     campaign.write_text(json.dumps({**CAMPAIGN, "name": "second", "storage": storage}))  # JSON is YAML
     service = stack.services["service"]
     address = next(word for word in service.command if word.startswith("--address="))

@@ -50,13 +50,13 @@ def make_cluster(folder: Path, environment: Mapping[str, str], user: str | None)
     return (program("postgres"), "-D", str(folder), "-k", str(folder))
 
 
-def make_database(port: int, environment: Mapping[str, str]) -> None:
-    """Make the database that the image would make."""
+def make_database(port: int, environment: Mapping[str, str], name: str) -> None:
+    """Make the database `name`."""
     owner = environment["POSTGRES_USER"]
     command = [program("createdb"), "--host=127.0.0.1", f"--port={port}", f"--username={owner}"]
     secret = {**os.environ, "PGPASSWORD": environment["POSTGRES_PASSWORD"]}
     done = subprocess.run(  # noqa: S603
-        [*command, environment["POSTGRES_DB"]], env=secret, capture_output=True, text=True, check=False
+        [*command, name], env=secret, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise Unavailable("a database must be made", done.stderr.strip(), "see the message of createdb")

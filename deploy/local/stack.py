@@ -15,6 +15,8 @@ from deploy.local.processes import Processes
 
 ORDER = ("postgres", "mlflow", "ray-head", "ray-worker", "service")
 HEALTHY_S = 240.0
+SEARCHES = "optuna"
+"""Database for searches: Optuna and MLflow keep the version of their tables in a table of one name."""
 OBJECT_STORE_BYTES = 100 * 2**20
 
 
@@ -92,7 +94,8 @@ class Stack:
         port = self.places.ports["5432"]
         self._processes.start(service.name, (*command, "-h", "127.0.0.1", "-p", str(port)), {}, user)
         self._wait(service)
-        make_database(port, service.environment)
+        for name in (service.environment["POSTGRES_DB"], SEARCHES):
+            make_database(port, service.environment, name)
 
     def _wait(self, service: Service) -> None:
         check = service.health

@@ -24,16 +24,20 @@ class Arguments(BaseModel):
     max_memory_gib: int = Field(default=8, ge=1)
 
 
-def application(arguments: Arguments) -> Any:
-    """Return the application for Serve; where it listens is said by `http_options` of the file.
+def application(arguments: dict[str, Any]) -> Any:
+    """Return the application for Serve, with the arguments of the file, which are those of `Arguments`.
+
+    Where it listens is said by `http_options` of the file.
 
     The data folder and the token file are looked up on the head, where it runs.
     """
 
+    wanted = Arguments.model_validate(arguments)  # Serve does not see types that are written as text
+
     def build() -> Any:
         home = Home.from_environment()
         home.make(home.service)
-        limits = Limits(arguments.max_nodes, arguments.max_memory_gib * GIB)
-        return ServiceSettings(home.root, "0.0.0.0", arguments.tokens, limits).build()  # noqa: S104
+        limits = Limits(wanted.max_nodes, wanted.max_memory_gib * GIB)
+        return ServiceSettings(home.root, "0.0.0.0", wanted.tokens, limits).build()  # noqa: S104
 
     return application_of(build)

@@ -13,6 +13,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
+from pydantic import ValidationError
 
 from tests.unit.deploy.pins import pinned
 from tuner.service.access import load_access
@@ -132,11 +133,15 @@ def test_the_service_is_one_that_serve_can_find():
     config = yaml.safe_load(ray_document("ray-service")["spec"]["serveConfigV2"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray Serve's own, about pydantic
+        from ray.serve import Application  # noqa: PLC0415
         from ray.serve.schema import ServeDeploySchema  # noqa: PLC0415
 
         (application,) = ServeDeploySchema.model_validate(config).applications
-    module, _, name = application.import_path.partition(":")
-    assert callable(getattr(importlib.import_module(module), name))
+        module, _, name = application.import_path.partition(":")
+        build = getattr(importlib.import_module(module), name)
+        assert isinstance(build(application.args), Application)  # called as Serve does it
+        with pytest.raises(ValidationError, match="tokns"):
+            build({"tokens": "x", "tokns": "x"})
     arguments = Arguments.model_validate(application.args)
     container = cluster_of(ray_document("ray-service"))["headGroupSpec"]["template"]["spec"]["containers"][0]
     assert {"name": "serve", "containerPort": config["http_options"]["port"]} in container["ports"]
