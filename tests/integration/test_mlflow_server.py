@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from rich.console import Console
 
 from runners.api import RunRequest
@@ -23,7 +24,9 @@ def run(home: Home, uri: str, runner: FakeRunner, resume: bool = False) -> TuneR
     return tune(campaign, topology, home, resume, lambda: InlineWorkshop(runner), progress)
 
 
-def test_a_server_that_dies_and_comes_back_hears_of_every_trial_once(home: Home) -> None:
+def test_a_server_that_dies_and_comes_back_hears_of_every_trial_once(
+    home: Home, capsys: pytest.CaptureFixture[str]
+) -> None:
     port = free_port()
     uri = f"http://127.0.0.1:{port}"
     with server(home, port) as process:
@@ -49,3 +52,4 @@ def test_a_server_that_dies_and_comes_back_hears_of_every_trial_once(home: Home)
         best = load_best(mlflow, load_topology("ring:4"), "allreduce", 4096)
         assert best.version.version == "1"
         assert list(home.artifacts.rglob("schedule.parquet"))  # uploaded through the server
+    assert capsys.readouterr().out == ""  # MLflow would print addresses where one JSON document is promised
