@@ -36,7 +36,7 @@ def test_nothing_comes_from_other_hosts(site):
 
 def test_the_reference_has_every_command(site):
     page = (site / "reference" / "cli.html").read_text()
-    for command in ("synth", "topology show", "fabric up", "tune"):
+    for command in ("synth", "topology show", "fabric up", "tune", "bench"):
         assert re.search(rf"<h[23][^>]*><code>chorale {command}</code>", page), command
 
 

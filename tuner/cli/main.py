@@ -41,6 +41,7 @@ COMMAND_MODULES = (
     "tune",
     "best",
     "experiment",
+    "bench",
     "ui",
     "serve",
     "doctor",

@@ -1,0 +1,66 @@
+"""Schedules beside a plain ring on the same network: exact bandwidth times, so the ratios are the same everywhere."""
+
+from __future__ import annotations
+
+from experiments.bench.benchmark import Benchmark, Outcome
+from synth.bound.bound import lower_bound
+from synth.bound.certificate import check_certificate
+from synth.collective import parse_collective
+from synth.executor.serial import SerialExecutor
+from synth.kernels import warm_method
+from synth.method import Options
+from synth.methods import synthesize
+from synth.topology.spec import parse_topology
+
+
+def _run(case: str) -> Outcome:
+    """Run a case, which reads METHOD COLLECTIVE SPEC, with k=K before it where K trees per root are asked for."""
+    words = case.split()
+    k = int(words.pop(0).removeprefix("k=")) if words[0].startswith("k=") else None
+    method, name, spec = words
+    topology, collective = parse_topology(spec), parse_collective(name)
+    for used in (method, "ring"):
+        warm_method(used)
+    verified = synthesize(method, topology, collective, Options(k=k), SerialExecutor())
+    ring = synthesize("ring", topology, collective, None, SerialExecutor())
+    achieved = verified.cost.time_per_byte
+    bound = lower_bound(topology, collective, achieved)
+    check_certificate(topology, collective, bound.to_json(topology))
+    schedule = verified.schedule
+    facts = {
+        "steps": schedule.steps,
+        "transfers": len(schedule.transfers),
+        "chunks_per_shard": schedule.chunks_per_shard,
+        "trees_per_root": schedule.trees_per_root,
+        "time_per_byte": str(achieved),
+        "gap": str(achieved / bound.value - 1),
+        "time_per_byte_of_ring": str(ring.cost.time_per_byte),
+    }
+    return Outcome(facts, float(ring.cost.time_per_byte / achieved), {})
+
+
+RINGS = Benchmark(
+    name="rings",
+    reference="a ring in one direction",
+    goals={
+        "bfb allreduce torus:4x4": 4.0,
+        "swing allreduce torus:4x4": 4.0,
+        "bucket allreduce torus:4x4": 4.0,
+        "hamiltonian-ring allreduce torus:4x4": 4.0,
+        "bfb allgather genkautz:4,32": 2.0,
+    },
+    run=_run,
+    is_exact=True,
+)
+FOREST = Benchmark(
+    name="forest",
+    reference="a ring in one direction",
+    goals={
+        "forest allgather a100:2": 1.6,
+        "k=1 forest allgather a100:2": 1.6,
+        "forest allgather mi250:2": 6.0,
+        "forest allreduce torus:4x4": 4.0,
+    },
+    run=_run,
+    is_exact=True,
+)

@@ -1,0 +1,59 @@
+"""The regression check: counts and certificates of every benchmark are those expected, whatever the machine."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from experiments.bench import schedules, suite
+from experiments.bench.benchmark import Outcome
+from synth.errors import InvalidInput
+from tests.command import chorale
+
+
+@pytest.mark.parametrize("benchmark", suite.BENCHMARKS, ids=lambda benchmark: benchmark.name)
+def test_facts_are_those_expected(benchmark):
+    rows = list(suite.rows_of(benchmark))
+    assert [row["case"] for row in rows] == list(suite.expected_facts()[benchmark.name])
+    for row in rows:
+        assert row["holds"], row
+
+
+def test_references_agree_with_what_they_stand_beside():
+    expected = suite.expected_facts()
+    assert all(facts["time_per_byte"] == facts["time_per_byte_of_reference"] for facts in expected["bfb"].values())
+    assert all(facts["flows_fit"] and not facts["flows_fit_in_a_little_less"] for facts in expected["bounds"].values())
+
+
+def test_a_fact_that_differs_does_not_hold():
+    case = "bfb allreduce torus:4x4"
+    facts = dict(suite.expected_facts()["rings"][case]) | {"steps": 9}
+    worse = replace(schedules.RINGS, goals={case: 4.0}, run=lambda _case: Outcome(facts, 4.0, {}))
+    (row,) = suite.rows_of(worse)
+    assert (row["holds"], row["differing"], row["goal_met"]) == (False, ["steps"], True)
+
+
+@pytest.mark.parametrize(("is_exact", "holds"), [(True, False), (False, True)])
+def test_a_missed_goal_counts_only_where_it_is_exact(is_exact, holds):
+    case = "bfb allreduce torus:4x4"
+    facts = suite.expected_facts()["rings"][case]
+    slower = replace(schedules.RINGS, goals={case: 4.0}, run=lambda _case: Outcome(facts, 3.9, {}), is_exact=is_exact)
+    (row,) = suite.rows_of(slower)
+    assert (row["goal_met"], row["holds"]) == (False, holds)
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(InvalidInput, match="a benchmark must be one that is known; got ring; choose from rings"):
+        suite.chosen(["ring"])
+
+
+def test_the_command_keeps_a_history(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    for _ in range(2):
+        finished = chorale(capsys, "bench", "rings", "--json")
+        assert finished.code == 0, finished.stderr
+    lines = (tmp_path / "bench.jsonl").read_text().splitlines()
+    assert len(lines) == 2
+    assert json.loads(lines[1])["rows"] == finished.document["rows"]
