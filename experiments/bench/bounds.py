@@ -43,7 +43,7 @@ def _carries(topology: Topology, time_per_byte: Fraction) -> bool:
     ranks = topology.compute_count
     carried = [Fraction(link.bandwidth) * time_per_byte for link in topology.links]
     vector = lcm(ranks, *(amount.denominator for amount in carried))
-    graph = nx.DiGraph()
+    graph: nx.DiGraph[int] = nx.DiGraph()
     for rank in range(ranks):
         graph.add_edge(_SOURCE, rank, capacity=vector // ranks)
     for link, amount in zip(topology.links, carried, strict=True):

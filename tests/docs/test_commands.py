@@ -59,7 +59,8 @@ def test_the_python_page(capsys):
     assert capsys.readouterr().out.splitlines()[:2] == ["15/8", "True"]
 
 
-def test_links_of_the_documentation_lead_somewhere():
-    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")]:
+def test_links_beside_the_site_lead_somewhere():
+    """Those within the site are checked where it is built."""
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
         for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
             assert (page.parent / target).exists(), f"{page.name}: {target}"
