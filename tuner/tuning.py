@@ -6,7 +6,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,14 @@ from tuner.campaigns.launch import Launch, check_same_conditions, conditions_of,
 from tuner.campaigns.progress import Progress
 from tuner.campaigns.records import Candidate, CompleteTrial, TrialRecord, trial_id
 from tuner.campaigns.search import Search, SearchPlan, open_storage
+from tuner.campaigns.size_class import SizeClass
 from tuner.campaigns.space import SearchSpace
 from tuner.campaigns.store import Store, is_begun, read_launch
 from tuner.files import write_file
 from tuner.home import Home
+from tuner.promotion import judge
 from tuner.screening import screened
+from tuner.tracking.champions import Verdict
 from tuner.tracking.mlflow_store import MlflowStore
 from tuner.tracking.registry import Winner, register, winners
 from tuner.tracking.similar import similar_winners
@@ -48,7 +51,8 @@ MakeProgress = Callable[[int, int], Progress]
 class TuneReport:
     """What came of a launch.
 
-    `versions` maps sizes in bytes to the registered version, where there is one; `effort` is `Effort.document`.
+    `versions` maps sizes in bytes to the registered version, where there is one; `verdicts` says of the winner of each
+    size class whether it has the alias, and why; `effort` is `Effort.document`.
     """
 
     launch: Launch
@@ -60,6 +64,7 @@ class TuneReport:
     seconds: float
     folder: Path
     effort: Mapping[str, Any]
+    verdicts: Mapping[SizeClass, Verdict] = field(default_factory=dict)
 
 
 def open_store(campaign: Campaign, topology: Topology, home: Home, resume: bool, launch_id: str | None = None) -> Store:

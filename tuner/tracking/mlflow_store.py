@@ -174,6 +174,22 @@ class MlflowStore:
         with self._answers():
             self._client.set_registered_model_alias(version.name, alias, version.version)
 
+    def tag_version(self, version: Version, tags: Mapping[str, str]) -> None:
+        """Set tags of a version."""
+        with self._answers():
+            for key, value in tags.items():
+                self._client.set_model_version_tag(version.name, version.version, key, value[:MOST_TAG_CHARACTERS])
+
+    def tag_model(self, name: str, key: str, value: str) -> None:
+        """Set a tag of the registered model `name`."""
+        with self._answers():
+            self._client.set_registered_model_tag(name, key, value)
+
+    def model_tags(self, name: str) -> dict[str, str]:
+        """Return the tags of the registered model `name`, which must exist."""
+        with self._answers():
+            return dict(self._client.get_registered_model(name).tags)
+
     def models(self, tags: Mapping[str, str]) -> dict[str, dict[str, str]]:
         """Return the registered models that carry all `tags`: name -> all tags."""
         filter_text = " AND ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())

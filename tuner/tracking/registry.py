@@ -13,6 +13,7 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version as version_of_code
 from typing import Any
 
 from runners.sizes import format_size
@@ -30,6 +31,7 @@ from tuner.campaigns.size_class import SizeClass
 from tuner.campaigns.store import Store
 from tuner.files import read_file
 from tuner.specs import load_topology
+from tuner.tracking.champions import Verdict, settle
 from tuner.tracking.mlflow_store import MlflowStore, Version
 
 FORMAT = "chorale-registered/1"
@@ -44,6 +46,7 @@ SPEEDUP = "chorale.speedup"
 TIME_US = "chorale.time_us"
 MANIFEST_DIGEST = "chorale.manifest_sha256"
 SCHEDULE_FILE, PROGRAM_FILE, MANIFEST_FILE = "schedule.parquet", "program.xml", "manifest.json"
+MOST_TRIALS_NAMED = 1000
 
 _UNCHANGED = "a registered file must be the one that was measured"
 _AGAIN = "run the campaign again to register a sound one"
@@ -95,9 +98,15 @@ def winners(standings: Sequence[Standing]) -> list[Winner]:
 
 
 def register(
-    mlflow: MlflowStore, campaign: Campaign, topology: Topology, store: Store, winner: Winner, run_id: str
-) -> Version:
-    """Register `winner` if its program is new, move the alias to it if it outranks the holder, return its version.
+    mlflow: MlflowStore,
+    campaign: Campaign,
+    topology: Topology,
+    store: Store,
+    winner: Winner,
+    run_id: str,
+    verdict: Verdict,
+) -> tuple[Version, Verdict]:
+    """Register `winner` if its program is new, let it have the alias if `verdict` says so; return what came of it.
 
     The schedule and the program are read back from disk and verified first. Raises ChoraleError if they are not
     there or not sound.
@@ -106,7 +115,8 @@ def register(
     program = read_file(str(store.program_path(winner.trial.program_id)))
     digests = {SCHEDULE_FILE: _digest(schedule), PROGRAM_FILE: _digest(program)}
     manifest = {**_manifest(campaign, topology, winner), "run_id": run_id, "sha256": digests}
-    check_registered(schedule, program, manifest)
+    verified = check_registered(schedule, program, manifest)
+    manifest["lineage"] = lineage(store, verified)
     manifest_text = json.dumps(manifest, indent=2, sort_keys=True).encode()
     name = model_name(campaign.register_.model, campaign.collective, topology, winner.size_class)
     model_tags = {
@@ -116,42 +126,48 @@ def register(
         "chorale.topology": topology.spec,
         "chorale.size_range": f"{winner.size_class.min_bytes}-{winner.size_class.max_bytes}",
     }
-    tags = model_tags | {
-        PROGRAM_ID: winner.trial.program_id,
+    tags = model_tags | identity_tags(campaign, winner)
+    tags |= {
         "chorale.schedule_id": winner.trial.schedule_id,
-        RUNNER: campaign.runner.kind,
+        "chorale.launch_id": store.launch.launch_id,
+        "chorale.version": manifest["lineage"]["code_version"],
         BASELINES: ",".join(campaign.baselines),
         SPEEDUP: f"{winner.speedup:.6g}",
         TIME_US: f"{winner.time_us:.6g}",
         MANIFEST_DIGEST: _digest(manifest_text),
     }
-    if winner.trial.candidate.buffer_bytes is not None:
-        tags[BUFFER_BYTES] = str(winner.trial.candidate.buffer_bytes)
-    champion = mlflow.aliased(name, campaign.register_.alias)
     same = next((version for version in mlflow.versions(name) if is_same(version.tags, tags)), None)
     files = {SCHEDULE_FILE: schedule, PROGRAM_FILE: program, MANIFEST_FILE: manifest_text}
     version = same or mlflow.register(name, model_tags, tags, run_id, files)
-    if champion is None or outranks(tags, champion.tags):
-        mlflow.set_alias(version, campaign.register_.alias)
-    return version
+    return version, settle(mlflow, version, campaign.register_.alias, verdict)
+
+
+def identity_tags(campaign: Campaign, winner: Winner) -> dict[str, str]:
+    """Return the tags that tell versions apart, see `is_same`."""
+    tags = {PROGRAM_ID: winner.trial.program_id, RUNNER: campaign.runner.kind}
+    buffer_bytes = winner.trial.candidate.buffer_bytes
+    return tags if buffer_bytes is None else tags | {BUFFER_BYTES: str(buffer_bytes)}
+
+
+def lineage(store: Store, verified: VerifiedSchedule) -> dict[str, Any]:
+    """Return where a registered schedule comes from: its launch, the trials it was chosen from, code, certificate.
+
+    The data of the trials are the runs with these ids in their tag `chorale.trial_id`.
+    """
+    chosen_from = store.final.results if store.final is not None else [one.trial_id for one in store.trials]
+    return {
+        "code_version": version_of_code("chorale"),
+        "campaign": store.launch.campaign["name"],
+        "launch_id": store.launch.launch_id,
+        "trials": len(store.trials),
+        "trial_ids": sorted(chosen_from)[:MOST_TRIALS_NAMED],
+        "certificate": dict(verified.schedule.certificate),
+    }
 
 
 def is_same(held: Mapping[str, str], new: Mapping[str, str]) -> bool:
     """Whether a version holds the same program with the same buffers, measured by the same kind of runner."""
     return all(held.get(tag) == new.get(tag) for tag in (PROGRAM_ID, RUNNER, BUFFER_BYTES))
-
-
-def outranks(new: Mapping[str, str], held: Mapping[str, str]) -> bool:
-    """Whether a version with the tags `new` should take the alias from one with the tags `held`.
-
-    What was measured live always outranks what was simulated. Otherwise the higher speed-up wins where both had
-    the same baselines (it was measured side by side, so it survives a change of machine), else the lower time.
-    """
-    if (new[RUNNER] == "simulated") != (held.get(RUNNER) == "simulated"):
-        return new[RUNNER] != "simulated"
-    if new[BASELINES] == held.get(BASELINES):
-        return float(new[SPEEDUP]) > float(held.get(SPEEDUP, 0))
-    return float(new[TIME_US]) < float(held.get(TIME_US, math.inf))
 
 
 def load_best(
@@ -161,6 +177,17 @@ def load_best(
 
     Raises CheckFailed if there is none for that network and collective, or if what is there does not verify.
     """
+    version, size_class = find_champion(mlflow, topology, collective, size_bytes, alias)
+    return _load(mlflow, version, size_class)
+
+
+def find_champion(
+    mlflow: MlflowStore, topology: Topology, collective: str, size_bytes: int, alias: str
+) -> tuple[Version, SizeClass]:
+    """Return the version behind `alias` for the size class of `size_bytes`, or else for the nearest class that has one.
+
+    Raises CheckFailed if there is none for that network and collective.
+    """
     wanted = SizeClass.of(size_bytes)
     candidates = []
     for name, tags in mlflow.models({TOPOLOGY_ID: topology.id, COLLECTIVE: collective}).items():
@@ -169,7 +196,7 @@ def load_best(
     for _, negative_exponent, name in sorted(candidates):
         version = mlflow.aliased(name, alias)
         if version is not None:
-            return _load(mlflow, version, SizeClass(-negative_exponent))
+            return version, SizeClass(-negative_exponent)
     rule = "the registry must know a schedule for the network and collective"
     value = f"none for {collective} on {topology.spec}"
     raise CheckFailed(rule, value, "run `chorale tune` with a campaign for it first")

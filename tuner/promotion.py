@@ -1,0 +1,190 @@
+"""The gate before the alias: a winner must be right at a size nobody tuned for, and beat the champion side by side."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import TypeAdapter
+
+from runners.api import FailureKind, Measurement, Outcome, RunFailure, SizeMeasurement
+from runners.measurement.interval import LEAST_SAMPLES, ratio_interval
+from runners.preparation import Prepared, Refusal
+from runners.sizes import format_size
+from runners.workshop import Workshop
+from synth.errors import ChoraleError
+from synth.lowering.lift import lift
+from synth.lowering.program import Program
+from synth.topology.topology import Topology
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.orders import Orders
+from tuner.campaigns.records import Candidate
+from tuner.campaigns.size_class import SizeClass
+from tuner.campaigns.store import Store
+from tuner.home import Home
+from tuner.tracking.champions import ROLLED_BACK, Verdict
+from tuner.tracking.mlflow_store import MlflowStore, Version
+from tuner.tracking.registry import (
+    MANIFEST_FILE,
+    PROGRAM_FILE,
+    RUNNER,
+    Winner,
+    check_registered,
+    identity_tags,
+    is_same,
+    model_name,
+)
+
+_log = logging.getLogger("chorale.promotion")
+
+WAIT_S = 0.5
+REPEATS = LEAST_SAMPLES + 2  # the smallest number whose 95 % interval may leave out a repetition at either end: 9 less 1
+CHALLENGER, CHAMPION = "challenger", "champion"
+BROKEN = (FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.WRONG_RESULT)
+"""What a program can do on a runner that works; anything else says nothing about it."""
+
+Programs = Mapping[str, tuple[Candidate, Program]]
+_candidates: TypeAdapter[Candidate] = TypeAdapter(Candidate)
+
+
+def judge(
+    campaign: Campaign, topology: Topology, store: Store, workshop: Workshop, home: Home, best: Sequence[Winner]
+) -> dict[SizeClass, Verdict]:
+    """Return for each winner whether it may take the alias; measures on the runners of the campaign.
+
+    What cannot be asked of MLflow now is left open: such a winner comes to the alias only where nobody holds it.
+    """
+    try:
+        mlflow = MlflowStore(campaign.tracking.mlflow_uri or home.mlflow_uri, home.artifacts) if best else None
+    except ChoraleError as error:
+        _log.warning("no comparison with champions: %s", error)
+        mlflow = None
+    gate = _Gate(campaign, topology, store, workshop, mlflow)
+    return {winner.size_class: gate.judge(winner) for winner in best}
+
+
+@dataclass(frozen=True, slots=True)
+class _Gate:
+    campaign: Campaign
+    topology: Topology
+    store: Store
+    workshop: Workshop
+    mlflow: MlflowStore | None
+
+    def judge(self, winner: Winner) -> Verdict:
+        against = None
+        try:
+            champion = self._champion(winner)
+            against = None if champion is None else champion.version
+            return self._known(winner, champion) or self._measured(winner, champion)
+        except (ChoraleError, OSError) as error:
+            _log.warning("%s: kept out: %s", winner.size_class, error)
+            return Verdict(False, f"could not be judged: {error}", against)
+
+    def _known(self, winner: Winner, champion: Version | None) -> Verdict | None:
+        """Return what needs no measurement."""
+        identity = identity_tags(self.campaign, winner)
+        if champion is not None and is_same(champion.tags, identity):
+            return Verdict(True, "holds the alias already", champion.version)
+        versions = self.mlflow.versions(self._name(winner)) if self.mlflow else []
+        if any(is_same(version.tags, identity) and ROLLED_BACK in version.tags for version in versions):
+            reason = "somebody went back from it"
+            return Verdict(False, reason, None if champion is None else champion.version)
+        return None
+
+    def _measured(self, winner: Winner, champion: Version | None) -> Verdict:
+        against = None if champion is None else champion.version
+        program = lift(self.store.program_path(winner.trial.program_id).read_bytes())
+        challenger = {CHALLENGER: (winner.trial.candidate, program)}
+        fault, passed = self._fault_test(winner, challenger)
+        if fault is not None:
+            return Verdict(False, f"fault test: {fault.message}", against)
+        if champion is None:
+            return Verdict(True, f"first of its class; {passed}")
+        simulated = self.campaign.runner.kind == "simulated"
+        if simulated != (champion.tags.get(RUNNER) == "simulated"):
+            reason = "simulated, and the champion was measured" if simulated else "measured, and the champion was not"
+            return Verdict(not simulated, f"{reason}; {passed}", against)
+        return self._compared(winner, {**challenger, CHAMPION: self._program_of(champion)}, champion, passed)
+
+    def _fault_test(self, winner: Winner, challenger: Programs) -> tuple[RunFailure | None, str]:
+        """Run once at a size of no trial; return what went wrong, and what is to be said if nothing did."""
+        if self.campaign.runner.kind == "recorded":  # which executes nothing: `register` replays what it computes
+            return None, "its replay is right"
+        size_bytes = unseen_size(winner.size_class, self.campaign.sizes)
+        outcome = self._run(f"{winner.size_class} fault test", challenger, (size_bytes,), 1)
+        fault = outcome if isinstance(outcome, RunFailure) else None
+        return fault, f"right at {size_bytes} bytes, which no trial had"
+
+    def _compared(self, winner: Winner, programs: Programs, champion: Version, passed: str) -> Verdict:
+        sizes = tuple(size.size_bytes for size in winner.sizes)
+        outcome = self._run(f"{winner.size_class} side by side", programs, sizes, REPEATS)
+        if isinstance(outcome, RunFailure):
+            return self._without_comparison(winner, programs, champion, outcome)
+        times = _mean_times(outcome.results[CHALLENGER]), _mean_times(outcome.results[CHAMPION])
+        ratio = ratio_interval(*times)
+        faster = ratio.high < 1
+        word = "faster than" if faster else "not clearly faster than"
+        at = ", ".join(format_size(size) for size in sizes)
+        reason = f"{word} version {champion.version} side by side at {at}, {REPEATS} repetitions; {passed}"
+        return Verdict(faster, reason, champion.version, ratio)
+
+    def _without_comparison(
+        self, winner: Winner, programs: Programs, champion: Version, failure: RunFailure
+    ) -> Verdict:
+        """Decide where both together gave no times: a champion that fails alone does not keep the alias."""
+        sizes = tuple(size.size_bytes for size in winner.sizes)
+        alone = self._run(f"{winner.size_class} champion", {CHAMPION: programs[CHAMPION]}, sizes, 1)
+        if isinstance(alone, RunFailure) and alone.kind in BROKEN:
+            return Verdict(True, f"version {champion.version} fails here: {alone.message}", champion.version)
+        return Verdict(False, f"could not be compared: {failure.message}", champion.version)
+
+    def _run(self, key: str, programs: Programs, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
+        orders = Orders(self.campaign, self.topology)
+        request = orders.request(programs, len(self.store.trials))
+        self.workshop.measure(key, replace(request, sizes_bytes=sizes_bytes, repeats=repeats, library=()))
+        while True:
+            for finished in self.workshop.wait(WAIT_S):
+                if finished.key == key:
+                    return _outcome(finished.answer)
+
+    def _champion(self, winner: Winner) -> Version | None:
+        return self.mlflow.aliased(self._name(winner), self.campaign.register_.alias) if self.mlflow else None
+
+    def _program_of(self, champion: Version) -> tuple[Candidate, Program]:
+        if self.mlflow is None:
+            raise RuntimeError("a champion was found without MLflow")
+        files = self.mlflow.download(champion)
+        manifest = json.loads(files[MANIFEST_FILE])
+        check_registered(files["schedule.parquet"], files[PROGRAM_FILE], manifest)
+        return _candidates.validate_python(manifest["parameters"]), lift(files[PROGRAM_FILE])
+
+    def _name(self, winner: Winner) -> str:
+        campaign = self.campaign
+        return model_name(campaign.register_.model, campaign.collective, self.topology, winner.size_class)
+
+
+def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:
+    """Return a size of the class that is none of `sizes_bytes` and that few counts of chunks divide.
+
+    In classes that have no other left it is beyond them.
+    """
+    size_bytes = size_class.min_bytes + size_class.min_bytes // 3 | 3
+    while size_bytes in sizes_bytes:
+        size_bytes += 4
+    return size_bytes
+
+
+def _mean_times(sizes: Sequence[SizeMeasurement]) -> list[float]:
+    """Return for each repetition the geometric mean over the sizes."""
+    rows = zip(*(size.times_s for size in sizes), strict=True)
+    return [math.prod(row) ** (1 / len(sizes)) for row in rows]
+
+
+def _outcome(answer: Prepared | Refusal | Outcome) -> Outcome:
+    if not isinstance(answer, (Measurement, RunFailure)):
+        raise RuntimeError("a measurement was answered with a preparation")
+    return answer

@@ -1,0 +1,97 @@
+"""Who holds the alias of a registered model: how a version comes to it, and how it goes back to the one before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runners.measurement.interval import MedianInterval
+from synth.errors import CheckFailed
+from tuner.tracking.mlflow_store import MlflowStore, Version
+
+PROMOTION = "chorale.promotion"
+REASON = "chorale.promotion_reason"
+AGAINST = "chorale.promotion_against"
+RATIO = "chorale.promotion_ratio"
+ROLLED_BACK = "chorale.rolled_back"
+MOST_REMEMBERED = 100
+
+PROMOTED, KEPT_OUT = "promoted", "kept out"
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a program may take the alias, and why.
+
+    against: number of the version that held the alias when this was decided, None if none did
+    ratio:   interval of its time over that version's, repetition by repetition, where both were measured
+    """
+
+    promoted: bool
+    reason: str
+    against: str | None = None
+    ratio: MedianInterval | None = None
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """What the version remembers of it."""
+        tags = {PROMOTION: PROMOTED if self.promoted else KEPT_OUT, REASON: self.reason, AGAINST: self.against or ""}
+        return tags if self.ratio is None else tags | {RATIO: ratio_text(self.ratio)}
+
+
+def settle(mlflow: MlflowStore, version: Version, alias: str, verdict: Verdict) -> Verdict:
+    """Let `alias` point to `version` if it may, and write down why; return the verdict as it stands then.
+
+    A verdict about another holder than the one there is now does not count: that one was not compared with.
+    """
+    holder = mlflow.aliased(version.name, alias)
+    if holder is not None and holder.version == version.version:
+        return verdict
+    now = None if holder is None else holder.version
+    if verdict.promoted and now != verdict.against:
+        reason = f"version {now} holds the alias and was not compared with; launch with --resume to do it"
+        verdict = Verdict(False, reason, now)
+    mlflow.tag_version(version, verdict.tags)
+    if verdict.promoted:
+        before = [] if holder is None else [*_before(mlflow, holder, alias), holder.version]
+        # The order matters: after a crash in between the alias is where it was, and its past is there.
+        _remember(mlflow, version.name, alias, [*before, version.version])
+        mlflow.set_alias(version, alias)
+    return verdict
+
+
+def roll_back(mlflow: MlflowStore, name: str, alias: str) -> tuple[Version, Version]:
+    """Let `alias` point to the version that held it before; return (the one that held it, the one that does).
+
+    The former is marked, so that no campaign promotes it again. CheckFailed if there is none before.
+    """
+    holder = mlflow.aliased(name, alias)
+    past = [] if holder is None else _before(mlflow, holder, alias)
+    known = {version.version: version for version in mlflow.versions(name)}
+    standing = [number for number in past if number in known]
+    if holder is None or not standing:
+        value = f"none for {name}" if holder is None else f"version {holder.version} of {name} is the first"
+        raise CheckFailed("there must be a champion to go back to", value, "run a campaign, or leave it as it is")
+    former = known[standing[-1]]
+    mlflow.tag_version(holder, {ROLLED_BACK: f"to version {former.version}"})
+    mlflow.set_alias(former, alias)
+    _remember(mlflow, name, alias, standing)
+    return holder, former
+
+
+def ratio_text(ratio: MedianInterval) -> str:
+    """Return a ratio with its interval, such as `0.71 (0.69 to 0.74)`."""
+    return f"{ratio.median:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
+
+
+def _before(mlflow: MlflowStore, holder: Version, alias: str) -> list[str]:
+    """Return the versions that held the alias before `holder`, oldest first."""
+    past = [number for number in mlflow.model_tags(holder.name).get(_tag(alias), "").split(",") if number]
+    return past[: past.index(holder.version)] if holder.version in past else []
+
+
+def _remember(mlflow: MlflowStore, name: str, alias: str, numbers: list[str]) -> None:
+    mlflow.tag_model(name, _tag(alias), ",".join(numbers[-MOST_REMEMBERED:]))
+
+
+def _tag(alias: str) -> str:
+    return f"chorale.champions.{alias}"
