@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pydantic import TypeAdapter
 
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, SizeMeasurement
-from runners.measurement.interval import LEAST_SAMPLES, ratio_interval
+from runners.measurement.interval import ratio_interval
 from runners.preparation import Prepared, Refusal
 from runners.sizes import format_size
 from runners.workshop import Workshop
@@ -41,7 +41,9 @@ from tuner.tracking.registry import (
 _log = logging.getLogger("chorale.promotion")
 
 WAIT_S = 0.5
-REPEATS = LEAST_SAMPLES + 2  # the smallest number whose 95 % interval may leave out a repetition at either end: 9 less 1
+REPEATS = 9
+"""The fewest repetitions whose 95 % interval for the median leaves out the smallest and the largest: 1 - 20 / 2^9."""
+
 CHALLENGER, CHAMPION = "challenger", "champion"
 BROKEN = (FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.WRONG_RESULT)
 """What a program can do on a runner that works; anything else says nothing about it."""

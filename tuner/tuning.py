@@ -27,12 +27,12 @@ from tuner.campaigns.search import Search, SearchPlan, open_storage
 from tuner.campaigns.size_class import SizeClass
 from tuner.campaigns.space import SearchSpace
 from tuner.campaigns.store import Store, is_begun, read_launch
-from tuner.files import write_file
 from tuner.home import Home
+from tuner.launch_report import draw_picture, upload_page, write_page
 from tuner.promotion import judge
 from tuner.screening import screened
 from tuner.tracking.champions import Verdict
-from tuner.tracking.mlflow_store import MlflowStore
+from tuner.tracking.mlflow_store import MlflowStore, Version
 from tuner.tracking.registry import Winner, register, winners
 from tuner.tracking.similar import similar_winners
 from tuner.tracking.tracker import Tracked, Tracker
@@ -64,6 +64,15 @@ class TuneReport:
     seconds: float
     folder: Path
     effort: Mapping[str, Any]
+    verdicts: Mapping[SizeClass, Verdict] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """How measuring ended, and what the gate found about the winners."""
+
+    interrupted: bool = False
+    failure: ChoraleError | None = None
     verdicts: Mapping[SizeClass, Verdict] = field(default_factory=dict)
 
 
@@ -121,8 +130,9 @@ def tune(
         tracker.start()
         effort = Effort(time.monotonic)
         began_cpu_s = time.process_time()
-        interrupted, failure = _measure(campaign, topology, home, store, tracker, make_workshop, make_progress, effort)
-        _draw(campaign, store)
+        ended = _measure(campaign, topology, home, store, tracker, make_workshop, make_progress, effort)
+        interrupted, failure = ended.interrupted, ended.failure
+        draw_picture(campaign, store)
         status = "KILLED" if interrupted else "FAILED" if failure else "FINISHED"
         patience_s = INTERRUPTED_PATIENCE_S if interrupted else UPLOAD_PATIENCE_S
         tracked = tracker.finish(store.trials, store.final, status, patience_s, try_again)
@@ -130,10 +140,15 @@ def tune(
         store.settle()
         if failure is not None:
             raise failure
-        complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
-        ranked = standings(complete, store.final)
-        best = winners(eligible(ranked, campaign.objective == "geomean_speedup"))
-        versions = {} if interrupted else _register(campaign, topology, store, tracker, tracked, best)
+        ranked, best = _ranked(campaign, store)
+        versions: dict[int, str] = {}
+        verdicts: dict[SizeClass, Verdict] = {}
+        if not interrupted and tracker.mlflow is not None:
+            register_one = partial(register, tracker.mlflow, campaign, topology, store)
+            versions, verdicts = _register(register_one, tracked, best, ended.verdicts)
+        write_page(campaign, store, ranked, versions, verdicts or ended.verdicts)
+        if tracker.mlflow is not None:
+            upload_page(tracker.mlflow, tracked, store)
         seconds = time.monotonic() - started_s
         return TuneReport(
             store.launch,
@@ -145,23 +160,10 @@ def tune(
             seconds,
             store.folder,
             effort.document(tracked.seconds),
+            verdicts,
         )
     finally:
         store.close()
-
-
-def _draw(campaign: Campaign, store: Store) -> None:
-    """Put a picture of the launch beside its journal; a picture that cannot be kept is not worth losing a launch."""
-    complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
-    if not complete:
-        return
-    from tuner.plots.campaign_plot import campaign_png  # noqa: PLC0415  # matplotlib takes half a second to import
-
-    title = f"{campaign.name}: {campaign.collective} on {campaign.topology}, {campaign.runner.kind} runner"
-    try:
-        write_file(store.picture_path, campaign_png(complete, title))
-    except ChoraleError as error:
-        _log.warning("no picture: %s", error)
 
 
 def _measure(
@@ -173,8 +175,8 @@ def _measure(
     make_workshop: MakeWorkshop,
     make_progress: MakeProgress,
     effort: Effort,
-) -> tuple[bool, ChoraleError | None]:
-    """Run the loop; return whether it was interrupted, and what else ended it early."""
+) -> _Ended:
+    """Run the loop, then the gate of the registry, on the same workers."""
     workshop = None
     try:
         with make_progress(campaign.budget.trials, len(store.trials)) as progress:
@@ -183,14 +185,22 @@ def _measure(
             clocks = Clocks(time.monotonic, time.time)
             listeners = (tracker.trial, progress.trial)
             Controller(campaign, topology, store, search, workshop, clocks, listeners, effort).run()
+        _, best = _ranked(campaign, store)
+        return _Ended(verdicts=judge(campaign, topology, store, workshop, home, best))
     except KeyboardInterrupt:
-        return True, None
+        return _Ended(interrupted=True)
     except ChoraleError as error:
-        return False, error
+        return _Ended(failure=error)
     finally:
         if workshop is not None:
             workshop.close()
-    return False, None
+
+
+def _ranked(campaign: Campaign, store: Store) -> tuple[list[Standing], list[Winner]]:
+    """Return the trials to choose from, and the winner of each size class."""
+    complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
+    ranked = standings(complete, store.final)
+    return ranked, winners(eligible(ranked, campaign.objective == "geomean_speedup"))
 
 
 def _search(campaign: Campaign, topology: Topology, home: Home, store: Store, workshop: Workshop) -> Search:
@@ -227,17 +237,21 @@ def _starts(
 
 
 def _register(
-    campaign: Campaign, topology: Topology, store: Store, tracker: Tracker, tracked: Tracked, best: list[Winner]
-) -> dict[int, str]:
+    register_one: Callable[[Winner, str, Verdict], tuple[Version, Verdict]],
+    tracked: Tracked,
+    best: list[Winner],
+    found: Mapping[SizeClass, Verdict],
+) -> tuple[dict[int, str], dict[SizeClass, Verdict]]:
+    """Register every winner; return the version at each of their sizes, and what was decided about the alias."""
     versions: dict[int, str] = {}
-    if tracker.mlflow is None:
-        return versions
+    verdicts: dict[SizeClass, Verdict] = {}
     for winner in best:
-        run_id = tracked.run_ids[winner.trial.trial_id]
+        run_id, size_class = tracked.run_ids[winner.trial.trial_id], winner.size_class
         try:
-            version = register(tracker.mlflow, campaign, topology, store, winner, run_id)
+            version, verdicts[size_class] = register_one(winner, run_id, found[size_class])
         except ChoraleError as error:
-            _log.warning("not registered for %s: %s", winner.size_class, error)
+            _log.warning("not registered for %s: %s", size_class, error)
             continue
+        _log.info("%s: version %s %s", size_class, version.version, verdicts[size_class].reason)
         versions |= {size.size_bytes: version.version for size in winner.sizes}
-    return versions
+    return versions, verdicts

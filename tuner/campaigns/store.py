@@ -91,6 +91,11 @@ class Store:
         """Where the picture of the launch stands, once there is one."""
         return self.folder / "campaign.png"
 
+    @property
+    def report_path(self) -> Path:
+        """Where the report of the launch stands, once there is one."""
+        return self.folder / "report.html"
+
     def schedule_path(self, schedule_id: str) -> Path:
         return self.folder / "schedules" / f"{schedule_id}.parquet"
 

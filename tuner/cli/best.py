@@ -34,11 +34,16 @@ def best_command(
     alias: Annotated[
         str, typer.Option("--alias", help="Which version; `register.alias` of the campaign.")
     ] = "champion",
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="First let the alias go back to the version that had it before.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
 ) -> None:
     """Fetch the best schedule that campaigns have registered, and verify it again before it is given out.
 
     Sizes fall into classes, one per power of two; without an entry for the class of SIZE, the nearest class answers.
+
+    --rollback lets the alias go back to the version that had it before; no campaign promotes the other one again.
 
     Example: chorale best --topology hypercube:3 --collective allreduce --size 1MiB -o .
     """
@@ -47,7 +52,7 @@ def best_command(
     from tuner.home import Home
     from tuner.specs import load_topology
     from tuner.tracking.mlflow_store import MlflowStore
-    from tuner.tracking.registry import load_best
+    from tuner.tracking.registry import find_champion, load_best
 
     wanted = parse_collective(collective).name.value
     size_bytes = parse_size(size)
@@ -55,7 +60,18 @@ def best_command(
     home = Home.from_environment()
     if output is not None and not Path(output).is_dir():
         raise InvalidInput("the folder of the output must exist", output, "create it first")
-    best = load_best(MlflowStore(home.mlflow_uri, home.artifacts), network, wanted, size_bytes, alias)
+    mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
+    gone = None
+    if rollback:
+        from tuner.tracking.champions import roll_back
+
+        found, size_class = find_champion(mlflow, network, wanted, size_bytes, alias)
+        if size_class != SizeClass.of(size_bytes):
+            value = f"{format_size(size_bytes)}, and the nearest entry is for {size_class}"
+            raise InvalidInput("only the entry of the size itself is rolled back", value, "give a size of its class")
+        gone, _ = roll_back(mlflow, found.name, alias)
+        people.print(f"version {gone.version} no longer is {alias}", highlight=False)
+    best = load_best(mlflow, network, wanted, size_bytes, alias)
     folder = Path(output) if output is not None else home.best / best.version.name / best.version.version
     document = _save(best, size_bytes, home.make(folder))
     exact = best.size_class == SizeClass.of(size_bytes)
@@ -64,7 +80,7 @@ def best_command(
             f"nothing registered for {format_size(size_bytes)}: this is for the nearest class, {best.size_class}"
         )
     if as_json:
-        emit_json({**document, "exact": exact})
+        emit_json({**document, "exact": exact} | ({"rolled_back": gone.version} if gone else {}))
         return
     results.print(f"{best.version.name} version {best.version.version}", highlight=False)
     results.print(json.dumps(document["measured"], indent=2), highlight=False, markup=False)

@@ -141,7 +141,7 @@ def show(report: TuneReport, as_json: bool) -> None:
         emit_json(tune_document(report))
     if report.standings:
         results.print(tune_table(report))
-        people.print(f"picture and journal: {report.folder}", soft_wrap=True, highlight=False)
+        people.print(f"report.html, picture and journal: {report.folder}", soft_wrap=True, highlight=False)
     if report.interrupted:
         print_error(f"interrupted; {len(report.trials)} finished trials are kept, go on with --resume")
         raise typer.Exit(INTERRUPTED_EXIT_CODE)

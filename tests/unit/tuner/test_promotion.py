@@ -1,0 +1,170 @@
+"""The gate before the alias: what passes, what is kept out, and the way back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from synth.errors import CheckFailed
+from tests.campaigns import small_campaign
+from tests.fakes import FakeRunner
+from tests.unit.tuner.test_tuning import run, store_of
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.size_class import SizeClass
+from tuner.home import Home
+from tuner.promotion import CHALLENGER, CHAMPION, REPEATS, unseen_size
+from tuner.specs import load_topology
+from tuner.tracking.champions import PROMOTION, RATIO, REASON, ROLLED_BACK, roll_back
+from tuner.tracking.mlflow_store import Version
+from tuner.tracking.registry import load_best
+from tuner.tuning import TuneReport
+
+SMALL, LARGE = SizeClass(12), SizeClass(16)
+
+
+class SlowerTogether(FakeRunner):
+    """Times by formula, those of the challenger times `factor` while it runs beside a champion."""
+
+    def __init__(self, factor: float, **options: Any) -> None:
+        super().__init__(**options)
+        self._factor = factor
+
+    def submit(self, request: RunRequest) -> Outcome:
+        outcome = super().submit(request)
+        if isinstance(outcome, RunFailure) or CHAMPION not in request.programs:
+            return outcome
+        sizes = outcome.results[CHALLENGER]
+        slower = tuple(replace(one, times_s=tuple(self._factor * time for time in one.times_s)) for one in sizes)
+        return Measurement(outcome.runner, {**outcome.results, CHALLENGER: slower}, outcome.environment)
+
+
+def campaign(methods: list[str], **changes: Any) -> Campaign:
+    return small_campaign(search={"methods": methods}, runner={"kind": "local"}, **changes)
+
+
+def rings_first(home: Home) -> TuneReport:
+    return run(home, campaign(["ring"]), runner=FakeRunner())
+
+
+def champion(home: Home, size_bytes: int = 4096) -> Version:
+    return load_best(store_of(home), load_topology("ring:4"), "allreduce", size_bytes).version
+
+
+def test_the_first_of_its_class_has_to_be_right_at_a_size_without_trials(home: Home) -> None:
+    runner = FakeRunner()
+    report = run(home, campaign(["ring"]), runner=runner)
+    assert {size_class: verdict.promoted for size_class, verdict in report.verdicts.items()} == {
+        SMALL: True,
+        LARGE: True,
+    }
+    tests = [request for request in runner.requests if CHALLENGER in request.programs]
+    sizes = [request.sizes_bytes for request in tests]
+    assert [SizeClass.of(size) for (size,) in sizes] == [SMALL, LARGE]
+    assert not {size for (size,) in sizes} & {4096, 65536}
+    tags = champion(home).tags
+    assert tags[PROMOTION] == "promoted"
+    assert "which no trial had" in tags[REASON]
+
+
+def test_a_program_that_fails_where_nobody_tuned_is_registered_without_the_alias(home: Home) -> None:
+    def wrong_elsewhere(request: RunRequest) -> RunFailure | None:
+        tried = set(request.sizes_bytes) <= {4096, 65536}
+        return None if tried else RunFailure(FailureKind.WRONG_RESULT, "element 3 differs")
+
+    report = run(home, campaign(["ring"]), runner=FakeRunner(wrong_elsewhere))
+    assert set(report.versions.values()) == {"1"}
+    assert report.verdicts[SMALL].reason == "fault test: element 3 differs"
+    with pytest.raises(CheckFailed, match="must know a schedule"):
+        champion(home)
+
+
+def test_the_alias_moves_to_what_is_faster_side_by_side(home: Home) -> None:
+    rings_first(home)
+    runner = FakeRunner()
+    report = run(home, campaign(["bfb"]), runner=runner)
+    [small, large] = [request for request in runner.requests if CHAMPION in request.programs]
+    assert (small.sizes_bytes, large.sizes_bytes) == ((4096,), (65536,))
+    assert small.repeats == REPEATS
+    verdict = report.verdicts[SMALL]
+    assert verdict.promoted
+    assert verdict.ratio is not None
+    assert verdict.ratio.high < 1
+    version = champion(home)
+    assert version.version == "2"
+    assert version.tags[RATIO].startswith(f"{verdict.ratio.median:.3g} (")
+    assert "faster than version 1 side by side at 4KiB" in version.tags[REASON]
+
+
+@pytest.mark.parametrize("factor", [10.0, 1e3])
+def test_a_better_record_alone_does_not_move_the_alias(home: Home, factor: float) -> None:
+    rings_first(home)
+    report = run(home, campaign(["bfb"]), runner=SlowerTogether(factor))
+    assert not report.verdicts[SMALL].promoted
+    assert set(report.versions.values()) == {"2"}
+    assert champion(home).version == "1"
+    kept_out = next(version for version in store_of(home).versions(champion(home).name) if version.version == "2")
+    assert kept_out.tags[PROMOTION] == "kept out"
+    assert "not clearly faster than version 1" in kept_out.tags[REASON]
+
+
+def test_a_champion_that_no_longer_works_does_not_keep_the_alias(home: Home) -> None:
+    rings_first(home)
+
+    def champion_hangs(request: RunRequest) -> RunFailure | None:
+        return RunFailure(FailureKind.TIMEOUT, "hangs") if CHAMPION in request.programs else None
+
+    report = run(home, campaign(["bfb"]), runner=FakeRunner(champion_hangs))
+    assert report.verdicts[SMALL].reason == "version 1 fails here: hangs"
+    assert champion(home).version == "2"
+
+
+def test_no_comparison_leaves_the_alias_where_it_is(home: Home) -> None:
+    rings_first(home)
+
+    def refuse(request: RunRequest) -> RunFailure | None:
+        return RunFailure(FailureKind.REJECTED, "fell back") if CHAMPION in request.programs else None
+
+    report = run(home, campaign(["bfb"]), runner=FakeRunner(refuse))
+    assert report.verdicts[SMALL].reason == "could not be compared: fell back"
+    assert champion(home).version == "1"
+
+
+def test_what_was_measured_outranks_what_was_simulated(home: Home) -> None:
+    run(home, small_campaign(search={"methods": ["bfb"]}))
+    rings_first(home)
+    assert champion(home).version == "2"
+    run(home, small_campaign(search={"methods": ["biring"]}))
+    assert champion(home).version == "2"
+
+
+def test_the_alias_goes_back_and_campaigns_leave_it_there(home: Home) -> None:
+    rings_first(home)
+    run(home, campaign(["bfb"]), runner=FakeRunner())
+    mlflow, name = store_of(home), champion(home).name
+    gone, back = roll_back(mlflow, name, "champion")
+    assert (gone.version, back.version, champion(home).version) == ("2", "1", "1")
+    assert ROLLED_BACK in mlflow.versions(name)[0].tags
+    report = run(home, campaign(["bfb"]), runner=FakeRunner())
+    assert report.verdicts[SMALL].reason == "somebody went back from it"
+    assert champion(home).version == "1"
+    with pytest.raises(CheckFailed, match="is the first"):
+        roll_back(mlflow, name, "champion")
+    assert champion(home, 65536).version == "2"  # classes have champions of their own
+
+
+def test_a_resumed_launch_does_not_measure_its_own_champion_again(home: Home) -> None:
+    rings_first(home)
+    runner = FakeRunner()
+    report = run(home, campaign(["ring"]), resume=True, runner=runner)
+    assert runner.requests == []
+    assert report.verdicts[SMALL].reason == "holds the alias already"
+
+
+def test_unseen_sizes() -> None:
+    assert SizeClass.of(unseen_size(SizeClass(20), [2**20])) == SizeClass(20)
+    first = unseen_size(SizeClass(10), [])
+    assert unseen_size(SizeClass(10), [first]) == first + 4
+    assert unseen_size(SizeClass(0), [1]) > 1

@@ -1,0 +1,62 @@
+"""What a launch leaves for people: a picture and a report beside its journal, and the report in MLflow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from synth.errors import ChoraleError
+from tuner.campaigns.answer import choices
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.final import Standing
+from tuner.campaigns.records import CompleteTrial
+from tuner.campaigns.size_class import SizeClass
+from tuner.campaigns.store import Store
+from tuner.files import write_file
+from tuner.tracking.champions import Verdict
+from tuner.tracking.mlflow_store import MlflowStore
+from tuner.tracking.tracker import Tracked
+
+_log = logging.getLogger("chorale.tune")
+
+
+def draw_picture(campaign: Campaign, store: Store) -> None:
+    """Put a picture of the launch beside its journal; a picture that cannot be kept is not worth losing a launch."""
+    complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
+    if not complete:
+        return
+    from tuner.plots.campaign_plot import campaign_png  # noqa: PLC0415  # matplotlib takes half a second to import
+
+    title = f"{campaign.name}: {campaign.collective} on {campaign.topology}, {campaign.runner.kind} runner"
+    try:
+        write_file(store.picture_path, campaign_png(complete, title))
+    except ChoraleError as error:
+        _log.warning("no picture: %s", error)
+
+
+def write_page(
+    campaign: Campaign,
+    store: Store,
+    ranked: Sequence[Standing],
+    versions: Mapping[int, str],
+    verdicts: Mapping[SizeClass, Verdict],
+) -> None:
+    """Put the report beside the journal; like the picture it is not worth losing a launch."""
+    from tuner.campaign_page import campaign_page  # noqa: PLC0415  # matplotlib takes half a second to import
+
+    chosen = choices(ranked, campaign.objective == "geomean_speedup")
+    try:
+        page = campaign_page(store.launch, store.trials, chosen, versions, verdicts)
+        write_file(store.report_path, page.encode())
+    except ChoraleError as error:
+        _log.warning("no report: %s", error)
+
+
+def upload_page(mlflow: MlflowStore, tracked: Tracked, store: Store) -> None:
+    """Keep the report as an artifact of the launch's run."""
+    if tracked.parent_run_id is None or not store.report_path.exists():
+        return
+    try:
+        mlflow.upload(tracked.parent_run_id, {store.report_path.name: store.report_path.read_bytes()})
+    except ChoraleError as error:
+        _log.warning("the report is not in MLflow: %s", error)
