@@ -86,6 +86,9 @@ def test_a_launch_is_tracked_registered_and_reported(home: Home) -> None:
         folder = Path(logged.info.artifact_uri.removeprefix("file://"))
         assert {path.name for path in folder.iterdir()} == {"schedule.parquet", "program.xml", "measurements.json"}
     assert tune_table(report).row_count == 2
+    page = (report.folder / "report.html").read_bytes()
+    parent = load_mlflow().MlflowClient(home.mlflow_uri).get_run(document["parent_run_id"])
+    assert (Path(parent.info.artifact_uri.removeprefix("file://")) / "report.html").read_bytes() == page
 
 
 def test_the_best_comes_back_verified(home: Home) -> None:
@@ -96,6 +99,12 @@ def test_the_best_comes_back_verified(home: Home) -> None:
     assert best.manifest["trial_id"] == winner
     assert best.verified.schedule.topology.id == topology.id
     assert best.size_class.exponent == 16
+    lineage = best.manifest["lineage"]
+    assert lineage["launch_id"] == report.launch.launch_id
+    assert winner in lineage["trial_ids"]
+    assert set(lineage["trial_ids"]) <= set(report.tracked.run_ids)
+    assert lineage["certificate"] == json.loads(json.dumps(dict(best.verified.schedule.certificate)))
+    assert best.manifest["topology"] == {"spec": "ring:4", "id": topology.id}
     nearest = load_best(store_of(home), topology, "allreduce", 2**30)
     assert nearest.size_class.exponent == 16
     with pytest.raises(CheckFailed, match="none for allgather on ring:4"):

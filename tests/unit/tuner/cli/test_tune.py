@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.unit.tuner.test_tuning import run
 from tuner.home import Home
@@ -80,6 +81,22 @@ def test_best_gives_files_and_numbers(capsys: pytest.CaptureFixture[str], home: 
     assert json.loads((tmp_path / "manifest.json").read_text())["collective"] == "allreduce"
     verified = chorale(capsys, "verify", tmp_path / "schedule.parquet", "--json")
     assert verified.document["ok"] is True
+
+
+def test_the_alias_goes_back_on_request(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    run(home, small_campaign(search={"methods": ["ring"]}))
+    run(home, small_campaign(search={"methods": ["bfb"]}))
+    where = ["--topology", "ring:4", "--collective", "allreduce", "--size"]
+    assert chorale(capsys, "best", *where, "64KiB", "--json").document["version"] == "2"
+    back = chorale(capsys, "best", *where, "64KiB", "--rollback", "--json")
+    assert (back.document["version"], back.document["rolled_back"]) == ("1", "2")
+    assert chorale(capsys, "best", *where, "64KiB", "--json").document["version"] == "1"
+    again = chorale(capsys, "best", *where, "64KiB", "--rollback")
+    assert again.code == 1
+    assert "there must be a champion to go back to" in again.stderr
+    elsewhere = chorale(capsys, "best", *where, "1GiB", "--rollback")
+    assert elsewhere.code == 2
+    assert chorale(capsys, "best", *where, "4KiB", "--json").document["version"] == "2"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,64 @@
+"""MLflow's own pages in a real browser, over a finished campaign: what people find there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.integration.mlflow_server import free_port, server
+from tests.unit.tuner.test_tuning import run
+from tuner.home import Home
+from tuner.tuning import TuneReport
+
+PATIENCE_MS = 90_000
+
+
+@pytest.fixture
+def report(home: Home) -> TuneReport:
+    return run(home)
+
+
+@pytest.fixture
+def mlflow_page(browser: Browser, home: Home, report: TuneReport) -> Iterator[Page]:
+    """A page on the MLflow server that `chorale ui` starts over the data of `report`."""
+    port = free_port()
+    with server(home, port):
+        context = browser.new_context(viewport={"width": 1280, "height": 800}, base_url=f"http://127.0.0.1:{port}")
+        page = context.new_page()
+        page.set_default_timeout(PATIENCE_MS)
+        yield page
+        context.close()
+
+
+def keep(page: Page, name: str) -> None:
+    """Keep a picture of the page in the folder that CHORALE_SCREENSHOTS names, if it does."""
+    folder = os.environ.get("CHORALE_SCREENSHOTS")
+    if folder:
+        page.screenshot(path=Path(folder) / f"{name}.png")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_campaign_in_the_pages_of_mlflow(mlflow_page: Page, report: TuneReport) -> None:
+    page, tracked = mlflow_page, report.tracked
+    page.goto(f"/#/experiments/{tracked.experiment_id}/runs?workflowType=machine_learning")
+    expect(page.get_by_text("small 1", exact=True).first).to_be_visible(timeout=PATIENCE_MS)
+    parent = page.get_by_role("row").filter(has_text="small 1")
+    parent.get_by_role("button").first.click()
+    expect(page.get_by_text("001 bfb", exact=True).first).to_be_visible(timeout=PATIENCE_MS)
+    keep(page, "mlflow-runs")
+    page.goto(f"/#/experiments/{tracked.experiment_id}/runs/{tracked.parent_run_id}")
+    expect(page.get_by_text("best_speedup", exact=True).first).to_be_visible(timeout=PATIENCE_MS)
+    keep(page, "mlflow-launch")
+    page.goto(f"/#/models/{model_of(report)}")
+    expect(page.get_by_text("@ champion").first).to_be_visible(timeout=PATIENCE_MS)
+    keep(page, "mlflow-model")
+
+
+def model_of(report: TuneReport) -> str:
+    """Return the name of the model of the 64 KiB class."""
+    return f"chorale.allreduce.{report.launch.conditions['topology'][:16]}.64KiB"
