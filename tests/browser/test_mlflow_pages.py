@@ -53,7 +53,6 @@ def test_a_campaign_in_the_pages_of_mlflow(mlflow_page: Page, report: TuneReport
     keep(page, "mlflow-runs")
     page.goto(f"/#/experiments/{tracked.experiment_id}/runs/{tracked.parent_run_id}")
     expect(page.get_by_text("best_speedup", exact=True).first).to_be_visible(timeout=PATIENCE_MS)
-    keep(page, "mlflow-launch")
     page.goto(f"/#/models/{model_of(report)}")
     expect(page.get_by_text("@ champion").first).to_be_visible(timeout=PATIENCE_MS)
     keep(page, "mlflow-model")
