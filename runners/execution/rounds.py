@@ -62,8 +62,8 @@ class Rounds:
     def _run_once(self, program: int, elements: int) -> float:
         """Return the seconds from the common start to the last rank's end."""
         self._runs += 1
-        task = {"do": "prepare", "program": program, "elements": elements, "dtype": self._request.dtype}
-        task |= {"run": self._runs, "seed": self._request.seed, "products": self._request.products}
+        request = self._request
+        task = prepare_task(program, elements, request.dtype, self._runs, request.seed, request.products)
         doing = f"program {self._names[program]} ran on {elements} elements"
         self._crew.ask(task, self._deadline, f"the data were prepared: {doing}")
         seconds = self._crew.timed_start(self._deadline, doing)
@@ -74,3 +74,11 @@ class Rounds:
             message = f"{doing} and gave a wrong result on {len(wrong)} of {len(self._crew.ranks)} ranks"
             raise RunStopped(FailureKind.WRONG_RESULT, f"{message}; rank {rank}: {wrong[rank]}", rank)
         return seconds
+
+
+def prepare_task(
+    program: int, elements: int, dtype: str = "float32", run: int = 0, seed: int = 0, products: int = 0
+) -> dict[str, Any]:
+    """Return the order to ranks to lay out the data of one run of the program of that number."""
+    task: dict[str, Any] = {"do": "prepare", "program": program, "elements": elements, "dtype": dtype}
+    return task | {"run": run, "seed": seed, "products": products}

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from runners.environment import environment_id, machine_facts
+from runners.execution.rounds import prepare_task
 from runners.local.fleet import Fleet
 from runners.local.loading import load_programs
 from runners.rate_cache import read_cache, write_cache
@@ -76,7 +77,7 @@ class _Probe:
         message_s = _MESSAGE_ELEMENTS * _ELEMENT_BYTES * 8 / (link_mbps * 1e6)
         messages = max(2, math.ceil(_BUSY_S / message_s))
         load_programs(self.fleet, self.topology, [_lock_step(self.topology, messages)], link_mbps, self.deadline)
-        task = {"do": "prepare", "program": 0, "elements": _MESSAGE_ELEMENTS, "dtype": "float32", "run": 0, "seed": 0}
+        task = prepare_task(0, _MESSAGE_ELEMENTS)
         times_s = [self._timed(task) for _ in range(_TRIES)]
         return round(messages * message_s / statistics.median(times_s), 3)
 
