@@ -15,7 +15,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from synth.errors import ChoraleError
-from tuner.service import campaign_routes, job_routes, order_routes, result_routes
+from tuner.service import best_routes, campaign_routes, job_routes, order_routes, result_routes
 from tuner.service.access import Access
 from tuner.service.audit import Audit
 from tuner.service.campaigns import Campaigns
@@ -56,7 +56,7 @@ def create_api(desk: Desk, campaigns: Campaigns, access: Access, audit: Audit, g
     def scrape(_caller: Known) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)
 
-    for routes in (order_routes, job_routes, result_routes, campaign_routes):
+    for routes in (order_routes, job_routes, result_routes, campaign_routes, best_routes):
         api.include_router(routes.router)
     page = resources.files("tuner.service").joinpath("page")
     api.mount("/", StaticFiles(directory=str(page), html=True), name="page")

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from runners.ray_resident import Resident, Residents
 from synth.errors import CheckFailed, InvalidInput
+from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.launch import launch_folders
 from tuner.campaigns.plan import check_methods
@@ -83,7 +84,7 @@ class Campaigns:
     """What the routes ask for; every campaign belongs to the token that launched it first."""
 
     def __init__(self, home: Home, launches: Launches, store: JobStore, limits: Limits) -> None:
-        self._home = home
+        self.home = home
         self._launches = launches
         self._store = store
         self._limits = limits
@@ -101,11 +102,15 @@ class Campaigns:
             raise InvalidInput("a campaign must have a name of its own", campaign.name, "choose another `name`")
         self._require_idle(caller)
         self._store.own_campaign(campaign.name, caller.name)
-        self._home.make(self._home.campaigns)
-        tracking = campaign.tracking.model_copy(update={"mlflow_uri": self._home.mlflow_uri})
+        self.home.make(self.home.campaigns)
+        tracking = campaign.tracking.model_copy(update={"mlflow_uri": self.home.mlflow_uri})
         resolved = campaign.model_copy(update={"tracking": tracking}).model_dump(by_alias=True, mode="json")
-        self._launches.start(resolved, self._home.root, None if resume else uuid.uuid4().hex)
+        self._launches.start(resolved, self.home.root, None if resume else uuid.uuid4().hex)
         return campaign.name
+
+    def network(self, spec: str) -> Topology:
+        """Return the network of a spec within the limits of the service."""
+        return network_of(spec, self._limits)[0]
 
     def stop(self, name: str, caller: Caller) -> None:
         """Ask a launch to end; what was measured stays."""
@@ -120,7 +125,7 @@ class Campaigns:
 
     def names(self, caller: Caller) -> list[str]:
         """Return the campaigns that the caller may see, by name."""
-        folders = self._home.campaigns.glob("*") if self._home.campaigns.is_dir() else ()
+        folders = self.home.campaigns.glob("*") if self.home.campaigns.is_dir() else ()
         return sorted(folder.name for folder in folders if folder.is_dir() and self._sees(folder.name, caller))
 
     def state(self, name: str, caller: Caller) -> tuple[str, str | None]:
@@ -131,7 +136,7 @@ class Campaigns:
     def so_far(self, name: str, caller: Caller, number: int | None = None) -> LaunchSoFar:
         """Return the newest launch, or the one of that number. NotFound if it has written nothing."""
         self._require_known(name, caller)
-        folders = launch_folders(self._home, name)
+        folders = launch_folders(self.home, name)
         chosen = [folder for folder in folders if number is None or folder.name == str(number)]
         if not chosen:
             raise NotFound("a launch must have begun", name, "wait a moment, or look at the state of the campaign")
@@ -155,7 +160,7 @@ class Campaigns:
 
     def _require_known(self, name: str, caller: Caller) -> None:
         if not self._sees(name, caller) or not (
-            (self._home.campaigns / name).is_dir() or self._store.campaign_owner(name) is not None
+            (self.home.campaigns / name).is_dir() or self._store.campaign_owner(name) is not None
         ):
             raise NotFound("a campaign must be there", name, "list your campaigns at /v1/campaigns")
 

@@ -136,6 +136,16 @@ class CampaignView(BaseModel):
     best: list[BestRow]
 
 
+class BestView(BaseModel):
+    """A registered version. size_range_bytes: of its class; exact: whether the size asked for is in it."""
+
+    model: str
+    version: str
+    size_range_bytes: list[int]
+    exact: bool
+    manifest: dict[str, Any]
+
+
 class HealthView(BaseModel):
     """Whether the service works, and how much it has to do."""
 

@@ -1,0 +1,41 @@
+"""The best of the registry through the service: what a campaign registered, verified; what is not there is said."""
+
+from __future__ import annotations
+
+import pytest
+
+from synth.lowering.lift import lift
+from synth.schedule.codec import from_parquet
+from synth.verify.verify import verify
+from tests.unit.tuner.service.computers import FakeComputers
+from tests.unit.tuner.service.conftest import Service, start_service
+from tests.unit.tuner.test_tuning import run
+from tuner.home import Home
+from tuner.specs import load_topology
+
+ASKED = {"topology": "ring:4", "collective": "allreduce", "size_bytes": 5000}
+
+
+@pytest.fixture
+def service(home: Home):
+    computers = FakeComputers()
+    with start_service(home.root, computers) as client:
+        yield Service(client, computers)
+
+
+def test_what_is_not_registered_is_said(service: Service):
+    answer = service.client.get("/v1/best", params=ASKED)
+    assert answer.status_code == 409
+    assert "chorale tune" in answer.json()["error"]["way_out"]
+    assert service.client.get("/v1/best", params={**ASKED, "topology": "file:/etc/hostname"}).status_code == 422
+
+
+def test_what_a_campaign_registered_is_given_out(service: Service, home: Home):
+    run(home)
+    found = service.client.get("/v1/best", params=ASKED).json()
+    assert found["exact"]
+    assert found["manifest"]["collective"] == "allreduce"
+    program = service.client.get("/v1/best/program", params=ASKED).content
+    assert len(lift(program).ranks) == 4
+    schedule = service.client.get("/v1/best/schedule", params=ASKED).content
+    assert verify(from_parquet(schedule, load_topology)).schedule.topology.spec == "ring:4"
