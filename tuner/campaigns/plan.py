@@ -9,6 +9,7 @@ from synth.methods import METHODS
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import search_space
+from tuner.campaigns.duration import least_seconds
 from tuner.campaigns.orders import LIBRARY
 
 
@@ -25,6 +26,7 @@ def check_methods(campaign: Campaign) -> None:
 def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
     """Return the plan that `chorale tune --dry-run` shows."""
     space = search_space(campaign, topology)
+    trials = min(campaign.budget.trials, len(space))
     return {
         "campaign": campaign.name,
         "topology": {"spec": topology.spec, "id": topology.id, "nodes": topology.compute_count},
@@ -34,7 +36,8 @@ def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "pruned_beforehand": sum(space.refused.values()),
         "reasons": dict(space.refused),
         "sampler": campaign.resolved_sampler,
-        "trials": min(campaign.budget.trials, len(space)),
+        "trials": trials,
+        "least_measuring_seconds": least_seconds(campaign, topology, trials),
         "first": [candidate.parameters for candidate in space.starts()],
         "resolved": campaign.model_dump(by_alias=True, mode="json"),
     }

@@ -1,0 +1,31 @@
+"""How long a campaign must measure at least, before it begins."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from synth.bound.bound import lower_bound
+from synth.collective import parse_collective
+from synth.topology.topology import Topology
+from tuner.campaigns.campaign import Campaign
+
+PACED = ("local", "oneccl", "mpi")
+"""Runners on which bytes take the time that their links take."""
+
+WARM_UPS = 1
+
+
+def least_seconds(campaign: Campaign, topology: Topology, trials: int) -> float | None:
+    """Return the seconds that `trials` trials spend on links if every program met the lower bound of its collective.
+
+    Candidates and baselines run in turns, warm-up and all repetitions; a ring takes as many times longer as the network
+    has links to spare, and preparing comes on top. None where no rate is known beforehand: without
+    `runner.link_mbps`, on networks with bandwidths of their own, and on runners without links.
+    """
+    rate_mbps = campaign.runner.link_mbps
+    if campaign.runner.kind not in PACED or rate_mbps is None or topology.bandwidth_unit != "link":
+        return None
+    bytes_per_s = Fraction(rate_mbps) * 10**6 / 8
+    bound = lower_bound(topology, parse_collective(campaign.collective)).value
+    runs = trials * (campaign.repeats + WARM_UPS) * (1 + len(campaign.baselines))
+    return float(runs * sum(campaign.sizes) * bound / bytes_per_s)
