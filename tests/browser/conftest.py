@@ -23,7 +23,7 @@ FLAGS = [
 ]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Chromium of this machine; without one, CI fails and elsewhere the reason is told."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -36,7 +36,7 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of a running `chorale serve`."""
     port = free_port()
