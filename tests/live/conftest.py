@@ -6,8 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.live import children
+
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where oneCCL's interpreter is built, once for all tests."""
     return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(autouse=True)
+def _own_children() -> None:
+    """Let each test see the processes that it started itself."""
+    children.begin()

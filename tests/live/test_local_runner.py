@@ -32,6 +32,7 @@ from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allreduce, star_broadcast, with_deadlock
 from tests.conformance.live_kit import long_request, submit_and_meanwhile
 from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.live.children import descendants
 
 
 def _runner() -> LocalRunner:
@@ -52,11 +53,7 @@ def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
 @pytest.mark.parametrize("check", live_kit.CHECKS, ids=lambda check: check.__name__)
 def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> None:
     check(_runner)
-    assert not _descendants()
-
-
-def _descendants() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+    assert not descendants()
 
 
 def test_a_killed_launcher_is_a_crash_and_takes_the_ranks_along(runner: LocalRunner) -> None:
@@ -128,17 +125,17 @@ def test_twenty_runs_leak_neither_descriptors_nor_processes() -> None:
     own = psutil.Process()
     with _runner() as runner:
         measured(runner.submit(request_of(RING)))
-        descriptors, processes = own.num_fds(), len(_descendants())
+        descriptors, processes = own.num_fds(), len(descendants())
         assert processes == 5
         for _ in range(20):
             measured(runner.submit(request_of(RING, warmup=0, repeats=1)))
-        assert (own.num_fds(), len(_descendants())) == (descriptors, processes)
-    assert not _descendants()
+        assert (own.num_fds(), len(descendants())) == (descriptors, processes)
+    assert not descendants()
     for _ in range(3):
         with _runner() as runner:
             measured(runner.submit(request_of(RING, warmup=0, repeats=1)))
     assert own.num_fds() < descriptors
-    assert not _descendants()
+    assert not descendants()
 
 
 def test_the_processes_stay_for_the_next_request(runner: LocalRunner) -> None:

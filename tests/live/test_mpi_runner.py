@@ -28,6 +28,7 @@ from synth.trees.double_binary import double_binary_tree
 from synth.verify.verify import verify
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.live.children import descendants
 from tests.live.mpi import needs_mpi
 
 pytestmark = needs_mpi
@@ -35,10 +36,6 @@ pytestmark = needs_mpi
 
 def _runner() -> MpiRunner:
     return MpiRunner(where="loopback")
-
-
-def _descendants() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
 
 
 @pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
@@ -49,7 +46,7 @@ def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
 @pytest.mark.parametrize("check", live_kit.CHECKS, ids=lambda check: check.__name__)
 def test_faults_on_purpose(check: Callable[[live_kit.LiveFactory], None]) -> None:
     check(_runner)
-    assert not _descendants()
+    assert not descendants()
 
 
 def test_mpis_own_collectives_are_right_and_measured_beside_programs() -> None:
@@ -94,11 +91,11 @@ def test_the_ranks_stay_for_the_next_request_and_twenty_leak_nothing() -> None:
     own = psutil.Process()
     with _runner() as runner:
         measured(runner.submit(request_of(RING)))
-        ranks, descriptors, processes = runner.pids, own.num_fds(), len(_descendants())
+        ranks, descriptors, processes = runner.pids, own.num_fds(), len(descendants())
         for _ in range(20):
             measured(runner.submit(request_of(RING, warmup=0, repeats=1)))
-        assert (runner.pids, own.num_fds(), len(_descendants())) == (ranks, descriptors, processes)
-    assert not _descendants()
+        assert (runner.pids, own.num_fds(), len(descendants())) == (ranks, descriptors, processes)
+    assert not descendants()
     assert own.num_fds() < descriptors
 
 

@@ -43,6 +43,7 @@ from tests.command import chorale
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import ring_allreduce, with_deadlock
 from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.live.children import descendants
 from tests.live.oneccl import needs_oneccl
 
 pytestmark = needs_oneccl
@@ -224,7 +225,7 @@ def test_runs_leak_neither_processes_nor_files_nor_descriptors(home: Path, monke
         for _ in range(3):
             measured(runner.submit(_pair(warmup=0, repeats=1)))
         assert own.num_fds() == descriptors
-    assert not own.children(recursive=True)
+    assert not descendants()
     assert not list(tmp_path.iterdir())
 
 
