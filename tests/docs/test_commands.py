@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shlex
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
 
 from runners.msccl.environment import MODES
 from runners.msccl.runtimes import EXECUTOR
+from tests.docs.pages import Command
+from tests.docs.test_pages import run
 from tuner.reports.job_export import LAUNCHERS
 
 ROOT = Path(__file__).parents[2]
@@ -20,28 +19,23 @@ ROOT = Path(__file__).parents[2]
 
 def tour_commands() -> list[str]:
     """Return the `chorale` lines of the tour, in order; later ones use files of earlier ones."""
-    tour = (ROOT / "README.md").read_text().split("## A tour")[1].split("## More")[0]
+    tour = (ROOT / "README.md").read_text().split("## A tour")[1].split("## On networks")[0]
     blocks = re.findall(r"```\n(.*?)```", tour, re.DOTALL)
     return [line for block in blocks for line in block.splitlines() if line.startswith("chorale ")]
 
 
 @pytest.mark.ray
 @pytest.mark.timeout(300)
-def test_the_tour(tmp_path):
+def test_the_tour(tmp_path, monkeypatch, capsys):
     """Run in a new folder with its own data; the examples are copied as a clone would have them."""
-    examples = tmp_path / "examples"
-    examples.mkdir()
-    for file in (ROOT / "examples").iterdir():
-        (examples / file.name).write_bytes(file.read_bytes())
-    environment = dict(os.environ) | {"CHORALE_HOME": str(tmp_path / "data")}
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "data"))
     commands = tour_commands()
     assert len(commands) >= 12
     for command in commands:
-        arguments = [sys.executable, "-m", "tuner", *shlex.split(command)[1:]]
-        done = subprocess.run(
-            arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200, check=False
-        )
-        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+        done = run(Command(command, None), capsys)
+        assert done.code == 0, f"{command}\n{done.stdout}\n{done.stderr}"
 
 
 def test_the_checklist_for_clusters_is_that_of_the_runtime():
