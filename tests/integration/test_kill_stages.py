@@ -29,6 +29,8 @@ def check(folder: Path, names: list[str]) -> None:
         assert after["speedups"] == [2.0, 2.0], name
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_a_launch_that_is_killed_goes_on(tmp_path: Path) -> None:
     check(tmp_path, list(SOME))
 

@@ -75,6 +75,7 @@ def test_a_launch_goes_on_after_its_own_death(capsys: pytest.CaptureFixture[str]
     assert tracked_trials(home, "small") == {trial.trial_id: "FINISHED" for trial in store.trials}
 
 
+@pytest.mark.slow
 def test_a_launch_is_stopped_and_resumed(capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path) -> None:
     path = campaign_file(tmp_path, budget={"trials": 12}, repeats=1000)
     assert chorale(capsys, "tune", path, "--detach").code == 0
