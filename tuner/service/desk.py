@@ -249,8 +249,7 @@ class Desk:
             running = self._running[ended.key]
             if ended.kind == EndKind.DONE:
                 result: Result = ended.value
-                order = running.order
-                self.store.put_result(ended.key, order.kind, order.shape, result.document, result.files)
+                ended = self._kept(running.order, result, ended)
             for job in running.jobs:
                 if ended.kind == EndKind.DONE:
                     self._finish(job, JobState.DONE, cached=result.cached)
@@ -260,6 +259,14 @@ class Desk:
                     self._finish(job, JobState.FAILED, error=_error(ended.kind.value, ended.value))
             del self._running[ended.key]
             self._progress.pop(ended.key, None)
+
+    def _kept(self, order: Order, result: Result, ended: Ended) -> Ended:
+        """Keep the result; what cannot be kept (full disk) has failed, and can be asked for again."""
+        try:
+            self.store.put_result(ended.key, order.kind, order.shape, result.document, result.files)
+        except ChoraleError as error:
+            return Ended(ended.key, EndKind.REFUSED, error)
+        return ended
 
     def _finish(self, job: Job, state: JobState, cached: str = "no", error: dict[str, str] | None = None) -> Job:
         done = replace(job, state=state, finished_s=self._unix_s(), cached=cached, error=error)

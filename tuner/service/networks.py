@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from synth.topology.check import check_topology
 from synth.topology.exchange import from_bytes
 from synth.topology.registry import TooLarge
 from synth.topology.spec import parse_topology, plan_topology
@@ -33,7 +34,7 @@ def network_of(named: Named, limits: Limits) -> tuple[Topology, int]:
     except TooLarge as error:
         raise refused(error, limits) from error
     memory_bytes = require_affordable(plan.nodes, named, limits)
-    return parse_topology(named), memory_bytes
+    return check_topology(plan.build()), memory_bytes
 
 
 def rebuilt(named: Named) -> Topology:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import count
 
+import pytest
+
 from tuner.campaigns.effort import MEASURING, PREPARING, SAVE, SEARCH, Effort
 
 
@@ -32,11 +34,8 @@ def test_seconds_become_milliseconds_per_trial() -> None:
 
 def test_a_block_that_fails_counts_too() -> None:
     effort = Effort(count().__next__)
-    try:
-        with effort.on(SAVE):
-            raise OSError
-    except OSError:
-        pass
+    with pytest.raises(OSError), effort.on(SAVE):
+        raise OSError
     assert effort.seconds == {"save": 1}
 
 

@@ -10,7 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from synth.errors import InvalidInput
+from synth.errors import InvalidInput, Unavailable
 from synth.lowering.lift import lift
 from synth.schedule.codec import from_parquet
 from synth.topology.json_format import to_json
@@ -19,6 +19,7 @@ from synth.verify.verify import verify
 from tests.unit.synth.topology.test_isomorphism import renamed
 from tests.unit.tuner.service.computers import FakeComputers
 from tests.unit.tuner.service.conftest import Service, start_service
+from tuner.service import job_store
 from tuner.service.access import Access, Caller, load_access, make_token
 from tuner.service.estimate import Limits, memory_estimate
 from tuner.specs import load_topology
@@ -140,6 +141,18 @@ def test_equal_orders_share_a_computation(service: Service):
     service.computers.held.clear()
     assert {service.finished(job)["state"] for job in jobs} == {"done"}
     assert len(service.computers.started) == 1
+
+
+def test_a_result_that_cannot_be_kept_is_a_failure_and_can_be_had_later(service: Service, monkeypatch):
+    def full(*_: object) -> None:
+        raise Unavailable("an output file must be writable", "No space left on device", "free some space")
+
+    with monkeypatch.context() as disk:
+        disk.setattr(job_store, "write_file", full)
+        job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
+    assert job["state"] == "failed"
+    assert job["error"]["way_out"] == "free some space"
+    assert service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())["state"] == "done"
 
 
 def test_jobs_go_on_after_a_restart(tmp_path):
