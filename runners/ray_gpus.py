@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from runners.msccl.cluster import LentNodes
+from runners.needs import Needs
 from runners.ray_cluster import RayCluster, ray
 from runners.ray_places import RayPlace
 from synth.errors import Unavailable
 
 
 class RayGpus:
-    """Implements `runners.msccl.cluster.Cluster` on the cluster that RAY_ADDRESS names, or on this machine alone."""
+    """Implements `runners.msccl.cluster.Cluster` on the cluster that RAY_ADDRESS names, or on this machine alone.
 
-    def __init__(self) -> None:
+    needs: what each node must have besides GPUs; its resources are held like the GPUs
+    """
+
+    def __init__(self, needs: Needs) -> None:
+        self._needs = needs
         self._cluster: RayCluster | None = None
         self._places: list[RayPlace] = []
 
@@ -23,8 +29,9 @@ class RayGpus:
         """Start an actor on each of the first nodes with enough GPUs, in the order of their addresses."""
         self._cluster = self._cluster or RayCluster()
         alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-        nodes, per_node = nodes_with_gpus(alive, ranks, gpus_per_node)
-        self._places = [RayPlace(node["NodeID"], node["NodeManagerAddress"], per_node) for node in nodes]
+        nodes, per_node = nodes_with_gpus(alive, ranks, gpus_per_node, self._needs)
+        held = replace(self._needs, gpus=per_node)
+        self._places = [RayPlace(node["NodeID"], node["NodeManagerAddress"], held) for node in nodes]
         return LentNodes(self._places, per_node)
 
     def take_back(self) -> None:
@@ -38,15 +45,16 @@ class RayGpus:
 
 
 def nodes_with_gpus(
-    alive: Sequence[Mapping[str, Any]], ranks: int, gpus_per_node: int | None
+    alive: Sequence[Mapping[str, Any]], ranks: int, gpus_per_node: int | None, needs: Needs
 ) -> tuple[list[Mapping[str, Any]], int]:
     """Return which of `ray.nodes()` serve `ranks` ranks, and how many each: as asked, or as many as nodes have.
 
-    Raises Unavailable if there are not enough of them.
+    Raises Unavailable if there are not enough of them that have what is in `needs` too.
     """
-    most = max((int(node["Resources"].get("GPU", 0)) for node in alive), default=0)
+    suitable = [node for node in alive if needs.fit(node["Resources"], node.get("Labels") or {})]
+    most = max((int(node["Resources"].get("GPU", 0)) for node in suitable), default=0)
     per_node = gpus_per_node or min(ranks, most)
-    fitting = [node for node in alive if int(node["Resources"].get("GPU", 0)) >= max(1, per_node)]
+    fitting = [node for node in suitable if int(node["Resources"].get("GPU", 0)) >= max(1, per_node)]
     if per_node == 0 or ranks % per_node or len(fitting) * per_node < ranks:
         rule = f"the Ray cluster must have GPUs for {ranks} ranks, as many on every node"
         found = f"{len(fitting)} nodes with {per_node} GPUs" if per_node else "no GPUs"

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
+from runners.needs import Needs
 from runners.places.local import LocalPlace, LocalProcess
 from runners.places.place import Job
 from runners.ray_cluster import RayCluster, ray
@@ -59,14 +60,18 @@ def chosen_nodes(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[str
 
 
 class RayPlace:
-    """Implements `runners.places.place.Place` with an actor on the node `node_id` that holds `gpus` of its GPUs."""
+    """Implements `runners.places.place.Place` with an actor on the node `node_id` that holds GPUs and resources of it.
 
-    def __init__(self, node_id: str, address: str, gpus: int = 0) -> None:
+    held: how much; CPUs are for those who compute, and labels for those who choose nodes
+    """
+
+    def __init__(self, node_id: str, address: str, held: Needs | None = None) -> None:
+        held = held or Needs()
         self.address = address
         pinned = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
         remote: Any = ray.remote(NodeProcesses)
-        options = {"num_cpus": 0, "num_gpus": gpus, "max_restarts": 0, "scheduling_strategy": pinned}
-        self._actor = remote.options(**options).remote(address)
+        amounts = {"num_cpus": 0, "num_gpus": held.gpus, "resources": dict(held.resources)}
+        self._actor = remote.options(**amounts, max_restarts=0, scheduling_strategy=pinned).remote(address)
 
     def start(self, job: Job) -> RayProcess:
         """Start `job` on the node."""

@@ -50,6 +50,16 @@ def write_parts(path: str | Path, parts: Iterable[bytes]) -> None:
         raise Unavailable("an output file must be writable", f"{target}: {error.strerror}", way_out) from error
 
 
+def require_new_folder(folder: Path, force: bool = False) -> None:
+    """Raise InvalidInput unless `folder` is empty or can be made; with `force` it may hold something."""
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInput("an output folder must be a folder", str(folder), "choose another name")
+    if not folder.absolute().parent.is_dir():
+        raise InvalidInput("the parent of an output folder must exist", str(folder.parent), "create it first")
+    if not force and folder.is_dir() and any(folder.iterdir()):
+        raise InvalidInput("an output folder must be new or empty", str(folder), "choose another, or add --force")
+
+
 def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) -> None:
     """Write `files` (path within the folder -> content) into `folder`, which is made if it is missing; scripts
     (.sh, .sbatch) become executable.
@@ -57,12 +67,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) 
     InvalidInput, before anything is written, if the folder holds something (unless `force`: then files of the same
     name are replaced and others stay), or if a link in it leads outside.
     """
-    if folder.exists() and not folder.is_dir():
-        raise InvalidInput("an output folder must be a folder", str(folder), "choose another name")
-    if not folder.absolute().parent.is_dir():
-        raise InvalidInput("the parent of an output folder must exist", str(folder.parent), "create it first")
-    if not force and folder.is_dir() and any(folder.iterdir()):
-        raise InvalidInput("an output folder must be new or empty", str(folder), "choose another, or add --force")
+    require_new_folder(folder, force)
     inside = folder.resolve()
     for path in files:
         if not (inside / path).parent.resolve().is_relative_to(inside):

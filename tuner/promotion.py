@@ -16,10 +16,13 @@ from runners.preparation import Prepared, Refusal
 from runners.sizes import format_size
 from runners.workshop import Workshop
 from synth.errors import ChoraleError
-from synth.lowering.lift import lift
+from synth.lowering.lift import checked_program, lift
+from synth.lowering.lower import lower
 from synth.lowering.program import Program
+from synth.lowering.targets import target_named
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.dialect import dialect_for
 from tuner.campaigns.orders import Orders
 from tuner.campaigns.records import Candidate
 from tuner.campaigns.size_class import SizeClass
@@ -31,6 +34,7 @@ from tuner.tracking.registry import (
     MANIFEST_FILE,
     PROGRAM_FILE,
     RUNNER,
+    SCHEDULE_FILE,
     Winner,
     check_registered,
     identity_tags,
@@ -157,12 +161,18 @@ class _Gate:
         return self.mlflow.aliased(self._name(winner), self.campaign.register_.alias) if self.mlflow else None
 
     def _program_of(self, champion: Version) -> tuple[Candidate, Program]:
+        """Return the champion in the dialect of this campaign, which need not be the one that it was tuned in."""
         if self.mlflow is None:
             raise RuntimeError("a champion was found without MLflow")
         files = self.mlflow.download(champion)
         manifest = json.loads(files[MANIFEST_FILE])
-        check_registered(files["schedule.parquet"], files[PROGRAM_FILE], manifest)
-        return _candidates.validate_python(manifest["parameters"]), lift(files[PROGRAM_FILE])
+        verified = check_registered(files[SCHEDULE_FILE], files[PROGRAM_FILE], manifest)
+        candidate, program = _candidates.validate_python(manifest["parameters"]), lift(files[PROGRAM_FILE])
+        dialect = dialect_for(self.campaign.runner)
+        if program.target == dialect.target:
+            return candidate, program
+        translated = lower(verified, dialect.options(candidate))
+        return candidate, checked_program(target_named(dialect.target).emit(translated), self.topology)
 
     def _name(self, winner: Winner) -> str:
         campaign = self.campaign

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from runners.msccl.options import JobOptions, Launcher
 from runners.msccl.runner import MscclRunner
+from runners.needs import Needs
 from synth.errors import InvalidInput
 
 RAY = "ray"
@@ -29,18 +31,12 @@ def msccl_runner(
     The launcher `ray` takes nodes of a Ray cluster instead of `hosts`, and MPICH to start the ranks. Raises
     InvalidInput for what `JobOptions` refuses.
     """
-    cluster = None
-    if launcher == RAY:
-        if hosts is not None:
-            raise InvalidInput("the launcher ray chooses the nodes itself", hosts, "leave out hosts")
-        from runners.ray_gpus import RayGpus  # noqa: PLC0415 - Ray is slow to import
-
-        cluster, launcher = RayGpus(), "mpich"
+    names = () if hosts is None else tuple(host.strip() for host in hosts.split(","))
     options = JobOptions(
         sizes_bytes=(1,),  # those of each request take its place
         runtime=runtime,
-        launcher=cast(Launcher, launcher),  # checked there
-        hosts=() if hosts is None else tuple(host.strip() for host in hosts.split(",")),
+        launcher=known_launcher(launcher, names),
+        hosts=names,
         gpus_per_node=gpus_per_node,
         tests_folder=tests_folder,
         library_folder=library_folder,
@@ -48,10 +44,27 @@ def msccl_runner(
         iterations=iterations,
         environment=_variables(variables or ""),
     )
+    return runner_on(options, shared_folder, Needs(cpus=0) if launcher == RAY else None)
+
+
+def known_launcher(launcher: str, hosts: Sequence[str]) -> Launcher:
+    """Return what starts the ranks where people write `launcher`; InvalidInput for `ray` on `hosts` of their choice."""
+    if launcher == RAY and hosts:
+        raise InvalidInput("the launcher ray chooses the nodes itself", ",".join(hosts), "leave out hosts")
+    return "mpich" if launcher == RAY else cast(Launcher, launcher)  # `JobOptions` checks it
+
+
+def runner_on(options: JobOptions, shared_folder: Path | None, needs: Needs | None) -> MscclRunner:
+    """Return the runner. needs: what each node of the Ray cluster must have that lends itself; None without Ray."""
+    cluster = None
+    if needs is not None:
+        from runners.ray_gpus import RayGpus  # noqa: PLC0415 - Ray is slow to import
+
+        cluster = RayGpus(needs)
     return MscclRunner(options, shared_folder, cluster=cluster)
 
 
-def _variables(text: str) -> dict[str, str]:
+def _variables(text: str) -> Mapping[str, str]:
     found = {}
     for word in text.split():
         name, equals, value = word.partition("=")

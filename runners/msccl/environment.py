@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal, get_args
 
 from runners.msccl.options import JobOptions
 from runners.msccl.runtimes import JOB, MSCCL, PART, Runtime
-from synth.lowering.program import Program
+from synth.lowering.program import Program, Protocol
 
 Mode = Literal["program", "proof", "library"]
 """The program timed; the program with a log that says whether it ran, which costs time; the library by itself."""
 
 OTHER_LIBRARIES = "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 """What a shell puts after the folder of a library: the folders that are there already, if any."""
+
+BUFFERS: Mapping[Protocol, str] = {
+    "Simple": "NCCL_BUFFSIZE",
+    "LL": "NCCL_LL_BUFFSIZE",
+    "LL128": "NCCL_LL128_BUFFSIZE",
+}
+"""The size of a connection's buffer; each protocol has its own."""
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 
@@ -46,7 +54,7 @@ def unwanted_variables(runtime: Runtime, mode: Mode) -> list[str]:
 def _program_settings(program: Program, runtime: Runtime, options: JobOptions) -> dict[str, str]:
     settings = {}
     if options.buffer_bytes is not None:
-        settings["NCCL_BUFFSIZE"] = str(options.buffer_bytes)
+        settings[BUFFERS[program.protocol]] = str(options.buffer_bytes)
     if runtime.needs_channels:
         settings["NCCL_MIN_NCHANNELS"] = str(program.channels)
     if runtime is MSCCL and program.protocol == "LL128":

@@ -39,6 +39,7 @@ class Runtime:
     loaded: str
     scheduled: str | None
     library: str  # the file that test programs link to
+    threadblocks: int | None = None  # of a rank, where the runtime takes fewer than its dialect
     needs_channels: bool = False  # whether it must be told to have as many channels as a program
 
 
@@ -74,9 +75,17 @@ RCCL = Runtime(
     loaded=r"(Using MSCCL files from|MSCCL: Initialization finished)",
     scheduled=r"MSCCL: .*Setup Kernel finished",
     library="librccl.so",
+    threadblocks=64,
     needs_channels=True,
 )
 RUNTIMES: Mapping[str, Runtime] = {one.name: one for one in (MSCCL, EXECUTOR, RCCL)}
+
+
+def known_runtime(name: str) -> Runtime:
+    """Return the runtime called `name`; InvalidInput if there is none."""
+    if name not in RUNTIMES:
+        raise InvalidInput("the runtime must be one that is known", name, f"choose from {', '.join(RUNTIMES)}")
+    return RUNTIMES[name]
 
 
 def runtime_named(name: str | None, program: Program) -> Runtime:
@@ -87,9 +96,7 @@ def runtime_named(name: str | None, program: Program) -> Runtime:
     fitting = [one for one in RUNTIMES.values() if one.dialect == program.target]
     if name is None and fitting:
         return fitting[0]
-    if name is not None and name not in RUNTIMES:
-        raise InvalidInput("the runtime must be one that is known", name, f"choose from {', '.join(RUNTIMES)}")
-    if name is None or RUNTIMES[name] not in fitting:
+    if name is None or known_runtime(name) not in fitting:
         dialects = sorted({one.dialect for one in RUNTIMES.values() if name in (None, one.name)})
         rule = (
             f"{'a runtime for GPUs' if name is None else RUNTIMES[name].title} must be given a program of its dialect"

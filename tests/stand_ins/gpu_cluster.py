@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
+from runners.api import Runner
+from runners.ray_workers import RunnerFactory
+
+ROOT = Path(__file__).parents[2]
 LAUNCHERS = ("mpirun", "mpiexec", "srun")
 TEST_PROGRAMS = ("all_reduce_perf", "all_gather_perf", "reduce_scatter_perf", "broadcast_perf", "reduce_perf")
 
@@ -36,3 +42,23 @@ def put_stand_ins(folder: Path) -> None:
             path = folder / name
             path.write_text(text.format(folder=folder, python=sys.executable))
             path.chmod(0o755)
+
+
+def stand_in_environment(
+    folder: Path, memory: Path, runtime: str, fault: str = "", table: str = "old"
+) -> dict[str, str]:
+    """Return the variables with which the stand-ins in `folder` are found and play what is asked for."""
+    return {
+        "PATH": f"{folder}:/usr/bin:/bin",
+        "PYTHONPATH": str(ROOT),
+        "STAND_IN_MEMORY": str(memory),
+        "STAND_IN_RUNTIME": runtime,
+        "STAND_IN_FAULT": fault,
+        "STAND_IN_TABLE": table,
+    }
+
+
+def on_stand_ins(environment: Mapping[str, str], make: RunnerFactory) -> Runner:
+    """Return the runner of the recipe `make`, in a worker that from now on has `environment`."""
+    os.environ.update(environment)
+    return make()

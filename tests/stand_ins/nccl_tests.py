@@ -3,8 +3,8 @@
 
 It decides as the runtimes do which calls the program serves, executes it on sets of contributions with the
 interpreter of `synth.lowering`, logs and prints as they do. Its times are formulas: nothing is measured. What it
-plays is said by variables: STAND_IN_RUNTIME (msccl, executor, rccl), STAND_IN_TABLE (old, new), STAND_IN_FAULT;
-STAND_IN_MEMORY is a folder where it remembers programs that it executed.
+plays is said by variables: STAND_IN_RUNTIME (msccl, executor, rccl), STAND_IN_TABLE (old, new), STAND_IN_FAULT,
+STAND_IN_LIBRARY_BYTES_PER_US; STAND_IN_MEMORY is a folder where it remembers programs that it executed.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ COLLECTIVES = {
 SHARDED = ("allgather", "reduce_scatter")
 LIBRARY_US, PROGRAM_US = 30.0, 12.0
 LIBRARY_BYTES_PER_US, PROGRAM_BYTES_PER_US = 20_000.0, 50_000.0
+PROTOCOLS = {"Simple": (PROGRAM_US, PROGRAM_BYTES_PER_US), "LL": (4.0, 12_000.0), "LL128": (7.0, 40_000.0)}
+BUFFERS = {"Simple": "NCCL_BUFFSIZE", "LL": "NCCL_LL_BUFFSIZE", "LL128": "NCCL_LL128_BUFFSIZE"}
 
 
 @dataclass
@@ -74,6 +76,7 @@ class Loaded:
     in_place: bool
     min_bytes: int
     max_bytes: int
+    protocol: str
     wrong: bool
 
     @staticmethod
@@ -94,6 +97,7 @@ class Loaded:
             program.in_place,
             program.min_bytes,
             program.max_bytes,
+            program.protocol,
             wrong=bool(execution_violations(program)),
         )
         memory.write_text(json.dumps(asdict(loaded)))
@@ -145,7 +149,7 @@ class Library:
     def executes(self, call: Call, size: int, in_place: bool) -> bool:
         """Return whether the program serves the call; by the rules of the runtimes, not by ours."""
         program = self.program
-        if program is None or self.fault == "fall-back" or (self.fault == "half-loaded"):
+        if program is None or self.fault in ("fall-back", "half-loaded", f"{program.protocol} falls back"):
             return False
         elements = size // BYTES[call.dtype]
         listed = "MSCCL" in os.environ.get("NCCL_ALGO", "").split(",")
@@ -161,16 +165,18 @@ class Library:
 
     def run(self, call: Call, size: int, in_place: bool) -> tuple[float, int]:
         """Return the time in us and how many elements are wrong."""
-        if not self.executes(call, size, in_place):
+        if self.program is None or not self.executes(call, size, in_place):
             slow = 1.0 if self.fault != "as fast as the library" else PROGRAM_US / LIBRARY_US
-            return LIBRARY_US * slow + size / LIBRARY_BYTES_PER_US * slow, 0
+            rate = float(os.environ.get("STAND_IN_LIBRARY_BYTES_PER_US", LIBRARY_BYTES_PER_US))
+            return LIBRARY_US * slow + size / rate * slow, 0
         if self.runtime != "msccl":
             for rank in range(self.ranks):
                 for _ in range(call.iterations + call.warmup * (not in_place)):
                     self.log(rank, "MSCCL: typeMask 3 Setup Kernel finished, smem 4096")
-        rate = PROGRAM_BYTES_PER_US * min(1.0, int(os.environ.get("NCCL_BUFFSIZE", "4194304")) / 2**20)
-        wrong = size // BYTES[call.dtype] if (self.program and self.program.wrong) or self.fault == "wrong" else 0
-        return PROGRAM_US + size / rate, wrong
+        start_us, rate = PROTOCOLS[self.program.protocol]
+        rate *= min(1.0, int(os.environ.get(BUFFERS[self.program.protocol], "4194304")) / 2**20)
+        wrong = size // BYTES[call.dtype] if self.program.wrong or self.fault == "wrong" else 0
+        return start_us + size / rate, wrong
 
     def write_logs(self) -> None:
         """Write what each process has to say at the level that is asked for."""

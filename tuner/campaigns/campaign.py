@@ -3,147 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from runners.sizes import MAX_SIZE_BYTES, parse_sizes
+from tuner.campaigns.runner_section import RunnerSection
+from tuner.campaigns.section import Section
 from tuner.campaigns.space import Value
-
-MOST_VALUES = 1000
-
-Size = Annotated[int, Field(ge=1, le=MAX_SIZE_BYTES)]
+from tuner.campaigns.value_lists import MOST_VALUES, Buffers, Counts, OptionalCounts, Sizes
 
 
-class _Section(BaseModel):
-    """A section of the file: unknown keys are errors, values are not changed after reading."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class Range(_Section):
-    """Whole numbers from `from` to `to`, both included, by a step or by a factor."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
-
-    first: int = Field(alias="from", ge=1, description="First value.")
-    last: int = Field(alias="to", ge=1, description="Last value, included where a step ends on it.")
-    step: int | None = Field(
-        default=None, ge=1, description="Distance of neighbouring values; 1 if no factor is given."
-    )
-    factor: int | None = Field(default=None, ge=2, description="Ratio of neighbouring values.")
-
-    @model_validator(mode="after")
-    def _is_a_range(self) -> Range:
-        if self.last < self.first:
-            raise ValueError("`to` must not be below `from`")
-        if self.step is not None and self.factor is not None:
-            raise ValueError("give `step` or `factor`, not both")
-        if self.factor is None and (self.last - self.first) // (self.step or 1) >= MOST_VALUES:
-            raise ValueError(f"a range must hold at most {MOST_VALUES} values")
-        return self
-
-    def values(self) -> tuple[int, ...]:
-        """Return the values in rising order."""
-        if self.factor is None:
-            return tuple(range(self.first, self.last + 1, self.step or 1))
-        found = [self.first]
-        while found[-1] * self.factor <= self.last:
-            found.append(found[-1] * self.factor)
-        return tuple(found)
-
-
-def _spread(choice: Any) -> Any:
-    """Let a range stand for the list of its values; anything else is left to the check of lists."""
-    if isinstance(choice, Range):
-        return list(choice.values())
-    return list(Range.model_validate(choice).values()) if isinstance(choice, dict) else choice
-
-
-def _spread_sizes(sizes: Any) -> Any:
-    """Let `64KiB` and `4KiB:1MiB:x4` stand for the numbers of bytes that they mean, in rising order."""
-    if not isinstance(sizes, list) or not all(isinstance(size, (int, str)) for size in sizes):
-        return sizes
-    spread = [parse_sizes(size) if isinstance(size, str) else (size,) for size in sizes]
-    return sorted({size for part in spread for size in part})
-
-
-def _spread_buffers(sizes: Any) -> Any:
-    """Like `_spread_sizes`, but null stays null and the order that was given is kept."""
-    if not isinstance(sizes, list) or not all(size is None or isinstance(size, (int, str)) for size in sizes):
-        return sizes
-    return [one for size in sizes for one in (parse_sizes(size) if isinstance(size, str) else (size,))]
-
-
-Sizes = Annotated[
-    list[Size],
-    Field(min_length=1, max_length=MOST_VALUES),
-    BeforeValidator(_spread_sizes, json_schema_input_type=list[Size | str]),
-]
-Count = Annotated[int, Field(ge=1)]
-Counts = Annotated[
-    list[Count],
-    Field(min_length=1, max_length=MOST_VALUES),
-    BeforeValidator(_spread, json_schema_input_type=list[Count] | Range),
-]
-OptionalCounts = Annotated[
-    list[Count | None],
-    Field(min_length=1, max_length=MOST_VALUES),
-    BeforeValidator(_spread, json_schema_input_type=list[Count | None] | Range),
-]
-
-
-Buffers = Annotated[
-    list[Size | None],
-    Field(min_length=1, max_length=MOST_VALUES),
-    BeforeValidator(_spread_buffers, json_schema_input_type=list[Size | str | None]),
-]
-
-
-class NeedsSection(_Section):
-    """What a node of the Ray cluster must have to measure on it; held as long as the campaign runs."""
-
-    cpus: float = Field(default=1, gt=0, description="CPUs.")
-    gpus: float = Field(default=0, ge=0, description="GPUs.")
-    resources: dict[str, Annotated[float, Field(gt=0)]] = Field(
-        default={},
-        description="Amounts of the cluster's own resources; one that a fabric has once keeps others off it.",
-    )
-    labels: dict[str, str] = Field(default={}, description="Labels that the node must carry.")
-    patience_s: float = Field(
-        default=30, gt=0, le=86400, description="How long to wait for such a node; more where nodes come on demand."
-    )
-
-
-class RunnerSection(_Section):
-    """Where programs are measured."""
-
-    kind: Literal["local", "simulated", "recorded", "oneccl", "mpi"] = Field(
-        default="local",
-        description=(
-            "local: real processes with paced links on this machine; simulated: a cost model; recorded: measurements "
-            "of an earlier run on GPUs; oneccl, mpi: over these libraries, on the fabric that is up or a cluster."
-        ),
-    )
-    fabric: str | None = Field(
-        default=None, description="oneccl and mpi only: name of the fabric; by default the one for the topology."
-    )
-    link_mbps: float | None = Field(
-        default=None,
-        gt=0,
-        le=10**6,
-        description="Rate of a link in Mbit/s; by default what a probe finds (local) or 1000 (simulated).",
-    )
-    alpha_us: float = Field(default=0, ge=0, le=10**6, description="Simulated only: cost of a message, microseconds.")
-    link_latency_us: float = Field(default=0, ge=0, le=10**6, description="Simulated only: latency of a link.")
-    timeout_s: float = Field(default=60.0, gt=0, le=86400, description="Watchdog of one measurement, in seconds.")
-    needs: NeedsSection = Field(default=NeedsSection(), description="What a node must have to measure on it.")
-    at_once: int = Field(
-        default=1, ge=1, le=64, description="Nodes that measure at once; live runners never share a machine."
-    )
-
-
-class SearchSection(_Section):
+class SearchSection(Section):
     """Values of each dimension, as a list or a range."""
 
     methods: list[str] = Field(min_length=1, max_length=MOST_VALUES, description="Synthesis methods.")
@@ -182,7 +52,7 @@ class SearchSection(_Section):
         }
 
 
-class ScreeningSection(_Section):
+class ScreeningSection(Section):
     """Cheap guesses before anything is measured, which say where the search begins."""
 
     candidates: int = Field(
@@ -195,7 +65,7 @@ class ScreeningSection(_Section):
     )
 
 
-class OverlapSection(_Section):
+class OverlapSection(Section):
     """Work of the ranks beside the collective."""
 
     products: int = Field(
@@ -210,14 +80,14 @@ class OverlapSection(_Section):
     )
 
 
-class BudgetSection(_Section):
+class BudgetSection(Section):
     """When to stop; whatever comes first. A search space that is used up ends the campaign too."""
 
     trials: int = Field(default=25, ge=1, le=10**6, description="Trials of the launch, resumed ones included.")
     minutes: float | None = Field(default=None, gt=0, description="Minutes after which no new trial starts.")
 
 
-class TrackingSection(_Section):
+class TrackingSection(Section):
     """Where runs are recorded."""
 
     mlflow_uri: str | None = Field(
@@ -226,7 +96,7 @@ class TrackingSection(_Section):
     experiment: str | None = Field(default=None, description="MLflow experiment; the name of the campaign.")
 
 
-class RegisterSection(_Section):
+class RegisterSection(Section):
     """How the best schedules are registered."""
 
     model: str = Field(default="chorale", pattern=r"^[A-Za-z0-9_-]{1,40}$", description="First part of model names.")
@@ -240,7 +110,7 @@ class RegisterSection(_Section):
         return alias
 
 
-class Campaign(_Section):
+class Campaign(Section):
     """A tuning campaign; `chorale tune --schema` prints this as a JSON schema."""
 
     name: str = Field(

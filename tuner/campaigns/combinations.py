@@ -6,23 +6,19 @@ from dataclasses import dataclass
 
 from runners.sizes import divisible_size
 from synth.errors import InvalidInput
-from synth.lowering.options import LoweringOptions
-from synth.lowering.targets import target_named
 from synth.methods import METHODS
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.dialect import Dialect, dialect_for
 from tuner.campaigns.records import Candidate
 from tuner.campaigns.space import SearchSpace
-
-TARGET = "oneccl-xml"
-"""The dialect that the runners on CPUs execute."""
 
 ELEMENT_BYTES = 4
 MOST_PADDING = 0.05
 """How much longer than it is a vector may become because it is cut into whole elements."""
 
-RUNNERS_WITH_PROTOCOLS: frozenset[str] = frozenset()
-RUNNERS_WITH_BUFFERS = frozenset({"simulated", "recorded"})
+RUNNERS_WITH_PROTOCOLS = frozenset({"msccl"})
+RUNNERS_WITH_BUFFERS = frozenset({"simulated", "recorded", "oneccl", "msccl"})
 """Runners on which these change anything; on the others they would only repeat a measurement."""
 
 _NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
@@ -34,6 +30,7 @@ class Combinations:
     """What is known about the candidates of one campaign without making them."""
 
     runner: str
+    dialect: Dialect
     ranks: int
     sizes_bytes: tuple[int, ...]
 
@@ -49,22 +46,36 @@ class Combinations:
     def reason_not_to_try(self, candidate: Candidate) -> str | None:
         """Return in one line why `candidate` cannot work or is pointless, or None."""
         try:
-            LoweringOptions(TARGET, candidate.channels, candidate.instances, candidate.protocol)
+            self.dialect.options(candidate)
         except InvalidInput as error:
             return str(error)
-        most = target_named(TARGET).limits.channels
-        if candidate.instances > most:
-            return f"{candidate.instances} instances need as many channels, and {TARGET} has {most}"
         asked = self.ranks * candidate.chunks if candidate.chunks else candidate.k or 1
         chunks = asked * candidate.instances * candidate.depth  # at least so many: methods may take more
+        if (excess := self._excess(candidate, chunks)) is not None:
+            return f"{self.dialect.target} {excess}"
         if all(_padding(size_bytes, chunks) > MOST_PADDING for size_bytes in self.sizes_bytes):
             return f"no size can be cut into {chunks} chunks of whole elements without growing by {MOST_PADDING:.0%}"
+        return None
+
+    def _excess(self, candidate: Candidate, chunks: int) -> str | None:
+        """Return which limit of the dialect any program of `candidate` exceeds, None if that is not known yet."""
+        limits = self.dialect.limits
+        if self.ranks > limits.ranks:
+            return f"has programs of at most {limits.ranks} ranks, not {self.ranks}"
+        if candidate.instances > limits.channels:
+            return f"has {limits.channels} channels, and {candidate.instances} instances need as many"
+        if chunks - 1 > limits.offset:
+            return f"has {limits.offset + 1} chunks, and this needs at least {chunks}"
+        largest = max(self.sizes_bytes)
+        if limits.largest_max_bytes is not None and largest > limits.largest_max_bytes:
+            return f"serves at most {limits.largest_max_bytes} bytes, not {largest}"
         return None
 
 
 def search_space(campaign: Campaign, topology: Topology) -> SearchSpace:
     """Return the points of `campaign` that make sense on `topology`."""
-    known = Combinations(campaign.runner.kind, topology.compute_count, tuple(campaign.sizes))
+    section = campaign.runner
+    known = Combinations(section.kind, dialect_for(section), topology.compute_count, tuple(campaign.sizes))
     return SearchSpace(campaign.search.dimensions(), known)
 
 

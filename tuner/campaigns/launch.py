@@ -43,7 +43,9 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "topology": topology.id,
         "collective": campaign.collective,
         "sizes": list(campaign.sizes),
-        "runner": campaign.runner.model_dump(exclude={"timeout_s", "needs", "at_once"}),
+        "runner": campaign.runner.model_dump(
+            exclude={"timeout_s": True, "needs": True, "at_once": True, "msccl": {"shared_folder"}}
+        ),
         "baselines": list(campaign.baselines),
         "repeats": campaign.repeats,
         "objective": campaign.objective,

@@ -9,12 +9,11 @@ from runners.api import RunRequest, Settings, library_result
 from runners.preparation import Prepared, Recipe
 from runners.race import Race
 from synth.collective import parse_collective
-from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
 from synth.method import Options
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.combinations import TARGET
+from tuner.campaigns.dialect import Dialect, dialect_for
 from tuner.campaigns.records import Candidate, CompleteTrial
 
 BASELINE = "baseline:"
@@ -29,6 +28,11 @@ class Orders:
     topology: Topology
     baselines: dict[str, Prepared] = field(default_factory=dict)
 
+    @property
+    def dialect(self) -> Dialect:
+        """That of all programs of the launch."""
+        return dialect_for(self.campaign.runner)
+
     def baseline_recipes(self) -> dict[str, Recipe]:
         """Return the recipe of every baseline by the key of its order."""
         methods = [name for name in self.campaign.baselines if not name.startswith(LIBRARY)]
@@ -36,7 +40,7 @@ class Orders:
 
     def recipe(self, candidate: Candidate) -> Recipe:
         """Return how to make a candidate. InvalidInput if a parameter is beyond a limit."""
-        options = LoweringOptions(TARGET, candidate.channels, candidate.instances, candidate.protocol)
+        options = self.dialect.options(candidate)
         collective = parse_collective(self.campaign.collective)
         wanted = Options(chunks=candidate.chunks, k=candidate.k)
         return Recipe(self.topology, collective, candidate.method, wanted, options, candidate.depth)

@@ -9,7 +9,9 @@ from synth.methods import METHODS
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import search_space
+from tuner.campaigns.dialect import dialect_for
 from tuner.campaigns.duration import least_seconds
+from tuner.campaigns.gpu_choice import check_gpus, measurer_needs
 from tuner.campaigns.orders import LIBRARY
 
 
@@ -23,6 +25,12 @@ def check_methods(campaign: Campaign) -> None:
                 raise InvalidInput(rule, method, f"choose from {', '.join(METHODS)}")
 
 
+def check_runner(campaign: Campaign, topology: Topology) -> None:
+    """Raise InvalidInput where the runner of `campaign` cannot have the ranks of `topology`."""
+    if campaign.runner.kind == "msccl":
+        check_gpus(campaign.runner, topology)
+
+
 def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
     """Return the plan that `chorale tune --dry-run` shows."""
     space = search_space(campaign, topology)
@@ -31,6 +39,8 @@ def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "campaign": campaign.name,
         "topology": {"spec": topology.spec, "id": topology.id, "nodes": topology.compute_count},
         "collective": campaign.collective,
+        "target": dialect_for(campaign.runner).target,
+        "node_to_measure_on": str(measurer_needs(campaign.runner, topology)),
         "sizes_bytes": list(campaign.sizes),
         "points": len(space),
         "pruned_beforehand": sum(space.refused.values()),

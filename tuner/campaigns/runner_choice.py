@@ -7,12 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runners.needs import Needs
 from runners.ray_workers import RunnerFactory
 from runners.ray_workshop import RayWorkshop
 from runners.registry import create_runner
 from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign, RunnerSection
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.gpu_choice import gpu_runner, measurer_needs
+from tuner.campaigns.runner_section import RunnerSection
 
 REPLAYED = ("simulated", "recorded")
 """Runners whose times do not depend on what else the machine does."""
@@ -30,7 +31,7 @@ def make_workshop(
         runner_factory(section, topology, home),
         campaign.parallel,
         address,
-        Needs(**section.needs.model_dump()),
+        measurer_needs(section, topology),
         section.at_once,
         alone=section.kind not in REPLAYED,
     )
@@ -42,6 +43,8 @@ def runner_factory(section: RunnerSection, topology: Topology, home: Path) -> Ru
     Simulated links of a network that gives no bandwidths have a round default rate: with no latencies the
     speed-ups do not depend on it.
     """
+    if section.kind == "msccl":
+        return gpu_runner(section, topology)
     options: dict[str, Any] = {}
     if section.kind == "local":
         options = {"link_mbps": section.link_mbps, "home": home}
@@ -50,5 +53,6 @@ def runner_factory(section: RunnerSection, topology: Topology, home: Path) -> Ru
         rate = SIMULATED_LINK_MBPS if unknown else section.link_mbps
         options = {"link_mbps": rate, "alpha_us": section.alpha_us, "link_latency_us": section.link_latency_us}
     elif section.kind != "recorded":
-        options = {"fabric": section.fabric} | ({"home": home} if section.kind == "oneccl" else {})
+        options = {"fabric": section.fabric, "where": section.where}
+        options |= {"home": home} if section.kind == "oneccl" else {}
     return partial(create_runner, section.kind, options)

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from runners.element_types import ELEMENT_TYPES
+from runners.msccl.boxes import gpus_per_box
 from runners.msccl.options import JobOptions
 from runners.msccl.sizes import served_size
 from runners.sizes import format_size, parse_sizes
@@ -25,7 +26,7 @@ from synth.verify.verify import verify
 from tuner.cli.output import emit_json, people, results
 from tuner.files import write_folder
 from tuner.program_files import is_program_file, load_program
-from tuner.reports.job_export import GPU_TARGETS, JOB_TARGETS, Export, export_files, gpus_per_box, require_job_target
+from tuner.reports.job_export import GPU_TARGETS, JOB_TARGETS, Export, export_files, require_job_target
 from tuner.schedule_files import load_schedule
 from tuner.specs import load_topology
 

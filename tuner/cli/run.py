@@ -10,6 +10,7 @@ import typer
 
 from runners.api import RunFailure, Runner, RunRequest, library_result
 from runners.calibration import calibrate, observations_of
+from runners.dialects import dialect_of
 from runners.element_types import ELEMENT_TYPES
 from runners.measurement.driver import Driven, measure_once, measure_until
 from runners.measurement.goal import Goal, parse_budget, parse_precision
@@ -23,10 +24,6 @@ from tuner.home import Home
 from tuner.runnables import Runnable, load_runnable
 from tuner.schedule_files import SUFFIXES
 from tuner.specs import load_topology
-
-TARGET = "oneccl-xml"  # the dialect of programs that run on CPUs
-MSCCL_TARGETS = {"msccl": "msccl-xml", "executor": "msccl-executor-xml", "rccl": "msccl-executor-xml"}
-"""The dialect of each runtime of the msccl runner."""
 
 LIBRARY = library_result("")
 
@@ -85,13 +82,14 @@ def run(
         "hosts": hosts,
         "home": Home.from_environment().root if runner == "local" else None,
     }
-    given = {**_options(options or []), **{name: value for name, value in flags.items() if value is not None}}
-    target = MSCCL_TARGETS.get(str(given.get("runtime", "msccl")), TARGET) if runner == "msccl" else TARGET
+    chosen = _options(options or [])
+    given = {**chosen, **{name: value for name, value in flags.items() if value is not None}}
     running = create_runner(runner, given)
     try:
+        target = dialect_of(runner, chosen.get("runtime"))
         runnable = load_runnable(file, None if spec is None else load_topology(spec), target)
         topology, program = runnable.topology, runnable.program
-        others = calibration_programs(program, topology, TARGET) if wants_calibration else {}
+        others = calibration_programs(program, topology, target) if wants_calibration else {}
         runnables = {file: runnable, **_reference_program(reference, file, topology, target)}
         programs = {**{name: one.program for name, one in runnables.items()}, **others}
         settings = {name: one.settings for name, one in runnables.items() if one.settings is not None}

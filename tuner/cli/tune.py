@@ -40,6 +40,10 @@ def tune_command(
         str | None,
         typer.Option("--nccl-tuner-csv", metavar="FILE", help="Write the best ring or tree per size for NCCL's tuner."),
     ] = None,
+    programs: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Fill a new folder with the programs of the answer, each for its sizes."),
+    ] = None,
     detach: Annotated[
         bool, typer.Option("--detach", help="Let the launch live in a Ray cluster that is running, and return.")
     ] = False,
@@ -68,7 +72,7 @@ def tune_command(
         return
     from tuner.campaigns.campaign import Campaign
     from tuner.campaigns.campaign_file import load_campaign
-    from tuner.campaigns.plan import campaign_plan, check_methods
+    from tuner.campaigns.plan import campaign_plan, check_methods, check_runner
     from tuner.specs import load_topology
 
     if schema:
@@ -79,6 +83,7 @@ def tune_command(
     wanted = load_campaign(campaign, overrides or ())
     check_methods(wanted)
     topology = load_topology(wanted.topology)
+    check_runner(wanted, topology)
     if dry_run:
         plan = campaign_plan(wanted, topology)
         if as_json:
@@ -86,16 +91,15 @@ def tune_command(
         else:
             results.print_json(data=plan)
         return
-    if nccl_tuner is not None and not Path(nccl_tuner).parent.is_dir():
-        raise InvalidInput("the folder of the table must exist", nccl_tuner, "create it first")
+    _require_places(nccl_tuner, programs)
     if detach:
         from tuner.cli.detached import start
 
         start(wanted, resume, address)
         return
     report = _run(wanted, topology, resume, address)
-    if nccl_tuner is not None and report.standings:
-        _write_table(report, nccl_tuner, topology)
+    if report.standings:
+        _write_answer(report, nccl_tuner, programs, topology)
     show(report, as_json)
 
 
@@ -117,12 +121,30 @@ def _run(campaign: Campaign, topology: Topology, resume: bool, address: str | No
     return tune(campaign, topology, home, resume, workshop, partial(progress_for, people))
 
 
-def _write_table(report: TuneReport, path: str, topology: Topology) -> None:
-    from tuner.campaigns.nccl_tuner_csv import choices, nccl_tuner_csv
-    from tuner.files import write_file
+def _require_places(table: str | None, programs: Path | None) -> None:
+    """Raise InvalidInput, before anything is measured, where the answer could not be written."""
+    from tuner.files import require_new_folder
 
-    collective = report.launch.campaign["collective"]
-    write_file(path, nccl_tuner_csv(choices(report.trials), collective, topology.compute_count).encode())
+    if table is not None and not Path(table).parent.is_dir():
+        raise InvalidInput("the folder of the table must exist", table, "create it first")
+    if programs is not None:
+        require_new_folder(programs)
+
+
+def _write_answer(report: TuneReport, table: str | None, programs: Path | None, topology: Topology) -> None:
+    from tuner.campaigns.answer_programs import answer_programs
+    from tuner.campaigns.nccl_tuner_csv import choices, nccl_tuner_csv
+    from tuner.files import write_file, write_folder
+    from tuner.reports.tune_report import answer_of
+
+    if table is not None:
+        collective = report.launch.campaign["collective"]
+        write_file(table, nccl_tuner_csv(choices(report.trials), collective, topology.compute_count).encode())
+    if programs is not None:
+        kept = report.folder / "programs"
+        files = answer_programs(answer_of(report), lambda name: (kept / f"{name}.xml").read_bytes())
+        write_folder(programs, files)
+        people.print(f"{programs}: {len(files)} programs; all other sizes are the runtime's own", soft_wrap=True)
 
 
 def _watch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:

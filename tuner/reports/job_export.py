@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
+from runners.dialects import CPU_DIALECT
 from runners.msccl.job import job_files
 from runners.msccl.options import JobOptions, Launcher
 from runners.msccl.runtimes import RUNTIMES
@@ -25,8 +25,7 @@ from tuner.reports.show_report import program_facts, topology_document
 
 FORMAT = "chorale-job/1"
 GPU_TARGETS = ("msccl-xml", "msccl-executor-xml")
-CPU_TARGET = "oneccl-xml"
-JOB_TARGETS = (*GPU_TARGETS, CPU_TARGET)
+JOB_TARGETS = (*GPU_TARGETS, CPU_DIALECT)
 LAUNCHERS: Mapping[Launcher, str] = {"openmpi": "mpirun", "srun": "srun"}
 """Each job for GPUs is written for both; value: the end of its folder's name."""
 
@@ -70,16 +69,9 @@ def require_job_target(target: str) -> None:
         raise InvalidInput(rule, target, f"choose from {', '.join(JOB_TARGETS)}")
 
 
-def gpus_per_box(topology: Topology) -> int | None:
-    """Return how many ranks share a box where the ids of nodes say so (`BOX.GPU`, boxes alike), else None."""
-    boxes = Counter(name.rpartition(".")[0] for name in topology.node_ids[: topology.compute_count])
-    sizes = set(boxes.values())
-    return sizes.pop() if len(sizes) == 1 and "" not in boxes else None
-
-
 def _jobs(export: Export, program: Program) -> list[tuple[str, str, Mapping[str, bytes]]]:
     """Return (folder, name of the runtime, files) of each job for `program`."""
-    if program.target == CPU_TARGET:
+    if program.target == CPU_DIALECT:
         return [("oneccl", "chorale run", _cpu_files(export, program))]
     runtimes = [one for one in RUNTIMES.values() if one.dialect == program.target]
     choices = [(one, launcher, end) for one in runtimes for launcher, end in LAUNCHERS.items()]

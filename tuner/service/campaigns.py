@@ -14,7 +14,7 @@ from synth.errors import CheckFailed, InvalidInput
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.launch import launch_folders
-from tuner.campaigns.plan import check_methods
+from tuner.campaigns.plan import check_methods, check_runner
 from tuner.campaigns.reading import LaunchSoFar, read_so_far
 from tuner.campaigns.records import CompleteTrial
 from tuner.home import Home
@@ -95,8 +95,9 @@ class Campaigns:
         Raises InvalidInput for what is wrong with it, TooManyRequests while another campaign of the caller runs.
         """
         campaign = _checked(document, caller)
-        network_of(campaign.topology, self._limits)
+        topology, *_ = network_of(campaign.topology, self._limits)
         check_methods(campaign)
+        check_runner(campaign, topology)
         owner = self._store.campaign_owner(campaign.name)
         if owner not in (None, caller.name) and not caller.sees_all:
             raise InvalidInput("a campaign must have a name of its own", campaign.name, "choose another `name`")

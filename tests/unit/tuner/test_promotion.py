@@ -140,6 +140,17 @@ def test_what_was_measured_outranks_what_was_simulated(home: Home) -> None:
     assert champion(home).version == "2"
 
 
+def test_a_champion_of_other_runners_is_compared_in_the_dialect_of_this_one(home: Home) -> None:
+    rings_first(home)
+    runner = FakeRunner()
+    on_gpus = {"kind": "msccl", "msccl": {"runtime": "executor"}}
+    report = run(home, small_campaign(search={"methods": ["bfb"]}, runner=on_gpus), runner=runner)
+    assert "faster than version 1 side by side" in report.verdicts[SMALL].reason
+    compared = [request.programs for request in runner.requests if CHAMPION in request.programs]
+    assert len(compared) == 2
+    assert {program.target for programs in compared for program in programs.values()} == {"msccl-executor-xml"}
+
+
 def test_the_alias_goes_back_and_campaigns_leave_it_there(home: Home) -> None:
     rings_first(home)
     run(home, campaign(["bfb"]), runner=FakeRunner())

@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.stand_ins.gpu_cluster import put_stand_ins
-
-ROOT = Path(__file__).parents[4]
+from tests.stand_ins.gpu_cluster import put_stand_ins, stand_in_environment
 
 
 @pytest.fixture(scope="session")
@@ -24,11 +22,8 @@ def cluster(tmp_path: Path, memory: Path, monkeypatch: pytest.MonkeyPatch) -> Ca
     def play(runtime: str = "msccl", fault: str = "", table: str = "old") -> Path:
         folder = tmp_path / "stand-ins"
         put_stand_ins(folder)
-        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
-        monkeypatch.setenv("PYTHONPATH", str(ROOT))
-        monkeypatch.setenv("STAND_IN_MEMORY", str(memory))
-        for name, value in (("RUNTIME", runtime), ("FAULT", fault), ("TABLE", table)):
-            monkeypatch.setenv(f"STAND_IN_{name}", value)
+        for name, value in stand_in_environment(folder, memory, runtime, fault, table).items():
+            monkeypatch.setenv(name, value)
         return folder
 
     return play

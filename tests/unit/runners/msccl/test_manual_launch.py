@@ -16,6 +16,7 @@ from runners.msccl.cluster import LentNodes
 from runners.msccl.manual_launch import ManualLaunchPlace
 from runners.msccl.options import JobOptions
 from runners.msccl.runner import MscclRunner
+from runners.needs import Needs
 from runners.places.local import LocalPlace
 from runners.places.place import Job
 from runners.ray_gpus import nodes_with_gpus
@@ -29,6 +30,8 @@ from tests.stand_ins.nccl_tests import PROGRAM_BYTES_PER_US, PROGRAM_US
 MPICH = Path(sys.executable).parent / "mpiexec"
 RING = replace(ring_allreduce(range(4)), target="msccl-executor-xml")
 REQUEST = RunRequest(parse_topology("ring:4"), {"ring": RING}, (2**20, 3 * 2**19), repeats=1, timeout_s=60.0)
+
+ANY = Needs(cpus=0)
 
 needs_mpich = pytest.mark.skipif(not MPICH.exists(), reason="MPICH is not installed: pip install mpich")
 
@@ -126,11 +129,20 @@ def _node(address: str, gpus: float) -> dict[str, Any]:
 
 def test_nodes_of_a_ray_cluster_are_chosen_by_their_gpus() -> None:
     alive = [_node("10.0.0.10", 8.0), _node("10.0.0.2", 8.0), _node("10.0.0.1", 0), _node("10.0.0.3", 4.0)]
-    nodes, per_node = nodes_with_gpus(alive, 16, None)
+    nodes, per_node = nodes_with_gpus(alive, 16, None, ANY)
     assert ([node["NodeID"] for node in nodes], per_node) == (["10.0.0.2", "10.0.0.10"], 8)
-    nodes, per_node = nodes_with_gpus(alive, 12, 4)
+    nodes, per_node = nodes_with_gpus(alive, 12, 4, ANY)
     assert ([node["NodeID"] for node in nodes], per_node) == (["10.0.0.2", "10.0.0.3", "10.0.0.10"], 4)
-    assert nodes_with_gpus(alive, 4, None) == ([alive[1]], 4)
+    assert nodes_with_gpus(alive, 4, None, ANY) == ([alive[1]], 4)
+
+
+def test_nodes_of_a_ray_cluster_are_chosen_by_their_labels_and_resources() -> None:
+    alive = [_node("10.0.0.1", 8.0), {**_node("10.0.0.2", 8.0), "Labels": {"rail": "a"}}]
+    alive.append({**alive[1], "NodeID": "with fabric", "Resources": {"GPU": 8.0, "fabric": 1.0}})
+    assert nodes_with_gpus(alive, 8, None, Needs(0, labels={"rail": "a"}))[0] == [alive[1]]
+    assert nodes_with_gpus(alive, 8, None, Needs(0, resources={"fabric": 1}))[0] == [alive[2]]
+    with pytest.raises(Unavailable, match="no GPUs"):
+        nodes_with_gpus(alive, 8, None, Needs(0, labels={"rail": "b"}))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +150,7 @@ def test_nodes_of_a_ray_cluster_are_chosen_by_their_gpus() -> None:
 )
 def test_a_ray_cluster_with_too_few_gpus_is_unavailable(alive: list[dict[str, Any]], ranks: int, found: str) -> None:
     with pytest.raises(Unavailable, match=found):
-        nodes_with_gpus(alive, ranks, None)
+        nodes_with_gpus(alive, ranks, None, ANY)
 
 
 def test_ray_chooses_the_hosts() -> None:

@@ -13,11 +13,17 @@ from runners.api import FailureKind, Measurement, Outcome, RunRequest, Settings
 from runners.msccl.options import JobOptions
 from runners.msccl.runner import MscclRunner
 from runners.registry import create_runner
-from synth.lowering.program import Program
+from synth.lowering.program import Program, Protocol
 from synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allgather, ring_allreduce, ring_reduce_scatter, with_swapped_offset
 from tests.conformance.runner_kit import failed, measured
-from tests.stand_ins.nccl_tests import LIBRARY_BYTES_PER_US, LIBRARY_US, PROGRAM_BYTES_PER_US, PROGRAM_US
+from tests.stand_ins.nccl_tests import (
+    LIBRARY_BYTES_PER_US,
+    LIBRARY_US,
+    PROGRAM_BYTES_PER_US,
+    PROGRAM_US,
+    PROTOCOLS,
+)
 
 Cluster = Callable[..., Path]
 SIZES = (2**18, 2**20, 2**22)
@@ -88,12 +94,14 @@ def test_sizes_are_rounded_up_to_what_the_program_serves(cluster: Cluster) -> No
     assert (one.requested_bytes, one.size_bytes, other.size_bytes) == (1001, 1008, 2**20)
 
 
-def test_buffers_are_a_setting_of_each_program(cluster: Cluster) -> None:
+@pytest.mark.parametrize("protocol", ["Simple", "LL"])
+def test_buffers_are_a_setting_of_each_program(cluster: Cluster, protocol: Protocol) -> None:
     cluster("executor")
-    program = replace(RING, target="msccl-executor-xml")
+    program = replace(RING, target="msccl-executor-xml", protocol=protocol)
     request = _request(replace(program), programs={"small": program, "usual": program}, library=("nccl",))
     outcome = _submit(replace(request, settings={"small": Settings(buffer_bytes=2**18)}))
-    expected = [PROGRAM_US + 4 * size / PROGRAM_BYTES_PER_US for size in SIZES]
+    start_us, bytes_per_us = PROTOCOLS[protocol]
+    expected = [start_us + 4 * size / bytes_per_us for size in SIZES]
     assert _times_us(outcome, "small") == pytest.approx(expected, abs=0.01)
     assert _times_us(outcome, "usual")[2] < expected[2]
 

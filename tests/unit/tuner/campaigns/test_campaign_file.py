@@ -75,8 +75,8 @@ def test_what_is_read_can_be_written_and_read_again() -> None:
         ),
         (
             "runner.kind=gpu",
-            "campaign key `runner.kind`: the value should be 'local', 'simulated', 'recorded', 'oneccl' or 'mpi'; "
-            "got 'gpu'; see `chorale tune --schema`",
+            "campaign key `runner.kind`: the value should be 'local', 'simulated', 'recorded', 'oneccl', 'mpi' or "
+            "'msccl'; got 'gpu'; see `chorale tune --schema`",
         ),
         (
             "sizes=[64Q]",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.campaigns import small_campaign, space_of
 from tuner.campaigns.records import Candidate
+from tuner.campaigns.runner_section import RunnerSection
 
 
 def test_every_point_is_there_once() -> None:
@@ -50,6 +53,48 @@ def test_buffers_matter_on_runners_that_have_them() -> None:
     search = {"methods": ["bfb"], "buffer_bytes": ["1MiB", "4MiB"]}
     assert len(space_of(small_campaign(search=search))) == 2
     assert len(space_of(small_campaign(search=search, runner={"kind": "local"}))) == 1
+
+
+@pytest.mark.parametrize("kind", ["oneccl", "msccl"])
+def test_buffers_matter_on_libraries_that_have_them(kind: str) -> None:
+    search = {"methods": ["bfb"], "buffer_bytes": ["1MiB", "4MiB"]}
+    assert len(space_of(small_campaign(search=search, runner={"kind": kind}))) == 2
+
+
+def test_protocols_matter_on_gpus() -> None:
+    search = {"methods": ["ring"], "protocol": ["LL", "LL128", "Simple"]}
+    points = space_of(small_campaign(search=search, runner={"kind": "msccl"})).points
+    assert [point.protocol for point in points] == ["LL", "LL128", "Simple"]
+
+
+@pytest.mark.parametrize(("runtime", "dialect"), [("msccl", "msccl-xml"), ("rccl", "msccl-executor-xml")])
+def test_limits_are_those_of_the_dialect_that_the_runner_executes(runtime: str, dialect: str) -> None:
+    search = {"methods": ["bfb"], "instances": [1, 64], "chunks": [1, 10_000]}
+    sizes = ["256KiB", "16MiB"]
+    on_gpus = {"kind": "msccl", "msccl": {"runtime": runtime}}
+    space = space_of(small_campaign(search=search, sizes=sizes, runner=on_gpus))
+    assert space.points == (Candidate("bfb", chunks=1),)
+    assert space.refused == {
+        f"{dialect} has 32 channels, and 64 instances need as many": 2,
+        f"{dialect} has 32768 chunks, and this needs at least 40000": 1,
+    }
+    on_cpus = space_of(small_campaign(search=search, sizes=sizes, runner={"kind": "oneccl"}))
+    assert {Candidate("bfb", chunks=1, instances=64), Candidate("bfb", chunks=10_000)} < set(on_cpus.points)
+
+
+def test_sizes_that_a_runtime_does_not_serve_leave_nothing() -> None:
+    wide = small_campaign(sizes=["1MiB", "2GiB"], runner={"kind": "msccl"})
+    assert set(space_of(wide).refused) == {"msccl-xml serves at most 2147483647 bytes, not 2147483648"}
+    assert len(space_of(wide.model_copy(update={"runner": on("executor")}))) == 12
+
+
+def test_a_network_may_have_more_ranks_than_programs() -> None:
+    space = space_of(small_campaign(topology="ring:1030", runner={"kind": "msccl"}))
+    assert set(space.refused) == {"msccl-xml has programs of at most 1024 ranks, not 1030"}
+
+
+def on(runtime: str) -> RunnerSection:
+    return RunnerSection.model_validate({"kind": "msccl", "msccl": {"runtime": runtime}})
 
 
 def test_what_cannot_work_is_ruled_out_with_the_reason() -> None:

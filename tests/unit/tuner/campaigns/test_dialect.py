@@ -1,0 +1,42 @@
+"""Programs of a campaign are in the dialect of its runner, within what its devices run at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from synth.lowering.options import LoweringOptions
+from tests.campaigns import small_campaign
+from tuner.campaigns.dialect import Dialect, dialect_for
+from tuner.campaigns.orders import Orders
+from tuner.campaigns.records import Candidate
+from tuner.campaigns.runner_section import RunnerSection
+from tuner.specs import load_topology
+
+
+@pytest.mark.parametrize(
+    ("section", "dialect", "blocks"),
+    [
+        ({"kind": "local"}, Dialect("oneccl-xml"), 65536),
+        ({"kind": "oneccl", "msccl": {"sm_count": 80}}, Dialect("oneccl-xml"), 65536),
+        ({"kind": "msccl"}, Dialect("msccl-xml"), 108),
+        ({"kind": "msccl", "msccl": {"runtime": "executor", "sm_count": 132}}, Dialect("msccl-executor-xml", 132), 132),
+        ({"kind": "msccl", "msccl": {"runtime": "rccl", "sm_count": 104}}, Dialect("msccl-executor-xml", 64), 64),
+        ({"kind": "msccl", "msccl": {"runtime": "rccl", "sm_count": 16}}, Dialect("msccl-executor-xml", 16), 16),
+    ],
+)
+def test_the_runner_decides(section: dict[str, Any], dialect: Dialect, blocks: int) -> None:
+    assert dialect_for(RunnerSection.model_validate(section)) == dialect
+    assert dialect.limits.resident_threadblocks == blocks
+
+
+def test_candidates_and_baselines_are_of_one_dialect() -> None:
+    runner = {"kind": "msccl", "msccl": {"runtime": "executor", "sm_count": 80}}
+    campaign = small_campaign(runner=runner, baselines=["library:nccl", "ring"])
+    orders = Orders(campaign, load_topology(campaign.topology))
+    candidate = Candidate("bfb", channels=2, instances=3, protocol="LL128")
+    wanted = LoweringOptions("msccl-executor-xml", 2, 3, "LL128", sm_count=80)
+    assert orders.recipe(candidate).options == wanted
+    [ring] = orders.baseline_recipes().values()
+    assert ring.options == LoweringOptions("msccl-executor-xml", sm_count=80)

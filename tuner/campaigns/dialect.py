@@ -1,0 +1,41 @@
+"""What candidates of a campaign are lowered to: the dialect that its runner executes, on its devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runners.dialects import dialect_of
+from runners.msccl.runtimes import known_runtime
+from synth.lowering.limits import Limits
+from synth.lowering.lower import limits_of
+from synth.lowering.options import LoweringOptions
+from tuner.campaigns.records import Candidate
+from tuner.campaigns.runner_section import RunnerSection
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A target of `synth.lowering.targets`; `sm_count` as in `LoweringOptions`."""
+
+    target: str
+    sm_count: int | None = None
+
+    @property
+    def limits(self) -> Limits:
+        """What programs must not exceed."""
+        return limits_of(LoweringOptions(self.target, sm_count=self.sm_count))
+
+    def options(self, candidate: Candidate) -> LoweringOptions:
+        """Return how to lower `candidate`. InvalidInput if a parameter is beyond what any dialect takes."""
+        return LoweringOptions(
+            self.target, candidate.channels, candidate.instances, candidate.protocol, sm_count=self.sm_count
+        )
+
+
+def dialect_for(section: RunnerSection) -> Dialect:
+    """Return the dialect of all programs of a campaign with this runner."""
+    if section.kind != "msccl":
+        return Dialect(dialect_of(section.kind))
+    runtime = known_runtime(section.msccl.runtime)
+    blocks = [most for most in (section.msccl.sm_count, runtime.threadblocks) if most is not None]
+    return Dialect(runtime.dialect, min(blocks, default=None))
