@@ -38,17 +38,19 @@ NAMES = (
 """Each is a file of this package, with underscores, that defines EXPERIMENT, or shares one."""
 
 
+def module_of(name: str) -> str:
+    """Return the name of the module that defines the experiment called `name`."""
+    return f"experiments.{_SHARED.get(name, name.replace('-', '_'))}"
+
+
 def load(name: str) -> Experiment:
     """Return the experiment called `name`; raises InvalidInput with the names that come close."""
     if name not in NAMES:
         close = difflib.get_close_matches(name, NAMES, n=2)
         way_out = f"did you mean {' or '.join(close)}" if close else "see `chorale experiment list`"
         raise InvalidInput("an experiment must be one that is known", name or '""', way_out)
-    experiment: Experiment
-    if name in _SHARED:
-        experiment = importlib.import_module(f"experiments.{_SHARED[name]}").EXPERIMENTS[name]
-    else:
-        experiment = importlib.import_module(f"experiments.{name.replace('-', '_')}").EXPERIMENT
+    module = importlib.import_module(module_of(name))
+    experiment: Experiment = module.EXPERIMENTS[name] if name in _SHARED else module.EXPERIMENT
     return experiment
 
 

@@ -15,7 +15,7 @@ from experiments.reproduction_report import Section, html, markdown
 from experiments.row_verdict import count_endings, ending_of
 
 TRIFLE = Experiment(
-    name="trifle",
+    name="swing-table-2",  # a known one: what is kept hangs on the files behind it
     question="Is <one> | one?",
     source="nobody",
     columns=(Column("value", lambda row: str(row["value"])),),
@@ -68,14 +68,14 @@ def test_no_answer_is_kept_of_what_fails(tmp_path, monkeypatch, script, trouble)
     monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
     section = task(tmp_path, seconds=0.5 if "sleep" in script else 60).section(TRIFLE)
     assert (section.document, trouble in section.trouble) == (None, True)
-    assert KeptResults(tmp_path / "results").find("trifle", True) is None
+    assert KeptResults(tmp_path / "results").find(TRIFLE.name, True) is None
 
 
 def test_report_escapes_what_it_shows():
     sections = [Section(TRIFLE, DOCUMENT, picture="trifle.svg"), Section(TRIFLE, None, "ran out of time")]
     text = markdown(sections, ["a fact"])
     assert "| a\\|b <c> | match |" in text
-    assert "| trifle | 1 | 0 | 0 | 0 | 1 s |" in text
+    assert "| swing-table-2 | 1 | 0 | 0 | 0 | 1 s |" in text
     page = html(sections, ["a fact"])
     assert '<tr class="match"><td>a|b &lt;c&gt;</td><td>match</td></tr>' in page
     assert page.count("ran out of time") == 2
