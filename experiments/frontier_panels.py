@@ -46,7 +46,7 @@ def _figure(rows: Sequence[Row]) -> Figure:
     for axes, nodes in zip(panels, sizes, strict=False):
         _draw(axes, [row for row in rows if row["nodes"] == nodes])
         axes.set(title=f"{nodes} nodes", xlabel="steps T_L", ylabel="T_B in M/B")
-    panels[0].legend()
+    panels[0].legend(loc="upper right")
     return figure
 
 

@@ -27,5 +27,5 @@ def plot_panels(
             axes.plot(*zip(*points, strict=True), marker="o", markersize=4, linestyle=line_style, label=name)
         axes.set(xscale=scale, yscale=scale, title=title, xlabel=x_label, ylabel=y_label)
         axes.grid(alpha=0.3)
-        axes.legend()
+        axes.legend(loc="upper left")
     write_figure(figure, path, "lines")

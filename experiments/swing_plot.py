@@ -63,7 +63,7 @@ def _draw_goodput(figure: Figure, scenes: dict[str, list[Row]]) -> None:
         axes.grid(alpha=0.3)
         _draw_gains(panels[1][column], {label: rows})
     panels[0][0].set_ylabel("goodput in Gbit/s (size / time)")
-    panels[0][0].legend(loc="best")
+    panels[0][0].legend(loc="upper left")
 
 
 def _first_of_another_variant(rows: Sequence[Row], name: str) -> slice:
@@ -88,7 +88,7 @@ def _draw_gains(axes: Axes, scenes: dict[str, list[Row]]) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.grid(alpha=0.3)
     if len(scenes) > 1:
-        axes.legend(loc="best")
+        axes.legend(loc="upper right")
 
 
 def _draw_summary(figure: Figure, rows: Sequence[Row]) -> None:

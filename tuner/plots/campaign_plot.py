@@ -44,7 +44,7 @@ def _draw_bandwidth(axes: Axes, trials: Sequence[CompleteTrial]) -> None:
     axes.set_ylim(bottom=0)
     axes.set(xlabel="size of the vector", ylabel="algbw (GB/s)", title="best of each method")
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="upper left")
 
 
 def _draw_history(axes: Axes, trials: Sequence[CompleteTrial]) -> None:
@@ -59,4 +59,4 @@ def _draw_history(axes: Axes, trials: Sequence[CompleteTrial]) -> None:
     axes.set_ylim(bottom=0)
     axes.set(xlabel="trial", ylabel="speed-up over the baseline", title="geometric mean over sizes")
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="lower right")

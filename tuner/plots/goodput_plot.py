@@ -44,7 +44,7 @@ def _figure(title: str, series: Mapping[str, Rows]) -> Figure:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(alpha=0.3)
-    axes.legend(loc="best")
+    axes.legend(loc="upper left")
     return figure
 
 

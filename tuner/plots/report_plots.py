@@ -46,7 +46,7 @@ def history_svg(trials: Sequence[CompleteTrial], started_unix_s: float) -> str:
     axes.axhline(1, linestyle="--", color="grey", linewidth=1)
     axes.set_ylim(bottom=0)
     axes.set(xlabel="minutes since the launch", ylabel="speed-up, geometric mean over sizes")
-    axes.legend()
+    axes.legend(loc="lower right")
     return _svg(figure, "history")
 
 
