@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from tuner.reports.synthesis import is_symmetric
 from tuner.service.estimate import Limits, memory_estimate, require_affordable
 from tuner.service.job_store import JobStore
 from tuner.service.networks import Named, network_of
-from tuner.service.requests import BoundBody, FindBody, PriceBody, ProgramBody, SynthesisBody
+from tuner.service.requests import BoundBody, FindBody, OrderBody, PriceBody, ProgramBody, SynthesisBody
 from tuner.service.work import SCHEDULE_FILE, Task
 
 VERSION = 1
@@ -46,14 +47,18 @@ class Order:
         return Task(self.kind, self.network, self.request, schedule, tuple(_content(store, key) for key in keys))
 
 
+def order_for(body: OrderBody, limits: Limits, store: JobStore) -> Order:
+    """Return the order for what a client asks; raise InvalidInput for what is not possible."""
+    return _ORDERS[type(body)](body, limits, store)
+
+
 def order_of(kind: str, request: dict[str, Any], limits: Limits, store: JobStore) -> Order:
     """Return the order for a request that was accepted before, after a restart."""
-    order: Order = _ORDERS[kind](_BODIES[kind].model_validate(request), limits, store)
-    return order
+    body_type, _ = _KINDS[kind]
+    return order_for(body_type.model_validate(request), limits, store)
 
 
-def synthesis_order(body: SynthesisBody, limits: Limits, _store: JobStore) -> Order:
-    """Check the network, the method and the collective; raise InvalidInput for what is not possible."""
+def _synthesis_order(body: SynthesisBody, limits: Limits, _store: JobStore) -> Order:
     method = method_named(body.method)
     topology, memory_bytes = network_of(body.topology, limits)
     collective = _collective(body.collective, body.root, topology)
@@ -67,8 +72,7 @@ def synthesis_order(body: SynthesisBody, limits: Limits, _store: JobStore) -> Or
     return Order("synthesis", _request(body), key, memory_bytes, body.topology, shape)
 
 
-def bound_order(body: BoundBody, limits: Limits, _store: JobStore) -> Order:
-    """Check the network and the collective; raise InvalidInput for what is not possible."""
+def _bound_order(body: BoundBody, limits: Limits, _store: JobStore) -> Order:
     topology, _ = network_of(body.topology, limits)
     _collective(body.collective, body.root, topology)
     key = _key("bound", {"topology": topology.id, **body.model_dump(exclude={"topology", "priority"})})
@@ -76,16 +80,14 @@ def bound_order(body: BoundBody, limits: Limits, _store: JobStore) -> Order:
     return Order("bound", _request(body), key, memory_bytes, body.topology)
 
 
-def find_order(body: FindBody, limits: Limits, _store: JobStore) -> Order:
-    """Check that the question has an answer; raise InvalidInput if not."""
+def _find_order(body: FindBody, limits: Limits, _store: JobStore) -> Order:
     require_affordable(body.nodes, f"{body.nodes} nodes of degree {body.degree}", limits)
     Query(body.nodes, body.degree, body.bidirectional)
     key = _key("find", body.model_dump(exclude={"priority"}))
     return Order("find", _request(body), key, memory_estimate(min(body.nodes, _FIND_NODES)))
 
 
-def program_order(body: ProgramBody, _limits: Limits, store: JobStore) -> Order:
-    """Check that the schedule is there and the target known; raise InvalidInput if not."""
+def _program_order(body: ProgramBody, _limits: Limits, store: JobStore) -> Order:
     target_named(body.target)
     result = _synthesis(body.result, store)
     if result["schedule"]["form"] != "columns":
@@ -94,8 +96,7 @@ def program_order(body: ProgramBody, _limits: Limits, store: JobStore) -> Order:
     return _of_schedule("program", body, result)
 
 
-def price_order(body: PriceBody, _limits: Limits, store: JobStore) -> Order:
-    """Check that the schedule is there and that its links have rates; raise InvalidInput if not."""
+def _price_order(body: PriceBody, _limits: Limits, store: JobStore) -> Order:
     result = _synthesis(body.result, store)
     if result["unit"] == "link" and body.link_gbps is None:
         rule = "a network without bandwidths needs `link_gbps` to be priced"
@@ -134,7 +135,7 @@ def _exact(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: repr(value) if isinstance(value, float) else value for name, value in facts.items()}
 
 
-def _request(body: SynthesisBody | BoundBody | FindBody | ProgramBody | PriceBody) -> dict[str, Any]:
+def _request(body: OrderBody) -> dict[str, Any]:
     return body.model_dump(mode="json")
 
 
@@ -145,17 +146,12 @@ def _content(store: JobStore, key: str) -> bytes:
     return path.read_bytes()
 
 
-_BODIES: dict[str, Any] = {
-    "synthesis": SynthesisBody,
-    "bound": BoundBody,
-    "find": FindBody,
-    "program": ProgramBody,
-    "price": PriceBody,
+_KINDS: dict[str, tuple[type[OrderBody], Callable[..., Order]]] = {
+    "synthesis": (SynthesisBody, _synthesis_order),
+    "bound": (BoundBody, _bound_order),
+    "find": (FindBody, _find_order),
+    "program": (ProgramBody, _program_order),
+    "price": (PriceBody, _price_order),
 }
-_ORDERS: dict[str, Any] = {
-    "synthesis": synthesis_order,
-    "bound": bound_order,
-    "find": find_order,
-    "program": program_order,
-    "price": price_order,
-}
+_ORDERS = dict(_KINDS.values())
+"""How an order is made of each body."""

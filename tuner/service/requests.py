@@ -21,15 +21,15 @@ Latency = Annotated[float, Field(ge=0, le=10**6)]
 Priority = Annotated[int, Field(ge=0, le=9, description="Among the caller's own jobs, higher ones start first.")]
 
 
-class Body(BaseModel):
-    """A request body: unknown keys are errors."""
+class OrderBody(BaseModel):
+    """The body of a request that becomes a job: unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     priority: Priority = 5
 
 
-class SynthesisBody(Body):
+class SynthesisBody(OrderBody):
     """Design, verify and prove a schedule, as `chorale synth` does."""
 
     topology: Topology
@@ -43,7 +43,7 @@ class SynthesisBody(Body):
     size_bytes: int | None = Field(default=None, ge=1, le=2**50, description="Weigh link latencies at this size.")
 
 
-class BoundBody(Body):
+class BoundBody(OrderBody):
     """The least time of a collective with the cut that proves it, as `chorale bound` gives it."""
 
     topology: Topology
@@ -52,7 +52,7 @@ class BoundBody(Body):
     k: Count | None = None
 
 
-class FindBody(Body):
+class FindBody(OrderBody):
     """Topologies of a size and degree, as `chorale find` finds them among known bases."""
 
     nodes: int = Field(ge=2, le=MOST_COUNT, examples=[64])
@@ -60,7 +60,7 @@ class FindBody(Body):
     bidirectional: bool = False
 
 
-class ProgramBody(Body):
+class ProgramBody(OrderBody):
     """Lower the schedule of a finished synthesis to a program of a runtime, as `chorale lower` does."""
 
     result: str = Field(pattern=r"^[0-9a-f]{64}$", description="Key of the result of a synthesis.")
@@ -71,7 +71,7 @@ class ProgramBody(Body):
     in_place: bool = True
 
 
-class PriceBody(Body):
+class PriceBody(OrderBody):
     """What the schedule of a finished synthesis costs at sizes of the whole vector, as `chorale simulate` tells it."""
 
     result: str = Field(pattern=r"^[0-9a-f]{64}$", description="Key of the result of a synthesis.")
