@@ -20,6 +20,7 @@ from synth.kernels import warm_alltoall
 from synth.topology.topology import Topology
 from synth.verify.verify import verify
 from tuner.cli.output import emit_json, people, results
+from tuner.cli.shared_options import AsJson
 from tuner.reports.stages import Stages, peak_memory_bytes
 from tuner.schedule_files import require_schedule_suffix, save_schedule
 from tuner.specs import load_topology
@@ -44,7 +45,7 @@ def alltoall(
     chunks: Annotated[
         int | None, typer.Option(help="Chunks per shard of the schedule; default: few that come close to the rate.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Bound the rate at which every rank can send to every other, all at once over any routes.
 
@@ -62,10 +63,7 @@ def alltoall(
         topology = load_topology(spec)
         if output is not None:
             require_schedule_size(topology, chunks)
-    with stages.stage("compile"):
-        compiled = warm_alltoall()
-    if compiled == 0:
-        del stages.seconds["compile"]
+    stages.compile(warm_alltoall)
     with _progress(spec) as report, stages.stage("rate"):
         rate = alltoall_rate(topology, allowed, wanted, report)
     if rate.gap > allowed:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from synth.errors import CheckFailed
 from tuner.cli.output import emit_json, people, results
+from tuner.cli.shared_options import AsJson
 from tuner.home import Home
 
 HISTORY = "bench.jsonl"
@@ -26,7 +27,7 @@ def register(app: typer.Typer) -> None:
 
 def bench(
     names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks; default: all.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Run benchmarks, compare counts and certificates with those expected, and keep the history in the data folder.
 

@@ -11,12 +11,23 @@ import typer
 from synth.collective import parse_collective
 from synth.errors import InvalidInput
 from tuner.cli.output import emit_json, people, results
+from tuner.cli.shared_options import AsJson
 
 if TYPE_CHECKING:
+    from synth.topology.topology import Topology
+    from tuner.tracking.mlflow_store import MlflowStore, Version
     from tuner.tracking.registry import Best
 
 # MLflow takes a second to import, so only where it is used.
 # ruff: noqa: PLC0415
+
+OutputFolder = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="DIR", help="Existing folder for the files.")
+]
+Alias = Annotated[str, typer.Option("--alias", help="Which version; `register.alias` of the campaign.")]
+Rollback = Annotated[
+    bool, typer.Option("--rollback", help="First let the alias go back to the version that had it before.")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -28,16 +39,10 @@ def best_command(
     topology: Annotated[str, typer.Option("--topology", metavar="SPEC", help="Network, such as hypercube:3.")],
     collective: Annotated[str, typer.Option("--collective", help="allgather, reduce_scatter or allreduce.")],
     size: Annotated[str, typer.Option("--size", metavar="BYTES", help="Size of the whole vector, such as 1MiB.")],
-    output: Annotated[
-        str | None, typer.Option("--output", "-o", metavar="DIR", help="Existing folder for the files.")
-    ] = None,
-    alias: Annotated[
-        str, typer.Option("--alias", help="Which version; `register.alias` of the campaign.")
-    ] = "champion",
-    rollback: Annotated[
-        bool, typer.Option("--rollback", help="First let the alias go back to the version that had it before.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    output: OutputFolder = None,
+    alias: Alias = "champion",
+    rollback: Rollback = False,
+    as_json: AsJson = False,
 ) -> None:
     """Fetch the best schedule that campaigns have registered, and verify it again before it is given out.
 
@@ -52,7 +57,7 @@ def best_command(
     from tuner.home import Home
     from tuner.specs import load_topology
     from tuner.tracking.mlflow_store import MlflowStore
-    from tuner.tracking.registry import find_champion, load_best
+    from tuner.tracking.registry import load_best
 
     wanted = parse_collective(collective).name.value
     size_bytes = parse_size(size)
@@ -61,16 +66,7 @@ def best_command(
     if output is not None and not Path(output).is_dir():
         raise InvalidInput("the folder of the output must exist", output, "create it first")
     mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
-    gone = None
-    if rollback:
-        from tuner.tracking.champions import roll_back
-
-        found, size_class = find_champion(mlflow, network, wanted, size_bytes, alias)
-        if size_class != SizeClass.of(size_bytes):
-            value = f"{format_size(size_bytes)}, and the nearest entry is for {size_class}"
-            raise InvalidInput("only the entry of the size itself is rolled back", value, "give a size of its class")
-        gone, _ = roll_back(mlflow, found.name, alias)
-        people.print(f"version {gone.version} no longer is {alias}", highlight=False)
+    gone = _roll_back(mlflow, network, wanted, size_bytes, alias) if rollback else None
     best = load_best(mlflow, network, wanted, size_bytes, alias)
     folder = Path(output) if output is not None else home.best / best.version.name / best.version.version
     document = _save(best, size_bytes, home.make(folder))
@@ -86,6 +82,22 @@ def best_command(
     results.print(json.dumps(document["measured"], indent=2), highlight=False, markup=False)
     typer.echo(document["schedule"])
     typer.echo(document["program"])
+
+
+def _roll_back(mlflow: MlflowStore, network: Topology, collective: str, size_bytes: int, alias: str) -> Version:
+    """Let the alias go back; return the version that had it."""
+    from runners.sizes import format_size
+    from tuner.campaigns.size_class import SizeClass
+    from tuner.tracking.champions import roll_back
+    from tuner.tracking.registry import find_champion
+
+    found, size_class = find_champion(mlflow, network, collective, size_bytes, alias)
+    if size_class != SizeClass.of(size_bytes):
+        value = f"{format_size(size_bytes)}, and the nearest entry is for {size_class}"
+        raise InvalidInput("only the entry of the size itself is rolled back", value, "give a size of its class")
+    gone, _ = roll_back(mlflow, found.name, alias)
+    people.print(f"version {gone.version} no longer is {alias}", highlight=False)
+    return gone
 
 
 def _save(best: Best, size_bytes: int, folder: Path) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import typer
 from synth.collective import parse_collective
 from synth.kernels import warm_bounds
 from tuner.cli.output import emit_json, results
+from tuner.cli.shared_options import AsJson, Root
 from tuner.reports.bound_report import bound_document, bound_report, bound_table
 from tuner.reports.stages import Stages
 from tuner.specs import load_topology
@@ -24,9 +25,9 @@ def bound(
     collective: Annotated[
         str, typer.Option(help="allgather, reduce_scatter, allreduce, broadcast, reduce or alltoall.")
     ] = "allgather",
-    root: Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")] = 0,
+    root: Root = 0,
     k: Annotated[int | None, typer.Option("--k", help="Trees per shard; default: the fewest that are optimal.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Say how fast a collective can be at best, by which links, and with how many trees per shard.
 
@@ -39,10 +40,7 @@ def bound(
     stages = Stages()
     with stages.stage("topology"):
         topology = load_topology(spec)
-    with stages.stage("compile"):
-        compiled = warm_bounds()
-    if compiled == 0:
-        del stages.seconds["compile"]
+    stages.compile(warm_bounds)
     with stages.stage("bound"):
         report = bound_report(topology, wanted, k)
     if as_json:

@@ -14,6 +14,8 @@ from synth.topology.topology import Topology
 from synth.verify.verify import verify
 from tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs, pricing_of
 from tuner.cli.output import emit_json, results
+from tuner.cli.shared_options import AsJson, GoodputPlot, Sizes
+from tuner.plots.plot_formats import require_plot_format
 from tuner.program_files import is_program_file, load_program
 from tuner.reports.comparison import Model, Side, comparison, comparison_tables
 from tuner.schedule_files import load_schedule
@@ -31,9 +33,7 @@ def register(app: typer.Typer) -> None:
 def compare(
     first: Annotated[str, typer.Argument(metavar="FILE", help="Schedule (.parquet, .json) or program (.xml).")],
     second: Annotated[str, typer.Argument(metavar="FILE", help="Another, for the same network and collective.")],
-    sizes: Annotated[str, typer.Option(help="Sizes of the whole vector: 64KiB, 1M,4M or 4KiB:1GiB:x4.")] = (
-        "4KiB:1GiB:x8"
-    ),
+    sizes: Sizes = "4KiB:1GiB:x8",
     spec: Annotated[str | None, typer.Option(help="The topology, for programs that do not name it.")] = None,
     model: Annotated[
         str | None,
@@ -47,8 +47,8 @@ def compare(
     hop_us: HopUs = None,
     link_gbps: LinkGbps = None,
     calibration: CalibrationFile = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw goodput as .png, .svg or .pdf.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    plot: GoodputPlot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Compare exact costs, resources and predicted times, and say at which size one overtakes the other.
 
@@ -58,10 +58,7 @@ def compare(
     """
     sizes_bytes, files = parse_sizes(sizes), (first, second)
     fidelity = as_fidelity(model or ("flow" if any(map(is_program_file, files)) else "step"))
-    if plot is not None:
-        from tuner.plots.topology_plot import require_plot_format
-
-        require_plot_format(plot)
+    require_plot_format(plot)
     sides = _sides(files, None if spec is None else load_topology(spec))
     given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
     pricing = pricing_of(sides[0].topology, given, calibration)

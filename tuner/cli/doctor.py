@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
 
 import typer
 from rich.table import Table
 
 from tuner.cli.output import emit_json, results
+from tuner.cli.shared_options import AsJson
 from tuner.doctor import Check, diagnose
 
 
@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
     app.command("doctor")(doctor)
 
 
-def doctor(as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False) -> None:
+def doctor(as_json: AsJson = False) -> None:
     """Say what works on this machine, what is missing and how to get it; exit 3 if a campaign cannot run here."""
     checks = diagnose()
     ready = all(check.ok for check in checks if check.required)

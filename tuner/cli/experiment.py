@@ -16,7 +16,9 @@ from rich.table import Table
 
 from synth.errors import CheckFailed, InvalidInput
 from tuner.cli.output import emit_json, people
+from tuner.cli.shared_options import AsJson
 from tuner.home import Home
+from tuner.plots.plot_formats import require_plot_format
 from tuner.reports.stages import Stages, peak_memory_bytes
 from tuner.tracking.answer_run import log_answer
 from tuner.tracking.mlflow_store import MlflowStore
@@ -35,7 +37,7 @@ def experiment(
     quick: Annotated[bool, typer.Option("--quick", help="Leave out rows that take longer than about 10 s.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the rows as .png, .svg or .pdf.")] = None,
     mlflow: Annotated[bool, typer.Option("--mlflow", help="Log the answer as a run of MLflow.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Compute the answer to a question row by row, beside what was printed where it comes from.
 
@@ -102,8 +104,6 @@ def _list(experiments: tuple[Any, ...], as_json: bool) -> None:
 
 
 def _require_plot(chosen: Any, plot: Path) -> None:
-    from tuner.plots.topology_plot import require_plot_format  # noqa: PLC0415 (matplotlib is slow)
-
     require_plot_format(plot)
     if chosen.plot is None:
         raise InvalidInput("a plot must be of an experiment that draws one", chosen.name, "leave out --plot")

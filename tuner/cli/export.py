@@ -24,6 +24,7 @@ from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
 from tuner.cli.output import emit_json, people, results
+from tuner.cli.shared_options import AsJson, Protocol, RunnableFile, SpecOfProgram
 from tuner.files import write_folder
 from tuner.program_files import is_program_file, load_program
 from tuner.reports.job_export import GPU_TARGETS, JOB_TARGETS, Export, export_files, require_job_target
@@ -57,7 +58,7 @@ def register(app: typer.Typer) -> None:
 
 
 def export(
-    file: Annotated[str, typer.Argument(help="Schedule file (.parquet, .json) or program file (.xml).")],
+    file: RunnableFile,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Folder to fill: a new or empty one.")],
     targets: Annotated[
         list[str] | None,
@@ -67,10 +68,10 @@ def export(
         str | None,
         typer.Option(help="Of the whole vector, rounded up to what the programs serve; default: 64KiB to 256MiB."),
     ] = None,
-    spec: Annotated[str | None, typer.Option(help="The topology, for a program that does not name it.")] = None,
+    spec: SpecOfProgram = None,
     channels: Annotated[int | None, typer.Option(help="As `chorale lower` has it.")] = None,
     instances: Annotated[int, typer.Option(help="As `chorale lower` has it.")] = 1,
-    protocol: Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.")] = "Simple",
+    protocol: Protocol = "Simple",
     in_place: Annotated[
         bool | None, typer.Option("--inplace/--outofplace", help="Default: in place, but for an alltoall.")
     ] = None,
@@ -82,7 +83,7 @@ def export(
     library: Annotated[str | None, typer.Option(metavar="DIR", help="Folder of the runtime's library.")] = None,
     dtype: Annotated[str, typer.Option(help="Element type: float32, float64 or int32.")] = "float32",
     force: Annotated[bool, typer.Option("--force", help="Write into a folder that holds other files.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Write a job folder: programs, environment, launch scripts for mpirun and srun, manifest and checklist.
 

@@ -17,14 +17,13 @@ from runners.fabric.plan import plan_fabric
 from synth.errors import InvalidInput
 from synth.identity import parse_rational, rational_text
 from tuner.cli.output import emit_json, people, results
+from tuner.cli.shared_options import AsJson
 from tuner.home import Home
 from tuner.specs import load_topology
 
 DEFAULT_NAME = "default"
 
 fabric_app = typer.Typer(help="Bring topologies up as emulated networks on this machine.", no_args_is_help=True)
-
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +39,7 @@ def up(
     ],
     name: Annotated[str, typer.Option(help="Name, to have several side by side.")] = DEFAULT_NAME,
     force: Annotated[bool, typer.Option("--force", help="Do not check whether this machine carries it.")] = False,
-    as_json: JsonFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Bring a topology up as a network of namespaces: one for each rank and switch, every link held to its rate.
 
@@ -66,7 +65,7 @@ def up(
 
 
 @fabric_app.command("status")
-def status(as_json: JsonFlag = False) -> None:
+def status(as_json: AsJson = False) -> None:
     """List the fabrics of this user."""
     found = fabrics()
     if as_json:
@@ -85,7 +84,7 @@ def status(as_json: JsonFlag = False) -> None:
 @fabric_app.command("down")
 def down(
     name: Annotated[str | None, typer.Argument(metavar="NAME", help="Which; without it all of this user's.")] = None,
-    as_json: JsonFlag = False,
+    as_json: AsJson = False,
 ) -> None:
     """Remove a fabric, or all of this user's, and kill what runs in them."""
     gone = [fabric for fabric in fabrics() if name in (None, fabric.name)]

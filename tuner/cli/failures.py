@@ -13,7 +13,8 @@ from synth.method import Options
 from synth.methods import METHODS, method_named
 from tuner.cli.output import emit_json, results
 from tuner.cli.progress_bar import progress_bar
-from tuner.executors import EXECUTORS, open_executor
+from tuner.cli.shared_options import AsJson, ExecutorName, Root, Workers
+from tuner.executors import open_executor
 from tuner.files import write_file
 from tuner.reports.failure_plans import plan_failures
 from tuner.reports.failure_report import failures_csv, failures_document, failures_table
@@ -31,13 +32,13 @@ def failures(
     method: Annotated[str, typer.Option(help=f"How to make the schedules: {', '.join(METHODS)}.")] = "forest",
     collective: Annotated[str, typer.Option(help="As of `chorale synth`.")] = "allgather",
     k: Annotated[int | None, typer.Option("--k", help="Trees per root; default: the fewest that are optimal.")] = None,
-    root: Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")] = 0,
-    executor: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(EXECUTORS)}.")] = "processes",
-    workers: Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")] = None,
+    root: Root = 0,
+    executor: ExecutorName = "processes",
+    workers: Workers = None,
     output: Annotated[
         str | None, typer.Option("--output", "-o", help="Write the table of all failures as .csv too.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Plan a verified schedule for the loss of every compute node and of every link, one at a time.
 
@@ -53,10 +54,7 @@ def failures(
     stages = Stages()
     with stages.stage("topology"):
         topology = load_topology(spec)
-    with stages.stage("compile"):
-        compiled = warm_method(method)
-    if compiled == 0:
-        del stages.seconds["compile"]
+    stages.compile(lambda: warm_method(method))
     with (
         open_executor(executor, workers) as running,
         progress_bar(f"failures of {spec}") as progress,

@@ -22,11 +22,25 @@ from synth.finder.workload import Workload
 from synth.identity import parse_rational
 from synth.kernels import warm, warm_finder
 from tuner.cli.output import emit_json, people, results
+from tuner.cli.shared_options import AsJson, ExecutorName, Workers
 from tuner.costs.calibration_files import load_calibration
-from tuner.executors import EXECUTORS, open_executor
+from tuner.executors import open_executor
+from tuner.plots.plot_formats import require_plot_format
 from tuner.reports.base_search import search_bases
 from tuner.reports.find_report import find_document, find_table, sizes_document, sizes_table
 from tuner.reports.stages import Stages, peak_memory_bytes
+
+Seeds = Annotated[
+    int, typer.Option("--search", min=0, max=10**6, help="Seeds of the search for Cayley digraphs; 0: no search.")
+]
+SearchRecord = Annotated[
+    Path | None,
+    typer.Option("--search-record", metavar="FILE", help="JSON file that keeps the search, to go on later."),
+]
+CalibrationFile = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Workload: JSON of `run --calibrate --json`, instead of the other two."),
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -39,24 +53,16 @@ def find(
     degree: Annotated[int, typer.Option("--degree", "-d", help="Links out of and into every node.")],
     bidirectional: Annotated[bool, typer.Option("--bidirectional", help="Every link must have its reverse.")] = False,
     bases: Annotated[str, typer.Option(help=f"Bases to expand: {' or '.join(BASE_SETS)}.")] = "all",
-    seeds: Annotated[
-        int, typer.Option("--search", min=0, max=10**6, help="Seeds of the search for Cayley digraphs; 0: no search.")
-    ] = 16,
-    record: Annotated[
-        Path | None,
-        typer.Option("--search-record", metavar="FILE", help="JSON file that keeps the search, to go on later."),
-    ] = None,
+    seeds: Seeds = 16,
+    record: SearchRecord = None,
     alpha_us: Annotated[str | None, typer.Option(help="Workload: microseconds for a step.")] = None,
     size: Annotated[str | None, typer.Option(help="Workload: bytes of the allreduce, such as 1M.")] = None,
     bandwidth_gbps: Annotated[str | None, typer.Option(help="Workload: Gbit/s of a whole node.")] = None,
-    calibration: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Workload: JSON of `run --calibrate --json`, instead of the other two."),
-    ] = None,
-    executor: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(EXECUTORS)}.")] = "serial",
-    workers: Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")] = None,
+    calibration: CalibrationFile = None,
+    executor: ExecutorName = "serial",
+    workers: Workers = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the frontier as .png, .svg or .pdf.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Find all topologies that are Pareto-efficient in steps and bandwidth time, and the best for a workload.
 
@@ -65,21 +71,13 @@ def find(
 
     Example: chorale find --nodes 64 --degree 4 --alpha-us 10 --size 1M --bandwidth-gbps 100
     """
-    if bases not in BASE_SETS:
-        raise InvalidInput("a set of bases must be one that is known", bases, f"choose from {', '.join(BASE_SETS)}")
-    base_set: BaseSet = "paper" if bases == "paper" else "all"
+    base_set = _base_set(bases)
     queries = [Query(count, degree, bidirectional, base_set) for count in _node_counts(nodes, degree, bidirectional)]
-    if calibration is None:
-        workload = _workload(alpha_us, size, bandwidth_gbps)
-    else:
-        workload = _calibrated_workload(calibration, alpha_us, size, bandwidth_gbps, degree)
+    workload = _workload(alpha_us, size, bandwidth_gbps, calibration, degree)
     if plot is not None:
         _require_plot(plot, queries)
     stages = Stages()
-    with stages.stage("compile"):
-        compiled = warm() + warm_finder()
-    if compiled == 0:
-        del stages.seconds["compile"]
+    stages.compile(warm, warm_finder)
     with open_executor(executor, workers) as running, _staged(stages) as stage:
         if ":" in nodes:
             document = sizes_document(find_all(queries, running, stage), workload)
@@ -102,6 +100,12 @@ def find(
         people.print(f"{document['seconds']:.2f} s")
 
 
+def _base_set(name: str) -> BaseSet:
+    if name not in BASE_SETS:
+        raise InvalidInput("a set of bases must be one that is known", name, f"choose from {', '.join(BASE_SETS)}")
+    return "paper" if name == "paper" else "all"
+
+
 def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
     """Read N or FIRST:LAST; of a range, keep the sizes that exist."""
     first, colon, last = text.partition(":")
@@ -118,14 +122,16 @@ def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
 
 
 def _require_plot(plot: Path, queries: list[Query]) -> None:
-    from tuner.plots.topology_plot import require_plot_format  # noqa: PLC0415 (matplotlib is slow)
-
     require_plot_format(plot)
     if len(queries) > 1:
         raise InvalidInput("a plot must be of one number of nodes", f"{len(queries)} of them", "leave out --plot")
 
 
-def _workload(alpha_us: str | None, size: str | None, bandwidth_gbps: str | None) -> Workload | None:
+def _workload(
+    alpha_us: str | None, size: str | None, bandwidth_gbps: str | None, calibration: str | None, degree: int
+) -> Workload | None:
+    if calibration is not None:
+        return _calibrated_workload(calibration, alpha_us, size, bandwidth_gbps, degree)
     if alpha_us is None and size is None and bandwidth_gbps is None:
         return None
     if alpha_us is None or size is None or bandwidth_gbps is None:

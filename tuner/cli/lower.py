@@ -24,6 +24,7 @@ from synth.lowering.xml_reader import MAX_TEXT_BYTES
 from synth.verify.verify import verify
 from tuner.cli.network_options import LinkGbps
 from tuner.cli.output import emit_json, results
+from tuner.cli.shared_options import AsJson, Protocol, ScheduleFile
 from tuner.files import read_file, write_file, write_parts
 from tuner.reports.prediction import prediction
 from tuner.schedule_files import load_schedule
@@ -35,6 +36,27 @@ PredictedSize = Annotated[
 MOST_SHOWN = 20
 MOST_CHECKED_RANKS = 512
 
+Channels = Annotated[
+    int | None,
+    typer.Option(
+        help="Channels that share the transfers of each step and connection, or the depths of deep trees. "
+        "[default: 4 for trees of 8 levels and more if that fits, else 1]"
+    ),
+]
+SmCount = Annotated[
+    int | None, typer.Option(help="Multiprocessors of the GPU: thread blocks that run at once. [default: 108]")
+]
+Fuse = Annotated[
+    bool, typer.Option("--fuse", help="Hand on what arrives in one instruction, as around rings, in fewer blocks.")
+]
+SizesOfProgram = Annotated[
+    str | None,
+    typer.Option(
+        help="Sizes of the vector that the program is for, as in 4KiB:1GiB:x4: as many of the instances are made "
+        "as cut them all into equal chunks; other sizes are left to the runtime."
+    ),
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
@@ -43,36 +65,20 @@ def register(app: typer.Typer) -> None:
 
 
 def lower(
-    file: Annotated[str, typer.Argument(help="Schedule file, .parquet or .json.")],
+    file: ScheduleFile,
     target: Annotated[str, typer.Option(help=f"Dialect of the program: {', '.join(TARGETS)}.")],
     output: Annotated[str, typer.Option("--output", "-o", help="Program file to write.")],
-    channels: Annotated[
-        int | None,
-        typer.Option(
-            help="Channels that share the transfers of each step and connection, or the depths of deep trees. "
-            "[default: 4 for trees of 8 levels and more if that fits, else 1]"
-        ),
-    ] = None,
+    channels: Channels = None,
     instances: Annotated[int, typer.Option(help="Copies of the schedule, each on a part of the data.")] = 1,
-    protocol: Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.")] = "Simple",
+    protocol: Protocol = "Simple",
     in_place: Annotated[bool, typer.Option("--inplace/--outofplace", help="Whether output shares the input.")] = True,
-    sm_count: Annotated[
-        int | None, typer.Option(help="Multiprocessors of the GPU: thread blocks that run at once. [default: 108]")
-    ] = None,
-    fuse: Annotated[
-        bool, typer.Option("--fuse", help="Hand on what arrives in one instruction, as around rings, in fewer blocks.")
-    ] = False,
-    sizes: Annotated[
-        str | None,
-        typer.Option(
-            help="Sizes of the vector that the program is for, as in 4KiB:1GiB:x4: as many of the instances are made "
-            "as cut them all into equal chunks; other sizes are left to the runtime."
-        ),
-    ] = None,
+    sm_count: SmCount = None,
+    fuse: Fuse = False,
+    sizes: SizesOfProgram = None,
     dtype: Annotated[str, typer.Option(help="Element type that --sizes are cut at.")] = "float32",
     size: PredictedSize = None,
     link_gbps: LinkGbps = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Turn a schedule into a program, read it back and check it against the collective before it is written.
 
@@ -112,7 +118,7 @@ def lift(
     output: Annotated[str | None, typer.Option("--output", "-o", help="Write the program again, normalised.")] = None,
     size: PredictedSize = None,
     link_gbps: LinkGbps = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Read a program back and check it against its collective; exit 0 if it is right, 1 if not.
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,6 +20,7 @@ from runners.sizes import parse_sizes
 from synth.errors import InvalidInput
 from synth.topology.topology import Topology
 from tuner.cli.run_report import report, report_failure
+from tuner.cli.shared_options import AsJson, RunnableFile, Sizes
 from tuner.costs.calibration_programs import calibration_programs
 from tuner.home import Home
 from tuner.runnables import Runnable, load_runnable
@@ -27,6 +29,27 @@ from tuner.specs import load_topology
 
 LIBRARY = library_result("")
 
+LinkMbps = Annotated[float | None, typer.Option(help="Rate of a link in Mbit/s; default: as the runner does.")]
+Where = Annotated[
+    str | None, typer.Option(help="Run on a fabric, a cluster, or loopback; default: the first that there is.")
+]
+Hosts = Annotated[
+    str | None, typer.Option(help="Hosts of a cluster for MPI, a comma list or @FILE; default: those of this job.")
+]
+RunnerOptions = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the runner; may be repeated.")
+]
+Reference = Annotated[
+    str | None, typer.Option(help="Schedule, program or library:NAME to measure beside it and to compare with.")
+]
+Precision = Annotated[
+    str | None, typer.Option(help="Repeat until the 95 % interval of the ratio (or time) is this narrow, such as 2%.")
+]
+Budget = Annotated[str | None, typer.Option(help="What --precision may cost per size and in all: 200, 90s or 200,90s.")]
+WantsCalibration = Annotated[
+    bool, typer.Option("--calibrate", help="Fit latency, overhead and bandwidth, measuring a few more programs.")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
@@ -34,59 +57,35 @@ def register(app: typer.Typer) -> None:
 
 
 def run(
-    file: Annotated[str, typer.Argument(help="Schedule file (.parquet, .json) or program file (.xml).")],
+    file: RunnableFile,
     runner: Annotated[str, typer.Option(help=f"What executes it: {', '.join(RUNNERS)}.")],
-    sizes: Annotated[str, typer.Option(help="Sizes of the whole vector: 64KiB, 1M,4M or 4KiB:1GiB:x4.")],
+    sizes: Sizes,
     spec: Annotated[str | None, typer.Option(help="The topology, for a program file.")] = None,
-    link_mbps: Annotated[
-        float | None, typer.Option(help="Rate of a link in Mbit/s; default: as the runner does.")
-    ] = None,
+    link_mbps: LinkMbps = None,
     fabric: Annotated[str | None, typer.Option(help="Name of the emulated network to run on.")] = None,
-    where: Annotated[
-        str | None, typer.Option(help="Run on a fabric, a cluster, or loopback; default: the first that there is.")
-    ] = None,
-    hosts: Annotated[
-        str | None, typer.Option(help="Hosts of a cluster for MPI, a comma list or @FILE; default: those of this job.")
-    ] = None,
-    options: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="An option of the runner; may be repeated.")
-    ] = None,
+    where: Where = None,
+    hosts: Hosts = None,
+    options: RunnerOptions = None,
     repeats: Annotated[int, typer.Option(min=1, help="Measured repetitions per size.")] = 5,
-    reference: Annotated[
-        str | None, typer.Option(help="Schedule, program or library:NAME to measure beside it and to compare with.")
-    ] = None,
-    precision: Annotated[
-        str | None,
-        typer.Option(help="Repeat until the 95 % interval of the ratio (or time) is this narrow, such as 2%."),
-    ] = None,
-    budget: Annotated[
-        str | None, typer.Option(help="What --precision may cost per size and in all: 200, 90s or 200,90s.")
-    ] = None,
+    reference: Reference = None,
+    precision: Precision = None,
+    budget: Budget = None,
     dtype: Annotated[str, typer.Option(help=f"Element type: {', '.join(ELEMENT_TYPES)}.")] = "float32",
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which a run counts as hung.")] = 300.0,
     seed: Annotated[int, typer.Option(min=0, help="Fixes the data.")] = 0,
-    wants_calibration: Annotated[
-        bool, typer.Option("--calibrate", help="Fit latency, overhead and bandwidth, measuring a few more programs.")
-    ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    wants_calibration: WantsCalibration = False,
+    as_json: AsJson = False,
 ) -> None:
     """Execute a schedule or program, check every element of every result, and time it.
 
     Example: chorale run torus.parquet --runner local --sizes 64KiB,1M --link-mbps 50 --reference ring.parquet
     """
     sizes_bytes, goal = parse_sizes(sizes), _goal(precision, budget, reference)
-    flags = {
-        "link_mbps": link_mbps,
-        "fabric": fabric,
-        "where": where,
-        "hosts": hosts,
-        "home": Home.from_environment().root if runner == "local" else None,
-    }
-    chosen = _options(options or [])
-    given = {**chosen, **{name: value for name, value in flags.items() if value is not None}}
+    flags = {"link_mbps": link_mbps, "fabric": fabric, "where": where, "hosts": hosts}
+    given = _given(runner, flags, options or [])
     running = create_runner(runner, given)
     try:
-        target = dialect_of(runner, chosen.get("runtime"))
+        target = dialect_of(runner, given.get("runtime"))
         runnable = load_runnable(file, None if spec is None else load_topology(spec), target)
         topology, program = runnable.topology, runnable.program
         others = calibration_programs(program, topology, target) if wants_calibration else {}
@@ -118,14 +117,16 @@ def _measured(runner: Runner, request: RunRequest, goal: Goal | None) -> Driven 
     return measure_once(runner, request) if goal is None else measure_until(runner, request, goal, time.monotonic)
 
 
-def _options(texts: list[str]) -> dict[str, str]:
-    options = {}
+def _given(runner: str, flags: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
+    """Return the options of the runner: those of --set, over which `flags` go that were given."""
+    options: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not (key and equals):
             raise InvalidInput("--set must be of the form KEY=VALUE", text, "write --set buffer_bytes=1MiB")
         options[key] = value
-    return options
+    home = Home.from_environment().root if runner == "local" else None
+    return options | {name: value for name, value in {**flags, "home": home}.items() if value is not None}
 
 
 def _reference_program(reference: str | None, file: str, topology: Topology, target: str) -> dict[str, Runnable]:

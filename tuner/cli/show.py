@@ -13,7 +13,9 @@ from synth.kernels import warm_simulation
 from synth.verify.verify import verify
 from tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs, pricing_of
 from tuner.cli.output import emit_json, results
+from tuner.cli.shared_options import AsJson, PlotFile, RunnableFile, SpecOfProgram
 from tuner.costs.program_costs import BUFFER_BYTES, play
+from tuner.plots.plot_formats import require_plot_format
 from tuner.program_files import is_program_file, load_program
 from tuner.reports.show_report import program_document, schedule_document, show_table
 from tuner.schedule_files import load_schedule
@@ -29,9 +31,9 @@ def register(app: typer.Typer) -> None:
 
 
 def show(
-    file: Annotated[str, typer.Argument(help="Schedule file (.parquet, .json) or program file (.xml).")],
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it as .png, .svg or .pdf.")] = None,
-    spec: Annotated[str | None, typer.Option(help="The topology, for a program that does not name it.")] = None,
+    file: RunnableFile,
+    plot: PlotFile = None,
+    spec: SpecOfProgram = None,
     rank: Annotated[int, typer.Option(min=0, help="Of a schedule: whose data to follow.")] = 0,
     size: Annotated[str, typer.Option(help="Of a program: bytes of the whole vector.")] = "16MiB",
     buffer: Annotated[
@@ -42,7 +44,7 @@ def show(
     hop_us: HopUs = None,
     link_gbps: LinkGbps = None,
     calibration: CalibrationFile = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Show loads of links and ways of data of a schedule, or loads and the timeline of a program.
 
@@ -50,10 +52,7 @@ def show(
 
     Example: chorale show a100.parquet --plot a100.png
     """
-    if plot is not None:
-        from tuner.plots.topology_plot import require_plot_format
-
-        require_plot_format(plot)
+    require_plot_format(plot)
     if is_program_file(file):
         given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
         document = _show_program(file, spec, parse_size(size), buffer, given, calibration, plot)

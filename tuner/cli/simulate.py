@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,9 +15,24 @@ from synth.simulation.simulate import simulate as simulate_traffic
 from tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
 from tuner.cli.output import emit_json, people, results
 from tuner.cli.progress_bar import progress_bar
+from tuner.cli.shared_options import AsJson, GoodputPlot, Sizes
 from tuner.costs.pricing import Pricing
 from tuner.costs.simulated_traffic import Priced, traffic_of_file, traffic_of_method
+from tuner.plots.plot_formats import require_plot_format
 from tuner.reports.stages import Stages
+
+FileOrMethod = Annotated[
+    str, typer.Argument(metavar="FILE|METHOD", help=f"Schedule file, or a method: {', '.join(METHODS)}.")
+]
+CollectiveName = Annotated[
+    str | None, typer.Option(help="allreduce (default for a method), allgather or reduce_scatter.")
+]
+Model = Annotated[
+    str, typer.Option(help=f"{' or '.join(FIDELITIES)}: barriers between steps, or flows that share links.")
+]
+PipelineChunks = Annotated[
+    int | None, typer.Option(help="Chunks that trees stream; default: the best number (step) or 64 (flow).")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -27,27 +41,19 @@ def register(app: typer.Typer) -> None:
 
 
 def simulate(
-    what: Annotated[
-        str, typer.Argument(metavar="FILE|METHOD", help=f"Schedule file, or a method: {', '.join(METHODS)}.")
-    ],
-    sizes: Annotated[str, typer.Option(help="Sizes of the whole vector: 64KiB, 1M,4M or 4KiB:1GiB:x4.")],
+    what: FileOrMethod,
+    sizes: Sizes,
     spec: Annotated[str | None, typer.Argument(help="Topology, for a method; see `chorale topology list`.")] = None,
-    collective: Annotated[
-        str | None, typer.Option(help="allreduce (default for a method), allgather or reduce_scatter.")
-    ] = None,
+    collective: CollectiveName = None,
     alpha_us: AlphaUs = None,
     link_latency_us: LinkLatencyUs = None,
     hop_us: HopUs = None,
     link_gbps: LinkGbps = None,
-    model: Annotated[
-        str, typer.Option(help=f"{' or '.join(FIDELITIES)}: barriers between steps, or flows that share links.")
-    ] = "step",
-    pipeline_chunks: Annotated[
-        int | None, typer.Option(help="Chunks that trees stream; default: the best number (step) or 64 (flow).")
-    ] = None,
+    model: Model = "step",
+    pipeline_chunks: PipelineChunks = None,
     calibration: CalibrationFile = None,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw goodput as .png, .svg or .pdf.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    plot: GoodputPlot = None,
+    as_json: AsJson = False,
 ) -> None:
     """Predict the time and the goodput of a collective, without running it.
 
@@ -56,15 +62,9 @@ def simulate(
     sizes_bytes, fidelity = parse_sizes(sizes), as_fidelity(model)
     given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
     pricing = Pricing.of(given, calibration)
-    if plot is not None:
-        from tuner.plots.topology_plot import require_plot_format  # noqa: PLC0415 (matplotlib is slow)
-
-        require_plot_format(plot)
+    require_plot_format(plot)
     stages = Stages()
-    with stages.stage("compile"):
-        compiled = warm_simulation()
-    if compiled == 0:
-        del stages.seconds["compile"]
+    stages.compile(warm_simulation)
     with progress_bar(what if spec is None else f"{what} {spec}") as progress:
         with stages.stage("schedule"):
             if spec is None:

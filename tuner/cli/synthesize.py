@@ -13,11 +13,13 @@ from synth.errors import InvalidInput
 from synth.forest.objective import Objective
 from synth.method import Options
 from synth.methods import METHODS, method_named
+from synth.topology.topology import Topology
 from synth.topology.units import bytes_per_second
 from synth.verify.verified import VerifiedSchedule
 from tuner.cli.output import emit_json, results
 from tuner.cli.progress_bar import progress_bar
-from tuner.executors import EXECUTORS, open_executor
+from tuner.cli.shared_options import AsJson, ExecutorName, Root, Workers
+from tuner.executors import open_executor
 from tuner.reports.stages import Stages, peak_memory_bytes
 from tuner.reports.synthesis import SynthesisRequest, is_symmetric, proved, synthesized, warm
 from tuner.reports.synthesis_report import synthesis_table
@@ -26,6 +28,26 @@ from tuner.schedule_files import require_schedule_suffix, require_suffix_of_symm
 from tuner.specs import load_topology
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
+
+CollectiveName = Annotated[str, typer.Option(help="allgather, reduce_scatter, allreduce, broadcast or reduce.")]
+K = Annotated[
+    int | None, typer.Option("--k", help="Trees per root; default: the smallest number that reaches the optimum.")
+]
+Chunks = Annotated[
+    int | None, typer.Option(help="Chunks per shard; default: the smallest number that reaches the optimum.")
+]
+Size = Annotated[
+    str | None,
+    typer.Option(help="Bytes of the whole vector, such as 1MiB: bfb weighs latencies at it, and its time is told."),
+]
+ObjectiveName = Annotated[
+    str, typer.Option(help=f"Among equally fast packings of trees, prefer: {', '.join(OBJECTIVES)}.")
+]
+WarmStart = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Schedule of trees, of the fabric before a failure: keep what still holds."),
+]
+Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to try, from --seed on; the executor shares them out.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -36,35 +58,19 @@ def register(app: typer.Typer) -> None:
 def synth(
     method: Annotated[str, typer.Argument(help=f"How to make the schedule: {', '.join(METHODS)}.")],
     spec: Annotated[str, typer.Argument(help="Topology, such as hypercube:3; see `chorale topology list`.")],
-    collective: Annotated[
-        str, typer.Option(help="allgather, reduce_scatter, allreduce, broadcast or reduce.")
-    ] = "allgather",
-    k: Annotated[
-        int | None, typer.Option("--k", help="Trees per root; default: the smallest number that reaches the optimum.")
-    ] = None,
-    chunks: Annotated[
-        int | None, typer.Option(help="Chunks per shard; default: the smallest number that reaches the optimum.")
-    ] = None,
-    size: Annotated[
-        str | None,
-        typer.Option(help="Bytes of the whole vector, such as 1MiB: bfb weighs latencies at it, and its time is told."),
-    ] = None,
-    root: Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")] = 0,
-    objective: Annotated[
-        str, typer.Option(help=f"Among equally fast packings of trees, prefer: {', '.join(OBJECTIVES)}.")
-    ] = "height",
-    warm_start: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Schedule of trees, of the fabric before a failure: keep what still holds."),
-    ] = None,
+    collective: CollectiveName = "allgather",
+    k: K = None,
+    chunks: Chunks = None,
+    size: Size = None,
+    root: Root = 0,
+    objective: ObjectiveName = "height",
+    warm_start: WarmStart = None,
     seed: Annotated[int, typer.Option(help="Seed of whatever the method chooses by chance.")] = 0,
-    seeds: Annotated[
-        int, typer.Option(min=1, help="How many seeds to try, from --seed on; the executor shares them out.")
-    ] = 1,
-    executor: Annotated[str, typer.Option(help=f"Where to compute: {', '.join(EXECUTORS)}.")] = "serial",
-    workers: Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")] = None,
+    seeds: Seeds = 1,
+    executor: ExecutorName = "serial",
+    workers: Workers = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Schedule file, .parquet or .json.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Design a schedule for a topology, verify it chunk by chunk and prove how good it is.
 
@@ -78,16 +84,11 @@ def synth(
     wanted = parse_collective(collective, root)
     size_bytes = None if size is None else parse_size(size)
     old = None if warm_start is None else load_warm_start(warm_start)
-    others = Options(
-        chunks, seed=seed, seeds=seeds, size_bytes=size_bytes, warm_start=None if old is None else old.schedule
-    )
+    before = None if old is None else old.schedule
+    others = Options(chunks, seed=seed, seeds=seeds, size_bytes=size_bytes, warm_start=before)
     request = SynthesisRequest(method, wanted, _options(method, k, objective, others))
     with stages.stage("topology"):
-        topology = load_topology(spec)
-        if size_bytes is not None:
-            bytes_per_second(topology)  # refused before anything is made
-    if output is not None and is_symmetric(topology, method):
-        require_suffix_of_symmetric(output)
+        topology = _network(spec, method, size_bytes, output)
     warm(method, stages)
     with open_executor(executor, workers) as running, progress_bar(f"{method} {spec}") as progress:
         verified = synthesized(topology, request, running, progress, stages)
@@ -102,6 +103,16 @@ def synth(
         emit_json(document)
     else:
         results.print(synthesis_table(document | {"unit": topology.bandwidth_unit}))
+
+
+def _network(spec: str, method: str, size_bytes: int | None, output: str | None) -> Topology:
+    """Return the topology; what cannot be told or written of it is refused before anything is made."""
+    topology = load_topology(spec)
+    if size_bytes is not None:
+        bytes_per_second(topology)
+    if output is not None and is_symmetric(topology, method):
+        require_suffix_of_symmetric(output)
+    return topology
 
 
 def _options(method: str, k: int | None, objective: str, others: Options) -> Options:

@@ -20,7 +20,9 @@ from synth.topology.exchange import dumped_machine, from_bytes, to_json
 from synth.topology.symmetry import is_vertex_transitive
 from synth.topology.topology import Topology
 from tuner.cli.output import emit_json, people
+from tuner.cli.shared_options import AsJson, PlotFile
 from tuner.files import read_file, write_file
+from tuner.plots.plot_formats import require_plot_format
 from tuner.reports.describe import describe_topology, show_topology
 from tuner.specs import load_topology
 
@@ -32,8 +34,6 @@ _ANSWERS = {True: "yes", False: "no", None: "not decided"}
 
 topology_app = typer.Typer(help="List the families of networks, show one, import one.", no_args_is_help=True)
 
-JsonFlag = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-
 
 def register(app: typer.Typer) -> None:
     """Add `chorale topology` to the command line."""
@@ -41,7 +41,7 @@ def register(app: typer.Typer) -> None:
 
 
 @topology_app.command("list")
-def list_topologies(as_json: JsonFlag = False) -> None:
+def list_topologies(as_json: AsJson = False) -> None:
     """List all families and functions of topology specs."""
     rows = _catalog_rows()
     if as_json:
@@ -61,18 +61,16 @@ def list_topologies(as_json: JsonFlag = False) -> None:
 @topology_app.command("show")
 def show(
     spec: Annotated[str, typer.Argument(metavar="SPEC", help="A topology spec, such as torus:4x4.")],
-    as_json: JsonFlag = False,
-    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it as .png, .svg or .pdf.")] = None,
+    as_json: AsJson = False,
+    plot: PlotFile = None,
 ) -> None:
     """Show size, degree, diameter and links of a network, and draw it."""
+    require_plot_format(plot)
+    topology = load_topology(spec)
     if plot is not None:
-        from tuner.plots.topology_plot import plot_topology, require_plot_format  # noqa: PLC0415 (matplotlib is slow)
+        from tuner.plots.topology_plot import plot_topology  # noqa: PLC0415 (matplotlib is slow)
 
-        require_plot_format(plot)
-        topology = load_topology(spec)
         plot_topology(topology, plot)
-    else:
-        topology = load_topology(spec)
     if as_json:
         emit_json(show_topology(topology))
     else:

@@ -11,8 +11,11 @@ from rich.table import Table
 from runners.sizes import parse_sizes
 from synth.kernels import warm_simulation
 from synth.training.iteration import BUCKETS_BYTES
+from tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
 from tuner.cli.output import emit_json, results
+from tuner.cli.shared_options import AsJson
 from tuner.costs.pricing import Pricing
+from tuner.plots.plot_formats import require_plot_format
 from tuner.reports.stages import Stages
 from tuner.training.training_costs import split_network, training_costs
 from tuner.training.training_profile import SHIPPED, load_profile
@@ -33,17 +36,13 @@ def training(
     buckets: Annotated[
         str | None, typer.Option(help="Sizes of gradient buckets to choose from; default: 1, 10, 100 and 1000 MB.")
     ] = None,
-    alpha_us: Annotated[str | None, typer.Option(help="Microseconds before every message; default: 0.")] = None,
-    link_latency_us: Annotated[str | None, typer.Option(help="Microseconds on a link; default: 0.1.")] = None,
-    hop_us: Annotated[str | None, typer.Option(help="Microseconds in a node; default: 0.3.")] = None,
-    link_gbps: Annotated[
-        str | None, typer.Option(help="Gbit/s of a link of capacity 1; needed where a spec gives no bandwidths.")
-    ] = None,
-    calibration: Annotated[
-        str | None, typer.Option(metavar="FILE", help="JSON of `run --calibrate --json`, instead of rates.")
-    ] = None,
+    alpha_us: AlphaUs = None,
+    link_latency_us: LinkLatencyUs = None,
+    hop_us: HopUs = None,
+    link_gbps: LinkGbps = None,
+    calibration: CalibrationFile = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the parts as .png, .svg or .pdf.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Simulate an iteration of data-parallel training, with experts where the profile has them.
 
@@ -56,13 +55,9 @@ def training(
     pricing = Pricing.of(given, calibration)
     model = load_profile(profile)
     buckets_bytes = BUCKETS_BYTES if buckets is None else tuple(parse_sizes(buckets))
-    if plot is not None:
-        from tuner.plots.topology_plot import require_plot_format  # noqa: PLC0415 (matplotlib is slow)
-
-        require_plot_format(plot)
+    require_plot_format(plot)
     stages = Stages()
-    with stages.stage("compile"):
-        warm_simulation()
+    stages.compile(warm_simulation)
     with stages.stage("training"):
         rows = [
             training_row(model, buckets_bytes, training_costs(*split_network(network), pricing, model.has_experts))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +12,7 @@ import typer
 
 from synth.errors import CheckFailed, InvalidInput
 from tuner.cli.output import emit_json, people, print_error, results
+from tuner.cli.shared_options import AsJson
 
 if TYPE_CHECKING:
     from synth.topology.topology import Topology
@@ -23,6 +25,28 @@ if TYPE_CHECKING:
 
 INTERRUPTED_EXIT_CODE = 130
 
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as budget.trials=10.")
+]
+NcclTunerTable = Annotated[
+    str | None,
+    typer.Option("--nccl-tuner-csv", metavar="FILE", help="Write the best ring or tree per size for NCCL's tuner."),
+]
+ProgramFolder = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="Fill a new folder with the programs of the answer, each for its sizes."),
+]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Let the launch live in a Ray cluster that is running, and return.")
+]
+Follow = Annotated[
+    str | None, typer.Option("--follow", metavar="NAME", help="Watch the detached launch of campaign NAME.")
+]
+Stop = Annotated[str | None, typer.Option("--stop", metavar="NAME", help="End the detached launch of campaign NAME.")]
+Address = Annotated[
+    str | None, typer.Option("--address", metavar="HOST:PORT", help="Ray cluster to work on; else RAY_ADDRESS.")
+]
+
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
@@ -33,31 +57,15 @@ def tune_command(
     campaign: Annotated[str | None, typer.Argument(metavar="CAMPAIGN", help="Campaign file, YAML.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the newest launch of this campaign.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check the campaign and say what would be done.")] = False,
-    overrides: Annotated[
-        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as budget.trials=10.")
-    ] = None,
-    nccl_tuner: Annotated[
-        str | None,
-        typer.Option("--nccl-tuner-csv", metavar="FILE", help="Write the best ring or tree per size for NCCL's tuner."),
-    ] = None,
-    programs: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Fill a new folder with the programs of the answer, each for its sizes."),
-    ] = None,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="Let the launch live in a Ray cluster that is running, and return.")
-    ] = False,
-    follow: Annotated[
-        str | None, typer.Option("--follow", metavar="NAME", help="Watch the detached launch of campaign NAME.")
-    ] = None,
-    stop: Annotated[
-        str | None, typer.Option("--stop", metavar="NAME", help="End the detached launch of campaign NAME.")
-    ] = None,
-    address: Annotated[
-        str | None, typer.Option("--address", metavar="HOST:PORT", help="Ray cluster to work on; else RAY_ADDRESS.")
-    ] = None,
+    overrides: Overrides = None,
+    nccl_tuner: NcclTunerTable = None,
+    programs: ProgramFolder = None,
+    detach: Detach = False,
+    follow: Follow = None,
+    stop: Stop = None,
+    address: Address = None,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON schema of campaign files.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    as_json: AsJson = False,
 ) -> None:
     """Search for the fastest schedule per size and register it.
 
@@ -70,26 +78,14 @@ def tune_command(
     if follow is not None or stop is not None:
         _watch(follow, stop, address, as_json)
         return
-    from tuner.campaigns.campaign import Campaign
-    from tuner.campaigns.campaign_file import load_campaign
-    from tuner.campaigns.plan import campaign_plan, check_methods, check_runner
-    from tuner.specs import load_topology
-
     if schema:
+        from tuner.campaigns.campaign import Campaign
+
         emit_json(Campaign.model_json_schema())
         return
-    if campaign is None:
-        raise InvalidInput("a campaign file must be given", "none", "name one, such as examples/quickstart.yaml")
-    wanted = load_campaign(campaign, overrides or ())
-    check_methods(wanted)
-    topology = load_topology(wanted.topology)
-    check_runner(wanted, topology)
+    wanted, topology = _asked(campaign, overrides or ())
     if dry_run:
-        plan = campaign_plan(wanted, topology)
-        if as_json:
-            emit_json(plan)
-        else:
-            results.print_json(data=plan)
+        _show_plan(wanted, topology, as_json)
         return
     _require_places(nccl_tuner, programs)
     if detach:
@@ -101,6 +97,31 @@ def tune_command(
     if report.standings:
         _write_answer(report, nccl_tuner, programs, topology)
     show(report, as_json)
+
+
+def _asked(file: str | None, overrides: Sequence[str]) -> tuple[Campaign, Topology]:
+    """Return the campaign of `file` and its network, both checked."""
+    from tuner.campaigns.campaign_file import load_campaign
+    from tuner.campaigns.plan import check_methods, check_runner
+    from tuner.specs import load_topology
+
+    if file is None:
+        raise InvalidInput("a campaign file must be given", "none", "name one, such as examples/quickstart.yaml")
+    wanted = load_campaign(file, overrides)
+    check_methods(wanted)
+    topology = load_topology(wanted.topology)
+    check_runner(wanted, topology)
+    return wanted, topology
+
+
+def _show_plan(campaign: Campaign, topology: Topology, as_json: bool) -> None:
+    from tuner.campaigns.plan import campaign_plan
+
+    plan = campaign_plan(campaign, topology)
+    if as_json:
+        emit_json(plan)
+    else:
+        results.print_json(data=plan)
 
 
 def _run(campaign: Campaign, topology: Topology, resume: bool, address: str | None) -> TuneReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.table import Table
@@ -16,6 +16,7 @@ from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import inspect
 from synth.verify.violation import Violation
 from tuner.cli.output import emit_json, results
+from tuner.cli.shared_options import AsJson, ScheduleFile
 from tuner.schedule_files import load_for_inspection
 
 
@@ -25,8 +26,8 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(
-    file: Annotated[str, typer.Argument(help="Schedule file, .parquet or .json.")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")] = False,
+    file: ScheduleFile,
+    as_json: AsJson = False,
 ) -> None:
     """Replay a schedule chunk by chunk; exit 0 if it does what its collective demands, 1 if not.
 

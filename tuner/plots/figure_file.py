@@ -9,7 +9,7 @@ import matplotlib as mpl
 from matplotlib.figure import Figure
 
 from tuner.files import write_file
-from tuner.plots.topology_plot import require_plot_format
+from tuner.plots.plot_formats import require_plot_format
 
 _NO_DATES: dict[str, dict[str, None]] = {
     "png": {"Software": None},

@@ -20,19 +20,13 @@ from tuner.files import write_file
 from tuner.plots.connections import Connection, along, arrow_head, connections_of, curves_of
 from tuner.plots.layout import Positions, node_positions
 from tuner.plots.nodes import BEHIND_TEXT, COMPUTE_COLOUR, SWITCH_COLOUR, draw_nodes
+from tuner.plots.plot_formats import require_plot_format
 
-FORMATS = (".png", ".svg", ".pdf")
 MAX_DRAWN_LINKS = 50_000
 
 _LINK_COLOURS = ("#8795a8", "#15803d", "#7c3aed", "#db2777", "#0e7490", "#a16207", "#dc2626", "#111827")
 _WIDEST_IN, _NARROWEST_IN = 15.0, 3.2
 _NO_DATES: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
-
-
-def require_plot_format(path: Path) -> None:
-    """Raise InvalidInput unless the extension of `path` is one that can be drawn."""
-    if path.suffix.lower() not in FORMATS:
-        raise InvalidInput("a plot must be a .png, .svg or .pdf file", path.name, "choose one of these extensions")
 
 
 def plot_topology(topology: Topology, path: Path) -> None:

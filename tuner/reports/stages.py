@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -24,6 +24,13 @@ class Stages:
             yield
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def compile(self, *warm: Callable[[], int]) -> None:
+        """Call what compiles kernels and says how many; the stage `compile` is there only if any was compiled."""
+        with self.stage("compile"):
+            compiled = sum(one() for one in warm)
+        if compiled == 0:
+            del self.seconds["compile"]
 
     def report(self, outside_total: tuple[str, ...] = ()) -> dict[str, float]:
         """Return {"total": …, one key per stage}; stages in `outside_total` do not count in the total."""

@@ -40,10 +40,7 @@ def is_symmetric(topology: Topology, method: str) -> bool:
 
 def warm(method: str, stages: Stages) -> None:
     """Compile kernels before the clock of the synthesis runs; the stage is reported only if anything was compiled."""
-    with stages.stage("compile"):
-        compiled = warm_method(method)
-    if compiled == 0:
-        del stages.seconds["compile"]
+    stages.compile(lambda: warm_method(method))
 
 
 def synthesized(
