@@ -2,26 +2,32 @@
 PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+INSTALLED := $(VENV)/.installed
+KERNELS := $(VENV)/.kernels
 
 .PHONY: setup quickstart test test-slow soak check reproduce reproduce-quick format docs pictures ui clean
 
-setup: $(STAMP)
+setup: $(KERNELS)
 
-$(STAMP): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
 	$(BIN)/python -m runners.oneccl.install || echo 'warning: no oneccl runner: see above'
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[mpi]' || echo 'warning: no mpi runner: see above'
+	touch $(INSTALLED)
+
+$(KERNELS): $(INSTALLED)
 	$(BIN)/python -m synth.kernels
-	touch $(STAMP)
+	touch $(KERNELS)
 
 quickstart: setup
 	$(BIN)/chorale tune examples/quickstart.yaml
 
+# Tests side by side, then those that need the machine for themselves.
 test: setup
-	$(BIN)/python -m pytest -m 'not slow'
+	$(BIN)/python -m pytest -m 'not slow and not alone' -n logical --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -m 'not slow and alone'
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
@@ -29,7 +35,7 @@ test-slow: setup
 soak: setup
 	$(BIN)/python -m tests.integration.soak $$(mktemp -d) --trials 500 --faults 40
 
-check: setup
+check: $(INSTALLED)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -42,11 +48,11 @@ reproduce: setup
 reproduce-quick: setup
 	$(BIN)/python -m experiments.reproduce --quick
 
-format: setup
+format: $(INSTALLED)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: setup
+docs: $(INSTALLED)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 pictures: setup

@@ -36,10 +36,23 @@ FOREIGN_WARNINGS = (
 )
 
 
+ALONE = ("live", "integration", "browser", "docs", "unit/runners")
+"""Folders of tests that start clusters, servers and processes over paced links, and look at clocks."""
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Let through the warnings that are not ours to repair; all others stay errors."""
     for beginning in FOREIGN_WARNINGS:
         config.addinivalue_line("filterwarnings", f"ignore:{beginning}:DeprecationWarning")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests that need the machine for themselves."""
+    folders = tuple(Path(__file__).parent / name for name in ALONE)
+    for item in items:
+        if item.get_closest_marker("ray") or any(folder in item.path.parents for folder in folders):
+            item.add_marker(pytest.mark.alone)
 
 
 @pytest.fixture(scope="session", autouse=True)

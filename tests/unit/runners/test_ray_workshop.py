@@ -34,24 +34,40 @@ PATIENCE_S = 60.0
 
 
 class MortalRunner(FakeRunner):
-    """Kills its process on the first request; hangs, fails or is missing when told to."""
+    """Kills its process on the first request."""
 
-    def __init__(self, folder: str, misbehaviour: str = "") -> None:
+    def __init__(self, folder: str) -> None:
         super().__init__()
         self._mark = Path(folder) / "died"
-        self._misbehaviour = misbehaviour
 
     def submit(self, request: RunRequest) -> Outcome:
-        if self._misbehaviour == "hang":
-            time.sleep(PATIENCE_S)
-        if self._misbehaviour == "raise":
-            raise ZeroDivisionError("made to fail")
-        if self._misbehaviour == "missing":
-            raise Unavailable("hardware must be there", "none", "buy some")
-        if self._misbehaviour == "die always" or not self._mark.exists():
+        if not self._mark.exists():
             self._mark.touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return super().submit(request)
+
+
+class MisbehavingRunner(FakeRunner):
+    """Does what the seed of the request stands for."""
+
+    def submit(self, request: RunRequest) -> Outcome:
+        misbehaviour, _ = MISBEHAVIOURS[request.seed]
+        if misbehaviour == "raise":
+            raise ZeroDivisionError("made to fail")
+        if misbehaviour == "missing":
+            raise Unavailable("hardware must be there", "none", "buy some")
+        if misbehaviour == "hang":
+            time.sleep(PATIENCE_S)
+        os.kill(os.getpid(), signal.SIGKILL)
+        return super().submit(request)
+
+
+MISBEHAVIOURS = (
+    ("raise", FailureKind.CRASH),
+    ("missing", FailureKind.UNAVAILABLE),
+    ("hang", FailureKind.TIMEOUT),
+    ("die always", FailureKind.CRASH),
+)
 
 
 def answers(workshop: RayWorkshop, number: int) -> dict[str, Finished]:
@@ -71,8 +87,8 @@ def prepared(workshop: RayWorkshop) -> Prepared:
     return answer
 
 
-def request(program: Prepared, timeout_s: float = 60.0) -> RunRequest:
-    return RunRequest(TOPOLOGY, {"candidate": program.program}, (4096,), repeats=2, timeout_s=timeout_s)
+def request(program: Prepared, timeout_s: float = 60.0, seed: int = 0) -> RunRequest:
+    return RunRequest(TOPOLOGY, {"candidate": program.program}, (4096,), repeats=2, timeout_s=timeout_s, seed=seed)
 
 
 def test_preparations_and_measurements_come_back(tmp_path: Path) -> None:
@@ -111,40 +127,33 @@ def test_a_killed_measurement_is_done_again(tmp_path: Path) -> None:
         workshop.close()
 
 
-@pytest.mark.parametrize(
-    ("misbehaviour", "kind"),
-    [
-        ("raise", FailureKind.CRASH),
-        ("missing", FailureKind.UNAVAILABLE),
-        ("die always", FailureKind.CRASH),
-        ("hang", FailureKind.TIMEOUT),
-    ],
-)
-def test_what_goes_wrong_becomes_a_failure(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, misbehaviour: str, kind: FailureKind
+def test_what_goes_wrong_becomes_a_failure_and_the_next_is_measured_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(ray_workshop, "MEASURE_GRACE_S", 1.0)
-    workshop = RayWorkshop(partial(MortalRunner, str(tmp_path), misbehaviour), 1)
+    workshop = RayWorkshop(MisbehavingRunner, 1)
     try:
         program = prepared(workshop)
-        workshop.measure("x", request(program, timeout_s=0.5 if misbehaviour == "hang" else 30.0))
-        answer = answers(workshop, 1)["x"].answer
-        assert isinstance(answer, RunFailure)
-        assert answer.kind == kind
-        assert "\n" not in answer.message
+        for case, (misbehaviour, kind) in enumerate(MISBEHAVIOURS):
+            timeout_s = 0.5 if misbehaviour == "hang" else 30.0
+            workshop.measure(misbehaviour, request(program, timeout_s, case))
+            answer = answers(workshop, 1)[misbehaviour].answer
+            assert isinstance(answer, RunFailure), misbehaviour
+            assert answer.kind == kind, misbehaviour
+            assert "\n" not in answer.message
     finally:
         workshop.close()
 
 
 def test_a_cluster_without_room_is_refused() -> None:
-    first = RayWorkshop(partial(FakeRunner), 3)
+    first = RayWorkshop(FakeRunner, 3)
     try:
         prepared(first)
         deadline_s = time.monotonic() + PATIENCE_S
         while ray_cluster.RayCluster().free_cpus >= 2 and time.monotonic() < deadline_s:
             first.wait(0.1)
         with pytest.raises(Unavailable, match="a node with 1 CPU to measure, and one CPU to prepare"):
-            RayWorkshop(partial(FakeRunner), 1, needs=Needs(patience_s=1))
+            RayWorkshop(FakeRunner, 1, needs=Needs(patience_s=1))
     finally:
         first.close()
 
@@ -159,50 +168,50 @@ def test_a_cluster_without_room_is_refused() -> None:
 )
 def test_what_no_node_has_is_named_in_time(needs: Needs, words: str) -> None:
     with pytest.raises(Unavailable, match=words):
-        RayWorkshop(partial(FakeRunner), 1, needs=needs)
+        RayWorkshop(FakeRunner, 1, needs=needs)
+
+
+FAILURES = (  # kind, how often it fails, how often it is tried, whether that ends well
+    (FailureKind.CRASH, 2, 3, True),
+    (FailureKind.CRASH, 9, 3, False),
+    (FailureKind.UNAVAILABLE, 1, 2, True),
+    (FailureKind.TIMEOUT, 9, 1, False),  # there is no other node, so a hang is not waited for again
+    (FailureKind.WRONG_RESULT, 9, 1, False),
+    (FailureKind.REJECTED, 9, 1, False),
+)
 
 
 class FailingRunner(FakeRunner):
-    """Fails with one kind until the folder holds `attempts` marks, one for each time it was asked."""
+    """Fails as `FAILURES` says at the place of the request's seed; the folder there holds a mark for each time."""
 
-    def __init__(self, folder: str, kind: FailureKind, attempts: int) -> None:
+    def __init__(self, folder: str) -> None:
         super().__init__(self._fail)
-        self._folder, self._kind, self._attempts = Path(folder), kind, attempts
+        self._folder = Path(folder)
 
     def _fail(self, request: RunRequest) -> RunFailure | None:
-        marks = len(list(self._folder.iterdir())) + 1
-        (self._folder / str(marks)).touch()
-        return RunFailure(self._kind, "made to fail") if marks <= self._attempts else None
+        kind, failures, *_ = FAILURES[request.seed]
+        marks = len(list(self._folder.glob(f"{request.seed}-*"))) + 1
+        (self._folder / f"{request.seed}-{marks}").touch()
+        return RunFailure(kind, "made to fail") if marks <= failures else None
 
 
-@pytest.mark.parametrize(
-    ("kind", "failures", "attempts", "ends_well"),
-    [
-        (FailureKind.CRASH, 2, 3, True),
-        (FailureKind.CRASH, 9, 3, False),
-        (FailureKind.UNAVAILABLE, 1, 2, True),
-        (FailureKind.TIMEOUT, 9, 1, False),  # there is no other node, so a hang is not waited for again
-        (FailureKind.WRONG_RESULT, 9, 1, False),
-        (FailureKind.REJECTED, 9, 1, False),
-    ],
-)
-def test_what_another_moment_may_mend_is_tried_again(
-    tmp_path: Path, kind: FailureKind, failures: int, attempts: int, ends_well: bool
-) -> None:
-    workshop = RayWorkshop(partial(FailingRunner, str(tmp_path), kind, failures), 1)
+def test_what_another_moment_may_mend_is_tried_again(tmp_path: Path) -> None:
+    workshop = RayWorkshop(partial(FailingRunner, str(tmp_path)), 1)
     try:
         program = prepared(workshop)
-        workshop.measure("x", request(program))
-        answer = answers(workshop, 1)["x"].answer
-        assert isinstance(answer, Measurement) == ends_well
-        assert len(list(tmp_path.iterdir())) == attempts
+        for case in range(len(FAILURES)):
+            workshop.measure(str(case), request(program, seed=case))
+        found = answers(workshop, len(FAILURES))
+        for case, (kind, failures, attempts, ends_well) in enumerate(FAILURES):
+            assert isinstance(found[str(case)].answer, Measurement) == ends_well, (kind, failures)
+            assert len(list(tmp_path.glob(f"{case}-*"))) == attempts, (kind, failures)
     finally:
         workshop.close()
 
 
 def test_preparers_make_room_for_a_measurer_that_has_no_node() -> None:
     """The measurer dies while a stranger waits for its CPU; one of the three preparers gives way."""
-    workshop = RayWorkshop(partial(FakeRunner), 3)
+    workshop = RayWorkshop(FakeRunner, 3)
     stranger: Any = None
     try:
         program = prepared(workshop)
@@ -220,7 +229,7 @@ def test_preparers_make_room_for_a_measurer_that_has_no_node() -> None:
 
 
 def test_two_measurers_work_at_once_and_answer_everything() -> None:
-    workshop = RayWorkshop(partial(FakeRunner), 1, measurers=2)
+    workshop = RayWorkshop(FakeRunner, 1, measurers=2)
     try:
         program = prepared(workshop)
         for key in range(6):
