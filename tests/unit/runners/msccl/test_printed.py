@@ -82,8 +82,11 @@ def test_output_that_breaks_off_has_only_rows_that_were_printed_to_their_end(pat
 
 
 @given(st.text(max_size=400))
-def test_any_text_is_read_without_an_error(text: str) -> None:
-    parse_output(text)
+def test_any_text_is_read_without_an_error_and_nothing_is_read_into_it(text: str) -> None:
+    printed = parse_output(text)
+    assert len(printed.rows) <= len(text.splitlines())
+    assert printed.tables <= text.count("#")
+    assert len(printed.verdicts) <= text.count("Out of bounds values")
 
 
 @pytest.mark.parametrize("prefix", ["[1,0]<stdout>:", "[1,0]<stdout> ", "[prterun-gpu07-4711@1,0]<stdout>: ", "0: "])

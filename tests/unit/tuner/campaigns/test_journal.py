@@ -79,5 +79,7 @@ def test_a_line_break_inside_a_line_is_refused(tmp_path: Path) -> None:
 
 def test_closing_twice_is_harmless(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
+    journal.append(LINES[0])
     journal.close()
     journal.close()
+    assert Journal(tmp_path / "j").lines() == LINES[:1]
