@@ -31,7 +31,7 @@ from synth.verify.verify import verify
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allreduce, star_broadcast, with_deadlock
 from tests.conformance.live_kit import long_request, submit_and_meanwhile
-from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.conformance.runner_kit import RING, Lent, failed, measured, request_of
 from tests.live.children import descendants
 
 
@@ -45,9 +45,15 @@ def runner() -> Iterator[LocalRunner]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[LocalRunner]:
+    with _runner() as running:
+        yield running
+
+
 @pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
-def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
-    check(_runner)
+def test_conformance(check: Callable[[runner_kit.Factory], None], shared: LocalRunner) -> None:
+    check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
 
 
 @pytest.mark.parametrize("check", live_kit.CHECKS, ids=lambda check: check.__name__)

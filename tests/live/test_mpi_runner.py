@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -27,7 +27,7 @@ from synth.topology.spec import parse_topology
 from synth.trees.double_binary import double_binary_tree
 from synth.verify.verify import verify
 from tests.conformance import live_kit, runner_kit
-from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.conformance.runner_kit import RING, Lent, failed, measured, request_of
 from tests.live.children import descendants
 from tests.live.mpi import needs_mpi
 
@@ -38,9 +38,15 @@ def _runner() -> MpiRunner:
     return MpiRunner(where="loopback")
 
 
+@pytest.fixture(scope="module")
+def shared() -> Iterator[MpiRunner]:
+    with _runner() as running:
+        yield running
+
+
 @pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
-def test_conformance(check: Callable[[runner_kit.Factory], None]) -> None:
-    check(_runner)
+def test_conformance(check: Callable[[runner_kit.Factory], None], shared: MpiRunner) -> None:
+    check(_runner if check is runner_kit.closing_twice_is_harmless else lambda: Lent(shared))
 
 
 @pytest.mark.parametrize("check", live_kit.CHECKS, ids=lambda check: check.__name__)
