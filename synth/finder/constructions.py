@@ -8,6 +8,7 @@ for all sizes in rising order is a dynamic programme. Source: full paper, sectio
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from synth.finder.candidate import Candidate
 from synth.finder.divisors import divisors, roots
@@ -85,6 +86,24 @@ class Constructions:
             # A stored schedule needs a mirror image; BFB makes its own.
             if base.method == "bfb" or base.traits.reverse_symmetric:
                 yield bidirectional_of(base)
+
+
+class SeparateConstructions:
+    """Constructions from all bases that were asked for, and besides from the paper's alone.
+
+    Rules bound what an expansion costs, and some turn out better. Bases that push others out on the way would let
+    those never be tried: more bases must not give less.
+    """
+
+    def __init__(self, sources: Sources) -> None:
+        self._parts = [Constructions(sources)]
+        if sources.bases != "paper":
+            self._parts.append(Constructions(replace(sources, bases="paper", found={})))
+
+    def candidates(self, nodes: int, degree: int) -> list[Candidate]:
+        """Return every candidate of `nodes` and `degree`, one per spec and method."""
+        everyone = (candidate for part in self._parts for candidate in part.candidates(nodes, degree))
+        return list({(candidate.spec, candidate.method): candidate for candidate in everyone}.values())
 
 
 def _one_way(sources: Sources) -> Sources:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from synth.executor.port import Executor, Progress
 from synth.finder.candidate import Candidate
 from synth.finder.confirm import Confirmation, confirm
-from synth.finder.constructions import Constructions
+from synth.finder.constructions import SeparateConstructions
 from synth.finder.pareto import frontier
 from synth.finder.query import MAX_NODES, Query
 from synth.finder.refine import check_claims, guesses, refined
@@ -71,7 +71,7 @@ def find(
     scores = Scores()
     sources = Sources(scores, query.bases, query.bidirectional, found or {})
     enter("constructions")
-    candidates = Constructions(sources).candidates(query.nodes, query.degree)
+    candidates = SeparateConstructions(sources).candidates(query.nodes, query.degree)
     scores.compute(guesses(candidates), executor, enter("scores"))
     groups = frontier(refined(candidates, scores))
     check_claims(groups, scores, executor)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from synth.executor.port import Executor
 from synth.finder.candidate import Candidate
-from synth.finder.constructions import Constructions
+from synth.finder.constructions import SeparateConstructions
 from synth.finder.divisors import divisors
 from synth.finder.find import Stage
 from synth.finder.pareto import frontier
@@ -30,7 +30,7 @@ def find_all(
     first = ordered[0]
     if not first.bidirectional:
         scores.compute(_kautz_specs(ordered), executor, enter("generalized Kautz graphs"))
-    constructions = Constructions(Sources(scores, first.bases, first.bidirectional))
+    constructions = SeparateConstructions(Sources(scores, first.bases, first.bidirectional))
     enter("constructions")
     candidates = {query: constructions.candidates(query.nodes, query.degree) for query in ordered}
     wanted = [spec for query in ordered for spec in guesses(candidates[query])]
