@@ -14,6 +14,7 @@ _SHARED = {**dict.fromkeys(_SWING_FIGURES, "swing_figures"), **dict.fromkeys(_TR
 """Experiments that share a file, which defines EXPERIMENTS by name."""
 
 NAMES = (
+    "channels-live",
     "direct-connect-figure-11",
     "direct-connect-figure-18",
     "direct-connect-table-4",
@@ -23,12 +24,18 @@ NAMES = (
     "direct-connect-table-8",
     "failure-quality",
     "finder-frontier",
+    "forestcoll-figure-11",
+    "forestcoll-figure-9",
     "forestcoll-optima",
+    "forestcoll-table-1",
     "forestcoll-table-2",
+    "forestcoll-table-3",
+    "frontier-all",
     "lowering-quality",
     "mi250-prediction",
     "pipeline-examples",
     "side-by-side",
+    "strong-scaling",
     "swing-table-2",
     "synthesis-scaling",
     "tuning-strategies",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from fractions import Fraction
+from pathlib import Path
 
 from experiments.experiment import Column, Experiment, Report, Row
+from experiments.two_point_fit import fitted_model, predicted_gbps
 from experiments.verdict import Interval, judge
 from runners.recorded.table import MI250_SOURCE, mi250_table
 from runners.sizes import format_size
@@ -16,7 +17,6 @@ from synth.method import Options
 from synth.methods import synthesize
 from synth.schedule.traffic import traffic_of
 from synth.simulation.congestion import Congestion, congestion_of
-from synth.simulation.network_model import NetworkModel
 from synth.topology.spec import parse_topology
 
 SIZES = (2**20, 2**24, 2**27, 2**30)
@@ -34,7 +34,6 @@ _PRINTED: Mapping[tuple[str, str, str], tuple[str, ...]] = {
 """GB/s at each of `SIZES`. RCCL's lines are of its best algorithm by hand, which the record does not tell apart."""
 _TREES_PER_ROOT = 2
 _WITHIN = 0.15
-_ROUNDS = 4
 _BLIND = (
     "only alpha and efficiency are fitted, to two runs of allgather with two trees per root: what a chunk costs on its "
     "way through a GPU, what reduction costs, and the best of several numbers of trees are not in the model"
@@ -66,9 +65,9 @@ def _recorded_gbps(fabric: str, collective: str, generator: str, size: int) -> F
 def _predictions(fabric: str, collective: str) -> dict[int, float]:
     """Return GB/s at each size by the model that two runs of allgather, the smallest and the largest, decide."""
     known = {size: float(_recorded_gbps(fabric, "allgather", "ForestColl", size)) for size in (SIZES[0], SIZES[-1])}
-    model = _fitted(_cost(fabric, "allgather"), known)
+    model = fitted_model(_cost(fabric, "allgather"), known)
     cost = _cost(fabric, collective)
-    return {size: size / float(cost.seconds(model, size)) / 1e9 for size in SIZES}
+    return {size: predicted_gbps(cost, model, size) for size in SIZES}
 
 
 def _cost(fabric: str, collective: str) -> Congestion:
@@ -77,23 +76,6 @@ def _cost(fabric: str, collective: str) -> Congestion:
     method = "forest-phases" if collective == "allreduce" else "forest"  # two phases are what the GPUs ran
     made = synthesize(method, topology, parse_collective(collective), options, SerialExecutor())
     return congestion_of(traffic_of(made.schedule))
-
-
-def _fitted(cost: Congestion, known_gbps: Mapping[int, float]) -> NetworkModel:
-    """Return the model whose alpha gives the smallest of the known sizes its time, and whose efficiency the largest."""
-    small, large = min(known_gbps), max(known_gbps)
-    model = NetworkModel()
-    for _ in range(_ROUNDS):
-        target_s = large / known_gbps[large] / 1e9
-        excess = float(cost.seconds(model, large)) / target_s
-        model = replace(model, efficiency=model.efficiency * Fraction(excess).limit_denominator(10**6))
-        low, high = Fraction(0), Fraction(1, 1000)
-        for _ in range(30):
-            alpha = (low + high) / 2
-            slow = cost.seconds(replace(model, alpha_s=alpha), small) > small / known_gbps[small] / 1e9
-            low, high = (low, alpha) if slow else (alpha, high)
-        model = replace(model, alpha_s=low)
-    return model
 
 
 def _row(key: tuple[str, str, str], size: int, printed: str, recorded: Fraction, predicted: float | None) -> Row:
@@ -117,6 +99,15 @@ def _row(key: tuple[str, str, str], size: int, printed: str, recorded: Fraction,
     }
 
 
+def _plot(rows: Sequence[Row], path: Path) -> None:
+    from experiments.bandwidth_plot import plot_bandwidths  # noqa: PLC0415 (matplotlib is slow)
+
+    panels: dict[str, list[Row]] = {}
+    for row in rows:
+        panels.setdefault(f"{row['collective']}, {row['spec']}", []).append(row)
+    plot_bandwidths(panels, path)
+
+
 EXPERIMENT = Experiment(
     name="forestcoll-table-2",
     question="Are printed bandwidths of MI250 GPUs those of the record, and how far off does our model predict them?",
@@ -133,4 +124,5 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     run=_run,
+    plot=_plot,
 )

@@ -5,11 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import linear_regression
-
-import numpy as np
 
 from experiments.experiment import Column, Experiment, Report, Row
+from experiments.timing import growth_exponent, least_seconds
 from synth.bfb.symmetric import symmetric_bfb
 from synth.bound.optimum import optimum
 from synth.collective import ALLGATHER
@@ -63,7 +61,7 @@ def _rows(title: str, make: Callable[[Topology], None], specs: Sequence[str]) ->
     make(parse_topology(specs[0]))  # compiled code is loaded once
     times = [(spec, _ranks(spec), _seconds(make, spec)) for spec in specs]
     tail = times[-_LARGEST:]
-    exponent = linear_regression(np.log([n for _, n, _ in tail]), np.log([s for _, _, s in tail])).slope
+    exponent = growth_exponent([ranks for _, ranks, _ in tail], [seconds for _, _, seconds in tail])
     return [
         {
             "case": title,
@@ -79,14 +77,8 @@ def _rows(title: str, make: Callable[[Topology], None], specs: Sequence[str]) ->
 
 
 def _seconds(make: Callable[[Topology], None], spec: str) -> float:
-    """Return the least of several times: others that use the machine only ever add."""
     topology = parse_topology(spec)
-    least = float("inf")
-    for _ in range(_REPEATS):
-        begun = time.perf_counter()
-        make(topology)
-        least = min(least, time.perf_counter() - begun)
-    return least
+    return least_seconds(lambda: make(topology), _REPEATS, time.process_time)
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
@@ -100,7 +92,7 @@ def _plot(rows: Sequence[Row], path: Path) -> None:
 EXPERIMENT = Experiment(
     name="synthesis-scaling",
     question="With which power of the number of ranks does the time of synthesis grow, to 16,384 ranks?",
-    source="ours; times over that of the smallest network of the same run, on one core",
+    source="ours; CPU time over that of the smallest network of the same run",
     columns=(
         Column("case", lambda row: str(row["case"])),
         Column("ranks", lambda row: str(row["nodes"])),

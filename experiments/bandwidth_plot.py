@@ -1,0 +1,47 @@
+"""A picture of printed and predicted bandwidths by size, one panel for each collective on a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from experiments.experiment import Row
+from runners.sizes import format_size
+from tuner.plots.figure_file import write_figure
+
+_COLUMNS = 3
+
+
+def plot_bandwidths(panels: Mapping[str, Sequence[Row]], path: Path) -> None:
+    """Write a panel for each title: dots are printed, lines predicted, one colour for each generator of schedules."""
+    lines = -(-len(panels) // _COLUMNS)
+    figure = Figure(figsize=(4.4 * _COLUMNS, 3.8 * lines), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(lines, _COLUMNS, squeeze=False, sharey=True).ravel()
+    for axes in grid[len(panels) :]:
+        axes.set_visible(False)
+    generators = list(dict.fromkeys(row["generator"] for rows in panels.values() for row in rows))
+    for axes, (title, rows) in zip(grid, panels.items(), strict=False):
+        axes.set(xscale="log", yscale="log", title=title, xlabel="size of the vector", ylabel="algbw in GB/s")
+        _draw(axes, rows, {generator: f"C{index}" for index, generator in enumerate(generators)})
+    write_figure(figure, path, "bandwidths")
+
+
+def _draw(axes: Axes, rows: Sequence[Row], colours: Mapping[str, str]) -> None:
+    for generator in dict.fromkeys(row["generator"] for row in rows):
+        own = [row for row in rows if row["generator"] == generator]
+        sizes, colour = [row["size_bytes"] for row in own], colours[generator]
+        axes.plot(sizes, [float(row["printed"]) for row in own], "o", color=colour, label=generator)
+        predicted = [row["predicted_gb_per_s"] for row in own]
+        if None not in predicted:
+            axes.plot(sizes, predicted, "-", color=colour)
+    shown = sorted({row["size_bytes"] for row in rows})
+    axes.set_xticks(shown, [format_size(size) for size in shown])
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.grid(alpha=0.3)
+    axes.legend(title="dots printed, lines predicted")

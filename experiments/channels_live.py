@@ -1,0 +1,139 @@
+"""What trees per root, chunks and channels do to real runs on an emulated fabric, one parameter at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+
+from experiments.experiment import Column, Experiment, Report, Row
+from experiments.live_fabric import LiveRun, measure_live
+from runners.api import Measurement, RunFailure, RunRequest
+from runners.preparation import Prepared, Recipe, Refusal, prepare
+from runners.sizes import format_size
+from synth.collective import ALLGATHER
+from synth.lowering.options import LoweringOptions
+from synth.method import Options
+from synth.topology.spec import parse_topology
+
+NETWORK, LINK_MBPS = "hypercube:3", 50
+SIZES, QUICK_SIZES = (2**18, 2**20, 2**22), (2**18,)
+REPEATS, QUICK_REPEATS = 7, 3
+_TIMEOUT_S = 300.0
+_TARGET = "oneccl-xml"
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A program: its method, trees per root, chunks per shard (of trees: parts that stream) and channels."""
+
+    method: str
+    k: int | None = None
+    chunks: int | None = None
+    channels: int = 1
+
+    def recipe(self) -> Recipe:
+        """Return how the program is made."""
+        is_trees = self.k is not None
+        wanted = Options(k=self.k, chunks=None if is_trees else self.chunks)
+        depth = (self.chunks or 1) if is_trees else 1
+        lowering = LoweringOptions(_TARGET, channels=self.channels)
+        return Recipe(parse_topology(NETWORK), ALLGATHER, self.method, wanted, lowering, depth)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """Values of one parameter, everything else the same; the first value is what the others are compared with."""
+
+    method: str
+    parameter: str
+    values: Mapping[int, Point]
+
+
+_ENOUGH = 3
+"""Trees per root, and chunks per shard, with which both methods reach the optimum of the network."""
+SWEEPS = (
+    Sweep("forest", "k", {k: Point("forest", k, 1) for k in (1, 2, 3, 6)}),
+    Sweep("forest", "chunks", {parts: Point("forest", _ENOUGH, parts) for parts in (1, 2, 4, 8)}),
+    Sweep("forest", "channels", {count: Point("forest", _ENOUGH, 1, count) for count in (1, 2, 4)}),
+    Sweep("bfb", "chunks", {chunks: Point("bfb", None, chunks) for chunks in (1, 2, 3, 6, 12)}),
+    Sweep("bfb", "channels", {count: Point("bfb", None, _ENOUGH, count) for count in (1, 2, 4)}),
+)
+
+
+def _run(report: Report, quick: bool) -> Sequence[Row]:
+    report("programs", 0, 2)
+    prepared = {point: _prepared(point) for sweep in SWEEPS for point in sweep.values.values()}
+    programs = {str(point): one.program for point, one in prepared.items()}
+    sizes, repeats = (QUICK_SIZES, QUICK_REPEATS) if quick else (SIZES, REPEATS)
+    request = RunRequest(parse_topology(NETWORK), programs, sizes, repeats, timeout_s=_TIMEOUT_S)
+    report("runs", 1, 2)
+    live = measure_live(request, LINK_MBPS, "channels-live")
+    if isinstance(live.outcome, RunFailure):
+        return [_failure(live.outcome)]
+    per_byte = {point: Fraction(one.time_per_byte) for point, one in prepared.items()}
+    return [row for sweep in SWEEPS for row in _rows(sweep, live, live.outcome, per_byte)]
+
+
+def _prepared(point: Point) -> Prepared:
+    answer = prepare(point.recipe())
+    if isinstance(answer, Refusal):
+        raise ValueError(f"{point}: {answer.message}")
+    return answer
+
+
+def _failure(failure: RunFailure) -> Row:
+    reason = f"{failure.kind}: {failure.message}"
+    return {"nodes": parse_topology(NETWORK).compute_count, "spec": NETWORK, "reason": reason, "holds": False}
+
+
+def _rows(sweep: Sweep, live: LiveRun, measurement: Measurement, per_byte: Mapping[Point, Fraction]) -> Iterator[Row]:
+    """Yield a row for each value and size; a runner only returns times of results in which every element is right."""
+    first = next(iter(sweep.values.values()))
+    for value, point in sweep.values.items():
+        for own, base in zip(measurement.results[str(point)], measurement.results[str(first)], strict=True):
+            ideal_s = float(per_byte[point]) * own.size_bytes * 8 / (LINK_MBPS * 1e6)
+            yield {
+                "nodes": parse_topology(NETWORK).compute_count,
+                "spec": NETWORK,
+                "method": sweep.method,
+                "parameter": sweep.parameter,
+                "value": value,
+                "size_bytes": own.requested_bytes,
+                "over_first": own.median_s / base.median_s,
+                "over_first_in_theory": float(per_byte[point] / per_byte[first]),
+                "over_links": own.median_s / ideal_s,
+                "spread": own.iqr_s / own.median_s,
+                "runner": live.runner,
+                "load_average": measurement.environment.get("load_average"),
+                "reason": live.substituted,
+                "holds": True,
+            }
+
+
+def _plot(rows: Sequence[Row], path: Path) -> None:
+    from experiments.channels_live_plot import plot_sweeps  # noqa: PLC0415 (matplotlib is slow)
+
+    plot_sweeps([row for row in rows if "value" in row], path)
+
+
+EXPERIMENT = Experiment(
+    name="channels-live",
+    question="What do trees per root, chunks and channels change in real runs on an emulated fabric?",
+    source=f"ours; allgather on {NETWORK}, links of {LINK_MBPS} Mbit/s, programs interleaved; ratios of medians",
+    columns=(
+        Column("method", lambda row: row.get("method", "")),
+        Column("parameter", lambda row: row.get("parameter", "")),
+        Column("value", lambda row: str(row.get("value", ""))),
+        Column("size", lambda row: format_size(row["size_bytes"]) if "size_bytes" in row else ""),
+        Column("over the first", lambda row: f"{row['over_first']:.2f}" if "value" in row else ""),
+        Column("by the links alone", lambda row: f"{row['over_first_in_theory']:.2f}" if "value" in row else ""),
+        Column("over what links take", lambda row: f"{row['over_links']:.2f}" if "value" in row else ""),
+        Column("spread", lambda row: f"{row['spread']:.0%}" if "value" in row else ""),
+        Column("runner", lambda row: row.get("runner", "")),
+        Column("reason", lambda row: row["reason"] or ""),
+    ),
+    run=_run,
+    plot=_plot,
+)

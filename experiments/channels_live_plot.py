@@ -1,0 +1,46 @@
+"""A picture of `channels-live`: a panel for each parameter of each method, a line for each size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import NullLocator
+
+from experiments.experiment import Row
+from runners.sizes import format_size
+from tuner.plots.figure_file import write_figure
+
+_COLUMNS = 3
+
+
+def plot_sweeps(rows: Sequence[Row], path: Path) -> None:
+    """Write the times over that of the first value, with what the links alone would take as a dashed line."""
+    sweeps = list(dict.fromkeys((row["method"], row["parameter"]) for row in rows))
+    lines = -(-len(sweeps) // _COLUMNS)
+    figure = Figure(figsize=(4.2 * _COLUMNS, 3.4 * lines), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(lines, _COLUMNS, squeeze=False, sharey=True).ravel()
+    for axes in grid[len(sweeps) :]:
+        axes.set_visible(False)
+    for axes, (method, parameter) in zip(grid, sweeps, strict=False):
+        _draw(axes, [row for row in rows if (row["method"], row["parameter"]) == (method, parameter)])
+        axes.set(title=method, xlabel=parameter, ylabel="time over the first")
+    grid[0].legend()
+    write_figure(figure, path, "sweeps")
+
+
+def _draw(axes: Axes, rows: Sequence[Row]) -> None:
+    axes.set_xscale("log", base=2)
+    for size_bytes in dict.fromkeys(row["size_bytes"] for row in rows):
+        points = [(row["value"], row["over_first"]) for row in rows if row["size_bytes"] == size_bytes]
+        axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=format_size(size_bytes))
+    theory = sorted({(row["value"], row["over_first_in_theory"]) for row in rows})
+    axes.plot(*zip(*theory, strict=True), "--", color="black", linewidth=1, label="links alone")
+    values = [value for value, _ in theory]
+    axes.set_xticks(values, list(map(str, values)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.grid(alpha=0.3)

@@ -1,0 +1,131 @@
+"""ForestColl's figure 11: how long schedules of many boxes of GPUs take to make, and how good they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from experiments.comparison import short
+from experiments.experiment import Column, Experiment, Report, Row
+from experiments.max_flows import flows_fit
+from experiments.timing import least_seconds
+from synth.bound.bound import lower_bound
+from synth.collective import ALLGATHER
+from synth.executor.serial import SerialExecutor
+from synth.methods import synthesize_unverified
+from synth.schedule.schedule import Schedule
+from synth.topology.spec import parse_topology
+from synth.topology.topology import Topology
+from synth.verify.verify import verify
+
+FAMILIES: Mapping[str, tuple[int, ...]] = {"a100": (2, 4, 8, 16, 32, 64, 128), "mi250": (2, 4, 8, 16, 32, 64)}
+"""Boxes of each kind; the first of a family is what the others are compared with."""
+_QUICK_NODES = 256
+_REFERENCE_NODES = 64
+_SUB_SECOND, _TENS_OF_MINUTES = "below 1 s", "tens of minutes"
+_PRINTED: Mapping[str, str] = {"a100:2": _SUB_SECOND, "a100:4": _SUB_SECOND, "a100:128": _TENS_OF_MINUTES}
+"""What is said in words of the time to make a schedule; the points of the figure are not printed as numbers."""
+_MOST_S = {_SUB_SECOND: 1.0, _TENS_OF_MINUTES: 600.0}
+_PUBLIC_CODE = {"a100:4": "the public Python code takes 60 CPU seconds here"}
+_REPEATS = 3
+_SLOWER = "one core, which may be slower than theirs"
+
+
+def _run(report: Report, quick: bool) -> Sequence[Row]:
+    specs = [f"{family}:{boxes}" for family, counts in FAMILIES.items() for boxes in counts]
+    chosen = [spec for spec in specs if not quick or parse_topology(spec).compute_count <= _QUICK_NODES]
+    rows: list[Row] = []
+    first: dict[str, float] = {}
+    for done, spec in enumerate(chosen):
+        report(spec, done, len(chosen))
+        row = _row(spec)
+        over = row["seconds"] / first.setdefault(spec.partition(":")[0], row["seconds"])
+        rows.append({**row, "times_the_first": over})
+    return rows
+
+
+def _made(topology: Topology) -> Schedule:
+    return synthesize_unverified("forest", topology, ALLGATHER, None, SerialExecutor())
+
+
+def _row(spec: str) -> Row:
+    topology = parse_topology(spec)
+    schedule = _made(topology)
+    seconds = least_seconds(lambda: _made(topology), _REPEATS, time.process_time)
+    cost, bound = verify(schedule).cost, lower_bound(topology, ALLGATHER)
+    is_optimal = cost.time_per_byte == bound.value
+    return {
+        "nodes": topology.compute_count,
+        "spec": spec,
+        "k": schedule.trees_per_root,
+        "steps": cost.steps,
+        "algbw_gb_per_s": float(1 / cost.time_per_byte),
+        "algbw": short(1 / cost.time_per_byte),
+        "seconds": seconds,
+        "flows_over_ours": _flows_seconds(topology, cost.time_per_byte) / seconds if _is_small(topology) else None,
+        "printed": _PRINTED.get(spec),
+        **_judged(spec, seconds, is_optimal),
+        "holds": is_optimal,
+    }
+
+
+def _is_small(topology: Topology) -> bool:
+    return topology.compute_count <= _REFERENCE_NODES
+
+
+def _flows_seconds(topology: Topology, time_per_byte: Fraction) -> float:
+    """Return what NetworkX takes to see only that a time is possible."""
+    return least_seconds(lambda: flows_fit(topology, time_per_byte), 1, time.process_time)
+
+
+def _judged(spec: str, seconds: float, is_optimal: bool) -> Row:
+    """Return verdicts and the reason: that trees are optimal is claimed of every network, a time of some."""
+    verdict = {"quality": "match" if is_optimal else "worse"}
+    printed = _PRINTED.get(spec)
+    if printed is None:
+        return {"verdict": verdict, "reason": None}
+    if seconds > _MOST_S[printed]:
+        return {"verdict": {**verdict, "seconds": "not reached"}, "reason": _SLOWER}
+    ahead = "better" if printed == _TENS_OF_MINUTES else "match"
+    return {"verdict": {**verdict, "seconds": ahead}, "reason": _PUBLIC_CODE.get(spec)}
+
+
+def _plot(rows: Sequence[Row], path: Path) -> None:
+    from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+
+    def lines(key: str) -> dict[str, list[tuple[float, float]]]:
+        return {
+            family: [(row["nodes"], row[key]) for row in rows if row["spec"].startswith(family)] for family in FAMILIES
+        }
+
+    panels = {
+        "time to make it, over that of two boxes": lines("times_the_first"),
+        "algbw in GB/s": lines("algbw_gb_per_s"),
+    }
+    plot_panels(panels, "GPUs", "", path)
+
+
+EXPERIMENT = Experiment(
+    name="forestcoll-figure-11",
+    question="How long do optimal trees for up to 1,024 GPUs take to make, and are they optimal at every size?",
+    source="Zhao et al., ForestColl, section 5.4 and figure 11, whose points are not printed; TACCL is not ours to run",
+    columns=(
+        Column("nodes", lambda row: str(row["nodes"])),
+        Column("spec", lambda row: str(row["spec"])),
+        Column("k", lambda row: str(row["k"])),
+        Column("height", lambda row: str(row["steps"])),
+        Column("algbw, GB/s", lambda row: str(row["algbw"])),
+        Column("printed time", lambda row: row["printed"] or ""),
+        Column("our CPU s", lambda row: f"{row['seconds']:.3g}"),
+        Column("over two boxes", lambda row: f"{row['times_the_first']:.3g}"),
+        Column(
+            "NetworkX's flows over ours",
+            lambda row: f"{row['flows_over_ours']:.3g}" if row["flows_over_ours"] else "",
+        ),
+        Column("reason", lambda row: row["reason"] or ""),
+    ),
+    run=_run,
+    plot=_plot,
+)

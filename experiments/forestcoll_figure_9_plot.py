@@ -1,0 +1,53 @@
+"""A picture of `forestcoll-figure-9`: a tree over two boxes, and how much slower a ring is by the number of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from tuner.plots.figure_file import write_figure
+
+_WITHIN, _BETWEEN = "tab:blue", "tab:red"
+_SIDE = 0.42
+
+
+def plot_tree_and_rings(
+    edges: Sequence[Sequence[int]], gpus: int, over: Sequence[tuple[float, float]], path: Path
+) -> None:
+    """Draw the tree `edges` on boxes of `gpus` GPUs, and the points (GPUs, ratio) of `over` beside it."""
+    figure = Figure(figsize=(11, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2, width_ratios=(3, 2))
+    _draw_tree(left, edges, gpus)
+    right.plot(*zip(*over, strict=True), marker="o")
+    right.set_xscale("log", base=2)
+    right.set_xticks([gpus for gpus, _ in over], [f"{gpus:g}" for gpus, _ in over])
+    right.set(title="ring over trees", xlabel="GPUs", ylabel="T_B / T_B", ylim=(1, None))
+    right.grid(alpha=0.3)
+    write_figure(figure, path, "tree-and-rings")
+
+
+def _draw_tree(axes: Axes, edges: Sequence[Sequence[int]], gpus: int) -> None:
+    ranks = sorted({rank for edge in edges for rank in edge})
+    for start, end in edges:
+        between = start // gpus != end // gpus
+        bend = 0 if between else (-_SIDE if (end - start) > 0 else _SIDE)
+        shape = {"arrowstyle": "->", "connectionstyle": f"arc3,rad={bend}", "color": _BETWEEN if between else _WITHIN}
+        axes.annotate("", _place(end, gpus), _place(start, gpus), arrowprops={**shape, "shrinkA": 9, "shrinkB": 9})
+    for rank in ranks:
+        axes.scatter(*_place(rank, gpus), s=260, color="white", edgecolors="black", zorder=3)
+        axes.text(*_place(rank, gpus), str(rank), ha="center", va="center", fontsize=8, zorder=4)
+    handles = [Line2D([], [], color=colour) for colour in (_WITHIN, _BETWEEN)]
+    axes.legend(handles, ("NVSwitch", "InfiniBand"), loc="lower right")
+    axes.set(title="shard of GPU 0, one tree per root", xlim=(-1, gpus), ylim=(-1.9, 0.9))
+    axes.set_axis_off()
+
+
+def _place(rank: int, gpus: int) -> tuple[float, float]:
+    """Return x and y: a line for each box."""
+    return rank % gpus, -float(rank // gpus)

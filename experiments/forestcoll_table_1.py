@@ -1,0 +1,149 @@
+"""ForestColl's table 1: which generators take switches, reach the optimum, and scale, by trying ours of each kind.
+
+In the text of the table the columns of its check marks are lost; they are those that section 2 describes in words.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from experiments.comparison import short
+from experiments.experiment import Column, Experiment, Report, Row
+from experiments.timing import growth_exponent, least_seconds
+from synth.bound.bound import lower_bound
+from synth.collective import ALLGATHER, ALLREDUCE, Collective
+from synth.errors import InvalidInput
+from synth.executor.serial import SerialExecutor
+from synth.methods import synthesize, synthesize_unverified
+from synth.topology.spec import parse_topology
+
+SWITCHED = "a100:2"
+DIRECT = ("torus:4x4", "mi250:1", "without(torus:4x4;link=0-1)", "genkautz:4,20")
+"""Networks without switches: symmetric ones, and others."""
+GROWING, QUICK_GROWING = (32, 64, 128, 256), (16, 32, 64)
+"""Ranks of generalized Kautz graphs of degree 4, which have no symmetry that shortens the work."""
+MOST_EXPONENT = 4
+"""A generator scales if its time grows with at most this power of the ranks."""
+_REPEATS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Generator:
+    """A method of ours that does what a tool does, and the collective that the paper uses it for."""
+
+    method: str
+    collective: Collective
+
+
+_GENERATORS: Mapping[str, _Generator | None] = {
+    "SCCL": None,
+    "TACCL": None,
+    "BFB": _Generator("bfb", ALLGATHER),
+    "Blink": _Generator("blink", ALLREDUCE),
+    "ForestColl": _Generator("forest", ALLGATHER),
+}
+_CHECKED: Mapping[str, tuple[str, ...]] = {
+    "switches": ("TACCL", "ForestColl"),
+    "optimal": ("SCCL", "ForestColl"),
+    "scalable": ("BFB", "Blink", "ForestColl"),
+}
+"""The tools with a check mark, by property."""
+_NOT_OURS = "neither theorem prover nor mixed integer programs are ours to run"
+_WITH_SWITCHES = "ours takes switches out first, as the paper's Blink+Switch does"
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """Whether something has a property, and what was seen."""
+
+    has: bool
+    evidence: str
+
+
+def _run(report: Report, quick: bool) -> Sequence[Row]:
+    sizes = QUICK_GROWING if quick else GROWING
+    asked: Mapping[str, Callable[[_Generator], _Answer]] = {
+        "switches": _takes_switches,
+        "optimal": _is_optimal,
+        "scalable": lambda generator: _scales(generator, sizes),
+    }
+    rows: list[Row] = []
+    for done, (name, ask) in enumerate(asked.items()):
+        report(name, done, len(asked))
+        for tool, generator in _GENERATORS.items():
+            rows.append(_row(tool, name, None if generator is None else ask(generator)))
+    return rows
+
+
+def _takes_switches(generator: _Generator) -> _Answer:
+    try:
+        made = synthesize(generator.method, parse_topology(SWITCHED), generator.collective, None, SerialExecutor())
+    except InvalidInput as refusal:
+        return _Answer(False, str(refusal))
+    return _Answer(True, f"verified on {SWITCHED}, {short(1 / made.cost.time_per_byte)} GB/s")
+
+
+def _is_optimal(generator: _Generator) -> _Answer:
+    """Compare with the certified bound on several networks; the worst one counts."""
+    worst, where = max((_over_bound(generator, spec), spec) for spec in DIRECT)
+    return _Answer(worst == 1, f"{short(worst)} times the bound" + ("" if worst == 1 else f" on {where}"))
+
+
+def _over_bound(generator: _Generator, spec: str) -> Fraction:
+    topology = parse_topology(spec)
+    made = synthesize(generator.method, topology, generator.collective, None, SerialExecutor())
+    return made.cost.time_per_byte / lower_bound(topology, generator.collective).value
+
+
+def _scales(generator: _Generator, sizes: Sequence[int]) -> _Answer:
+    exponent = growth_exponent(sizes, [_seconds(generator, nodes) for nodes in sizes])
+    return _Answer(exponent <= MOST_EXPONENT, f"grows with power {exponent:.1f} of the ranks, to {sizes[-1]}")
+
+
+def _seconds(generator: _Generator, nodes: int) -> float:
+    topology = parse_topology(f"genkautz:4,{nodes}")
+
+    def make() -> None:
+        synthesize_unverified(generator.method, topology, generator.collective, None, SerialExecutor())
+
+    make()  # compiled code is loaded once
+    return least_seconds(make, _REPEATS, time.process_time)
+
+
+def _row(tool: str, asked: str, answer: _Answer | None) -> Row:
+    printed = tool in _CHECKED[asked]
+    verdict, reason = None, _NOT_OURS
+    if answer is not None:
+        verdict = "match" if answer.has == printed else "better" if answer.has else "not reached"
+        reason = f"{_WITH_SWITCHES}; {answer.evidence}" if verdict == "better" else answer.evidence
+    return {
+        "tool": tool,
+        "property": asked,
+        "printed": printed,
+        "ours": None if answer is None else answer.has,
+        "verdict": verdict,
+        "reason": reason,
+        "holds": verdict != "not reached",
+    }
+
+
+def _mark(value: bool | None) -> str:
+    return "" if value is None else "yes" if value else "no"
+
+
+EXPERIMENT = Experiment(
+    name="forestcoll-table-1",
+    question="Which generators of schedules take switches, reach the optimum, and scale?",
+    source="Zhao et al., ForestColl, table 1 and section 2; tried on ours of each kind, SCCL and TACCL left out",
+    columns=(
+        Column("tool", lambda row: str(row["tool"])),
+        Column("property", lambda row: str(row["property"])),
+        Column("printed", lambda row: _mark(row["printed"])),
+        Column("ours", lambda row: _mark(row["ours"])),
+        Column("what was seen", lambda row: row["reason"] or ""),
+    ),
+    run=_run,
+)

@@ -1,0 +1,77 @@
+"""A measurement on an emulated fabric that is up only for it; where there can be none, what stands for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from runners.api import FailureKind, Outcome, RunFailure, RunRequest
+from runners.exclusive import exclusive, machine_lock
+from runners.fabric.capacity import require_carried
+from runners.fabric.fabrics import bring_up, take_down
+from runners.registry import create_runner
+from synth.errors import InvalidInput, Unavailable
+from synth.topology.topology import Topology
+from tuner.home import Home
+
+_PATIENCE_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """What came of a request.
+
+    runner:      in words, what ran it
+    substituted: in words, what was missing and what stands for it; None where nothing is
+    """
+
+    outcome: Outcome
+    runner: str
+    substituted: str | None
+
+
+def measure_live(request: RunRequest, link_mbps: int, name: str) -> LiveRun:
+    """Run `request` over oneCCL on a fabric with links of `link_mbps`, else over MPI, else on the local runner.
+
+    name: of the fabric, to which the id of this process is added; it ends with this call. Nobody else measures on
+    this machine meanwhile; raises Unavailable if somebody does for ten minutes.
+    """
+    home = Home.from_environment()
+    root = home.make(home.root)
+    missing: list[str] = []
+    with exclusive(machine_lock(), _PATIENCE_S):
+        try:
+            with _fabric(request.topology, Fraction(link_mbps), f"{name}-{os.getpid()}", root) as fabric:
+                for runner, options in (("oneccl", {"fabric": fabric, "home": root}), ("mpi", {"fabric": fabric})):
+                    outcome = _submit(runner, options, request)
+                    if not (isinstance(outcome, RunFailure) and outcome.kind == FailureKind.UNAVAILABLE):
+                        return LiveRun(outcome, f"{runner} on a fabric", "; ".join(missing) or None)
+                    missing.append(f"no {runner}: {outcome.message}")
+        except (InvalidInput, Unavailable) as error:
+            missing.append(f"no fabric: {error}")
+        outcome = _submit("local", {"link_mbps": link_mbps, "home": root}, request)
+    return LiveRun(outcome, "local", f"processes over paced sockets stand for a fabric; {'; '.join(missing)}")
+
+
+@contextmanager
+def _fabric(topology: Topology, link_mbps: Fraction, name: str, home: Path) -> Iterator[str]:
+    """Give the name of a fabric that this machine carries; raises InvalidInput or Unavailable if it does not."""
+    require_carried(topology, link_mbps, name, home)
+    fabric = bring_up(topology, link_mbps, name)
+    try:
+        yield fabric.name
+    finally:
+        take_down(fabric)
+
+
+def _submit(runner: str, options: Mapping[str, Any], request: RunRequest) -> Outcome:
+    running = create_runner(runner, options)
+    try:
+        return running.submit(request)
+    finally:
+        running.close()

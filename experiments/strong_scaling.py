@@ -1,0 +1,175 @@
+"""How much faster synthesis and campaigns are with more Ray workers, on the cores of one machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.experiment import Column, Experiment, Report, Row
+from experiments.timing import least_seconds
+from synth.collective import ALLGATHER
+from synth.executor.port import Executor
+from synth.finder.query import Query
+from synth.finder.table import find_all
+from synth.identity import content_id
+from synth.method import Options
+from synth.methods import synthesize_unverified
+from synth.topology.spec import parse_topology
+from tuner.executors import open_executor
+
+# Ray, Optuna and MLflow take seconds to import, and a list of experiments needs none of them.
+# ruff: noqa: PLC0415
+
+_REPEATS = 3
+_FIRST_NODES, _LAST_NODES = 5, 600
+_SEEDS = 16
+_PER_WORKER = 2
+"""CPUs that a worker of a campaign counts as: it prepares and measures."""
+
+
+def _bfb(executor: Executor) -> str:
+    return synthesize_unverified("bfb", parse_topology("genkautz:4,500"), ALLGATHER, None, executor).id
+
+
+def _forest(executor: Executor) -> str:
+    options = Options(seeds=_SEEDS)
+    return synthesize_unverified("forest", parse_topology("genkautz:4,40"), ALLGATHER, options, executor).id
+
+
+def _finder(executor: Executor) -> str:
+    found = find_all([Query(nodes, 4) for nodes in range(_FIRST_NODES, _LAST_NODES + 1)], executor)
+    return content_id({str(query.nodes): [one.spec for one in frontier] for query, frontier in found.items()})
+
+
+_SYNTHESIS: Mapping[str, Callable[[Executor], str]] = {
+    "BFB on genkautz:4,500": _bfb,
+    f"trees on genkautz:4,40, {_SEEDS} seeds": _forest,
+    f"frontiers of {_FIRST_NODES} to {_LAST_NODES} nodes": _finder,
+}
+"""What is made, as a function from an executor to a digest of the answer."""
+_QUICK = ("BFB on genkautz:4,500",)
+_CAMPAIGN = "a campaign on torus:4x4"
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """Seconds, and a digest of the answer, which must not depend on the number of workers."""
+
+    seconds: float
+    answer: str
+
+
+def _run(report: Report, quick: bool) -> Sequence[Row]:
+    from runners.ray_cluster import RayCluster
+
+    counts = worker_counts(os.cpu_count() or 1)
+    tasks = [name for name in _SYNTHESIS if not quick or name in _QUICK] + ([] if quick else [_CAMPAIGN])
+    rows: list[Row] = []
+    with RayCluster(cpus=_PER_WORKER * counts[-1]):
+        for done, task in enumerate(tasks):
+            report(task, done, len(tasks))
+            timed = {workers: _timed(task, workers) for workers in counts}
+            rows += [_row(task, workers, timed) for workers in counts]
+    return rows
+
+
+def worker_counts(cores: int) -> list[int]:
+    """Return 1, 2, 4, … below the number of cores, and that itself."""
+    counts = [1]
+    while counts[-1] * 2 < cores:
+        counts.append(counts[-1] * 2)
+    return counts if cores == 1 else [*counts, cores]
+
+
+def _timed(task: str, workers: int) -> _Timed:
+    if task == _CAMPAIGN:
+        return _campaign(workers)
+    make = _SYNTHESIS[task]
+    with open_executor("ray", workers) as executor:
+        answer = make(executor)  # workers start and load compiled code once
+        return _Timed(least_seconds(lambda: make(executor), _REPEATS), answer)
+
+
+def _campaign(workers: int) -> _Timed:
+    """Time the loop of a campaign that tries every point; the start of Ray and of MLflow is not in it."""
+    from rich.console import Console
+
+    from tuner.campaigns.campaign import Campaign
+    from tuner.campaigns.progress import progress_for
+    from tuner.campaigns.runner_choice import make_workshop
+    from tuner.home import Home
+    from tuner.tuning import tune
+
+    campaign = Campaign.model_validate(_campaign_document(workers))
+    topology, silent = parse_topology(campaign.topology), Console(quiet=True)
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder))
+        workshop = make_workshop(campaign, topology, home.root)
+        made = tune(campaign, topology, home, False, workshop, lambda *counts: progress_for(silent, *counts))
+    effort = made.effort
+    seconds = effort["trials"] * (effort["beside_measuring_ms"] + effort["measuring_ms"]) / 1000
+    times = {
+        str(one.candidate): [size.median_s for size in one.sizes] for one in made.trials if one.state == "complete"
+    }
+    return _Timed(seconds, content_id({name: list(map(str, of_sizes)) for name, of_sizes in sorted(times.items())}))
+
+
+def _campaign_document(workers: int) -> dict[str, Any]:
+    return {
+        "name": "strong-scaling",
+        "topology": "torus:4x4",
+        "collective": "allreduce",
+        "sizes": ["64KiB", "1MiB"],
+        "runner": {"kind": "simulated", "alpha_us": 3, "at_once": workers},
+        "search": {"methods": ["bfb", "ring"], "chunks": [1, 2, 3, 4], "channels": [1, 2, 3, 4], "instances": [1, 2]},
+        "budget": {"trials": 1000},
+        "sampler": "grid",
+        "repeats": 1,
+        "parallel": workers,
+    }
+
+
+def _row(task: str, workers: int, timed: Mapping[int, _Timed]) -> Row:
+    same = timed[workers].answer == timed[1].answer
+    speedup = timed[1].seconds / timed[workers].seconds
+    return {
+        "task": task,
+        "workers": workers,
+        "cores": os.cpu_count(),
+        "speedup": speedup,
+        "efficiency": speedup / workers,
+        "load_average": os.getloadavg()[0],
+        "reason": None if same else "another answer than one worker gives",
+        "holds": same,
+    }
+
+
+def _plot(rows: Sequence[Row], path: Path) -> None:
+    from experiments.line_panels import plot_panels
+
+    tasks = dict.fromkeys(row["task"] for row in rows)
+    lines = {task: [(row["workers"], row["speedup"]) for row in rows if row["task"] == task] for task in tasks}
+    lines["as many times as workers"] = sorted({(row["workers"], float(row["workers"])) for row in rows})
+    plot_panels({f"{rows[0]['cores']} cores": lines}, "Ray workers", "times as fast as one", path)
+
+
+EXPERIMENT = Experiment(
+    name="strong-scaling",
+    question="How much faster are synthesis and campaigns with more Ray workers?",
+    source="ours; processes of one machine, up to one per core; ratios to one worker in the same run",
+    columns=(
+        Column("task", lambda row: str(row["task"])),
+        Column("workers", lambda row: str(row["workers"])),
+        Column("cores here", lambda row: str(row["cores"])),
+        Column("times as fast", lambda row: f"{row['speedup']:.2f}"),
+        Column("per worker", lambda row: f"{row['efficiency']:.0%}"),
+        Column("load", lambda row: f"{row['load_average']:.1f}"),
+        Column("reason", lambda row: row["reason"] or ""),
+    ),
+    run=_run,
+    plot=_plot,
+)

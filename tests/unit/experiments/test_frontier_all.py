@@ -1,0 +1,36 @@
+"""The frontiers of all sizes: who is ahead, and what it means not to be."""
+
+from __future__ import annotations
+
+from experiments import frontier_all
+from experiments.catalog import load
+
+
+def run():
+    return load("frontier-all").run(lambda _what, _done, _total: None, True)
+
+
+def test_small_sizes(monkeypatch, tmp_path):
+    monkeypatch.setattr(frontier_all, "QUICK_LARGEST", 40)
+    rows = run()
+    assert [row["spec"] for row in rows[:4]] == [
+        f"{sizes} nodes, degree 4" for sizes in ("5 to 7", "8 to 15", "16 to 31", "32 to 40")
+    ]
+    assert [row["sizes"] for row in rows[:4]] == [3, 8, 16, 9]
+    assert all(row["holds"] for row in rows)
+    assert [row["verdict"] for row in rows[4:]] == ["better", "better"]
+    for row in rows[:4]:
+        assert all(least <= own <= paper for curve in row["curves"].values() for _, own, paper, least in curve)
+    load("frontier-all").plot(rows, tmp_path / "all.svg")
+    assert "printed points" in (tmp_path / "all.svg").read_text()
+
+
+def test_a_frontier_that_falls_behind_does_not_hold(monkeypatch):
+    honest = frontier_all._frontiers
+    swapped = {"paper": "all", "all": "paper"}
+    monkeypatch.setattr(frontier_all, "QUICK_LARGEST", 33)
+    monkeypatch.setattr(frontier_all, "_frontiers", lambda bases, *rest: honest(swapped[bases], *rest))
+    rows = run()
+    assert [row["holds"] for row in rows if "behind" in row] == [True, False, False, False]
+    assert rows[3]["behind"] == [32]
+    assert rows[3]["reason"] == "behind the paper's bases at [32]"

@@ -1,0 +1,111 @@
+"""Experiments that measure: rows of what a runner says, what stands for a fabric, and how workers are counted."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import pytest
+
+from experiments import channels_live, live_fabric, strong_scaling
+from experiments.catalog import load
+from experiments.channels_live import Point, Sweep
+from experiments.live_fabric import LiveRun, measure_live
+from runners.api import FailureKind, RunFailure, RunRequest
+from synth.errors import Unavailable
+from synth.topology.spec import parse_topology
+from tests.fakes import FakeRunner, fail_with
+
+
+def run(name):
+    return load(name).run(lambda _what, _done, _total: None, True)
+
+
+FEW = (
+    Sweep("forest", "k", {k: Point("forest", k, 1) for k in (1, 3)}),
+    Sweep("forest", "chunks", {parts: Point("forest", 3, parts) for parts in (1, 2)}),
+    Sweep("bfb", "channels", {count: Point("bfb", None, 1, count) for count in (1, 2)}),
+)
+
+
+def test_one_parameter_at_a_time(monkeypatch, tmp_path):
+    monkeypatch.setattr(channels_live, "SWEEPS", FEW)
+    monkeypatch.setattr(
+        channels_live, "measure_live", lambda request, *_: LiveRun(FakeRunner().submit(request), "fake", "a formula")
+    )
+    rows = run("channels-live")
+    assert [row["value"] for row in rows] == [value for sweep in FEW for value in sweep.values]
+    assert all(row["holds"] and row["reason"] == "a formula" for row in rows)
+    assert all(row["over_first"] == 1 for row in rows if row["value"] == 1)
+    assert {row["over_first_in_theory"] for row in rows if row["parameter"] == "channels"} == {1}
+    (_, trees) = (row["over_first_in_theory"] for row in rows if row["parameter"] == "k")
+    assert trees == pytest.approx(7 / 9)  # 7 shards over 3 links, in thirds instead of whole
+    load("channels-live").plot(rows, tmp_path / "channels.svg")
+    assert "links alone" in (tmp_path / "channels.svg").read_text()
+
+
+def test_a_run_that_fails_does_not_hold(monkeypatch):
+    monkeypatch.setattr(channels_live, "SWEEPS", FEW[2:])
+    failure = RunFailure(FailureKind.TIMEOUT, "rank 1 hangs")
+    monkeypatch.setattr(channels_live, "measure_live", lambda *_: LiveRun(failure, "fake", None))
+    (row,) = run("channels-live")
+    assert (row["holds"], row["reason"]) == (False, "timeout: rank 1 hangs")
+
+
+@contextmanager
+def a_fabric(*_):
+    yield "fabric"
+
+
+@contextmanager
+def no_fabric(*_):
+    raise Unavailable("there must be namespaces", "none", "be root")
+    yield
+
+
+@pytest.mark.parametrize(
+    ("fabric", "present", "runner", "reason"),
+    [
+        (a_fabric, ("oneccl", "mpi", "local"), "oneccl on a fabric", None),
+        (a_fabric, ("mpi", "local"), "mpi on a fabric", "no oneccl: made to fail (unavailable)"),
+        (a_fabric, ("local",), "local", "no mpi: made to fail (unavailable)"),
+        (no_fabric, ("oneccl", "local"), "local", "no fabric: there must be namespaces; got none; be root"),
+    ],
+)
+def test_what_stands_for_a_fabric(monkeypatch, tmp_path, fabric, present, runner, reason):
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    monkeypatch.setattr(live_fabric, "machine_lock", lambda: tmp_path / "lock")
+    monkeypatch.setattr(live_fabric, "_fabric", fabric)
+    made = []
+
+    def create(name, _options):
+        made.append(name)
+        return FakeRunner() if name in present else FakeRunner(fail_with(FailureKind.UNAVAILABLE))
+
+    monkeypatch.setattr(live_fabric, "create_runner", create)
+    live = measure_live(RunRequest(parse_topology("ring:4"), {}, (1024,)), 50, "test")
+    assert (live.runner, live.outcome.runner) == (runner, "fake")
+    assert live.runner.startswith(made[-1])
+    assert (live.substituted or "").endswith(reason or "")
+
+
+def test_workers_double_up_to_the_cores():
+    assert [strong_scaling.worker_counts(cores) for cores in (1, 2, 6, 8)] == [[1], [1, 2], [1, 2, 4, 6], [1, 2, 4, 8]]
+
+
+def test_another_answer_with_more_workers_does_not_hold(tmp_path):
+    timed = {1: strong_scaling._Timed(8.0, "a"), 2: strong_scaling._Timed(5.0, "a"), 4: strong_scaling._Timed(2.0, "b")}
+    rows = [strong_scaling._row("task", workers, timed) for workers in timed]
+    assert [(row["speedup"], row["efficiency"], row["holds"]) for row in rows] == [
+        (1, 1, True),
+        (1.6, 0.8, True),
+        (4, 1, False),
+    ]
+    load("strong-scaling").plot(rows, tmp_path / "workers.svg")
+    assert "Ray workers" in (tmp_path / "workers.svg").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+def test_on_ray_workers():
+    rows = run("strong-scaling")
+    assert all(row["holds"] and row["speedup"] > 0 for row in rows)
