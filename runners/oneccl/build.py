@@ -18,7 +18,7 @@ LOG = "build.log"
 _FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra", "-s")
 _LINKED = ("-Wl,--wrap=socket", "-ldl", "-lpthread", "-lrt")
 _LIMIT_S = 300.0
-_COMPILERS = ("g++", "clang++", "c++")
+COMPILERS = ("g++", "clang++", "c++")
 
 
 def built_interpreter(home: Path) -> Path:
@@ -36,11 +36,11 @@ def built_interpreter(home: Path) -> Path:
 
 def _compiler() -> str:
     chosen = os.environ.get("CXX")
-    found = shutil.which(chosen) if chosen else next(filter(None, map(shutil.which, _COMPILERS)), None)
+    found = shutil.which(chosen) if chosen else next(filter(None, map(shutil.which, COMPILERS)), None)
     if found is None:
         rule = "the oneCCL runner needs a C++ compiler, to build its interpreter"
         way_out = "install one, for example: apt-get install g++ (or dnf install gcc-c++)"
-        raise Unavailable(rule, f"CXX={chosen}" if chosen else f"none of {', '.join(_COMPILERS)}", way_out)
+        raise Unavailable(rule, f"CXX={chosen}" if chosen else f"none of {', '.join(COMPILERS)}", way_out)
     return found
 
 

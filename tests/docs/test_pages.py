@@ -136,9 +136,9 @@ def test_make_commands_of_the_pages_exist():
 
 
 def test_a_block_gives_its_commands_and_refusals():
-    text = (
-        "```\nchorale verify a.json --json > b.json  # checks\nchorale run x \\\n  --json\nchorale: no; got x; y\n```\n"
-    )
+    elsewhere = "```sh\nchorale elsewhere\n```\n"
+    here = "chorale verify a.json --json > b.json  # checks\nchorale run x \\\n  --json\nchorale: no; got x; y\n"
+    text = f"{elsewhere}Text.\n```\n{here}```\n"
     first, second = commands_of(text)
     assert (first.words, first.output, first.refusal) == (["verify", "a.json", "--json"], "b.json", None)
     assert (second.words, second.refusal) == (["run", "x", "--json"], "chorale: no; got x; y")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from tuner.cli.output import emit_json, results
 from tuner.cli.shared_options import AsJson
-from tuner.doctor import Check, diagnose
+from tuner.doctor.check import Check
+from tuner.doctor.diagnosis import Diagnosis, diagnose
 
 
 def register(app: typer.Typer) -> None:
@@ -19,21 +22,41 @@ def register(app: typer.Typer) -> None:
 
 def doctor(as_json: AsJson = False) -> None:
     """Say what works on this machine, what is missing and how to get it; exit 3 if a campaign cannot run here."""
-    checks = diagnose()
-    ready = all(check.ok for check in checks if check.required)
+    found = diagnose()
     if as_json:
-        emit_json({"ready": ready, "checks": [asdict(check) for check in checks]})
+        parts, checks = ([asdict(one) for one in several] for several in (found.parts, found.checks))
+        emit_json({"ready": found.ready, "parts": parts, "checks": checks})
     else:
-        results.print(_table(checks, ready))
-    if not ready:
+        results.print(_checks(found.checks))
+        results.print(_parts(found))
+    if not found.ready:
         raise typer.Exit(3)
 
 
-def _table(checks: list[Check], ready: bool) -> Table:
-    title = "Ready to run campaigns" if ready else "Campaigns cannot run here yet"
-    table = Table("part", "found", "opens up", "to get it", title=title)
+def _parts(diagnosis: Diagnosis) -> Table:
+    title = "Ready to run campaigns" if diagnosis.ready else "Campaigns cannot run here yet"
+    table = _table("part", "found", "missing", "run")
+    table.title = title
+    for part in diagnosis.parts:
+        state = "[green]usable[/]" if part.usable else "[yellow]not yet[/]"
+        table.add_row(f"{state} {part.name}", escape(part.found), ", ".join(part.missing), escape(part.mend))
+    return table
+
+
+def _checks(checks: Sequence[Check]) -> Table:
+    table = _table("finding", "found", "opens up", "to get it")
     for check in checks:
         colour = "green" if check.ok else "red" if check.required else "yellow"
         state = f"[{colour}]{'ok' if check.ok else 'missing'}[/]"
-        table.add_row(f"{state} {check.name}", check.found, check.needed_for, "" if check.ok else check.way_out)
+        table.add_row(
+            f"{state} {check.name}", escape(check.found), check.needed_for, "" if check.ok else escape(check.way_out)
+        )
+    return table
+
+
+def _table(*headings: str) -> Table:
+    """Return a table whose cells are never cut: commands are there to be copied."""
+    table = Table()
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
     return table

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
 from tests.command import chorale
 from tests.stand_ins.gpu_cluster import put_stand_ins
+from tuner.doctor import services
+
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
 
 
 def checks(document):
     return {check["name"]: check for check in document["checks"]}
+
+
+def parts(document):
+    return {part["name"]: part for part in document["parts"]}
 
 
 def test_a_ready_machine(capsys, tmp_path, monkeypatch):
@@ -18,6 +28,11 @@ def test_a_ready_machine(capsys, tmp_path, monkeypatch):
     found = checks(done.document)
     assert {"python", "ray", "mlflow", "g++", "user namespaces", "fabrics", "data folder"} <= set(found)
     assert found["ray"]["ok"]
+    usable = parts(done.document)
+    assert set(usable) == {"local", "oneccl", "mpi", "msccl", "fabric", "ray", "mlflow", "service"}
+    for name in ("local", "ray", "mlflow"):
+        assert usable[name]["usable"]
+        assert (usable[name]["missing"], usable[name]["mend"]) == ([], "")
 
 
 def test_missing_tools_are_named_with_a_way_to_get_them(capsys, tmp_path, monkeypatch):
@@ -29,6 +44,27 @@ def test_missing_tools_are_named_with_a_way_to_get_them(capsys, tmp_path, monkey
         check = checks(done.document)[name]
         assert not check["ok"]
         assert check["way_out"]
+    unusable = parts(done.document)
+    assert unusable["fabric"]["missing"] == ["ip", "tc", "fabrics"]
+    assert unusable["fabric"]["mend"] == "apt-get install iproute2"
+    assert "g++" in unusable["oneccl"]["missing"]
+    assert unusable["msccl"]["missing"] == ["gpus", "gpu launcher", "nccl-tests"]
+    assert not any(unusable[name]["usable"] for name in ("fabric", "oneccl", "msccl"))
+
+
+def test_servers_that_do_not_answer_are_named(capsys, tmp_path, monkeypatch):
+    """A campaign cannot run on a cluster that is not there; it can without MLflow, which hears of it later."""
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", NOWHERE)
+    done = chorale(capsys, "doctor", "--json")
+    assert done.code == 0
+    mlflow = parts(done.document)["mlflow"]
+    assert (mlflow["usable"], mlflow["mend"]) == (False, "unset MLFLOW_TRACKING_URI")
+    monkeypatch.setenv("RAY_ADDRESS", NOWHERE.removeprefix("http://"))
+    done = chorale(capsys, "doctor", "--json")
+    assert (done.code, done.document["ready"]) == (3, False)
+    ray = parts(done.document)["ray"]
+    assert (ray["missing"], ray["mend"]) == (["ray cluster"], "unset RAY_ADDRESS")
 
 
 def test_a_folder_that_cannot_be_written_is_exit_code_3(capsys, tmp_path, monkeypatch):
@@ -46,6 +82,34 @@ def test_a_gpu_node_is_recognised_by_its_commands(capsys, tmp_path, monkeypatch)
     put_stand_ins(tmp_path / "stand-ins")
     (tmp_path / "stand-ins" / "rocm-smi").symlink_to("/bin/true")
     monkeypatch.setenv("PATH", str(tmp_path / "stand-ins"))
-    found = checks(chorale(capsys, "doctor", "--json").document)
+    document = chorale(capsys, "doctor", "--json").document
+    found = checks(document)
     assert found["gpus"]["found"].endswith("/rocm-smi")
     assert all(found[name]["ok"] for name in ("gpus", "gpu launcher", "nccl-tests"))
+    assert parts(document)["msccl"]["usable"]
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Answers everything as a server of ours would."""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b'{"info": {"title": "Chorale"}}')
+
+    def log_message(self, *_words):
+        """Say nothing."""
+
+
+def test_servers_that_answer_are_named(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answering) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_port
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
+        monkeypatch.setattr(services, "SERVICE_PORT", port)
+        found = parts(chorale(capsys, "doctor", "--json").document)
+        server.shutdown()
+    assert all(found[name]["usable"] for name in ("ray", "mlflow", "service"))
+    assert found["service"]["found"] == f"service port: port {port} is where the service answers"

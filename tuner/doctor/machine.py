@@ -1,40 +1,31 @@
-"""What works on this machine, what is missing, and how to get it."""
+"""The machine itself: Python, memory, libraries, tools, GPUs, namespaces."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.metadata
-import importlib.util
 import os
 import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 import psutil
 
 from runners.fabric.holder import Holder
+from runners.mpi.launch import find_mpiexec
+from runners.oneccl.build import COMPILERS
 from runners.oneccl.wheels import INSTALL, find_parts
 from synth.errors import Unavailable
+from tuner.doctor.check import Check, installed
 from tuner.home import Home
 
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """One finding. `required`: without it the quickstart campaign cannot run; else it only opens up `needed_for`."""
-
-    name: str
-    ok: bool
-    found: str
-    needed_for: str
-    way_out: str
-    required: bool = False
+NCCL_TESTS = "git clone https://github.com/NVIDIA/nccl-tests && make -C nccl-tests MPI=1 NCCL_HOME=LIBRARY"
+ANOTHER_HOME = "export CHORALE_HOME=$HOME/chorale-data"
 
 
-def diagnose() -> list[Check]:
-    """Look at this machine; takes a second or two and changes nothing but one file written and removed again."""
+def machine_checks() -> list[Check]:
+    """Look at this machine; changes nothing but one file written and removed again."""
     groups: tuple[Callable[[], Iterator[Check]], ...] = (
         _python,
         _machine,
@@ -50,7 +41,8 @@ def diagnose() -> list[Check]:
 def _python() -> Iterator[Check]:
     version = platform.python_version()
     ok = (3, 11) <= sys.version_info[:2] < (3, 14)
-    yield Check("python", ok, version, "everything", "install Python 3.11, then `make setup PYTHON=python3.11`", True)
+    command = "make setup PYTHON=python3.11"
+    yield Check("python", ok, version, "everything", f"install Python 3.11, then `{command}`", True, command)
 
 
 def _machine() -> Iterator[Check]:
@@ -75,11 +67,12 @@ def _writable_home() -> Check:
         probe.write_bytes(b"chorale")
         probe.unlink()
     except OSError as error:
-        return Check("data folder", False, f"{home}: {error.strerror}", "journals and tracking", way_out, True)
+        return Check(
+            "data folder", False, f"{home}: {error.strerror}", "journals and tracking", way_out, True, ANOTHER_HOME
+        )
     free_gib = shutil.disk_usage(home).free / 2**30
-    return Check(
-        "data folder", free_gib > 0.5, f"{home}, {free_gib:.1f} GiB free", "journals and tracking", way_out, True
-    )
+    found = f"{home}, {free_gib:.1f} GiB free"
+    return Check("data folder", free_gib > 0.5, found, "journals and tracking", way_out, True, ANOTHER_HOME)
 
 
 def _libraries() -> Iterator[Check]:
@@ -90,12 +83,13 @@ def _libraries() -> Iterator[Check]:
         "numba": "synthesis",
     }
     for name, purpose in purposes.items():
-        yield _installed(name, purpose, "run `make setup`", required=True)
+        yield installed(name, purpose, "make setup", required=True)
 
 
 def _extras() -> Iterator[Check]:
     yield _oneccl()
-    yield _installed("mpi4py", "the mpi runner", "pip install mpi4py mpich")
+    yield installed("mpi4py", "the mpi runner", "pip install mpi4py mpich")
+    yield _mpiexec()
 
 
 def _oneccl() -> Check:
@@ -103,42 +97,44 @@ def _oneccl() -> Check:
         found, ok = str(find_parts().root), True
     except Unavailable as missing:
         found, ok = str(missing.value), False
-    return Check("oneccl", ok, found, "the oneccl runner", f"run `{INSTALL}`")
+    return Check("oneccl", ok, found, "the oneccl runner", f"run `{INSTALL}`", command=INSTALL)
 
 
-def _installed(distribution: str, purpose: str, way_out: str, required: bool = False) -> Check:
+def _mpiexec() -> Check:
     try:
-        version = importlib.metadata.version(distribution)
-    except importlib.metadata.PackageNotFoundError:
-        return Check(distribution, False, "not installed", purpose, way_out, required)
-    return Check(distribution, True, version, purpose, way_out, required)
+        found, ok = find_mpiexec(), True
+    except Unavailable as missing:
+        found, ok = str(missing.value), False
+    return Check("mpiexec", ok, found, "the mpi runner", "run `pip install mpich`", command="pip install mpich")
 
 
 def _tools() -> Iterator[Check]:
-    wanted = {
-        "g++": ("building the oneccl runner", "install a C++ compiler, on Debian: apt-get install g++"),
-        "make": ("the Makefile targets", "install make"),
-        "ip": ("emulated fabrics", "install iproute2"),
-        "tc": ("emulated fabrics", "install iproute2"),
-    }
-    for name, (purpose, way_out) in wanted.items():
-        path = shutil.which(name)
-        yield Check(name, path is not None, path or "not found", purpose, way_out)
+    compilers = (os.environ["CXX"],) if "CXX" in os.environ else COMPILERS
+    way_out = "install a C++ compiler, on Debian: apt-get install g++"
+    yield _tool("g++", compilers, "building the oneccl runner", way_out, "apt-get install g++")
+    yield _tool("make", ("make",), "the Makefile targets", "install make", "apt-get install make")
+    for name in ("ip", "tc"):
+        yield _tool(name, (name,), "emulated fabrics", "install iproute2", "apt-get install iproute2")
 
 
 def _gpus() -> Iterator[Check]:
-    wanted = {
-        "gpus": (("nvidia-smi", "rocm-smi"), "run on a node with NVIDIA or AMD GPUs"),
-        "gpu launcher": (("mpirun", "mpiexec", "srun"), "install Open MPI or MPICH, or use a Slurm cluster"),
-        "nccl-tests": (("all_reduce_perf",), "build nccl-tests with MPI=1; on the PATH or --set tests_folder=..."),
-    }
-    for name, (tools, way_out) in wanted.items():
-        paths = [path for path in map(shutil.which, tools) if path is not None]
-        yield Check(name, bool(paths), ", ".join(paths) or f"no {' or '.join(tools)}", "the msccl runner", way_out)
+    runner, elsewhere = "the msccl runner", "run on a node with NVIDIA or AMD GPUs"
+    yield _tool("gpus", ("nvidia-smi", "rocm-smi"), runner, elsewhere, "ssh GPU-NODE chorale doctor")
+    way_out = "install Open MPI or MPICH, or use a Slurm cluster"
+    yield _tool("gpu launcher", ("mpirun", "mpiexec", "srun"), runner, way_out, "apt-get install openmpi-bin")
+    way_out = "build nccl-tests with MPI=1; on the PATH or in the campaign's `tests_folder`"
+    yield _tool("nccl-tests", ("all_reduce_perf",), runner, way_out, NCCL_TESTS)
+
+
+def _tool(name: str, tools: tuple[str, ...], purpose: str, way_out: str, command: str) -> Check:
+    """Return whether one of `tools` is on the PATH."""
+    paths = [path for path in map(shutil.which, tools) if path is not None]
+    found = ", ".join(paths) or f"no {' or '.join(tools)}"
+    return Check(name, bool(paths), found, purpose, way_out, command=command)
 
 
 def _namespaces() -> Iterator[Check]:
-    root = hasattr(os, "geteuid") and os.geteuid() == 0
+    root = _is_root()
     yield Check(
         "root", root, "yes" if root else "no", "emulated fabrics without user namespaces", "use sudo for `fabric` only"
     )
@@ -154,7 +150,12 @@ def _fabrics() -> Check:
             found, ok, way_out = "user namespaces" if holder.in_user_namespace else "root", True, ""
     except Unavailable as missing:
         found, ok, way_out = str(missing.value), False, missing.way_out
-    return Check("fabrics", ok, found, "`chorale fabric`", way_out)
+    command = "" if _is_root() else "sudo chorale fabric up ring:4 --link-mbps 50"
+    return Check("fabrics", ok, found, "`chorale fabric`", way_out, command=command)
+
+
+def _is_root() -> bool:
+    return hasattr(os, "geteuid") and os.geteuid() == 0
 
 
 def _try_user_namespace() -> tuple[bool, str]:

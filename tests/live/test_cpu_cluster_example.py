@@ -1,0 +1,64 @@
+"""The example for CPU clusters as its first lines say: an emulated network, real oneCCL, a campaign."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from runners.fabric.fabric import Fabric
+from runners.fabric.fabrics import bring_up, take_down
+from synth.errors import Unavailable
+from synth.topology.spec import parse_topology
+from tests.live.oneccl import needs_oneccl
+
+ROOT = Path(__file__).parents[2]
+SIZES = [2**16, 2**18]
+
+
+@pytest.fixture
+def cube() -> Iterator[Fabric]:
+    try:
+        fabric = bring_up(parse_topology("hypercube:3"), Fraction(100), f"example-{os.getpid()}")
+    except Unavailable as error:
+        pytest.skip(f"THE EXAMPLE FOR CPU CLUSTERS IS NOT RUN ON THIS MACHINE: {error}")
+    yield fabric
+    take_down(fabric)
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.timeout(600)
+@needs_oneccl
+def test_the_example_runs_on_a_fabric(cube: Fabric, home: Path, tmp_path: Path) -> None:
+    changes = {
+        "sizes": SIZES,
+        "runner.fabric": cube.name,
+        "budget.trials": 3,
+        "screening.candidates": 6,
+        "repeats": 2,
+        "baselines": '["library:ring"]',
+    }
+    words = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    command = [sys.executable, "-m", "tuner", "tune", str(ROOT / "examples" / "cpu-cluster-oneccl.yaml"), "--json"]
+    done = subprocess.run(
+        [*command, "--programs", str(tmp_path / "programs"), *words],
+        env=dict(os.environ) | {"CHORALE_HOME": str(home), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=550,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    document = json.loads(done.stdout)
+    assert document["trials"]["complete"] == 3, done.stderr
+    assert [row["size_bytes"] for row in document["best"]] == SIZES
+    answers = [row["run"] for row in document["answer"]]
+    assert set(answers) <= {"program", "baseline"}
+    assert len(list((tmp_path / "programs").glob("*.xml"))) == answers.count("program")

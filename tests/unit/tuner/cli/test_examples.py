@@ -1,0 +1,31 @@
+"""Every campaign of `examples` is valid, and plans what it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.command import chorale
+
+EXAMPLES = Path(__file__).parents[4] / "examples"
+TARGETS = {
+    "quickstart.yaml": ("oneccl-xml", "1 CPU"),
+    "cpu-cluster-oneccl.yaml": ("oneccl-xml", "1 CPU"),
+    "gpu-cluster-msccl.yaml": ("msccl-executor-xml", "1 CPU, 8 GPU"),
+}
+
+
+def test_every_example_is_looked_at() -> None:
+    assert {path.name for path in EXAMPLES.iterdir()} == set(TARGETS)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_an_example_is_a_campaign(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    done = chorale(capsys, "tune", EXAMPLES / name, "--dry-run", "--json")
+    assert done.code == 0, done.stderr
+    plan = done.document
+    assert (plan["target"], plan["node_to_measure_on"]) == TARGETS[name]
+    assert plan["pruned_beforehand"] == 0
+    assert 0 < plan["trials"] < plan["points"]
+    assert [first["method"] for first in plan["first"]] == plan["resolved"]["search"]["methods"]

@@ -1,0 +1,1 @@
+"""What works on this machine, what is missing, and how to get it."""
