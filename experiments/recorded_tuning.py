@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,32 @@ _PARAMETERS = ("method", "k", "chunks", "instances", "buffer_bytes")
 _MATTERS = {"ForestColl": ("k", "instances", "buffer_bytes"), "TACCL": ("chunks", "instances", "buffer_bytes")}
 _TACCL_CHUNKS, _TACCL_INSTANCES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r"_i([0-9]+)_")
 LIBRARY = "library"
+
+
+class Replayed(Protocol):
+    """What a search can be replayed on: measurements of every point of a space, and of the library."""
+
+    @property
+    def candidates(self) -> tuple[Candidate, ...]: ...
+
+    @property
+    def sizes_bytes(self) -> tuple[int, ...]: ...
+
+    @property
+    def times_s(self) -> Floats:
+        """True times, (candidates, sizes)."""
+        ...
+
+    @property
+    def library_s(self) -> Floats:
+        """True times of the library at each size."""
+        ...
+
+    def space(self, seed: int) -> SearchSpace: ...
+
+    def measured_s(self, seed: int) -> tuple[list[Floats], Floats]:
+        """Return drawn repetitions of every candidate (sizes, repeats) and of the library, the same for a seed."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -114,7 +141,7 @@ class _Recorded:
         return None if candidate in self.candidates else "it was not recorded"
 
 
-def tune(task: RecordedTask, strategy: str, seed: int, most: int, starts: Sequence[Candidate] = ()) -> Floats:
+def tune(task: Replayed, strategy: str, seed: int, most: int, starts: Sequence[Candidate] = ()) -> Floats:
     """Return, after each of at most `most` trials, true time of the answer over that of the best, (trials, sizes).
 
     The answer at a size is what measured fastest, the library where nothing clearly beats it. `starts` come before all
@@ -136,7 +163,7 @@ def tune(task: RecordedTask, strategy: str, seed: int, most: int, starts: Sequen
     return np.asarray(np.array(history) / np.minimum(task.times_s.min(axis=0), task.library_s))
 
 
-def _record(task: RecordedTask, candidate: Candidate, times_s: Floats, library_s: Floats) -> CompleteTrial:
+def _record(task: Replayed, candidate: Candidate, times_s: Floats, library_s: Floats) -> CompleteTrial:
     sizes = tuple(
         SizeResult(size, size, tuple(own), {LIBRARY: tuple(library)})
         for size, own, library in zip(task.sizes_bytes, times_s, library_s, strict=True)

@@ -66,11 +66,11 @@ def _row(task: RecordedTask, strategy: str, seeds: int) -> Row:
         "seeds": seeds,
         "all_sizes_5_percent": quantiles(every),
         "all_sizes_2_percent": quantiles([trials_until(run.max(axis=1) <= STRICT) for run in runs]),
-        "mean_5_percent": quantiles([trials_until(_mean(run) <= GOAL) for run in runs]),
-        "mean_2_percent": quantiles([trials_until(_mean(run) <= STRICT) for run in runs]),
+        "mean_5_percent": quantiles([trials_until(mean_over_sizes(run) <= GOAL) for run in runs]),
+        "mean_2_percent": quantiles([trials_until(mean_over_sizes(run) <= STRICT) for run in runs]),
         "sizes_reached": reached,
         "by_size": by_size,
-        "mean_after": [quantiles(column) for column in np.array([_mean(run) for run in runs]).T],
+        "mean_after": [quantiles(column) for column in np.array([mean_over_sizes(run) for run in runs]).T],
         "over_library": over_library,
         "holds": over_library <= MOST_OVER_LIBRARY,
         "reason": None if reached == len(by_size) else f"{len(by_size) - reached} sizes take more trials than allowed",
@@ -95,7 +95,7 @@ def quantiles(values: Sequence[float] | Floats) -> list[float]:
     return [float(one) for one in np.quantile(np.asarray(values), QUANTILES, method="inverted_cdf")]
 
 
-def _mean(run: Floats) -> Floats:
+def mean_over_sizes(run: Floats) -> Floats:
     """Return the geometric mean over the sizes after each trial."""
     return np.asarray(np.exp(np.log(run).mean(axis=1)))
 

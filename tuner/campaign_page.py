@@ -14,6 +14,7 @@ from tuner.campaigns.answer import Choice, baseline_of, size_ranges
 from tuner.campaigns.importance import importances
 from tuner.campaigns.launch import Launch
 from tuner.campaigns.records import CompleteTrial, FailedTrial, TrialRecord
+from tuner.campaigns.refusals import Refusal
 from tuner.campaigns.size_class import SizeClass
 from tuner.plots.report_plots import history_svg, importance_svg, speedup_svg
 from tuner.tracking.champions import KEPT_OUT, PROMOTED, Verdict, ratio_text
@@ -34,6 +35,7 @@ def campaign_page(
     chosen: Sequence[Choice],
     versions: Mapping[int, str],
     verdicts: Mapping[SizeClass, Verdict],
+    refused: Sequence[Refusal] = (),
 ) -> str:
     """Return the page. `chosen` is the answer at each size, `versions` what was registered by size in bytes."""
     campaign = launch.campaign
@@ -44,6 +46,7 @@ def campaign_page(
         f"<h1>{_text(title)}</h1><p>{_text(network)}; {_text(_counts(trials))}.</p>",
         _section("Answer by size range", _ranges(chosen)),
         _section("Speed-up at each size", _speedups(chosen, versions)),
+        *([_section("Refused: slower end to end than the baseline", _refused(refused))] if refused else []),
         _section("Promotion", _promotion(verdicts)),
         _section("Search", _pictures(launch, complete, chosen)),
         _section("Failures by kind", _failures(trials)),
@@ -80,6 +83,21 @@ def _speedups(chosen: Sequence[Choice], versions: Mapping[int, str]) -> str:
         rows.append((format_size(choice.size_bytes), what, time, ratio_text(interval), confidence, registered))
     note = "<p>Where the baseline is the answer, the speed-up is that of the candidate that came closest to it.</p>"
     return _table(("size", "run", "median", "speed-up", "confidence", "version"), rows) + note
+
+
+def _refused(refused: Sequence[Refusal]) -> str:
+    rows = [
+        (
+            format_size(one.result.size_bytes),
+            one.trial.candidate,
+            f"{one.result.median_s * 1e6:.4g} us",
+            one.baseline,
+            f"{one.result.baseline_median_s * 1e6:.4g} us",
+            ratio_text(one.ratio),
+        )
+        for one in refused
+    ]
+    return _table(("size", "candidate", "median of both", "baseline", "its median", "time over the baseline's"), rows)
 
 
 def _promotion(verdicts: Mapping[SizeClass, Verdict]) -> str:

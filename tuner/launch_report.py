@@ -10,6 +10,7 @@ from tuner.campaigns.answer import choices
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.final import Standing
 from tuner.campaigns.records import CompleteTrial
+from tuner.campaigns.refusals import refusals
 from tuner.campaigns.size_class import SizeClass
 from tuner.campaigns.store import Store
 from tuner.files import write_file
@@ -46,7 +47,8 @@ def write_page(
 
     chosen = choices(ranked, campaign.objective == "geomean_speedup")
     try:
-        page = campaign_page(store.launch, store.trials, chosen, versions, verdicts)
+        refused = refusals(store.launch.campaign, store.trials, ranked)
+        page = campaign_page(store.launch, store.trials, chosen, versions, verdicts, refused)
         write_file(store.report_path, page.encode())
     except ChoraleError as error:
         _log.warning("no report: %s", error)

@@ -21,10 +21,12 @@ from synth.lowering.lower import lower
 from synth.lowering.program import Program
 from synth.lowering.targets import target_named
 from synth.topology.topology import Topology
+from tuner.campaigns.answer import baseline_of
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.dialect import dialect_for
 from tuner.campaigns.orders import Orders
 from tuner.campaigns.records import Candidate
+from tuner.campaigns.refusals import is_slower
 from tuner.campaigns.size_class import SizeClass
 from tuner.campaigns.store import Store
 from tuner.home import Home
@@ -85,10 +87,20 @@ class _Gate:
         try:
             champion = self._champion(winner)
             against = None if champion is None else champion.version
-            return self._known(winner, champion) or self._measured(winner, champion)
+            return self._refused(winner, against) or self._known(winner, champion) or self._measured(winner, champion)
         except (ChoraleError, OSError) as error:
             _log.warning("%s: kept out: %s", winner.size_class, error)
             return Verdict(False, f"could not be judged: {error}", against)
+
+    def _refused(self, winner: Winner, against: str | None) -> Verdict | None:
+        """Keep out what makes the whole slower than a baseline does, where the ranks compute beside it."""
+        slow = [size for size in winner.sizes if is_slower(size)] if self.campaign.overlap.products else []
+        if not slow:
+            return None
+        found = ", ".join(
+            f"{1 / one.speedup:.3g} times {baseline_of(one)} at {format_size(one.size_bytes)}" for one in slow
+        )
+        return Verdict(False, f"refused, slower end to end: {found}", against)
 
     def _known(self, winner: Winner, champion: Version | None) -> Verdict | None:
         """Return what needs no measurement."""

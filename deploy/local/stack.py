@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -50,15 +51,23 @@ class Stack:
         """Where the MLflow server answers."""
         return self.services["service"].environment["MLFLOW_TRACKING_URI"]
 
-    def start(self) -> None:
-        """Start everything; return when all is healthy. Unavailable if it does not become so."""
-        for name in ORDER:
+    @property
+    def database_url(self) -> str:
+        """Where the MLflow server keeps everything but artifacts, with user and password, for SQLAlchemy."""
+        return self.services["mlflow"].environment["MLFLOW_BACKEND_STORE_URI"]
+
+    def start(self, names: Sequence[str] = ORDER) -> None:
+        """Start the services `names`, each after what it needs; return when the last is healthy.
+
+        Unavailable if one does not become so.
+        """
+        for name in names:
             service = self.services[name]
             for needed in service.needs:
-                if needed in ORDER:
+                if needed in names:
                     self._wait(self.services[needed])
             self._start(service)
-        self._wait(self.services["service"])
+        self._wait(self.services[names[-1]])
 
     def require_running(self) -> None:
         """Raise Unavailable if a process has ended."""

@@ -25,10 +25,15 @@ def has_postgres() -> bool:
     return shutil.which("pg_isready") is not None
 
 
+needs_postgres = pytest.mark.skipif(
+    not has_postgres(), reason="PostgreSQL is not installed (apt-get install postgresql)"
+)
+
+
 @pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.timeout(LIMIT_S + 60)
-@pytest.mark.skipif(not has_postgres(), reason="PostgreSQL is not installed (apt-get install postgresql)")
+@needs_postgres
 def test_the_stack_serves_schedules_programs_and_campaigns():
     done = subprocess.run(
         [sys.executable, "-m", "deploy.local", "--check"],

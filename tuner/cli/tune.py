@@ -178,12 +178,14 @@ def _watch(follow: str | None, stop: str | None, address: str | None, as_json: b
 
 def show(report: TuneReport, as_json: bool) -> None:
     """Print what came of a launch; exit with 130 if it was interrupted, raise CheckFailed if nothing was measured."""
-    from tuner.reports.tune_report import tune_document, tune_table
+    from tuner.reports.tune_report import refused_table, tune_document, tune_table
 
     if as_json:
         emit_json(tune_document(report))
     if report.standings:
         results.print(tune_table(report))
+        if (refused := refused_table(report)) is not None:
+            results.print(refused)
         people.print(f"report.html, picture and journal: {report.folder}", soft_wrap=True, highlight=False)
     if report.interrupted:
         print_error(f"interrupted; {len(report.trials)} finished trials are kept, go on with --resume")

@@ -10,6 +10,8 @@ from rich.table import Table
 from runners.sizes import format_size
 from tuner.campaigns.answer import Choice, SizeRange, choices, size_ranges
 from tuner.campaigns.records import CompleteTrial, SizeResult
+from tuner.campaigns.refusals import Refusal, refusals
+from tuner.tracking.champions import ratio_text
 from tuner.tuning import TuneReport
 
 
@@ -37,6 +39,7 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
         "best": [_best_row(report, choice) for choice in answer_of(report)],
         "answer": [_range_row(one) for one in size_ranges(answer_of(report))],
         "pareto": [_pareto_row(report, trial) for trial in pareto_front(report)],
+        "refused": [_refused_row(one) for one in refused_by(report)],
         "overhead": dict(report.effort),
         "seconds": round(report.seconds, 3),
     }
@@ -65,6 +68,31 @@ def tune_table(report: TuneReport) -> Table:
             f"version {version}" if version else "no",
         )
     return table
+
+
+def refused_table(report: TuneReport) -> Table | None:
+    """Return what takes longer than a baseline where the ranks compute beside it, None if nothing does."""
+    refused = refused_by(report)
+    if not refused:
+        return None
+    table = Table(title="refused: slower end to end than the baseline", title_justify="left")
+    for heading in ("size", "candidate", "median", "baseline", "its median", "time over the baseline's"):
+        table.add_column(heading)
+    for one in refused:
+        table.add_row(
+            format_size(one.result.size_bytes),
+            str(one.trial.candidate),
+            f"{one.result.median_s * 1e3:.3g} ms",
+            one.baseline,
+            f"{one.result.baseline_median_s * 1e3:.3g} ms",
+            ratio_text(one.ratio),
+        )
+    return table
+
+
+def refused_by(report: TuneReport) -> list[Refusal]:
+    """Return what the launch refused."""
+    return refusals(report.launch.campaign, report.trials, report.standings)
 
 
 def answer_of(report: TuneReport) -> list[Choice]:
@@ -110,6 +138,20 @@ def _range_row(one: SizeRange) -> dict[str, Any]:
         "parameters": trial.candidate.parameters if trial else None,
         "program_id": trial.program_id if trial else None,
         "trial_id": trial.trial_id if trial else None,
+    }
+
+
+def _refused_row(one: Refusal) -> dict[str, Any]:
+    ratio = one.ratio
+    return {
+        "size_bytes": one.result.size_bytes,
+        "parameters": one.trial.candidate.parameters,
+        "trial_id": one.trial.trial_id,
+        "time_us": one.result.median_s * 1e6,
+        "baseline": one.baseline,
+        "baseline_time_us": one.result.baseline_median_s * 1e6,
+        "ratio": [ratio.low, ratio.median, ratio.high],
+        "confidence": ratio.confidence,
     }
 
 

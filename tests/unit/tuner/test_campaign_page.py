@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 from runners.api import FailureKind
@@ -14,6 +15,7 @@ from tuner.campaigns.final import Standing
 from tuner.campaigns.importance import importances
 from tuner.campaigns.launch import Launch
 from tuner.campaigns.records import Candidate, FailedTrial
+from tuner.campaigns.refusals import Refusal
 from tuner.campaigns.size_class import SizeClass
 from tuner.tracking.champions import Verdict
 
@@ -86,3 +88,14 @@ def test_the_parameter_that_decides_is_the_important_one() -> None:
     assert found["channels"] > 0.9
     assert importances(trials[:2]) == {}
     assert importances([complete(Candidate("bfb", channels=channels)) for channels in (1, 2, 3, 4)]) == {}
+
+
+def test_the_page_names_what_makes_the_whole_slower_only_where_ranks_compute_beside() -> None:
+    assert "Refused" not in page()
+    refused = [Refusal(SLOW, replace(SLOW.sizes[0], times_s=(2.5, 2.6, 2.4)))]
+    words = Words()
+    words.feed(campaign_page(LAUNCH, [FAST, SLOW], [], {}, {}, refused))
+    cells = [text.strip() for text in words.found]
+    assert "Refused: slower end to end than the baseline" in cells
+    assert cells[cells.index("ring channels=2") - 2] == "4KiB"
+    assert "1.25 (1.2 to 1.3)" in cells

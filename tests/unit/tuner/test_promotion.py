@@ -16,6 +16,7 @@ from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.size_class import SizeClass
 from tuner.home import Home
 from tuner.promotion import CHALLENGER, CHAMPION, REPEATS, unseen_size
+from tuner.reports.tune_report import refused_table, tune_document
 from tuner.specs import load_topology
 from tuner.tracking.champions import PROMOTION, RATIO, REASON, ROLLED_BACK, roll_back
 from tuner.tracking.mlflow_store import Version
@@ -172,6 +173,25 @@ def test_a_resumed_launch_does_not_measure_its_own_champion_again(home: Home) ->
     report = run(home, campaign(["ring"]), resume=True, runner=runner)
     assert runner.requests == []
     assert report.verdicts[SMALL].reason == "holds the alias already"
+
+
+def test_what_makes_the_whole_slower_is_refused_in_words_and_rows(home: Home) -> None:
+    wanted = campaign(["bfb", "ring"], overlap={"products": 3}, baselines=["bfb"])
+    report = run(home, wanted, runner=FakeRunner())
+    rows = [
+        (row["size_bytes"], row["parameters"]["method"], row["baseline"]) for row in tune_document(report)["refused"]
+    ]
+    assert rows == [(4096, "ring", "bfb"), (65536, "ring", "bfb")]
+    table = refused_table(report)
+    assert table is not None
+    assert table.row_count == 2
+    assert "Refused: slower end to end" in (report.folder / "report.html").read_text()
+    only_rings = run(home, campaign(["ring"], overlap={"products": 3}, baselines=["bfb"]), runner=FakeRunner())
+    verdict = only_rings.verdicts[SMALL]
+    assert not verdict.promoted
+    assert verdict.reason.startswith("refused, slower end to end: ")
+    assert " times bfb at 4KiB" in verdict.reason
+    assert refused_table(run(home, campaign(["ring"], baselines=["bfb"]), runner=FakeRunner())) is None
 
 
 def test_unseen_sizes() -> None:

@@ -1,0 +1,151 @@
+"""A detached launch whose own node is killed, then the whole cluster. Run as a script.
+
+`python -m tests.integration.launch_node FOLDER [SECONDS]` prints one JSON document: where the launch lived, and how
+what was saved, tracked and chosen compares with a run without deaths. With SECONDS the process of the launch is not
+killed with its node but stopped, and killed so much later: meanwhile it holds the lock on its folder, as the client of
+a file server does that has not missed it yet. A process of its own is needed, see `two_nodes`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from runners.ray_cluster import ray
+from runners.ray_resident import Resident, Residents
+from tests.integration.soak import answer, by_candidate, reference, saved, soak_campaign, tracked
+from tests.integration.two_nodes import cluster_of
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.combinations import search_space
+from tuner.cli.detached import start
+from tuner.home import Home
+from tuner.resident import State, resident_name
+from tuner.specs import load_topology
+from tuner.tuning import TuneReport
+
+LAUNCH = "ray::ResidentLaunch"
+TRIALS = 150
+POLL_S = 0.1
+LIMIT_S = 300.0
+
+
+def launch_from(node_id: str, campaign: Campaign, home: Home) -> None:
+    """Launch as a job does whose driver is on the node `node_id`: there the launch begins its life."""
+    there = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
+    document = campaign.model_dump(by_alias=True, mode="json")
+
+    def drive() -> None:
+        os.environ["CHORALE_HOME"] = str(home.root)
+        start(Campaign.model_validate(document), resume=False, address=None)
+
+    ray.get(ray.remote(num_cpus=0)(drive).options(scheduling_strategy=there).remote(), timeout=LIMIT_S)
+
+
+def kill_node(node: Any, spare: bool = False) -> list[psutil.Process]:
+    """Kill everything on a node at once, but only stop launches if they are to be spared; return those that it had."""
+    raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
+    launches = []
+    for victim in [*raylet.children(recursive=True), raylet]:
+        with suppress(psutil.NoSuchProcess):
+            is_launch = LAUNCH in " ".join(victim.cmdline())
+            victim.send_signal(signal.SIGSTOP if is_launch and spare else signal.SIGKILL)
+            launches += [victim] if is_launch else []
+    return launches
+
+
+def find(campaign: Campaign) -> Resident:
+    with Residents() as residents:  # which finds the connection of this process
+        found = residents.find(resident_name(campaign.name))
+    assert found is not None
+    return found
+
+
+def node_of(resident: Resident) -> str:
+    return str(ray.get(resident._actor.__ray_call__.remote(lambda _self: ray.get_runtime_context().get_node_id())))
+
+
+def wait_until(resident: Resident, holds: Callable[[Any], bool]) -> Any:
+    deadline_s = time.monotonic() + LIMIT_S
+    while not holds(status := resident.call("status", 10**9)):
+        assert status.error is None, status.error
+        assert time.monotonic() < deadline_s, status
+        time.sleep(POLL_S)
+    return status
+
+
+def first_life(campaign: Campaign, home: Home, points: int, lag_s: float) -> dict[str, Any]:
+    """Launch from the second of three nodes, kill that one, then everything."""
+    with cluster_of(3) as (cluster, [second, third]):
+        launch_from(second.node_id, campaign, home)
+        resident = find(campaign)
+        began_on = node_of(resident)
+        wait_until(resident, lambda status: status.done >= points // 4)
+        killed = kill_node(second, spare=lag_s > 0)
+        cluster.remove_node(second, allow_graceful=False)
+        if lag_s > 0:
+            time.sleep(lag_s)
+            for launch in killed:
+                launch.kill()
+        wait_until(resident, lambda status: status.done >= points // 2)
+        went_on = node_of(resident)
+        kill_node(third)
+        kill_node(cluster.head_node)
+        return {
+            "began_on_second": began_on == second.node_id,
+            "launches_killed": len(killed),
+            "moved": went_on != began_on,
+        }
+
+
+def second_life(campaign: Campaign) -> TuneReport:
+    """Go on in another cluster, as `chorale tune --detach --resume` does."""
+    with cluster_of(2):
+        start(campaign, resume=True, address=None)
+        resident = find(campaign)
+        wait_until(resident, lambda status: status.state != State.RUNNING)
+        report: TuneReport = resident.call("report")
+        resident.end()
+        return report
+
+
+def main(folder: Path, lag_s: float) -> dict[str, Any]:
+    home, calm_home = Home(folder / "home"), Home(folder / "calm")
+    for place in (home, calm_home):
+        place.make(place.root)
+    os.environ["CHORALE_HOME"] = str(home.root)
+    campaign = soak_campaign(TRIALS, home.mlflow_uri)
+    points = len(search_space(campaign, load_topology(campaign.topology)).points)
+    journal = home.campaigns / campaign.name / "1" / "trials.jsonl"
+    places = first_life(campaign, home, points, lag_s)
+    before = journal.read_bytes()
+    report = second_life(campaign)
+    records, expected = saved(report.folder), reference(campaign, calm_home)
+    runs = tracked(home.mlflow_uri, home)
+    return {
+        **places,
+        "points": points,
+        "launch": report.launch.number,
+        "saved_before_resume": before.count(b"\n") - 1,
+        "kept": journal.read_bytes().startswith(before[: before.rindex(b"\n") + 1]),
+        "saved": len(records),
+        "saved_once": len({record.trial_id for record in records}) == len(records),
+        "states": dict(Counter(record.state for record in records)),
+        "tracked_once": set(runs.values()) == {1} and set(runs) == {record.trial_id for record in records},
+        "tracking_problem": report.tracked.problem,
+        "same_measurements": by_candidate(records) == by_candidate(list(expected.trials)),
+        "same_answer": answer(report) == answer(expected),
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]), float((*sys.argv, "0")[2]))))  # noqa: T201
