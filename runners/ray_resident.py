@@ -29,7 +29,8 @@ class Residents:
         """
         node = ray.get_runtime_context().get_node_id()
         here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
-        actor_class: Any = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)(kind)
+        # One byte, as Ray puts actors that need nothing at all on any node, whatever was said about nodes.
+        actor_class: Any = ray.remote(num_cpus=0, memory=1, max_restarts=-1, max_task_retries=0)(kind)
         options = {"name": name, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
         return Resident(name, actor_class.options(**options, scheduling_strategy=here).remote(*arguments))
 

@@ -22,6 +22,9 @@ from tuner.specs import load_topology
 from tuner.tuning import TuneReport, tune
 
 MLFLOW_PAUSE_S = 10.0
+FORMER_SELF_S = 300.0
+"""How long a launch that was made again waits for the one that it was: its process may end later than its node seems
+to, and a file server may let go of its lock later still."""
 
 
 class State(StrEnum):
@@ -87,7 +90,15 @@ class ResidentLaunch:
             resume = self._launch_id is None
             progress = self._ears.listen
             self._report = tune(
-                self._campaign, topology, self._home, resume, workshop, progress, self._launch_id, self._try_again
+                self._campaign,
+                topology,
+                self._home,
+                resume,
+                workshop,
+                progress,
+                self._launch_id,
+                self._try_again,
+                FORMER_SELF_S,
             )
         except ChoraleError as error:
             self._error = type(error)(error.rule, str(error.value), error.way_out)  # the value may not travel

@@ -76,12 +76,19 @@ class _Ended:
     verdicts: Mapping[SizeClass, Verdict] = field(default_factory=dict)
 
 
-def open_store(campaign: Campaign, topology: Topology, home: Home, resume: bool, launch_id: str | None = None) -> Store:
+def open_store(
+    campaign: Campaign,
+    topology: Topology,
+    home: Home,
+    resume: bool,
+    launch_id: str | None = None,
+    patience_s: float = 0.0,
+) -> Store:
     """Return the store of a new launch, or with `resume` of the newest one if there is any.
 
     With a `launch_id` it is the launch with this id that goes on, or that begins if there is none: whoever starts it
-    again after a crash need not know how far it came. A resumed launch must have the same conditions; its budget,
-    search space and sampler may differ.
+    again after a crash need not know how far it came, and gives what it was `patience_s` to be gone. A resumed launch
+    must have the same conditions; its budget, search space and sampler may differ.
     """
     folders = launch_folders(home, campaign.name)
     begun = [folder for folder in folders if is_begun(folder)]
@@ -89,7 +96,7 @@ def open_store(campaign: Campaign, topology: Topology, home: Home, resume: bool,
         begun = [folder for folder in begun if read_launch(folder).launch_id == launch_id]
     conditions = conditions_of(campaign, topology)
     if begun and (resume or launch_id is not None):
-        store = Store(begun[-1])
+        store = Store(begun[-1], patience_s=patience_s)
         try:
             check_same_conditions(store.launch, conditions)
         except InvalidInput:
@@ -116,15 +123,16 @@ def tune(
     make_progress: MakeProgress,
     launch_id: str | None = None,
     try_again: Callable[[], bool] = lambda: False,
+    patience_s: float = 0.0,
 ) -> TuneReport:
     """Run a launch to its end, or to the first KeyboardInterrupt, and report; whatever finished is kept.
 
-    `resume` and `launch_id` choose the launch, see `open_store`; `try_again` says how long to try to reach MLflow
-    at the end, see `Tracker.finish`.
+    `resume`, `launch_id` and `patience_s` choose the launch, see `open_store`; `try_again` says how long to try to
+    reach MLflow at the end, see `Tracker.finish`.
     Raises ChoraleError where the launch could not go on; what was measured is in its journal by then.
     """
     started_s = time.monotonic()
-    store = open_store(campaign, topology, home, resume, launch_id)
+    store = open_store(campaign, topology, home, resume, launch_id, patience_s)
     try:
         tracker = Tracker(home, campaign, topology, store)
         tracker.start()

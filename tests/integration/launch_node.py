@@ -1,21 +1,21 @@
 """A detached launch whose own node is killed, then the whole cluster. Run as a script.
 
 `python -m tests.integration.launch_node FOLDER [SECONDS]` prints one JSON document: where the launch lived, and how
-what was saved, tracked and chosen compares with a run without deaths. With SECONDS the process of the launch is not
-killed with its node but stopped, and killed so much later: meanwhile it holds the lock on its folder, as the client of
-a file server does that has not missed it yet. A process of its own is needed, see `two_nodes`.
+what was saved, tracked and chosen compares with a run without deaths. For SECONDS after the death of the node the
+folder of the launch stays locked, as on a file server that has not missed its client yet. It needs a process of its
+own, see `two_nodes`.
 """
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import signal
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,16 +51,23 @@ def launch_from(node_id: str, campaign: Campaign, home: Home) -> None:
     ray.get(ray.remote(num_cpus=0)(drive).options(scheduling_strategy=there).remote(), timeout=LIMIT_S)
 
 
-def kill_node(node: Any, spare: bool = False) -> list[psutil.Process]:
-    """Kill everything on a node at once, but only stop launches if they are to be spared; return those that it had."""
+def kill_node(node: Any) -> int:
+    """Kill everything on a node at once; return how many launches it had."""
     raylet = psutil.Process(node.all_processes["raylet"][0].process.pid)
-    launches = []
+    launches = 0
     for victim in [*raylet.children(recursive=True), raylet]:
         with suppress(psutil.NoSuchProcess):
-            is_launch = LAUNCH in " ".join(victim.cmdline())
-            victim.send_signal(signal.SIGSTOP if is_launch and spare else signal.SIGKILL)
-            launches += [victim] if is_launch else []
+            launches += LAUNCH in " ".join(victim.cmdline())
+            victim.kill()
     return launches
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the lock of the launch in `folder`, whose process has just been killed."""
+    with (folder / "lock").open("r+b") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def find(campaign: Campaign) -> Resident:
@@ -90,19 +97,17 @@ def first_life(campaign: Campaign, home: Home, points: int, lag_s: float) -> dic
         resident = find(campaign)
         began_on = node_of(resident)
         wait_until(resident, lambda status: status.done >= points // 4)
-        killed = kill_node(second, spare=lag_s > 0)
-        cluster.remove_node(second, allow_graceful=False)
-        if lag_s > 0:
+        killed = kill_node(second)
+        with locked(home.campaigns / campaign.name / "1"):
+            cluster.remove_node(second, allow_graceful=False)
             time.sleep(lag_s)
-            for launch in killed:
-                launch.kill()
         wait_until(resident, lambda status: status.done >= points // 2)
         went_on = node_of(resident)
         kill_node(third)
         kill_node(cluster.head_node)
         return {
             "began_on_second": began_on == second.node_id,
-            "launches_killed": len(killed),
+            "launches_killed": killed,
             "moved": went_on != began_on,
         }
 

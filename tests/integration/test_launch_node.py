@@ -12,11 +12,9 @@ from tests.integration.test_two_nodes import run_script
 @pytest.mark.ray
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("seconds_that_it_is_not_missed", [0, 20])
-def test_a_launch_survives_its_own_node_and_is_resumed_after_its_cluster(
-    tmp_path: Path, seconds_that_it_is_not_missed: int
-) -> None:
-    found = run_script("launch_node", tmp_path, 580, str(seconds_that_it_is_not_missed))
+@pytest.mark.parametrize("seconds_locked", [0, 20])
+def test_a_launch_survives_its_own_node_and_is_resumed_after_its_cluster(tmp_path: Path, seconds_locked: int) -> None:
+    found = run_script("launch_node", tmp_path, 580, str(seconds_locked))
     assert found["began_on_second"]
     assert found["launches_killed"] == 1
     assert found["moved"]

@@ -30,6 +30,7 @@ line_codec: TypeAdapter[TrialRecord | Final] = TypeAdapter(Annotated[TrialRecord
 """Reads and writes the lines of a journal after the first; reading checks every field."""
 
 MOST_UNSAVED = 3
+LOCK_POLL_S = 0.2
 JOURNAL = "trials.jsonl"
 
 
@@ -49,10 +50,15 @@ class Store:
     when `is_stuck`.
     """
 
-    def __init__(self, folder: Path, launch: Launch | None = None, write: Write = os.write) -> None:
-        """Open the launch in `folder`, which must exist; a `launch` is given for a new one."""
+    def __init__(
+        self, folder: Path, launch: Launch | None = None, write: Write = os.write, patience_s: float = 0.0
+    ) -> None:
+        """Open the launch in `folder`, which must exist; a `launch` is given for a new one.
+
+        Another process that works in it is given `patience_s` to end; then Unavailable.
+        """
         self.folder = folder
-        self._lock = _lock(folder)
+        self._lock = _lock(folder, patience_s)
         self.journal = Journal(folder / JOURNAL, write)
         self._pending: deque[_Unsaved] = deque()
         self._complaint = ""
@@ -179,16 +185,25 @@ def read_launch(folder: Path) -> Launch:
         return _read(launch_codec.validate_json, [journal.readline()], folder, 1)
 
 
-def _lock(folder: Path) -> int:
+def _lock(folder: Path, patience_s: float) -> int:
     descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    deadline_s = time.monotonic() + patience_s
+    while not _is_locked(descriptor):
+        if time.monotonic() >= deadline_s:
+            os.close(descriptor)
+            rule = "a launch must have one writer"
+            way_out = "wait for the other process, or start a new launch without --resume"
+            raise Unavailable(rule, f"another process works in {folder}", way_out)
+        time.sleep(LOCK_POLL_S)
+    return descriptor
+
+
+def _is_locked(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        os.close(descriptor)
-        rule = "a launch must have one writer"
-        way_out = "wait for the other process, or start a new launch without --resume"
-        raise Unavailable(rule, f"another process works in {folder}", way_out) from None
-    return descriptor
+        return False
+    return True
 
 
 def _read(parse: Callable[[bytes], Record], lines: list[bytes], folder: Path, number: int) -> Record:

@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,14 @@ def test_a_second_writer_is_refused_until_the_first_lets_go(tmp_path: Path) -> N
         Store(tmp_path)
     store.close()
     Store(tmp_path).close()
+
+
+def test_a_second_writer_waits_as_long_as_it_may(tmp_path: Path) -> None:
+    store = Store(tmp_path, LAUNCH)
+    timer = threading.Timer(0.3, store.close)
+    timer.start()
+    Store(tmp_path, patience_s=30.0).close()
+    timer.join()
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
