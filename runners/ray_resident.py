@@ -10,6 +10,8 @@ from runners.ray_cluster import NAMESPACE, RayCluster, ray
 from synth.errors import CheckFailed, Unavailable
 
 PAUSE_S = 0.5
+POLL_S = 0.05
+END_S = 10.0
 
 
 class Residents:
@@ -81,8 +83,17 @@ class Resident:
                 raise self._away(error) from error
 
     def end(self) -> None:
-        """Remove the object for good."""
+        """Remove the object for good; return when it answers nobody any more, so that its name is free."""
         ray.kill(self._actor, no_restart=True)
+        deadline_s = time.monotonic() + END_S
+        while time.monotonic() < deadline_s:
+            try:
+                ray.get(self._actor.__ray_ready__.remote(), timeout=PAUSE_S)
+            except ray.exceptions.ActorDiedError:
+                return
+            except (ray.exceptions.ActorUnavailableError, ray.exceptions.GetTimeoutError):
+                continue
+            time.sleep(POLL_S)
 
     def _check_restarting(self, error: Exception, deadline_s: float) -> None:
         try:
