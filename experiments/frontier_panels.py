@@ -2,36 +2,25 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from experiments.experiment import Row
-from tuner.files import write_file
+from tuner.plots.figure_file import write_figure
 
 _STYLES = {"ours": ("tab:blue", "o"), "paper": ("tab:orange", "x")}
-_NO_DATES: dict[str, dict[str, None]] = {
-    "png": {"Software": None},
-    "svg": {"Date": None},
-    "pdf": {"CreationDate": None},
-}
 
 
 def plot_frontiers(rows: Sequence[Row], path: Path) -> None:
     """Write one panel for each number of nodes to `path` (.png, .svg or .pdf). The same rows give the same bytes."""
-    file_format = path.suffix.lower()[1:]
-    content = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": "frontiers"}):
-        _figure(rows).savefig(content, format=file_format, dpi=130, metadata=_NO_DATES[file_format])
-    write_file(path, content.getvalue())
+    write_figure(_figure(rows), path, "frontiers")
 
 
 def _figure(rows: Sequence[Row]) -> Figure:

@@ -11,7 +11,6 @@ from fractions import Fraction
 from math import log2
 
 import numpy as np
-from numpy.typing import NDArray
 
 from synth.collective import CollectiveName
 from synth.schedule.traffic import Traffic, TrafficStep, merged_step
@@ -88,12 +87,6 @@ def _times(traffic: Traffic, step: TrafficStep) -> tuple[Fraction, Fraction]:
     first_link = traffic.routes.link_ids[traffic.routes.offsets[step.route]]
     own = np.zeros(len(traffic.topology.links), dtype=np.int64)
     np.add.at(own, first_link, step.amount)
-    return _slowest(traffic, own), _slowest(traffic, traffic.link_amounts(step))
-
-
-def _slowest(traffic: Traffic, amounts: NDArray[np.int64]) -> Fraction:
     links = traffic.topology.links
-    largest = np.zeros(len(links.bandwidths), dtype=np.int64)
-    np.maximum.at(largest, links.bandwidth_class, amounts)
-    times = (int(amount) / bandwidth for amount, bandwidth in zip(largest, links.bandwidths, strict=True))
-    return max(times, default=Fraction(0)) / traffic.denominator
+    times = links.longest_time(own), links.longest_time(traffic.link_amounts(step))
+    return times[0] / traffic.denominator, times[1] / traffic.denominator

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from synth.collective import Collective, CollectiveName
 from synth.errors import InvalidInput
@@ -11,6 +12,8 @@ from synth.grid.line import Line
 from synth.grid.order import Turn, in_turns
 from synth.grid.port import Backwards, InSequence, Port
 from synth.grid.scatter import Scatter, Tree
+
+Way = TypeVar("Way", Line, Rounds)
 
 Order = Callable[[Sequence[int], int], list[Turn | None]]
 """From the number of steps of each dimension and the dimension to begin with to the order of all steps."""
@@ -22,28 +25,23 @@ def scatter_ports(lines: Sequence[Line], order: Order, all_ports: bool) -> list[
     With `all_ports` one begins in each dimension, and each has a mirror image, which goes the other way around; a
     grid whose sizes are all 2 has no other way around. Else there is the one that begins in the first dimension.
     """
-    mirrored = [line.mirrored() for line in lines]
     counts = [len(line.steps) for line in lines]
-    ports = []
-    for first in range(len(lines) if all_ports else 1):
-        turns = tuple(order(counts, first))
-        ports.append(Scatter(tuple(lines), turns))
-        if all_ports and any(line.size > 2 for line in lines):
-            ports.append(Scatter(tuple(mirrored), turns))
-    return ports
+    return [Scatter(tuple(way), tuple(order(counts, first))) for first, way in _beginnings(lines, all_ports)]
 
 
 def exchange_ports(lines: Sequence[Rounds], all_ports: bool) -> list[Exchange]:
     """Return the exchanges of whole vectors that run side by side, like `scatter_ports`."""
-    mirrored = [line.mirrored() for line in lines]
     counts = [len(line.peers) for line in lines]
-    ports = []
+    return [Exchange(tuple(way), tuple(in_turns(counts, first))) for first, way in _beginnings(lines, all_ports)]
+
+
+def _beginnings(lines: Sequence[Way], all_ports: bool) -> Iterator[tuple[int, Sequence[Way]]]:
+    """Yield the dimension that each port begins in, and its lines: plain, then mirrored."""
+    mirrored = [line.mirrored() for line in lines]
     for first in range(len(lines) if all_ports else 1):
-        turns = tuple(in_turns(counts, first))
-        ports.append(Exchange(tuple(lines), turns))
+        yield first, lines
         if all_ports and any(line.size > 2 for line in lines):
-            ports.append(Exchange(tuple(mirrored), turns))
-    return ports
+            yield first, mirrored
 
 
 def collective_port(scatter: Scatter, collective: Collective, method: str) -> Port:

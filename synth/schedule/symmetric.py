@@ -58,6 +58,13 @@ class SymmetricGather:
         """Rows of the expanded schedule."""
         return len(self.base) * self.topology.compute_count
 
+    def loads(self) -> NDArray[np.int64]:
+        """Return int64[steps, in-links of rank 0], in chunks; every link carries what one of these carries."""
+        degree = int(np.searchsorted(self.topology.links.dst, 1))
+        loads = np.zeros((self.steps, degree), dtype=np.int64)
+        np.add.at(loads, (self.base.step, self.base.route), self.base.hi.astype(np.int64) - self.base.lo)
+        return loads
+
     def rank_transfers(self, rank: int) -> Transfers:
         """Return the rows that `rank` receives, in the order of the base rows. O(depth * N + rows)."""
         element = self.transversal.element(rank)

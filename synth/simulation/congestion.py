@@ -83,7 +83,8 @@ def congestion_of(traffic: Traffic) -> Congestion:
     ways = _Ways.of(traffic)
     if traffic.kind == "pipelined":
         loads = sum((traffic.link_amounts(step) for step in traffic.steps), np.zeros(len(traffic.topology.links), int))
-        return Congestion(traffic.topology, _counted(traffic, ways), _slowest(traffic, loads))
+        slowest = traffic.topology.links.longest_time(loads) / traffic.denominator
+        return Congestion(traffic.topology, _counted(traffic, ways), slowest)
     return Congestion(traffic.topology, _counted(traffic, ways), None)
 
 
@@ -97,14 +98,6 @@ def _counted(traffic: Traffic, ways: _Ways) -> Counter[Burdens]:
                 burdens = seen[id(step)] = _burdens(traffic, ways, step)
             counts[burdens] += 1
     return counts
-
-
-def _slowest(traffic: Traffic, loads: NDArray[np.int64]) -> Fraction:
-    links = traffic.topology.links
-    largest = np.zeros(len(links.bandwidths), dtype=np.int64)
-    np.maximum.at(largest, links.bandwidth_class, loads)
-    pairs = zip(largest.tolist(), links.bandwidths, strict=True)
-    return max((Fraction(load, traffic.denominator) / bandwidth for load, bandwidth in pairs), default=Fraction(0))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

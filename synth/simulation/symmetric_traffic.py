@@ -33,10 +33,7 @@ def symmetric_traffic(schedule: SymmetricSchedule) -> Traffic:
 def _link_amounts(part: SymmetricGather) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Yield for each step the links that carry anything, and how many chunks each carries."""
     base_link = part.base_links()
-    degree = int(np.searchsorted(part.topology.links.dst, 1))
-    loads = np.zeros((part.steps, degree), dtype=np.int64)
-    np.add.at(loads, (part.base.step, part.base.route), part.base.hi.astype(np.int64) - part.base.lo)
-    for load in loads:
+    for load in part.loads():
         of_link = load[base_link]
         used = np.flatnonzero(of_link)
         yield used, of_link[used]

@@ -75,6 +75,13 @@ class Links:
         table = np.array([int(value * scale) for value in self.bandwidths] or [1], dtype=np.int64)
         return table[self.bandwidth_class], scale
 
+    def longest_time(self, loads: NDArray[np.int64]) -> Fraction:
+        """Return the largest of `loads`, one per link, over the bandwidth of its link; 0 without links. O(L)."""
+        largest = np.zeros(len(self.bandwidths), dtype=np.int64)
+        np.maximum.at(largest, self.bandwidth_class, loads)
+        times = (load / bandwidth for load, bandwidth in zip(largest.tolist(), self.bandwidths, strict=True))
+        return max(times, default=Fraction(0))
+
     def parallel_index(self) -> NDArray[np.int32]:
         """Return int32 per link: 0 for the first link of its (src, dst) pair, 1 for the second, and so on."""
         same = np.zeros(len(self), dtype=bool)

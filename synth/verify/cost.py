@@ -24,7 +24,7 @@ def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> 
     """
     periods = np.add.reduceat(loads, (0, *schedule.barriers)) if schedule.kind == "pipelined" else loads
     chunk = Fraction(1, schedule.chunks_per_shard * schedule.topology.compute_count)
-    time_per_byte = sum((_slowest(schedule, period) for period in periods), Fraction(0)) * chunk
+    time_per_byte = sum((schedule.topology.links.longest_time(period) for period in periods), Fraction(0)) * chunk
     bandwidth = schedule.topology.node_bandwidth
     factor = None if bandwidth is None else time_per_byte * bandwidth
     latency_s = _latency_s(schedule, loads)
@@ -43,13 +43,6 @@ def summarize(schedule: Schedule, loads: Loads, duplicates: int) -> LoadSummary:
     total = loads.sum(axis=0)
     largest, smallest = int(total.max()) * chunk, int(total.min()) * chunk
     return LoadSummary(largest, smallest, int(total.sum()) * chunk, int((total == 0).sum()), duplicates)
-
-
-def _slowest(schedule: Schedule, period: Loads) -> Fraction:
-    links = schedule.topology.links
-    largest = np.zeros(len(links.bandwidths), dtype=np.int64)
-    np.maximum.at(largest, links.bandwidth_class, period)
-    return max(int(chunks) / bandwidth for chunks, bandwidth in zip(largest, links.bandwidths, strict=True))
 
 
 def _latency_s(schedule: Schedule, loads: Loads) -> Fraction:

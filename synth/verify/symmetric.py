@@ -171,22 +171,15 @@ def _duplicates(part: SymmetricGather) -> int:
     return int((ends - starts).sum()) - part.topology.compute_count * part.chunks_per_shard
 
 
-def _loads(part: SymmetricGather) -> NDArray[np.int64]:
-    """Return int64[steps, in-links of rank 0], in chunks; every link carries what one of these carries."""
-    degree = int(np.searchsorted(part.topology.links.dst, 1))
-    loads = np.zeros((part.steps, degree), dtype=np.int64)
-    np.add.at(loads, (part.base.step, part.base.route), part.base.hi.astype(np.int64) - part.base.lo)
-    return loads
-
-
 def _cost(schedule: SymmetricSchedule, size_bytes: int | None) -> Cost:
     """Return the exact cost: steps follow one another, each as long as its slowest link, the same at every rank."""
     seconds = None if size_bytes is None else Fraction(size_bytes, bytes_per_second(schedule.topology))
     time_per_byte = latency_s = time_s = Fraction(0)
     for part in schedule.parts:
         chunk = Fraction(1, part.chunks_per_shard * part.topology.compute_count)
-        incoming = [part.topology.links[link] for link in range(_loads(part).shape[1])]
-        for period in _loads(part).tolist():
+        loads = part.loads()
+        incoming = [part.topology.links[link] for link in range(loads.shape[1])]
+        for period in loads.tolist():
             used = [
                 (chunk * load / link.bandwidth, link.latency_s)
                 for load, link in zip(period, incoming, strict=True)
@@ -206,7 +199,7 @@ def _summary(schedule: SymmetricSchedule) -> LoadSummary:
     duplicates = 0
     for part in schedule.parts:
         scale = schedule.chunks_per_shard // part.chunks_per_shard
-        of_link = scale * _loads(part).sum(axis=0)[part.base_links()]
+        of_link = scale * part.loads().sum(axis=0)[part.base_links()]
         if part is schedule.scatter:
             total[transpose_with_links(schedule.topology)[1]] += of_link
         else:

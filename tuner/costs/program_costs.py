@@ -32,18 +32,9 @@ def program_loads(program: Program, topology: Topology) -> NDArray[np.int64]:
     return loads
 
 
-def busiest_link(loads: NDArray[np.int64], topology: Topology) -> Fraction:
-    """Return the largest of `loads` over the bandwidth of its link, 0 without links: what no order can beat."""
-    links = topology.links
-    largest = np.zeros(len(links.bandwidths), dtype=np.int64)
-    np.maximum.at(largest, links.bandwidth_class, loads)
-    pairs = zip(largest.tolist(), links.bandwidths, strict=True)
-    return max((load / bandwidth for load, bandwidth in pairs), default=Fraction(0))
-
-
 def program_time_per_byte(program: Program, topology: Topology) -> Fraction:
     """Return the least time per byte of the vector that the busiest link allows, in 1 / bandwidth_unit."""
-    return busiest_link(program_loads(program, topology), topology) / program.chunks
+    return topology.links.longest_time(program_loads(program, topology)) / program.chunks
 
 
 def play(

@@ -21,7 +21,7 @@ from synth.schedule.traffic import traffic_of
 from synth.schedule.ways import ways_of
 from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
-from tuner.costs.program_costs import busiest_link, program_loads
+from tuner.costs.program_costs import program_loads
 
 
 def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
@@ -62,7 +62,7 @@ def program_document(
         "topology": topology_document(topology),
         "name": program.name,
         **program_facts(program),
-        "cost": {"time_per_byte": rational_text(busiest_link(loads, topology) / program.chunks)},
+        "cost": {"time_per_byte": rational_text(topology.links.longest_time(loads) / program.chunks)},
         "size_bytes": size_bytes,
         "time_us": time_s * 1e6,
         "messages": len(trace),
