@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from fractions import Fraction
 from typing import NamedTuple
 
 from experiments.experiment import Column, Experiment, Report, Row
@@ -17,9 +16,8 @@ from synth.lowering.resources import resources_of
 from synth.lowering.targets import target_named
 from synth.method import Options
 from synth.methods import synthesize
-from synth.simulation.network_model import NetworkModel
 from synth.verify.verified import VerifiedSchedule
-from tuner.costs.program_costs import play, program_time_per_byte
+from tuner.costs.program_costs import program_time_per_byte, time_lost
 from tuner.specs import load_topology
 
 TARGET = "msccl-xml"
@@ -28,7 +26,6 @@ LARGE_BUFFER, SMALL_BUFFER = 2**22, 2**18
 SLOW = ("mi250:2",)
 _SAME = 1e-9  # rounding of simulated times
 _SMALL = 0.02
-_FREE = NetworkModel(link_gbps=Fraction(100))  # without latencies, so that nothing but order counts
 
 
 class Case(NamedTuple):
@@ -74,8 +71,8 @@ def row_of(case: Case, verified: VerifiedSchedule, program: Program) -> Row:
     It holds if no link carries more than in the schedule, nothing is faster than the model allows, and steps that
     follow one another lose nothing at all with one channel.
     """
-    losses = [_loss(verified, program, size, LARGE_BUFFER) for size in SIZES]
-    streamed = _loss(verified, program, SIZES[-1], SMALL_BUFFER)
+    losses = [time_lost(verified, program, size, LARGE_BUFFER) for size in SIZES]
+    streamed = time_lost(verified, program, SIZES[-1], SMALL_BUFFER)
     topology = verified.schedule.topology
     on_links = program_time_per_byte(program, topology) / verified.cost.time_per_byte - 1
     pipelined = verified.schedule.kind == "pipelined"
@@ -95,13 +92,6 @@ def row_of(case: Case, verified: VerifiedSchedule, program: Program) -> Row:
         "reason": _why(losses[-1], streamed, pipelined),
         "holds": as_planned and exact and min(*losses, streamed) >= -_SAME,
     }
-
-
-def _loss(verified: VerifiedSchedule, program: Program, size_bytes: int, buffer_bytes: int) -> float:
-    """Return the part by which `program` takes longer than the schedule's own cost."""
-    topology = verified.schedule.topology
-    planned_s = float(verified.cost.time_per_byte * size_bytes / _FREE.unit_bytes_per_s(topology))
-    return play(program, topology, _FREE, size_bytes, buffer_bytes).end_s / planned_s - 1
 
 
 def _why(loss: float, streamed: float, pipelined: bool) -> str | None:

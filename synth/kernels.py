@@ -22,6 +22,7 @@ from synth.forest.split.remove import remove_switches
 from synth.lowering.check import check_program
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
+from synth.lowering.timetable import timetable_of
 from synth.method import Options
 from synth.methods import synthesize
 from synth.schedule.traffic import traffic_of
@@ -133,12 +134,15 @@ def warm_simulation() -> int:
 
 
 def warm_lowering() -> int:
-    """Lower one schedule and check its program; return how many kernels had to be compiled."""
+    """Lower one schedule and check its program, and order the transfers of trees; return how many kernels had to be
+    compiled."""
     before = compilations()
     links = Links.build([Link(0, 1), Link(1, 0)])
     pair = Topology("warm", ("0", "1"), 2, links)
     verified = synthesize("bfb", pair, ALLREDUCE, Options(chunks=1), SerialExecutor())
     check_program(lower(verified, LoweringOptions("oneccl-xml", fuse=True)))
+    trees = synthesize("double-binary-tree", parse_topology("ring:3"), ALLREDUCE, None, SerialExecutor()).schedule
+    timetable_of(trees, trees.transfers)
     return compilations() - before
 
 

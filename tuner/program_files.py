@@ -1,43 +1,66 @@
-"""Program files: XML of any dialect, ours or of others, with the network that they run on."""
+"""Program files: XML of any dialect and plans of MSCCL++, ours or of others, with the network that they run on."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from synth.errors import CheckFailed, InvalidInput
-from synth.lowering.lift import lift_with_findings, violations_on
 from synth.lowering.lower import LONGEST_NAME
+from synth.lowering.plans.plan import Plan
+from synth.lowering.plans.read import holds_plan
 from synth.lowering.program import Program
+from synth.lowering.reading import faults_on, read_unchecked
+from synth.lowering.target import Lifted
 from synth.lowering.xml_reader import MAX_TEXT_BYTES
 from synth.methods import METHODS
 from synth.topology.topology import Topology
 from tuner.files import read_file
 from tuner.specs import load_topology
 
-SUFFIX = ".xml"
+SUFFIX, PLAN_SUFFIX = ".xml", ".json"
 _ADD_SPEC = "add --spec, such as --spec torus:4x4"
+_PLAN = "a plan for MSCCL++ is run by the executor_test of MSCCL++"
 
 
 def is_program_file(path: str) -> bool:
-    """Return whether `path` is named like a program, not like a schedule."""
-    return Path(path).suffix.lower() == SUFFIX
+    """Return whether `path` is named like a program, or holds a plan, and so no schedule."""
+    return Path(path).suffix.lower() == SUFFIX or is_plan_file(path)
+
+
+def is_plan_file(path: str) -> bool:
+    """Return whether `path` holds a plan for MSCCL++; schedules may have the same suffix."""
+    return Path(path).suffix.lower() == PLAN_SUFFIX and holds_plan(read_file(path))
 
 
 def load_program(path: str, given: Topology | None) -> tuple[Topology, Program]:
-    """Return the checked program in a file, and the network that it runs on.
+    """Return the checked program in a file as `load_code` does; InvalidInput for a plan, which is no Program."""
+    topology, program = load_code(path, given)
+    if isinstance(program, Plan):
+        raise InvalidInput("what is run or exported must be a schedule or an XML program", path, _PLAN)
+    return topology, program
+
+
+def load_code(path: str, given: Topology | None) -> tuple[Topology, Program | Plan]:
+    """Return the checked program or plan in a file, and the network that it runs on.
 
     Without one `given`, the network is the one in the name that `chorale lower` gives a program. InvalidInput if that
     tells none, CheckFailed unless the program does what its collective says on the network.
     """
-    lifted = lift_with_findings(read_file(path, MAX_TEXT_BYTES))
-    topology = given or load_topology(_spec_in_name(path, lifted.program))
-    for violation in violations_on(lifted, topology):
+    topology, content = load_for_check(path, given)
+    for violation in faults_on(content, topology):
         rule = f"a program must do what its collective says on the topology ({violation.rule})"
         raise CheckFailed(rule, violation.message, "see all of it with `chorale lift`")
-    return topology, lifted.program
+    return topology, content if isinstance(content, Plan) else content.program
 
 
-def _spec_in_name(path: str, program: Program) -> str:
+def load_for_check(path: str, given: Topology | None) -> tuple[Topology, Lifted | Plan]:
+    """Return what a program file holds, not yet checked, and its network as `load_code` does."""
+    content = read_unchecked(read_file(path, MAX_TEXT_BYTES))
+    named = content if isinstance(content, Plan) else content.program
+    return given or load_topology(_spec_in_name(path, named)), content
+
+
+def _spec_in_name(path: str, program: Program | Plan) -> str:
     """Return the last word of a name such as `allgather bfb torus:4x4`; InvalidInput if it may be cut or changed."""
     words = program.name.split()
     ours = len(words) == 3 and words[0] == program.collective.name.value and words[1] in METHODS

@@ -12,7 +12,7 @@ from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
 from synth.topology.topology import Topology
 from synth.verify.verify import verify
-from tuner.program_files import load_program
+from tuner.program_files import is_plan_file, load_program
 from tuner.schedule_files import SUFFIXES, load_schedule
 
 
@@ -27,7 +27,7 @@ class Runnable:
 
 def load_runnable(file: str, given: Topology | None, target: str) -> Runnable:
     """Return the program of a schedule file, lowered to `target`, or of a program file, see `load_program`."""
-    if Path(file).suffix in SUFFIXES:
+    if Path(file).suffix in SUFFIXES and not is_plan_file(file):
         verified = verify(load_schedule(file))
         topology = verified.schedule.topology
         if given is not None and given.id != topology.id:

@@ -10,21 +10,23 @@ from types import MappingProxyType
 from synth.collective import CollectiveName
 from synth.errors import InvalidInput
 from synth.lowering.blocks import UNBOUNDED, assigned_blocks
+from synth.lowering.chunking import rechunked
 from synth.lowering.drafts import Drafter, Drafts
 from synth.lowering.fit import misfit, nearest_fit
 from synth.lowering.fusion import Joins, fused
 from synth.lowering.instructions import instructions_of_blocks
 from synth.lowering.limits import Limits
 from synth.lowering.memory import Shape
-from synth.lowering.messages import messages_of, tree_levels
+from synth.lowering.messages import DEEP, messages_of, streaming_order, streaming_pieces, tree_levels
 from synth.lowering.operands import operand_cells, with_dense_scratch
 from synth.lowering.options import LoweringOptions
 from synth.lowering.pieces import PieceLimits, pieces_of
 from synth.lowering.places import Places
-from synth.lowering.program import QUEUE_DEPTH, Program, RankProgram, ThreadBlock
+from synth.lowering.program import QUEUE_DEPTH, Program, Protocol, RankProgram, ThreadBlock
 from synth.lowering.progress import hanging_blocks, one_of_each_circle
 from synth.lowering.stream import NO_RANK, ProgramStream
 from synth.lowering.targets import target_named
+from synth.lowering.timetable import Timetable
 from synth.lowering.vector import Vector, vector_of
 from synth.schedule.schedule import Schedule
 from synth.verify.verified import VerifiedSchedule
@@ -32,8 +34,10 @@ from synth.verify.verified import VerifiedSchedule
 LONGEST_INSTRUCTION = 71  # chunks; every dialect so far takes it
 LONGEST_NAME = 63
 MOST_CELLS = 2**25
-USUAL_CHANNELS_OF_TREES = 4
-LEVELS_FOR_CHANNELS = 8
+MOST_USUAL_CHANNELS = 8
+USUAL_MAX_BYTES = 2**30
+MESSAGE_BYTES: Mapping[Protocol, int] = {"Simple": 2**21, "LL": 2**15, "LL128": 576_000}
+"""What the MSCCL runtimes move of a chunk in a loop over all steps, with the buffers that they have by default."""
 MOST_TRIES = 8  # to take fused blocks apart
 
 Apart = Mapping[int, Collection[tuple[int, int]]]
@@ -52,13 +56,13 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     through the steps in order (in trees: through the depths), held up by exact waits only. Raises InvalidInput where
     the target's limits are exceeded, with parameters that fit. O(chunks moved * log(chunks of a step)).
     """
-    schedule = verified.schedule
+    schedule = rechunked(verified.schedule, options.chunks)
     limits = limits_of(options)
     _require_possible(schedule, options, limits)
     program, excess = _attempt(schedule, options, limits)
     if program is None:
         raise _misfit_error(schedule, options, limits, excess)
-    return program
+    return replace(program, origin=verified.schedule.id)
 
 
 def _require_possible(schedule: Schedule, options: LoweringOptions, limits: Limits) -> None:
@@ -71,12 +75,31 @@ def _require_possible(schedule: Schedule, options: LoweringOptions, limits: Limi
 
 
 def with_usual_channels(verified: VerifiedSchedule, options: LoweringOptions) -> LoweringOptions:
-    """Return `options` with the channels that suit the schedule: several for deep trees if they fit, else one."""
-    alone = replace(options, channels=1)
-    several = replace(options, channels=USUAL_CHANNELS_OF_TREES)
-    if tree_levels(verified.schedule) < LEVELS_FOR_CHANNELS:
-        return alone
-    return alone if _attempt(verified.schedule, several, limits_of(options))[0] is None else several
+    """Return `options` with the channels that suit the schedule.
+
+    Several channels let loops over long chunks overlap where trees are deep: one for about every half of the time that
+    the busiest link needs for a loop, of the time that a loop takes; as many of them as fit. Else there is one.
+    """
+    schedule, limits = rechunked(verified.schedule, options.chunks), limits_of(options)
+    if tree_levels(schedule) < DEEP or _is_one_loop(schedule, options):
+        return replace(options, channels=1)
+    times = streaming_order(schedule, _vector(schedule, options, limits))
+    most = 2 if times is None else _usual_channels(times)
+    choices = (replace(options, channels=channels) for channels in range(most, 0, -1))
+    fitting = (choice for choice in choices if _attempt(schedule, choice, limits)[0] is not None)
+    return next(fitting, replace(options, channels=1))
+
+
+def _usual_channels(times: Timetable) -> int:
+    if 4 * times.end < 5 * times.busiest:
+        return 1
+    return min((4 * times.end + times.busiest) // (2 * times.busiest), MOST_USUAL_CHANNELS)
+
+
+def _is_one_loop(schedule: Schedule, options: LoweringOptions) -> bool:
+    """Return whether a chunk of the largest vector fits in a message, so that blocks go through their steps once."""
+    largest_bytes = options.max_bytes or USUAL_MAX_BYTES
+    return largest_bytes <= vector_of(schedule, options.instances).chunks * MESSAGE_BYTES[options.protocol]
 
 
 def lowered_stream(verified: VerifiedSchedule, options: LoweringOptions) -> ProgramStream:
@@ -89,8 +112,10 @@ def lowered_stream(verified: VerifiedSchedule, options: LoweringOptions) -> Prog
         raise InvalidInput("programs that are written rank by rank are not fused", "fuse", "lower it without")
     limits = limits_of(options)
     _require_possible(verified.schedule, options, limits)
+    schedule = rechunked(verified.schedule, options.chunks)
     try:
-        return _prepared(verified.schedule, options, limits)
+        stream = _prepared(schedule, options, limits)
+        return replace(stream, head=replace(stream.head, origin=verified.schedule.id))
     except _TooBig as reason:
         rule = f"a program must fit {options.target}: {reason}"
         raise InvalidInput(
@@ -155,7 +180,7 @@ def _prepared(
     schedule: Schedule, options: LoweringOptions, limits: Limits, apart: Apart = MappingProxyType({})
 ) -> ProgramStream:
     ranks = schedule.topology.compute_count
-    vector = vector_of(schedule, options.instances)
+    vector = _vector(schedule, options, limits)
     collective = schedule.collective
     chunks = vector.chunks // (ranks if collective.name == CollectiveName.ALLTOALL else 1)
     shape = Shape(collective.name, chunks, ranks, options.in_place, collective.root)
@@ -188,6 +213,14 @@ def _prepared(
         return _rank_program(places, drafter.of_rank(rank), rank, most, options.fuse, apart.get(rank, ()))
 
     return ProgramStream(head, make)
+
+
+def _vector(schedule: Schedule, options: LoweringOptions, limits: Limits) -> Vector:
+    """Return the vector, with transfers that are as short as trees of many roots want them."""
+    vector = vector_of(schedule, options.instances)
+    if vector.is_whole or not tree_levels(schedule):
+        return vector
+    return vector.cut(streaming_pieces(schedule, vector, limits))
 
 
 def _piece_limits(schedule: Schedule, vector: Vector, options: LoweringOptions, limits: Limits) -> PieceLimits:

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, fields
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth.collective import CollectiveName
 from synth.lowering.columns import Column, expanded
+from synth.lowering.limits import Limits
 from synth.lowering.options import LoweringOptions
 from synth.lowering.rails import rails_of
+from synth.lowering.timetable import Timetable, timetable_of
 from synth.lowering.vector import Vector
 from synth.schedule.schedule import Schedule
 
 DEEP = 4
-"""Levels from which on channels of trees are for ranges of levels; shallower ones gain nothing."""
+"""Levels from which on channels of trees are for ranges of levels, or of time; shallower ones gain nothing."""
+HIGH = 3
+"""Levels of a stream from which on its order follows a timetable; in flat ones depths say enough."""
+MOST_STREAMING_STEPS = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,14 +59,48 @@ def tree_levels(schedule: Schedule) -> int:
     return int(schedule.transfers.step.max(initial=0)) + 1
 
 
-def messages_of(schedule: Schedule, vector: Vector, options: LoweringOptions) -> Messages:
-    """Return the messages in the order of (step, sender, receiver, lane, instance, channel, chunk).
+def streaming_order(schedule: Schedule, vector: Vector) -> Timetable | None:
+    """Return when the transfers of high trees of many roots would best travel; None where blocks keep to steps or
+    depths.
 
-    What a connection carries in a step is dealt out to the channels of every instance; in deep trees each channel gets
-    all of a range of depths instead. For a runtime goes through long chunks in loops, and a block begins the next loop
-    when it is through with this one: a block that serves all depths of a tree waits in every loop for the whole tree,
-    one of few depths for these only. Channels are numbered densely over what is used. A transfer over a route of
-    several links is a message between its ends. O(rows * log(rows)).
+    A tree for the whole vector sends one chunk after the other down all its depths anyhow.
+    """
+    borders = (0, *schedule.barriers, tree_levels(schedule))
+    height = max(after - before for before, after in pairwise(borders))
+    return None if vector.is_whole or height < HIGH else timetable_of(schedule, vector.transfers)
+
+
+def streaming_pieces(schedule: Schedule, vector: Vector, limits: Limits) -> int:
+    """Return how many chunks of trees of many roots go at once: what does is handed on when all of it is there, so that
+    few are best, but neither a pair of ranks nor a rank may need so many transfers that they are at a limit. Where no
+    number helps, as many as a transfer has. O(rows * log(chunks of a transfer))."""
+    transfers, links = vector.transfers, schedule.topology.links
+    ends = (side(links)[transfers.route] for side in (schedule.routes.sources, schedule.routes.destinations))
+    sender, receiver = (end.astype(np.int64) for end in ends)
+    _, pair = np.unique(sender * schedule.topology.compute_count + receiver, return_inverse=True)
+    length = transfers.hi.astype(np.int64) - transfers.lo
+
+    def fits(longest: int) -> bool:
+        parts = -(-length // longest)
+        ranks = np.bincount(sender, weights=parts), np.bincount(receiver, weights=parts)
+        steps, elements = min(limits.steps, MOST_STREAMING_STEPS), limits.elements_per_rank
+        return bool(
+            np.bincount(pair, weights=parts).max() <= steps * 3 // 4 and sum(map(np.max, ranks)) <= elements // 2
+        )
+
+    most = int(length.max(initial=1))
+    return min(1 + bisect_left(range(1, most + 1), True, key=fits), most)
+
+
+def messages_of(schedule: Schedule, vector: Vector, options: LoweringOptions) -> Messages:
+    """Return the messages in the order of (step, start, sender, receiver, lane, instance, channel, chunk).
+
+    Steps are those of the schedule, or the stretches of time of its `streaming_order`. What a connection carries in a
+    step of the schedule is dealt out to the channels of every instance; in deep trees each channel gets all of a range
+    of depths, or of time, instead. For a runtime goes through long chunks in loops, and a block begins the next loop
+    when it is through with this one: a block that serves a tree from its root to its leaves waits in every loop for the
+    whole tree. Channels are numbered densely over what is used. A transfer over a route of several links is a message
+    between its ends. O(rows * log(rows)).
     """
     rows = _sorted_rows(schedule, vector, options.channels)
     lanes = 1 + int(rows.lane.max(initial=0))
@@ -69,16 +110,17 @@ def messages_of(schedule: Schedule, vector: Vector, options: LoweringOptions) ->
         for group in range(options.channels)
     ]
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    order = np.argsort(columns[0], kind="stable")
-    step, sender, receiver, channel, first, end, reduces = (column[order] for column in columns[1:])
+    order = np.lexsort((columns[0], columns[1], columns[2]))
+    step, sender, receiver, channel, first, end, reduces = (column[order] for column in columns[2:])
     _, dense = np.unique(channel, return_inverse=True)
     return Messages(step, sender, receiver, dense, first, end, reduces)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rows:
-    """Transfers sorted by (step, sender, receiver, lane, shard, chunk).
+    """Transfers sorted by (step of the schedule, sender, receiver, lane, shard, chunk).
 
+    moment, start: which step of the program they belong to, and where in it
     lane: which of several links between two ranks, or which rail
     connection: numbers the groups of equal (step, sender, receiver, lane)
     begun, total: chunks that the group carries before the row, and in all
@@ -99,6 +141,8 @@ class _Rows:
     total: Column
     channels: Column
     whole: Column
+    moment: Column
+    start: Column
 
 
 def _sorted_rows(schedule: Schedule, vector: Vector, channels: int) -> _Rows:
@@ -120,9 +164,14 @@ def _sorted_rows(schedule: Schedule, vector: Vector, channels: int) -> _Rows:
     total = np.bincount(connection, weights=length).astype(np.int64)
     begun = before - before[changes][connection]
     spread = _channels(columns[1] * schedule.topology.compute_count + columns[2], columns[3], length, channels)
-    levels = tree_levels(schedule)
-    whole = columns[0] * channels // levels if levels >= DEEP else np.full(len(order), -1, dtype=np.int64)
-    return _Rows(*(*columns, connection, begun, total[connection], spread, whole))
+    whole, moment, start = np.full(len(order), -1, dtype=np.int64), columns[0], np.zeros(len(order), dtype=np.int64)
+    levels, times = tree_levels(schedule), streaming_order(schedule, vector)
+    if levels >= DEEP:
+        whole = columns[0] * channels // levels
+    if times is not None:
+        moment, start = times.step[order], times.start[order]
+        whole = start * channels // times.end if levels >= DEEP else whole
+    return _Rows(*(*columns, connection, begun, total[connection], spread, whole, moment, start))
 
 
 def _channels(pair: Column, lane: Column, length: Column, most: int) -> Column:
@@ -158,7 +207,6 @@ def _part(rows: _Rows, instance: int, group: int, vector: Vector, lanes: int, op
     slot = instance * options.channels + channel
     shift = vector.first(rows.shard[used], instance) + rows.low[used] - rows.begun[used]
     order = (rows.connection[used] * options.instances + instance) * options.channels + group
-    ends = [rows.step[used], rows.sender[used], rows.receiver[used]]
-    return [
-        order, *ends, slot * lanes + rows.lane[used], shift + low[used], shift + high[used], rows.reduces[used],
-    ]  # fmt: skip
+    ends = [rows.moment[used], rows.sender[used], rows.receiver[used]]
+    bounds = [shift + low[used], shift + high[used]]
+    return [order, rows.start[used], *ends, slot * lanes + rows.lane[used], *bounds, rows.reduces[used]]

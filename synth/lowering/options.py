@@ -10,6 +10,7 @@ from synth.lowering.program import Protocol, as_protocol
 MOST_CHANNELS = 1024
 MOST_INSTANCES = 1024
 MOST_PROCESSORS = 65536
+MOST_CHUNKS = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +25,8 @@ class LoweringOptions:
     sm_count:  streaming multiprocessors of the device: how many blocks of a rank surely run at once; None for what the
                target assumes
     fuse:      whether ranks hand on what arrives in one instruction where they can, instead of in two blocks
+    chunks:    into how many chunks each instance cuts a shard, see `synth.lowering.chunking`; None for those of the
+               schedule
     min_bytes, max_bytes: sizes of the vector, both inclusive, that the program is meant for; max_bytes 0: no limit
     """
 
@@ -36,11 +39,14 @@ class LoweringOptions:
     max_bytes: int = 0
     sm_count: int | None = None
     fuse: bool = False
+    chunks: int | None = None
 
     def __post_init__(self) -> None:
         _between("channels", self.channels, 1, MOST_CHANNELS)
         _between("instances", self.instances, 1, MOST_INSTANCES)
         as_protocol(self.protocol)
+        if self.chunks is not None:
+            _between("chunks", self.chunks, 1, MOST_CHUNKS)
         if self.sm_count is not None:
             _between("sm_count", self.sm_count, 1, MOST_PROCESSORS)
         _between("min_bytes", self.min_bytes, 0, 2**62)

@@ -15,7 +15,8 @@ from synth.lowering.plans.plan import Plan
 from synth.lowering.plans.read import plan_of_text
 from synth.lowering.plans.text import text_of
 from synth.lowering.program import Program
-from synth.lowering.resources import Resources, resources_of
+from synth.lowering.resources import Resources, resources_of, resources_of_plan
+from synth.lowering.target import Lifted
 from synth.lowering.targets import target_named
 from synth.lowering.violation import Violation
 from synth.topology.topology import Topology
@@ -27,7 +28,7 @@ class Reading:
 
     text:     the same again, as its target writes it
     dialects: the targets whose rules of text, structure and limits the file keeps
-    program:  what was read, None for a plan
+    program:  what was read
     """
 
     target: str
@@ -39,7 +40,7 @@ class Reading:
     violations: tuple[Violation, ...]
     dialects: tuple[str, ...]
     text: str
-    program: Program | None = None
+    program: Program | Plan
 
     def require_right(self) -> None:
         """Raise CheckFailed with the first violation, if there is one."""
@@ -50,12 +51,12 @@ class Reading:
 
 def read_on(text: bytes, topology: Topology) -> Reading:
     """Return what `text` holds, checked on `topology`; InvalidInput for text that is no program of a known target."""
-    if text.lstrip()[:1] == b"{":
-        return _plan_on(plan_of_text(text), topology)
-    lifted = lift_with_findings(text)
-    program = lifted.program
+    content = read_unchecked(text)
+    if isinstance(content, Plan):
+        return _plan_on(content, topology)
+    lifted, program = content, content.program
     target = target_named(program.target)
-    violations = tuple(violations_on(lifted, topology))
+    violations = tuple(faults_on(lifted, topology))
     return Reading(
         program.target,
         program.collective,
@@ -70,8 +71,20 @@ def read_on(text: bytes, topology: Topology) -> Reading:
     )
 
 
+def read_unchecked(text: bytes) -> Lifted | Plan:
+    """Return the program or plan that `text` holds, before any check of what it does."""
+    return plan_of_text(text) if text.lstrip()[:1] == b"{" else lift_with_findings(text)
+
+
+def faults_on(content: Lifted | Plan, topology: Topology) -> list[Violation]:
+    """Return what is wrong with `content` on `topology`."""
+    if isinstance(content, Plan):
+        return [*_unconnected(content, topology), *check_plan(content)]
+    return violations_on(content, topology)
+
+
 def _plan_on(plan: Plan, topology: Topology) -> Reading:
-    violations = [*_unconnected(plan, topology), *check_plan(plan)]
+    violations = faults_on(plan, topology)
     fits = not plan_structure_violations(plan)
     return Reading(
         MSCCLPP,
@@ -79,10 +92,11 @@ def _plan_on(plan: Plan, topology: Topology) -> Reading:
         len(plan.ranks),
         plan.chunks,
         plan.in_place,
-        _resources(plan),
+        resources_of_plan(plan),
         tuple(violations),
         (MSCCLPP,) if fits else (),
         text_of(plan),
+        plan,
     )
 
 
@@ -98,13 +112,3 @@ def _unconnected(plan: Plan, topology: Topology) -> list[Violation]:
         for peer in sorted({peer for peer, _ in body.remotes if peer < ranks})
         if not connected(rank, peer)
     ]
-
-
-def _resources(plan: Plan) -> Resources:
-    blocks = [block for body in plan.ranks for block in body.blocks]
-    return Resources(
-        channels=max(len(body.peers) for body in plan.ranks),
-        threadblocks_max=max(len(body.blocks) for body in plan.ranks),
-        steps_max=max((len(block.operations) for block in blocks), default=0),
-        scratch_chunks_max=max(body.scratch_chunks for body in plan.ranks),
-    )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from synth.collective import CollectiveName
+from synth.lowering.columns import expanded
 from synth.schedule.schedule import Schedule
 from synth.schedule.transfers import Transfers
 
@@ -37,6 +38,19 @@ class Vector:
     def is_whole(self) -> bool:
         """Whether the vector is one shard."""
         return self.shards == 1
+
+    def cut(self, longest: int) -> Vector:
+        """Return the same with transfers of at most `longest` chunks. O(rows)."""
+        transfers = self.transfers
+        length = transfers.hi.astype(np.int64) - transfers.lo
+        if length.max(initial=0) <= longest:
+            return self
+        row, part = expanded(np.zeros(len(length), dtype=np.int64), -(-length // longest))
+        rows = transfers.select(row)
+        low = rows.lo + part * longest
+        high = np.minimum(low + longest, rows.hi)
+        kind = rows.hi.dtype
+        return replace(self, transfers=replace(rows, lo=low.astype(kind), hi=high.astype(kind)))
 
     def first(self, shard: NDArray[np.int64], instance: int) -> NDArray[np.int64]:
         """Return the first chunk of each shard in the copy `instance` of the schedule."""

@@ -16,7 +16,7 @@ from tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps,
 from tuner.cli.output import emit_json, results
 from tuner.cli.shared_options import AsJson, GoodputPlot, Sizes
 from tuner.plots.plot_formats import require_plot_format
-from tuner.program_files import is_program_file, load_program
+from tuner.program_files import is_program_file, load_code
 from tuner.reports.comparison import Model, Side, comparison, comparison_tables
 from tuner.schedule_files import load_schedule
 from tuner.specs import load_topology
@@ -31,7 +31,9 @@ def register(app: typer.Typer) -> None:
 
 
 def compare(
-    first: Annotated[str, typer.Argument(metavar="FILE", help="Schedule (.parquet, .json) or program (.xml).")],
+    first: Annotated[
+        str, typer.Argument(metavar="FILE", help="Schedule (.parquet, .json) or program (.xml, plan .json).")
+    ],
     second: Annotated[str, typer.Argument(metavar="FILE", help="Another, for the same network and collective.")],
     sizes: Sizes = "4KiB:1GiB:x8",
     spec: Annotated[str | None, typer.Option(help="The topology, for programs that do not name it.")] = None,
@@ -83,7 +85,7 @@ def _sides(files: tuple[str, str], given: Topology | None) -> tuple[Side, Side]:
     def side(file: str) -> Side:
         if file in schedules:
             return Side(file, schedules[file].schedule.topology, schedules[file])
-        return Side(file, *load_program(file, given))
+        return Side(file, *load_code(file, given))
 
     return side(files[0]), side(files[1])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
@@ -26,6 +26,7 @@ from tuner.cli.network_options import LinkGbps
 from tuner.cli.output import emit_json, results
 from tuner.cli.shared_options import AsJson, Protocol, ScheduleFile
 from tuner.files import read_file, write_file, write_parts
+from tuner.reports.lowering_advice import advice
 from tuner.reports.prediction import prediction
 from tuner.schedule_files import load_schedule
 from tuner.specs import load_topology
@@ -39,8 +40,8 @@ MOST_CHECKED_RANKS = 512
 Channels = Annotated[
     int | None,
     typer.Option(
-        help="Channels that share the transfers of each step and connection, or the depths of deep trees. "
-        "[default: 4 for trees of 8 levels and more if that fits, else 1]"
+        help="Channels that share the transfers of each step and connection, or the time that deep trees take. "
+        "[default: 1, for deep trees with long chunks 2 to 8 if they fit]"
     ),
 ]
 SmCount = Annotated[
@@ -49,11 +50,16 @@ SmCount = Annotated[
 Fuse = Annotated[
     bool, typer.Option("--fuse", help="Hand on what arrives in one instruction, as around rings, in fewer blocks.")
 ]
+Split = Annotated[
+    int,
+    typer.Option(min=1, help="Parts of each chunk of the schedule: trees stream in parts, channels share them out."),
+]
 SizesOfProgram = Annotated[
     str | None,
     typer.Option(
-        help="Sizes of the vector that the program is for, as in 4KiB:1GiB:x4: as many of the instances are made "
-        "as cut them all into equal chunks; other sizes are left to the runtime."
+        help="Sizes of the vector that the program is for, as in 4KiB:1GiB:x4: as many of the instances, then of the "
+        "parts of chunks, are made as cut them all into equal chunks, and chunks are joined where that helps; other "
+        "sizes are left to the runtime."
     ),
 ]
 
@@ -74,7 +80,12 @@ def lower(
     in_place: Annotated[bool, typer.Option("--inplace/--outofplace", help="Whether output shares the input.")] = True,
     sm_count: SmCount = None,
     fuse: Fuse = False,
-    sizes: SizesOfProgram = None,
+    split: Split = 1,
+    sizes: Split = Annotated[
+    int,
+    typer.Option(min=1, help="Parts of each chunk of the schedule: trees stream in parts, channels share them out."),
+]
+SizesOfProgram = None,
     dtype: Annotated[str, typer.Option(help="Element type that --sizes are cut at.")] = "float32",
     size: PredictedSize = None,
     link_gbps: LinkGbps = None,
@@ -90,6 +101,8 @@ def lower(
     options = LoweringOptions(target, asked, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse)
     size_bytes = None if size is None else parse_size(size)
     verified = verify(load_schedule(file))
+    chunks_per_shard = verified.schedule.chunks_per_shard
+    options = replace(options, chunks=None if split == 1 else split * chunks_per_shard)
     if sizes is not None:
         granule_bytes = max(element_bytes(dtype), target_named(target).limits.alignment_bytes)
         options = dividing(verified.schedule, options, parse_sizes(sizes), granule_bytes)
@@ -97,14 +110,25 @@ def lower(
         options = with_usual_channels(verified, options)
     if verified.schedule.topology.compute_count > MOST_CHECKED_RANKS:
         write_parts(output, (part.encode() for part in streamed_text(verified, options)))
-        document = {"target": target, "ranks": verified.schedule.topology.compute_count, "checked": "structure"}
+        document: dict[str, Any] = {
+            "target": target,
+            "ranks": verified.schedule.topology.compute_count,
+            "checked": "structure",
+        }
     else:
-        text = target_named(target).emit(lower_schedule(verified, options))
+        program = lower_schedule(verified, options)
+        text = target_named(target).emit(program)
         reading = read_on(text.encode(), verified.schedule.topology)
         reading.require_right()
         document = {**_summary(reading), "checked": "execution"}
         document["predicted"] = prediction(reading, verified.schedule.topology, size_bytes, link_gbps)
+        advised = advice(verified, options, program, size_bytes)
+        if advised is not None:
+            document["predicted"]["loss"] = advised.own.part
+            document["predicted"]["loss_size_bytes"] = advised.own.size_bytes
+            document["advice"] = advised.text(chunks_per_shard) if advised.is_much else None
         write_file(output, text.encode())
+    document |= {"chunks_per_shard": options.chunks or chunks_per_shard, "instances": options.instances}
     document |= {"schedule": verified.schedule.id, "output": output}
     if as_json:
         emit_json(document)

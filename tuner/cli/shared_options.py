@@ -11,6 +11,9 @@ from tuner.executors import EXECUTORS
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 RunnableFile = Annotated[str, typer.Argument(help="Schedule file (.parquet, .json) or program file (.xml).")]
+ReadableFile = Annotated[
+    str, typer.Argument(help="Schedule file (.parquet, .json) or program file (.xml, or a plan for MSCCL++ in .json).")
+]
 ScheduleFile = Annotated[str, typer.Argument(help="Schedule file, .parquet or .json.")]
 SpecOfProgram = Annotated[str | None, typer.Option(help="The topology, for a program that does not name it.")]
 Sizes = Annotated[str, typer.Option(help="Sizes of the whole vector: 64KiB, 1M,4M or 4KiB:1GiB:x4.")]

@@ -13,10 +13,10 @@ from synth.kernels import warm_simulation
 from synth.verify.verify import verify
 from tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs, pricing_of
 from tuner.cli.output import emit_json, results
-from tuner.cli.shared_options import AsJson, PlotFile, RunnableFile, SpecOfProgram
-from tuner.costs.program_costs import BUFFER_BYTES, play
+from tuner.cli.shared_options import AsJson, PlotFile, ReadableFile, SpecOfProgram
+from tuner.costs.program_costs import play, usual_buffer_bytes
 from tuner.plots.plot_formats import require_plot_format
-from tuner.program_files import is_program_file, load_program
+from tuner.program_files import is_program_file, load_code
 from tuner.reports.show_report import program_document, schedule_document, show_table
 from tuner.schedule_files import load_schedule
 from tuner.specs import load_topology
@@ -31,7 +31,7 @@ def register(app: typer.Typer) -> None:
 
 
 def show(
-    file: RunnableFile,
+    file: ReadableFile,
     plot: PlotFile = None,
     spec: SpecOfProgram = None,
     rank: Annotated[int, typer.Option(min=0, help="Of a schedule: whose data to follow.")] = 0,
@@ -88,9 +88,9 @@ def _show_program(
     calibration: str | None,
     plot: Path | None,
 ) -> dict[str, Any]:
-    topology, program = load_program(file, None if spec is None else load_topology(spec))
+    topology, program = load_code(file, None if spec is None else load_topology(spec))
     pricing = pricing_of(topology, given, calibration)
-    buffer_bytes = BUFFER_BYTES.get(program.target) if buffer is None else parse_size(buffer)
+    buffer_bytes = usual_buffer_bytes(program) if buffer is None else parse_size(buffer)
     warm_simulation()
     network = pricing.network(topology)
     trace = play(program, topology, network, size_bytes, buffer_bytes)

@@ -1,23 +1,31 @@
-"""`chorale verify`: replay a schedule file and say what is wrong with it."""
+"""`chorale verify`: replay a schedule or program file and say what is wrong with it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import typer
 from rich.table import Table
 
 from synth.errors import InvalidInput
+from synth.lowering.plans.plan import Plan
+from synth.lowering.reading import faults_on
+from synth.lowering.violation import Violation as ProgramViolation
 from synth.schedule.schedule import Schedule
 from synth.schedule.symmetric import SymmetricSchedule
+from synth.topology.topology import Topology
 from synth.verify.symmetric import VerifiedSymmetric, inspect_symmetric
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import inspect
 from synth.verify.violation import Violation
 from tuner.cli.output import emit_json, results
-from tuner.cli.shared_options import AsJson, ScheduleFile
+from tuner.cli.shared_options import AsJson, ReadableFile, SpecOfProgram
+from tuner.costs.program_costs import busiest_link, program_loads
+from tuner.program_files import is_program_file, load_for_check
 from tuner.schedule_files import load_for_inspection
+from tuner.specs import load_topology
 
 
 def register(app: typer.Typer) -> None:
@@ -26,13 +34,31 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(
-    file: ScheduleFile,
+    file: ReadableFile,
+    spec: SpecOfProgram = None,
     as_json: AsJson = False,
 ) -> None:
-    """Replay a schedule chunk by chunk; exit 0 if it does what its collective demands, 1 if not.
+    """Replay a schedule, or execute a program, chunk by chunk; exit 0 if it does what its collective demands, 1 if not.
+
+    `chorale lift` says more of a program: what it uses, which dialects it fits, what it is predicted to take.
 
     Example: chorale verify torus.parquet --json
     """
+    if is_program_file(file):
+        title, document = _verify_program(file, None if spec is None else load_topology(spec))
+    else:
+        title, document = _verify_schedule(file, spec)
+    if as_json:
+        emit_json(document)
+    else:
+        results.print(_table(f"{file}: {title} is {'verified' if document['ok'] else 'NOT correct'}", document))
+    if not document["ok"]:
+        raise typer.Exit(1)
+
+
+def _verify_schedule(file: str, spec: str | None) -> tuple[str, dict[str, Any]]:
+    if spec is not None:
+        raise InvalidInput("a schedule file names its topology itself", f"--spec {spec}", "leave it out")
     schedule, stated = load_for_inspection(file)
     violations, verified = _inspect(schedule)
     if stated != schedule.id:
@@ -40,13 +66,25 @@ def verify(
             Violation("content-id", f"the file states id {stated}, its content has {schedule.id}"),
             *violations,
         ]
-    document = _document(violations, verified)
-    if as_json:
-        emit_json(document)
-    else:
-        results.print(_table(file, schedule, document))
-    if violations:
-        raise typer.Exit(1)
+    title = f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
+    return title, _document(violations, verified)
+
+
+def _verify_program(file: str, given: Topology | None) -> tuple[str, dict[str, Any]]:
+    topology, content = load_for_check(file, given)
+    program = content if isinstance(content, Plan) else content.program
+    document = _listed(faults_on(content, topology))
+    if document["ok"]:
+        loads = program_loads(program, topology)
+        time_per_byte = busiest_link(loads, topology) / program.chunks
+        document["link_loads"] = {
+            "largest": str(Fraction(int(loads.max(initial=0)), program.chunks)),
+            "smallest": str(Fraction(int(loads.min(initial=0)), program.chunks)),
+            "total": str(Fraction(int(loads.sum()), program.chunks)),
+            "idle_links": int((loads == 0).sum()),
+        }
+        document["cost"] = {"time_per_byte": str(time_per_byte), "algbw": float(1 / time_per_byte)}
+    return f"{program.name} on {topology.spec}", document
 
 
 def _inspect(
@@ -69,13 +107,18 @@ def _size_bytes(schedule: Schedule | SymmetricSchedule) -> int | None:
     return size_bytes
 
 
-def _document(violations: list[Violation], verified: VerifiedSchedule | VerifiedSymmetric | None) -> dict[str, Any]:
-    document: dict[str, Any] = {
+def _listed(violations: Sequence[Violation | ProgramViolation]) -> dict[str, Any]:
+    """Return the document of something of which only `violations` are known."""
+    return {
         "ok": not violations,
         "violations": [{"rule": violation.rule, "message": violation.message} for violation in violations],
         "link_loads": None,
         "cost": None,
     }
+
+
+def _document(violations: list[Violation], verified: VerifiedSchedule | VerifiedSymmetric | None) -> dict[str, Any]:
+    document = _listed(violations)
     if verified is not None:
         loads, cost = verified.link_loads, verified.cost
         document["link_loads"] = {
@@ -99,9 +142,7 @@ def _document(violations: list[Violation], verified: VerifiedSchedule | Verified
     return document
 
 
-def _table(file: str, schedule: Schedule | SymmetricSchedule, document: Mapping[str, Any]) -> Table:
-    verdict = "verified" if document["ok"] else "NOT correct"
-    title = f"{file}: {schedule.method} {schedule.collective} on {schedule.topology.spec} is {verdict}"
+def _table(title: str, document: Mapping[str, Any]) -> Table:
     table = Table(title=title, show_header=False)
     for violation in document["violations"]:
         table.add_row(violation["rule"], violation["message"])

@@ -14,16 +14,15 @@ from rich.table import Table
 from runners.sizes import format_size
 from synth.errors import InvalidInput
 from synth.identity import rational_text
+from synth.lowering.plans.plan import Plan
 from synth.lowering.program import Program
-from synth.lowering.resources import resources_of
-from synth.lowering.targets import target_named
 from synth.schedule.traffic import traffic_of
 from synth.simulation.simulate import Fidelity, simulate
 from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
 from tuner.costs.pricing import Pricing
-from tuner.costs.program_costs import BUFFER_BYTES, play, program_time_per_byte
-from tuner.reports.show_report import topology_document
+from tuner.costs.program_costs import play, program_time_per_byte, usual_buffer_bytes
+from tuner.reports.show_report import target_and_resources, topology_document
 
 _SAME = 1e-9  # times that differ by less are equal
 _NARROW = 1.01
@@ -35,7 +34,7 @@ class Side:
 
     name: str
     topology: Topology
-    content: VerifiedSchedule | Program
+    content: VerifiedSchedule | Program | Plan
 
     @property
     def collective(self) -> str:
@@ -70,10 +69,11 @@ def _schedule_document(verified: VerifiedSchedule) -> dict[str, Any]:
     }
 
 
-def _program_document(program: Program) -> dict[str, Any]:
-    resources = asdict(resources_of(program, target_named(program.target).limits))
-    names = {"target": program.target, "chunks": program.chunks, "in_place": program.in_place}
-    return {"kind": "program", **names, "protocol": program.protocol, **resources}
+def _program_document(program: Program | Plan) -> dict[str, Any]:
+    target, resources = target_and_resources(program)
+    names = {"target": target, "chunks": program.chunks, "in_place": program.in_place}
+    protocol = "Simple" if isinstance(program, Plan) else program.protocol
+    return {"kind": "program", **names, "protocol": protocol, **asdict(resources)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Model:
         if isinstance(content, VerifiedSchedule):
             traffic = traffic_of(content.schedule)
             return simulate(traffic, network, [size_bytes], self.fidelity)[0] + self.pricing.beside_flows_s(traffic)
-        buffer_bytes = self.buffer_bytes or BUFFER_BYTES.get(content.target)
+        buffer_bytes = self.buffer_bytes or usual_buffer_bytes(content)
         trace = play(content, side.topology, network, size_bytes, buffer_bytes)
         return trace.end_s + self.pricing.beside_program_s(content)
 

@@ -9,24 +9,24 @@ from synth.kernels import warm_simulation
 from synth.lowering.reading import Reading
 from synth.topology.topology import Topology
 from tuner.costs.pricing import DEFAULTS, Pricing
-from tuner.costs.program_costs import BUFFER_BYTES, play, program_time_per_byte
+from tuner.costs.program_costs import play, program_time_per_byte, usual_buffer_bytes
 
 
 def prediction(
     reading: Reading, topology: Topology, size_bytes: int | None, link_gbps: str | None
 ) -> dict[str, Any] | None:
-    """Return the exact least time per byte and, given a size, the time that a simulation says; None for wrong programs
-    and for plans.
+    """Return the exact least time per byte and, given a size, the time that a simulation says; None for wrong
+    programs.
 
     InvalidInput if a size is given and the rate of a link is not known.
     """
     program = reading.program
-    if program is None or reading.violations:
+    if reading.violations:
         return None
     time_us = None
     if size_bytes is not None:
         network = Pricing.of({**dict.fromkeys(DEFAULTS), "link_gbps": link_gbps}, None).network(topology)
         warm_simulation()
-        time_us = play(program, topology, network, size_bytes, BUFFER_BYTES.get(program.target)).end_s * 1e6
+        time_us = play(program, topology, network, size_bytes, usual_buffer_bytes(program)).end_s * 1e6
     time_per_byte = rational_text(program_time_per_byte(program, topology))
     return {"time_per_byte": time_per_byte, "size_bytes": size_bytes, "time_us": time_us}

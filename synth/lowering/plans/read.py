@@ -30,6 +30,15 @@ def plan_of_text(text: bytes) -> Plan:
     return _plan(root)
 
 
+def holds_plan(text: bytes) -> bool:
+    """Return whether `text` is a JSON object with what each rank of a plan does, and so no schedule."""
+    try:
+        root = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(root, dict) and "gpus" in root
+
+
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 

@@ -1,4 +1,4 @@
-"""Instances are chosen so that sizes can be cut, or the nearest sizes are named."""
+"""Instances and chunks are chosen so that sizes can be cut, or the nearest sizes are named."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synth.errors import InvalidInput
+from synth.lowering.chunking import rechunked
 from synth.lowering.divisibility import chunks_of_vector, dividing
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
+from synth.verify.verify import verify
 from tests.unit.synth.lowering.programs import verified
 
 RING = verified("ring:5", "allreduce", "ring").schedule
@@ -23,14 +25,34 @@ def test_the_chunks_are_those_of_the_program(collective, instances):
     assert chunks_of_vector(schedule.schedule, instances) == made.chunks
 
 
-@given(st.lists(st.integers(1, 400), min_size=1, max_size=4), st.integers(1, 6), st.sampled_from([1, 2, 4, 16]))
-def test_the_most_instances_that_divide_are_taken(multiples, asked, granule):
+@given(
+    st.lists(st.integers(1, 400), min_size=1, max_size=4),
+    st.integers(1, 6),
+    st.sampled_from([1, 2, 4, 16]),
+    st.sampled_from([None, 1, 2, 6]),
+)
+def test_the_most_instances_and_then_the_most_chunks_that_divide_are_taken(multiples, asked, granule, chunks):
+    schedule = rechunked(RING, 4)
     single = chunks_of_vector(RING, 1)
     sizes = [multiple * single * granule for multiple in multiples]
-    chosen = dividing(RING, LoweringOptions("oneccl-xml", instances=asked), sizes, granule)
-    fitting = [n for n in range(1, asked + 1) if all(size % (single * n * granule) == 0 for size in sizes)]
-    assert chosen.instances == max(fitting)
+    chosen = dividing(schedule, LoweringOptions("oneccl-xml", instances=asked, chunks=chunks), sizes, granule)
+
+    def divide(instances: int, parts: int) -> bool:
+        return all(size % (single * instances * parts * granule) == 0 for size in sizes)
+
+    assert chosen.instances == max(n for n in range(1, asked + 1) if divide(n, 1))
+    assert chosen.chunks == max(n for n in range(1, (chunks or 4) + 1) if divide(chosen.instances, n))
     assert (chosen.min_bytes, chosen.max_bytes) == (min(sizes), max(sizes))
+    program = lower(verify(schedule), chosen)
+    assert all(size % (program.chunks * granule) == 0 for size in sizes)
+
+
+def test_chunks_are_joined_where_sizes_need_it():
+    """Of 16 chunks of a tree, a vector of three granules can have three."""
+    schedule = rechunked(RING, 16)
+    assert dividing(schedule, LoweringOptions("oneccl-xml"), [5 * 3 * 4], 4).chunks == 3
+    assert dividing(schedule, LoweringOptions("oneccl-xml"), [5 * 32 * 4], 4).chunks == 16
+    assert dividing(schedule, LoweringOptions("oneccl-xml", chunks=64), [5 * 32 * 4], 4).chunks == 32
 
 
 def test_the_nearest_sizes_are_named():

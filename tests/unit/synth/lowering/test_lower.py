@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,9 +15,10 @@ from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
 from synth.lowering.check import check_program
 from synth.lowering.lower import lower, with_usual_channels
-from synth.lowering.messages import messages_of, tree_levels
+from synth.lowering.messages import messages_of, streaming_pieces, tree_levels
 from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Op
+from synth.lowering.program import Op, Program
+from synth.lowering.targets import target_named
 from synth.lowering.vector import vector_of
 from synth.method import Options
 from synth.methods import synthesize
@@ -207,21 +210,69 @@ def test_a_network_of_one_direction_is_enough_for_every_collective():
         assert check_program(program) == []
 
 
-def test_channels_of_deep_trees_take_ranges_of_levels():
-    """Each connection carries a level on one channel only, lower levels on lower channels."""
-    verified_trees = verified("mi250half:1", "allreduce", "forest")
-    levels = tree_levels(verified_trees.schedule)
-    assert levels >= 8
-    options = with_usual_channels(verified_trees, LoweringOptions("msccl-xml"))
-    assert options.channels == 4
-    messages = messages_of(verified_trees.schedule, vector_of(verified_trees.schedule, 1), options)
+def test_channels_of_deep_trees_take_ranges_of_time():
+    """Of each connection, what travels on a channel is over before the next channel begins."""
+    schedule = verified("mi250half:1", "allreduce", "forest")
+    options = LoweringOptions("msccl-xml", channels=4)
+    messages = messages_of(schedule.schedule, vector_of(schedule.schedule, 1), options)
     assert sorted(set(messages.channel.tolist())) == [0, 1, 2, 3]
-    assert (messages.channel == messages.step * 4 // levels).all()
-    assert check_program(lower(verified_trees, options)) == []
+    assert (np.diff(messages.channel[np.argsort(messages.step, kind="stable")]) >= 0).mean() > 0.9
+    ends = messages.sender * 16 + messages.receiver
+    for pair in np.unique(ends):
+        assert (np.diff(messages.channel[ends == pair]) >= 0).all()
+    assert check_program(lower(schedule, options)) == []
 
 
-def test_shallow_trees_and_steps_have_one_channel_unless_more_are_asked_for():
-    for schedule in (verified("a100:1", "allgather", "forest"), verified("torus:3x3", "allreduce", "bfb")):
-        assert with_usual_channels(schedule, LoweringOptions("oneccl-xml", channels=9)).channels == 1
+def test_channels_of_trees_of_two_levels_each_way_take_ranges_of_levels():
+    schedule = verified("a100:2", "allreduce", "forest").schedule
+    assert (tree_levels(schedule), schedule.barriers) == (4, (2,))
+    messages = messages_of(schedule, vector_of(schedule, 1), LoweringOptions("msccl-xml", channels=2))
+    rails = 2
+    assert (messages.channel // rails == messages.step // 2).all()
+
+
+def test_deep_trees_have_several_channels_where_long_chunks_take_many_loops():
+    """Shallow trees and steps have one, and so have chunks that fit in a message."""
+    for spec, collective, method in (("a100:1", "allgather", "forest"), ("torus:3x3", "allreduce", "bfb")):
+        options = LoweringOptions("oneccl-xml", channels=9)
+        assert with_usual_channels(verified(spec, collective, method), options).channels == 1
     deep = verified("mi250half:1", "allreduce", "forest")
+    assert with_usual_channels(deep, LoweringOptions("msccl-xml")).channels > 1
+    assert with_usual_channels(deep, LoweringOptions("msccl-xml", max_bytes=2**20)).channels == 1
+    assert with_usual_channels(deep, LoweringOptions("msccl-xml", chunks=63)).channels == 1
     assert with_usual_channels(deep, LoweringOptions("msccl-xml", sm_count=5)).channels == 1
+
+
+@pytest.mark.parametrize("method", ["bfb", "forest"])
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("in_place", [True, False])
+def test_finer_chunks_move_the_same_data(method, collective, in_place):
+    schedule = verified("torus:2x3", collective, method)
+    chunks = 3 * schedule.schedule.chunks_per_shard
+    plain = lower(schedule, LoweringOptions("oneccl-xml", in_place=in_place))
+    finer = lower(schedule, LoweringOptions("oneccl-xml", in_place=in_place, chunks=chunks))
+    assert finer.chunks == 3 * plain.chunks
+    assert finer.origin == plain.origin == schedule.schedule.id
+    assert _sent(finer) == {ends: 3 * count for ends, count in _sent(plain).items()}
+    assert check_program(finer) == []
+
+
+def _sent(program: Program) -> Counter[tuple[int, int | None]]:
+    sent: Counter[tuple[int, int | None]] = Counter()
+    for rank, block, _, item in instructions(program):
+        sent[rank, program.ranks[rank].blocks[block].send_peer] += item.count if item.op.sends else 0
+    return +sent
+
+
+def test_transfers_of_high_trees_are_cut_where_steps_allow_it():
+    schedule = verified("mi250:2", "allgather", "forest").schedule
+    vector, limits = vector_of(schedule, 1), target_named("msccl-xml").limits
+    cut = vector.cut(streaming_pieces(schedule, vector, limits)).transfers
+    length = cut.hi.astype(int) - cut.lo
+    assert length.max() < (vector.transfers.hi - vector.transfers.lo).max()
+    assert length.sum() == (vector.transfers.hi.astype(int) - vector.transfers.lo).sum()
+    ends = schedule.routes.sources(schedule.topology.links)[cut.route] * 32
+    ends += schedule.routes.destinations(schedule.topology.links)[cut.route]
+    assert np.bincount(ends).max() <= 192
+    few = replace(limits, steps=8)
+    assert streaming_pieces(schedule, vector, few) == (vector.transfers.hi - vector.transfers.lo).max()

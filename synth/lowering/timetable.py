@@ -1,0 +1,115 @@
+"""When the transfers of trees would travel if they waited for nothing but data and links.
+
+A block goes through its messages in one order, whatever arrives first. In the order of the depths, all blocks are busy
+with the same depth: a program takes as long as the busiest link of each, one after the other, and not as long as the
+busiest link of all. So blocks take the order of a list schedule in which a link that is free takes, of what is
+there, the transfer with the longest way still to go.
+
+Source: Hu, "Parallel sequencing and assembly line problems", 1961; Graham, "Bounds on multiprocessing timing
+anomalies", 1969.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from synth.lowering.columns import Column
+from synth.lowering.timetable_kernel import Moves, Visits, starts, stretches_of_time, tails
+from synth.schedule.schedule import Schedule
+from synth.schedule.transfers import Transfers
+from synth.topology.topology import Topology
+
+FASTEST = 2**12
+"""Time that a chunk takes on the fastest link; those on others are rounded up to whole numbers."""
+SLOWEST = 2**26
+MOST_VISITS = 2**23
+
+WRITES_SUM, WRITES, READS = 0, 1, 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Timetable:
+    """start: when each transfer begins, in units in which a chunk takes `FASTEST` on the fastest link
+    step:  which stretch of time that is in: whatever waits for a transfer is in a later one
+    end:   when all are through
+    busiest: how long the busiest link is busy
+    """
+
+    start: Column
+    step: Column
+    end: int
+    busiest: int
+
+
+def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
+    """Return the timetable of `transfers` of a pipelined `schedule`.
+
+    None where a step takes from a place what it also puts there, so that no order of transfers has the same meaning,
+    and for more than 2^22 chunks moved. O((chunks moved + links of routes) * log(rows)).
+    """
+    count = transfers.hi.astype(np.int64) - transfers.lo
+    if 2 * int(count.sum()) > MOST_VISITS:
+        return None
+    visits = _visits(schedule, transfers, count)
+    if visits is None:
+        return None
+    routes = schedule.routes
+    weight = _weights(schedule.topology)
+    moves = Moves(count, routes.offsets[transfers.route], routes.offsets[transfers.route + 1], routes.link_ids, weight)
+    tail = tails(moves, visits, np.argsort(transfers.step, kind="stable")[::-1].astype(np.int64))
+    row_at = np.argsort(-tail, kind="stable")
+    rank = np.empty_like(row_at)
+    rank[row_at] = np.arange(len(row_at))
+    start, before = starts(moves, visits, row_at, rank)
+    step = stretches_of_time(start, before, row_at[np.argsort(start[row_at], kind="stable")])
+    return Timetable(start, step, *_totals(moves, start))
+
+
+def _visits(schedule: Schedule, transfers: Transfers, count: Column) -> Visits | None:
+    """Return who waits for whom; None where a cell is read and written in one step."""
+    links = schedule.topology.links
+    ends = [
+        side(links)[transfers.route].astype(np.int64)
+        for side in (schedule.routes.destinations, schedule.routes.sources)
+    ]
+    row = np.repeat(np.arange(len(count)), 2 * count)
+    first = np.concatenate([[0], np.cumsum(2 * count)])
+    within, is_source = np.divmod(np.arange(len(row)) - first[row], 2)
+    chunk = transfers.shard[row].astype(np.int64) * schedule.chunks_per_shard + transfers.lo[row] + within
+    chunks = schedule.shard_count * schedule.chunks_per_shard
+    cell = np.where(is_source, ends[1][row], ends[0][row]) * chunks + chunk
+    kind = np.where(is_source, READS, np.where(transfers.reduce[row] == 1, WRITES_SUM, WRITES))
+    step = transfers.step[row].astype(np.int64)
+    order = np.lexsort((kind, step, cell))
+    cell, kind, step, row = (column[order] for column in (cell, kind, step, row))
+    follows = np.diff(cell) == 0
+    changes = np.diff(kind) != 0
+    if (follows & changes & (np.diff(step) == 0)).any():
+        return None
+    border = np.concatenate([[True], ~follows | changes]) if len(row) else np.zeros(0, dtype=np.bool_)
+    run = np.empty(len(row), dtype=np.int64)
+    run[order] = np.cumsum(border) - 1
+    run_first = np.flatnonzero(border)
+    is_last = np.diff(cell[run_first], append=-1) != 0
+    return Visits(first, run, row, np.append(run_first, len(row)), is_last.astype(np.int8))
+
+
+def _weights(topology: Topology) -> Column:
+    """Return how long a chunk takes on each link."""
+    bandwidths = topology.links.bandwidths
+    fastest = max(bandwidths)
+    times = [min(-(-FASTEST * fastest // bandwidth), SLOWEST) for bandwidth in bandwidths]
+    return np.array(times, dtype=np.int64)[topology.links.bandwidth_class]
+
+
+def _totals(moves: Moves, start: Column) -> tuple[int, int]:
+    """Return when the last transfer is through, and how long the busiest link is busy."""
+    hops = moves.end - moves.first
+    row = np.repeat(np.arange(len(hops)), hops)
+    link = moves.links[moves.first[row] + np.arange(len(row)) - np.repeat(np.cumsum(hops) - hops, hops)]
+    time = moves.weight[link] * moves.chunks[row]
+    busy = np.zeros(len(moves.weight), dtype=np.int64)
+    np.add.at(busy, link, time)
+    return int((start[row] + time).max(initial=0)), int(busy.max(initial=0))
