@@ -124,8 +124,7 @@ SizesOfProgram = None,
         document["predicted"] = prediction(reading, verified.schedule.topology, size_bytes, link_gbps)
         advised = advice(verified, options, program, size_bytes)
         if advised is not None:
-            document["predicted"]["loss"] = advised.own.part
-            document["predicted"]["loss_size_bytes"] = advised.own.size_bytes
+            document["loss"] = {"size_bytes": advised.own.size_bytes, "part": advised.own.part}
             document["advice"] = advised.text(chunks_per_shard) if advised.is_much else None
         write_file(output, text.encode())
     document |= {"chunks_per_shard": options.chunks or chunks_per_shard, "instances": options.instances}
@@ -187,6 +186,6 @@ def _table(title: str, document: dict[str, Any]) -> Table:
     if len(violations) > MOST_SHOWN:
         table.add_row("...", f"{len(violations) - MOST_SHOWN} more")
     for name, value in {**document, **document.get("resources", {}), **(document.get("predicted") or {})}.items():
-        if name not in ("violations", "resources", "predicted") and value is not None:
+        if name not in ("violations", "resources", "predicted", "loss") and value is not None:
             table.add_row(name.replace("_", " "), str(value))
     return table

@@ -78,8 +78,8 @@ def _verify_program(file: str, given: Topology | None) -> tuple[str, dict[str, A
         loads = program_loads(program, topology)
         time_per_byte = busiest_link(loads, topology) / program.chunks
         document["link_loads"] = {
-            "largest": str(Fraction(int(loads.max(initial=0)), program.chunks)),
-            "smallest": str(Fraction(int(loads.min(initial=0)), program.chunks)),
+            "largest": str(Fraction(int(loads.max()), program.chunks)),
+            "smallest": str(Fraction(int(loads.min()), program.chunks)),
             "total": str(Fraction(int(loads.sum()), program.chunks)),
             "idle_links": int((loads == 0).sum()),
         }

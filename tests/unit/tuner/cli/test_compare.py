@@ -85,3 +85,14 @@ def test_bad_input_is_one_line_and_exit_2(capsys, tmp_path, made):
         done = chorale(capsys, "compare", *arguments, "--quiet")
         assert (done.code, len(done.stderr.strip().splitlines())) == (2, 1)
         assert message in done.stderr
+
+
+def test_a_plan_beside_the_program_that_it_was_made_from(capsys, tmp_path, made):
+    schedule, program = made("bfb"), made("bfb", "ring:8", "allreduce", "oneccl-xml")
+    plan = tmp_path / "plan.json"
+    assert chorale(capsys, "lower", schedule, "--target", "mscclpp-json", "-o", plan).code == 0
+    document = chorale(capsys, "compare", program, plan, *RATES, "--sizes", "1MiB,64MiB", "--json").document
+    assert [side["target"] for side in document["sides"]] == ["oneccl-xml", "mscclpp-json"]
+    assert document["sides"][1]["scratch_chunks_max"] > document["sides"][0]["scratch_chunks_max"]
+    assert document["time_per_byte_ratio"] == "1"
+    assert [row["speedup"] for row in document["results"]] == pytest.approx([1, 1])

@@ -158,7 +158,7 @@ def test_the_predicted_time_is_that_of_the_simulation(capsys, tmp_path, schedule
     program.write_text(program.read_text().replace('type="rrc"', 'type="r"', 1))
     assert chorale(capsys, *again).document["predicted"] is None
     plan = ("lower", schedule(), "--target", "mscclpp-json", "-o", tmp_path / "plan.json", "--json")
-    assert chorale(capsys, *plan).document["predicted"] is None
+    assert chorale(capsys, *plan).document["predicted"]["time_per_byte"] == "7/12"
 
 
 def test_instances_are_chosen_for_sizes(capsys, tmp_path, schedule):
@@ -172,3 +172,39 @@ def test_instances_are_chosen_for_sizes(capsys, tmp_path, schedule):
     assert refused.code == 2
     assert "use 1048572 or 1048584 bytes" in refused.stderr
     assert chorale(capsys, "lower", made, *options, "--dtype", "float128").code == 2
+
+
+def test_parts_of_chunks_are_chosen_by_the_sizes(capsys, tmp_path, schedule):
+    made, program = schedule(), tmp_path / "program.xml"
+    arguments = ("lower", made, "--target", "msccl-xml", "--split", 4, "-o", program, "--json")
+    split = chorale(capsys, *arguments).document
+    single = split["chunks_per_shard"] // 4
+    assert (split["chunks"], split["instances"]) == (8 * 4 * single, 1)
+    fitted = chorale(capsys, *arguments, "--sizes", f"{8 * single * 4 * 3},{8 * single * 4 * 9}").document
+    assert fitted["chunks_per_shard"] == 3 * single
+    assert chorale(capsys, "lift", program, "--spec", "hypercube:3").code == 0
+    refused = chorale(capsys, *arguments, "--sizes", "1000000")
+    assert (refused.code, "sizes must be multiples of" in refused.stderr) == (2, True)
+    assert chorale(capsys, *arguments, "--split", 0).code == 2
+
+
+def test_a_program_of_trees_says_what_it_loses_and_what_loses_less(capsys, tmp_path):
+    trees, program = tmp_path / "trees.parquet", tmp_path / "program.xml"
+    synth = ("synth", "forest", "mi250half:2", "--collective", "allgather", "--k", 1, "-o", trees)
+    assert chorale(capsys, *synth).code == 0
+    arguments = ("lower", trees, "--target", "msccl-xml", "-o", program, "--json", "--size", "16MiB")
+    asked = chorale(capsys, *arguments, "--channels", 1).document
+    loss = asked["loss"]["part"]
+    assert loss > 0.15
+    assert asked["loss"]["size_bytes"] == 2**24
+    words = asked["advice"].split("; ")
+    assert words[0] == f"loses {loss:.0%} at 16MiB against the cost of the schedule (flow model, no latencies)"
+    options, _, better = words[1].partition(" loses ")
+    done = chorale(capsys, *arguments, *options.split()).document
+    assert f"{done['loss']['part']:.0%}" == better
+    assert done["loss"]["part"] < loss - 0.05
+
+
+def test_steps_lose_nothing_and_need_no_advice(capsys, tmp_path, schedule):
+    done = chorale(capsys, "lower", schedule(), "--target", "msccl-xml", "-o", tmp_path / "program.xml", "--json")
+    assert {"loss", "advice"}.isdisjoint(done.document)

@@ -123,3 +123,21 @@ def test_a_wrong_program_is_not_shown(capsys, files):
     done = chorale(capsys, "show", program)
     assert done.code == 1
     assert "chorale lift" in done.stderr
+
+
+def test_a_plan_is_shown_like_a_program(capsys, tmp_path, files):
+    """Its puts go straight to where they belong, so that it takes as long as the same program in whole chunks."""
+    schedule, program = files("bfb", "hypercube:3", "allgather", "oneccl-xml")
+    plan, plot = tmp_path / "plan.json", tmp_path / "plan.svg"
+    assert chorale(capsys, "lower", schedule, "--target", "mscclpp-json", "-o", plan).code == 0
+    free = ("--size", "8MiB", "--hop-us", 0, "--link-latency-us", 0, "--json")
+    shown = chorale(capsys, "show", plan, *free, "--plot", plot).document
+    same = chorale(capsys, "show", program, *free).document
+    assert (shown["target"], shown["kind"]) == ("mscclpp-json", "program")
+    for name in ("links", "cost", "messages", "collective"):
+        assert shown[name] == same[name]
+    assert shown["time_us"] == pytest.approx(same["time_us"])
+    assert [row["bytes"] for row in shown["timeline"]] == [row["bytes"] for row in same["timeline"]]
+    assert b"rank 3" in plot.read_bytes()
+    refused = chorale(capsys, "run", plan, "--runner", "simulated", "--sizes", "1M", "--link-mbps", 100)
+    assert (refused.code, "executor_test of MSCCL++" in refused.stderr) == (2, True)

@@ -1,0 +1,53 @@
+"""Plans as flows: what they send, in which order, and when it is there."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from runners.plan_flows import PlanFlows
+from synth.lowering.plans.plan import Action
+from synth.lowering.plans.read import plan_of_text
+from synth.simulation.flow_simulation import simulate_flows
+from synth.simulation.network_model import NetworkModel
+from synth.topology.spec import parse_topology
+from tests.unit.synth.lowering.plans.examples import SMALL, made, operations
+
+MODEL = NetworkModel(alpha_s=Fraction(1, 10**6), link_latency_s=Fraction(1, 10**6), link_gbps=Fraction(8))
+
+
+@pytest.mark.parametrize("plan", SMALL, ids=lambda plan: plan.name)
+def test_every_put_becomes_a_message_and_all_of_it_happens(plan):
+    topology = parse_topology(plan.name.split()[2])
+    flows = PlanFlows(plan, topology)
+    puts = [operation for *_, operation in operations(plan) if operation.action is Action.PUT]
+    assert flows.graph.messages == sum(len(put.targets) for put in puts)
+    assert flows.graph.gates == len(list(operations(plan)))
+    times = simulate_flows(flows.graph, topology, MODEL, 1000)
+    assert not np.isnan(times.opened_s).any()
+    trace = flows.trace(times)
+    assert flows.loads(len(topology.links)).sum() == sum(target.count for put in puts for target in put.targets)
+    assert trace.end_s == max(trace.arrived_s) > 0
+    for rank, block, step, operation in operations(plan):
+        own = (trace.src == rank) & (trace.block == block) & (trace.step == step)
+        assert own.sum() == (len(operation.targets) if operation.action is Action.PUT else 0)
+
+
+def test_a_hop_waits_for_the_one_before():
+    """Around a ring of four, three messages follow one another: each 1 us, 8 chunks of 1000 bytes at 1 GB/s, 1 us."""
+    plan = plan_of_text(made("uniring:1,4", "allgather", method="ring", in_place=False).encode())
+    topology = parse_topology("uniring:1,4")
+    flows = PlanFlows(plan, topology)
+    chunks = plan.chunks // 4
+    times = simulate_flows(flows.graph, topology, MODEL, 8000 / chunks)
+    trace = flows.trace(times)
+    assert trace.end_s == pytest.approx(3 * 10e-6)
+    assert sorted(set(np.round(trace.start_s * 1e6).astype(int).tolist())) == [0, 10, 20]
+
+
+def test_parallel_links_carry_a_channel_each():
+    plan = plan_of_text(made("biring:4,3", "allgather").encode())
+    loads = PlanFlows(plan, parse_topology("biring:4,3")).loads(12)
+    assert len(set(loads.tolist())) == 1

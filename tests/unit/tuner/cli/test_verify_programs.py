@@ -1,0 +1,45 @@
+"""`chorale verify` of program files: XML of any dialect and plans for MSCCL++."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.command import chorale
+
+
+@pytest.fixture(params=["msccl-xml", "mscclpp-json"])
+def files(request, capsys, tmp_path):
+    schedule = tmp_path / "schedule.parquet"
+    program = tmp_path / ("program.xml" if request.param == "msccl-xml" else "program.json")
+    assert chorale(capsys, "synth", "bfb", "hypercube:3", "--collective", "allreduce", "-o", schedule).code == 0
+    assert chorale(capsys, "lower", schedule, "--target", request.param, "-o", program).code == 0
+    return schedule, program
+
+
+def test_a_right_program_has_the_loads_and_the_cost_of_its_schedule(capsys, files):
+    schedule, program = (chorale(capsys, "verify", file, "--json").document for file in files)
+    assert program["ok"] is True
+    assert program["cost"]["time_per_byte"] == schedule["cost"]["time_per_byte"] == "7/12"
+    assert program["link_loads"].items() <= schedule["link_loads"].items()
+    assert chorale(capsys, "verify", files[1], "--spec", "hypercube:3").code == 0
+
+
+def test_a_damaged_program_is_exit_code_1(capsys, files):
+    _, program = files
+    text = program.read_text()
+    program.write_text(text.replace('type="rrc"', 'type="r"', 1).replace('"name": "nop"', '"name": "wait"', 1))
+    done = chorale(capsys, "verify", program, "--json")
+    assert (done.code, done.document["ok"], done.document["cost"]) == (1, False, None)
+    assert done.document["violations"]
+    assert chorale(capsys, "verify", program).code == 1
+
+
+def test_a_program_without_its_network_needs_a_spec(capsys, files):
+    schedule, program = files
+    program.write_text(program.read_text().replace("allreduce bfb hypercube:3", "mine"))
+    done = chorale(capsys, "verify", program)
+    assert (done.code, "--spec" in done.stderr) == (2, True)
+    assert chorale(capsys, "verify", program, "--spec", "hypercube:3").code == 0
+    assert chorale(capsys, "verify", program, "--spec", "ring:5").code == 1
+    refused = chorale(capsys, "verify", schedule, "--spec", "hypercube:3")
+    assert (refused.code, "leave it out" in refused.stderr) == (2, True)
