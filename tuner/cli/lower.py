@@ -81,11 +81,7 @@ def lower(
     sm_count: SmCount = None,
     fuse: Fuse = False,
     split: Split = 1,
-    sizes: Split = Annotated[
-    int,
-    typer.Option(min=1, help="Parts of each chunk of the schedule: trees stream in parts, channels share them out."),
-]
-SizesOfProgram = None,
+    sizes: SizesOfProgram = None,
     dtype: Annotated[str, typer.Option(help="Element type that --sizes are cut at.")] = "float32",
     size: PredictedSize = None,
     link_gbps: LinkGbps = None,
