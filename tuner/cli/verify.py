@@ -22,7 +22,7 @@ from synth.verify.verify import inspect
 from synth.verify.violation import Violation
 from tuner.cli.output import emit_json, results
 from tuner.cli.shared_options import AsJson, ReadableFile, SpecOfProgram
-from tuner.costs.program_costs import busiest_link, program_loads
+from tuner.costs.program_costs import program_loads
 from tuner.program_files import is_program_file, load_for_check
 from tuner.schedule_files import load_for_inspection
 from tuner.specs import load_topology
@@ -76,7 +76,7 @@ def _verify_program(file: str, given: Topology | None) -> tuple[str, dict[str, A
     document = _listed(faults_on(content, topology))
     if document["ok"]:
         loads = program_loads(program, topology)
-        time_per_byte = busiest_link(loads, topology) / program.chunks
+        time_per_byte = topology.links.longest_time(loads) / program.chunks
         document["link_loads"] = {
             "largest": str(Fraction(int(loads.max()), program.chunks)),
             "smallest": str(Fraction(int(loads.min()), program.chunks)),
