@@ -17,7 +17,7 @@ from runners.msccl.cluster import Cluster
 from runners.msccl.command import gpus_per_node, launch_command, perf_command
 from runners.msccl.manual_launch import ManualLaunchPlace
 from runners.msccl.options import DTYPES, JobOptions
-from runners.msccl.session import LIBRARY, Session, Stopped
+from runners.msccl.session import LIBRARY, Proofs, Session, Stopped
 from runners.msccl.sizes import size_ranges
 from runners.places.local import LocalPlace
 from runners.places.place import Place
@@ -38,8 +38,8 @@ class MscclRunner:
     A repetition is a launch: the mean of `options.iterations` calls. Programs, and the library beside them, are
     launched in turns, in random order within every repetition. Before, each program is launched once with a log that
     says whether the runtime executed it; one that was not executed is a RunFailure `rejected`, whatever its times.
-    Where a runtime logs no calls, times that are the library's at every size count as a fall-back too. Buffers are
-    set for programs only: the library has its own.
+    Where a runtime logs no calls, times that are the library's at every size count as a fall-back too, unless those of
+    the same job were not in an earlier request. Buffers are set for programs only: the library has its own.
     """
 
     name = "msccl"
@@ -55,7 +55,7 @@ class MscclRunner:
         self._folder = folder
         self._place = place or LocalPlace()
         self._cluster = cluster
-        self._proven: dict[str, set[int]] = {}
+        self._proofs = Proofs()
 
     def library(self, collective: str) -> tuple[str, ...]:
         """Return the library's own choice, which every runtime has for every collective."""
@@ -72,7 +72,7 @@ class MscclRunner:
             return replace(failure, environment=_identified(environment))
         try:
             with self._nodes(request) as (options, place), self._new_folder() as folder:
-                session = Session(request, options, Path(folder), place, self._proven)
+                session = Session(request, options, Path(folder), place, self._proofs)
                 environment |= _facts(session)
                 results = session.measure(deadline_s)
         except Stopped as stopped:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -49,19 +49,29 @@ class Arm:
     mode: Mode
 
 
+@dataclass(frozen=True, slots=True)
+class Proofs:
+    """Jobs, by content id, that were seen to run.
+
+    logged: by the log, and at which sizes
+    timed:  by times that were not the library's at some size of a request; other sizes may well be as fast
+    """
+
+    logged: dict[str, set[int]] = field(default_factory=dict)
+    timed: set[str] = field(default_factory=set)
+
+
 class Session:
     """Measures one request; raises Stopped for the first fault.
 
-    folder:  for its jobs; proven: which jobs, by content id, were seen to run, and at which sizes; is added to
+    folder:  for its jobs; proofs: of jobs that were seen to run; is added to
     printed: facts that the launches printed of the machine, once there were some
     """
 
-    def __init__(
-        self, request: RunRequest, options: JobOptions, folder: Path, place: Place, proven: dict[str, set[int]]
-    ) -> None:
+    def __init__(self, request: RunRequest, options: JobOptions, folder: Path, place: Place, proofs: Proofs) -> None:
         self._request = request
         self._place = place
-        self._proven = proven
+        self._proofs = proofs
         self.printed: dict[str, str | None] = {}
         programs = list(request.programs.values())
         self.runtime: Runtime = runtime_named(options.runtime, programs[0])
@@ -101,7 +111,7 @@ class Session:
 
     def _prove(self, arm: Arm, deadline_s: float) -> None:
         sizes = set(arm.options.sizes_bytes)
-        proven = self._proven.setdefault(_job_id(arm), set())
+        proven = self._proofs.logged.setdefault(_job_id(arm), set())
         if sizes <= proven:
             return
         launched, _ = self._launch(replace(arm, mode="proof"), deadline_s)
@@ -136,8 +146,11 @@ class Session:
 
     def _require_own_times(self, times: Mapping[str, Times], library: Times) -> None:
         for arm in self.arms:
+            if _job_id(arm) in self._proofs.timed:
+                continue
             if (reason := time_fault(times[arm.name], library)) is not None:
                 raise Stopped(Fault(FailureKind.REJECTED, f"program {arm.name} fell back: {reason}"))
+            self._proofs.timed.add(_job_id(arm))
 
     def _measurements(self, times: Mapping[int, Sequence[float]]) -> tuple[SizeMeasurement, ...]:
         pairs = zip(self._request.sizes_bytes, self._served, strict=True)

@@ -8,6 +8,7 @@ from synth.bound.bound import lower_bound
 from synth.collective import parse_collective
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.orders import LIBRARY
 
 PACED = ("local", "oneccl", "mpi")
 """Runners on which bytes take the time that their links take."""
@@ -29,3 +30,15 @@ def least_seconds(campaign: Campaign, topology: Topology, trials: int) -> float 
     bound = lower_bound(topology, parse_collective(campaign.collective)).value
     runs = trials * (campaign.repeats + WARM_UPS) * (1 + len(campaign.baselines))
     return float(runs * sum(campaign.sizes) * bound / bytes_per_s)
+
+
+def least_launches(campaign: Campaign, trials: int) -> int | None:
+    """Return how often GPUs are launched on for `trials` trials that all run; None on runners without launches.
+
+    Each program has a proof and then, like every baseline, as many launches as there are repetitions. The final and the
+    comparison with champions come on top.
+    """
+    if campaign.runner.kind != "msccl":
+        return None
+    programs = sum(not name.startswith(LIBRARY) for name in campaign.baselines)
+    return programs + trials * (1 + campaign.repeats * (1 + len(campaign.baselines)))

@@ -45,7 +45,11 @@ def check_gpus(section: RunnerSection, topology: Topology) -> None:
     if from_ray and section.needs.gpus not in (None, per_node):
         rule = "campaign key `runner.needs.gpus`: each node that Ray lends must have a GPU for each of its ranks"
         raise InvalidInput(rule, f"{section.needs.gpus:g} GPUs for {per_node} ranks", "leave it out")
-    if (from_ray or ranks > per_node) and section.msccl.shared_folder is None:
+    several = from_ray or ranks > per_node
+    if several and section.at_once > 1:
+        rule = "campaign key `runner.at_once`: launches over several nodes must not share them"
+        raise InvalidInput(rule, section.at_once, "leave it at 1")
+    if several and section.msccl.shared_folder is None:
         rule = "campaign key `runner.msccl.shared_folder`: jobs on several nodes need a folder that all of them see"
         raise InvalidInput(rule, "none", "name one, such as /shared/tmp")
 

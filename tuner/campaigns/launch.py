@@ -13,6 +13,7 @@ from synth.errors import InvalidInput
 from synth.identity import content_id
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.runner_section import RunnerSection
 from tuner.home import Home
 
 
@@ -43,14 +44,22 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "topology": topology.id,
         "collective": campaign.collective,
         "sizes": list(campaign.sizes),
-        "runner": campaign.runner.model_dump(
-            exclude={"timeout_s": True, "needs": True, "at_once": True, "msccl": {"shared_folder"}}
-        ),
+        "runner": _runner_conditions(campaign.runner),
         "baselines": list(campaign.baselines),
         "repeats": campaign.repeats,
         "objective": campaign.objective,
         "overlap": campaign.overlap.products,
     }
+
+
+def _runner_conditions(section: RunnerSection) -> dict[str, Any]:
+    """Return what makes measurements of a runner comparable; keys of other runners do not count."""
+    found = section.model_dump(exclude={"timeout_s", "needs", "at_once", "where", "msccl"})
+    if section.where is not None:
+        found["where"] = section.where
+    if section.kind == "msccl":
+        found["msccl"] = section.msccl.model_dump(exclude={"shared_folder"})
+    return found
 
 
 def check_same_conditions(launch: Launch, conditions: Mapping[str, Any]) -> None:

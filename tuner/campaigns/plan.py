@@ -10,7 +10,7 @@ from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import search_space
 from tuner.campaigns.dialect import dialect_for
-from tuner.campaigns.duration import least_seconds
+from tuner.campaigns.duration import least_launches, least_seconds
 from tuner.campaigns.gpu_choice import check_gpus, measurer_needs
 from tuner.campaigns.orders import LIBRARY
 
@@ -48,6 +48,7 @@ def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "sampler": campaign.resolved_sampler,
         "trials": trials,
         "least_measuring_seconds": least_seconds(campaign, topology, trials),
+        "least_launches": least_launches(campaign, trials),
         "first": [candidate.parameters for candidate in space.starts()],
         "resolved": campaign.model_dump(by_alias=True, mode="json"),
     }

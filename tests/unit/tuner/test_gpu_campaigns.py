@@ -6,6 +6,7 @@ to 1 MB, Simple up to 1.8 MB, and beyond the library, as it moves 100 kB in a mi
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from runners.api import FailureKind
 from runners.msccl.options import JobOptions
@@ -20,24 +22,22 @@ from runners.msccl.runner import MscclRunner
 from runners.preparation import Prepared, prepare
 from synth.lowering.lift import lift
 from tests.campaigns import small_campaign, space_of
+from tests.command import chorale
 from tests.fakes import FakeRunner, InlineWorkshop
 from tests.stand_ins.gpu_cluster import on_stand_ins, put_stand_ins, stand_in_environment
 from tests.stand_ins.nccl_tests import PROTOCOLS, Loaded
 from tests.unit.tuner.campaigns.test_controller import launch
-from tests.unit.tuner.test_tuning import SILENT
 from tuner.campaigns import runner_choice
 from tuner.campaigns.answer import Choice, choices
 from tuner.campaigns.answer_programs import answer_programs
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.final import standings
 from tuner.campaigns.orders import Orders
-from tuner.campaigns.progress import PlainLines
+from tuner.campaigns.reading import read_so_far
 from tuner.campaigns.records import CompleteTrial, FailedTrial, PrunedTrial
 from tuner.campaigns.store import Store
 from tuner.home import Home
-from tuner.reports.tune_report import answer_of, tune_document
 from tuner.specs import load_topology
-from tuner.tuning import tune
 
 SIZES = (2**14, 2**18, 2**22)
 ANSWER = {2**14: "LL", 2**18: "Simple", 2**22: "library:nccl"}
@@ -134,7 +134,12 @@ def test_programs_too_long_for_a_runtime_are_pruned(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("ray_cluster")
 @pytest.mark.parametrize("launcher", ["openmpi", pytest.param("ray", marks=needs_mpich)])
 def test_a_campaign_on_a_ray_cluster_with_gpus(
-    home: Home, stand_ins: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launcher: str
+    capsys: pytest.CaptureFixture[str],
+    home: Home,
+    stand_ins: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    launcher: str,
 ) -> None:
     """The stand-ins are the launcher, the test programs and the library; Ray, its GPUs in name, and MPICH are real."""
     environment = stand_in_environment(stand_ins, tmp_path, "executor", "LL128 falls back") | FAST_LIBRARY
@@ -148,15 +153,29 @@ def test_a_campaign_on_a_ray_cluster_with_gpus(
     runner = {"kind": "msccl", "msccl": {"runtime": "executor", "launcher": launcher, "shared_folder": str(tmp_path)}}
     search = {"methods": ["ring", "bfb"], "protocol": ["Simple", "LL", "LL128"], "instances": [1, 2]}
     campaign = gpu_campaign(search, runner=runner, repeats=2, budget={"trials": 12})
-    topology = load_topology(campaign.topology)
-    make = runner_choice.make_workshop(campaign, topology, home.root)
-    report = tune(campaign, topology, home, False, make, lambda budget, done: PlainLines(SILENT, budget, done))
-    complete = [trial for trial in report.trials if isinstance(trial, CompleteTrial)]
-    failed = [trial for trial in report.trials if isinstance(trial, FailedTrial)]
+    path, table, programs = (tmp_path / name for name in ("campaign.yaml", "tuner.csv", "programs"))
+    path.write_text(yaml.safe_dump(campaign.model_dump(by_alias=True, mode="json")))
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        done = chorale(capsys, "tune", path, "--json", "--programs", programs, "--nccl-tuner-csv", table)
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+    assert done.code == 0, done.stderr
+    trials = read_so_far(home.campaigns / campaign.name / "1").trials
+    complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
+    failed = [trial for trial in trials if isinstance(trial, FailedTrial)]
     assert (len(complete), len(failed)) == (8, 4)
     assert {(trial.candidate.protocol, trial.failure_kind) for trial in failed} == {("LL128", FailureKind.REJECTED)}
-    assert answer(answer_of(report)) == ANSWER
     assert {trial.environment["gpus_per_node"] for trial in complete} == {4}
-    document = tune_document(report)
+    document = done.document
     assert document["tracking_problem"] is None
+    best = {row["size_bytes"]: row for row in document["best"]}
+    found = {
+        size: row["parameters"]["protocol"] if row["parameters"] else row["baseline"] for size, row in best.items()
+    }
+    assert found == ANSWER
     assert [row["run"] for row in document["answer"]] == ["program", "program", "baseline"]
+    assert [lift(path.read_bytes()).protocol for path in sorted(programs.iterdir())] == ["LL", "Simple"]
+    rows = [line.split(",") for line in table.read_text().splitlines()[1:]]
+    assert {(row[0], row[3]) for row in rows} == {("allreduce", "ring")}
+    assert [row[4] for row in rows] == ["ll", "simple"]

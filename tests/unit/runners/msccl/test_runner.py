@@ -135,6 +135,14 @@ def test_a_program_that_is_as_fast_as_the_library_counts_as_one_that_fell_back(c
     measured(_submit(replace(request, programs={"ring": replace(RING, target="msccl-executor-xml")})))
 
 
+def test_a_program_that_was_seen_to_run_may_be_as_fast_as_the_library_elsewhere(cluster: Cluster) -> None:
+    cluster("msccl")
+    runner = MscclRunner(JobOptions((1,)))
+    measured(runner.submit(_request()))
+    cluster("msccl", "as fast as the library")
+    measured(runner.submit(_request(sizes_bytes=(4096,))))
+
+
 @pytest.mark.parametrize(
     ("fault", "kind", "message"),
     [

@@ -12,6 +12,7 @@ from synth.errors import InvalidInput
 from tests.campaigns import small_campaign
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.gpu_choice import job_options, measurer_needs
+from tuner.campaigns.launch import conditions_of
 from tuner.campaigns.plan import campaign_plan, check_runner
 from tuner.specs import load_topology
 
@@ -80,6 +81,10 @@ def test_launchers_are_told_how_many_ranks_a_node_has(campaign: Campaign, comman
             on_gpus("a100:2", launcher="ray", needs={"gpus": 4}, **FOLDER),
             "each node that Ray lends must have a GPU for each of its ranks; got 4 GPUs for 8 ranks",
         ),
+        (
+            small_campaign(topology="a100:2", runner={"kind": "msccl", "at_once": 2, "msccl": FOLDER}),
+            "launches over several nodes must not share them; got 2",
+        ),
     ],
 )
 def test_what_cannot_go_together_is_said_before_anything_runs(campaign: Campaign, message: str) -> None:
@@ -87,7 +92,24 @@ def test_what_cannot_go_together_is_said_before_anything_runs(campaign: Campaign
         check_runner(campaign, load_topology(campaign.topology))
 
 
-def test_the_plan_names_dialect_and_needs() -> None:
-    plan = campaign_plan(on_gpus("a100:2", **FOLDER), load_topology("a100:2"))
+def test_the_plan_names_dialect_needs_and_launches() -> None:
+    campaign = on_gpus("a100:2", **FOLDER)
+    plan = campaign_plan(campaign, load_topology("a100:2"))
     assert plan["target"] == "msccl-xml"
     assert plan["node_to_measure_on"] == "1 CPU, 8 GPU"
+    assert (campaign.repeats, len(campaign.baselines)) == (3, 1)
+    assert plan["least_launches"] == plan["trials"] * (1 + 3 * 2)
+    beside_ring = campaign.model_copy(update={"baselines": ["library:nccl", "ring"]})
+    assert campaign_plan(beside_ring, load_topology("a100:2"))["least_launches"] == 1 + plan["trials"] * (1 + 3 * 3)
+    assert campaign_plan(small_campaign(), load_topology("ring:4"))["least_launches"] is None
+
+
+def test_what_other_runners_are_told_does_not_hinder_going_on() -> None:
+    topology = load_topology("ring:4")
+    conditions = conditions_of(small_campaign(), topology)
+    told = small_campaign(runner={"kind": "simulated", "msccl": {"hosts": ["a"]}})
+    assert conditions_of(told, topology) == conditions
+    assert "msccl" not in conditions["runner"]
+    first, second = (on_gpus("ring:4", iterations=5, shared_folder=folder) for folder in ("/a", "/b"))
+    assert conditions_of(first, topology) == conditions_of(second, topology)
+    assert conditions_of(first, topology) != conditions_of(on_gpus("ring:4", iterations=6), topology)
