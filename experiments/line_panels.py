@@ -1,7 +1,8 @@
-"""Pictures of lines over logarithmic axes, or of points over linear ones, one panel beside the other."""
+"""Pictures of lines and points over logarithmic or linear axes, a few panels in a row."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -11,21 +12,32 @@ from matplotlib.figure import Figure
 
 from tuner.plots.figure_file import write_figure
 
+_MOST_BESIDE = 5
+"""Panels in a row."""
+
+Scale = Literal["log", "linear", "lines", "flat"]
+"""log: lines over logarithmic axes; linear: points over linear axes; lines: the same with lines; flat: lines over a
+logarithmic x and a linear y."""
+
 Lines = Mapping[str, Sequence[tuple[float, float]]]
 """Points (x, y) by the name of their line."""
 
 
-def plot_panels(
-    panels: Mapping[str, Lines], x_label: str, y_label: str, path: Path, scale: Literal["log", "linear"] = "log"
-) -> None:
+def plot_panels(panels: Mapping[str, Lines], x_label: str, y_label: str, path: Path, scale: Scale = "log") -> None:
     """Write a panel with its lines for each title to `path` (.png, .svg or .pdf). The same lines, the same bytes."""
-    figure = Figure(figsize=(4.4 * len(panels), 3.8), layout="constrained")
+    line_style = "" if scale == "linear" else "-"
+    x_scale, y_scale = "log" if scale in ("log", "flat") else "linear", "log" if scale == "log" else "linear"
+    high = math.ceil(len(panels) / _MOST_BESIDE)
+    wide = math.ceil(len(panels) / high)
+    figure = Figure(figsize=(4.4 * wide, 3.8 * high), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, (title, lines) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
+    places = figure.subplots(high, wide, squeeze=False).ravel()
+    for axes in places[len(panels) :]:
+        axes.set_visible(False)
+    for axes, (title, lines) in zip(places, panels.items(), strict=False):
         for name, points in lines.items():
-            line_style = "-" if scale == "log" else ""
             axes.plot(*zip(*points, strict=True), marker="o", markersize=4, linestyle=line_style, label=name)
-        axes.set(xscale=scale, yscale=scale, title=title, xlabel=x_label, ylabel=y_label)
+        axes.set(xscale=x_scale, yscale=y_scale, title=title, xlabel=x_label, ylabel=y_label)
         axes.grid(alpha=0.3)
         axes.legend(loc="upper left")
     write_figure(figure, path, "lines")

@@ -14,11 +14,11 @@ from typing import Annotated
 
 import typer
 
-from experiments.catalog import load_all
+from experiments.catalog import load, load_all
 from experiments.experiment import Experiment
 from experiments.kept_results import KeptResults
 from experiments.reproduction_report import Section, html, markdown
-from synth.errors import ChoraleError, InvalidInput
+from synth.errors import ChoraleError
 from tuner.files import write_file
 from tuner.home import Home
 
@@ -102,11 +102,7 @@ def reproduce(
 
 
 def _chosen(names: Sequence[str]) -> list[Experiment]:
-    known = {experiment.name: experiment for experiment in load_all()}
-    for name in names:
-        if name not in known:
-            raise InvalidInput("an experiment must be one that is known", name, "see `chorale experiment list`")
-    return [known[name] for name in names or known]
+    return [load(name) for name in names] or list(load_all())
 
 
 def _write(folder: Path, sections: Sequence[Section], quick: bool) -> None:

@@ -48,7 +48,7 @@ def experiment(
     # The layer above this one: it is known by its name only, and loaded when it is asked for.
     catalog = importlib.import_module("experiments.catalog")
     if name == "list":
-        _list(catalog.load_all(), as_json)
+        _list(catalog, as_json)
         return
     chosen = catalog.load(name)
     if plot is not None:
@@ -92,14 +92,19 @@ def _row_name(chosen: Any, row: Any) -> str:
     return ", ".join(column.text(row) for column in chosen.columns[:2])
 
 
-def _list(experiments: tuple[Any, ...], as_json: bool) -> None:
+def _list(catalog: Any, as_json: bool) -> None:
+    """Print every experiment with the tables and figures that it answers besides the one in its name."""
+    experiments = [(known, catalog.aliases_of(known.name)) for known in catalog.load_all()]
     if as_json:
-        facts = [{"name": e.name, "question": e.question, "source": e.source} for e in experiments]
+        facts = [
+            {"name": e.name, "aliases": list(also), "question": e.question, "source": e.source}
+            for e, also in experiments
+        ]
         emit_json({"experiments": facts})
         return
     table = Table("name", "question", "source", box=box.SIMPLE_HEAD)
-    for known in experiments:
-        table.add_row(known.name, known.question, known.source)
+    for known, also in experiments:
+        table.add_row("\n".join((known.name, *also)), known.question, known.source)
     _on_stdout().print(table)
 
 

@@ -1,0 +1,108 @@
+"""Figure 3: line graphs of line graphs of four optimal bases of degree 4, and how far T_B moves from the least."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+from experiments.comparison import short
+from experiments.experiment import Column, Experiment, Report, Row
+from experiments.measured import measure
+from synth.executor.serial import SerialExecutor
+from synth.expand.prediction import predict_allgather
+from synth.finder.bounds import least_bandwidth_factor, least_steps
+
+DEGREE = 4
+BASES: Mapping[str, int] = {"complete:5": 5, "dicirculant:4": 6, "bipartite:4": 8, "hamming:2,3": 9}
+"""Number of nodes by spec."""
+LARGEST = 10_000
+_VERIFIED, _QUICK_VERIFIED = 600, 160
+"""Up to so many nodes the schedule is made and verified, beyond that its exact cost is predicted."""
+_SHAPE = "Moore-optimal at every size, T_B ever closer to 1 + 1 / (3 N) of the least: the larger base is the better one"
+
+
+def _run(report: Report, quick: bool) -> Sequence[Row]:
+    most = _QUICK_VERIFIED if quick else _VERIFIED
+    rows: list[Row] = []
+    for done, (base, size) in enumerate(BASES.items()):
+        report(base, done, len(BASES))
+        times = 0
+        while size * DEGREE**times <= LARGEST:
+            rows.append(_row(base, size, times, most))
+            times += 1
+    return [*rows, _finding(rows)]
+
+
+def _row(base: str, size: int, times: int, most_verified: int) -> Row:
+    """Return what `times` line graphs of `base` cost beside corollary 7.1, which is exact for BFB (theorem 10)."""
+    nodes, spec = size * DEGREE**times, f"line({base};{times})" if times else base
+    if nodes <= most_verified:
+        measured = measure(spec, "bfb")
+        steps, factor, known_by = measured.cost.steps, measured.factor, "verified schedule"
+    else:
+        predicted = predict_allgather(spec, SerialExecutor())
+        steps, factor, known_by = predicted.steps, predicted.bandwidth_factor, "exact prediction"
+    added = Fraction(DEGREE, DEGREE - 1) * (Fraction(1, size) - Fraction(1, nodes))
+    printed = least_bandwidth_factor(size) + added
+    verdict = {
+        "steps": "match" if steps == least_steps(nodes, DEGREE) else "worse",
+        "bandwidth_factor": "match" if factor == printed else "better" if factor < printed else "worse",
+    }
+    return {
+        "base": base, "times": times, "nodes": nodes, "spec": spec, "steps": steps, "bandwidth_factor": str(factor),
+        "printed_factor": str(printed), "over_least": str(factor / least_bandwidth_factor(nodes)),
+        "limit": str(1 + Fraction(1, (DEGREE - 1) * size)), "known_by": known_by, "verdict": verdict, "reason": None,
+        "holds": "worse" not in verdict.values(),
+    }  # fmt: skip
+
+
+def _finding(rows: Sequence[Row]) -> Row:
+    """Return what the figure shows: no curve passes the limit of theorem 9, and larger bases lie lower."""
+    below = all(Fraction(row["over_least"]) <= Fraction(row["limit"]) for row in rows)
+    last = {row["base"]: Fraction(row["over_least"]) for row in rows}
+    ordered = all(first > second for first, second in pairwise(last[base] for base in BASES))
+    holds = below and ordered
+    return {
+        "base": "all", "nodes": max(row["nodes"] for row in rows), "spec": "", "finding": _SHAPE,
+        "verdict": "match" if holds else "not reached", "reason": None if holds else "the order is another",
+        "holds": holds,
+    }  # fmt: skip
+
+
+def _plot(rows: Sequence[Row], path: Path) -> None:
+    from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+
+    def lines(key: str) -> dict[str, list[tuple[float, float]]]:
+        return {
+            base: [(row["nodes"], float(Fraction(row[key]))) for row in rows if row["base"] == base] for base in BASES
+        }
+
+    panels = {"steps T_L, all Moore-optimal": lines("steps"), "T_B over the least": lines("over_least")}
+    plot_panels(panels, "N", "", path, "flat")
+
+
+def _number(heading: str, key: str) -> Column:
+    return Column(heading, lambda row: short(Fraction(row[key])) if key in row else "")
+
+
+EXPERIMENT = Experiment(
+    name="direct-connect-figure-3",
+    question="How far do line graphs of optimal bases move from the least T_B, and do they stay Moore-optimal?",
+    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 3",
+    columns=(
+        Column("base", lambda row: str(row["base"])),
+        Column("nodes", lambda row: str(row["nodes"])),
+        Column("spec", lambda row: str(row["spec"])),
+        Column("T_L", lambda row: str(row.get("steps", ""))),
+        Column("T_B (M/B)", lambda row: str(row.get("bandwidth_factor", ""))),
+        _number("over the least", "over_least"),
+        _number("limit", "limit"),
+        Column("known by", lambda row: row.get("known_by", "")),
+        Column("finding", lambda row: row.get("finding", "")),
+        Column("reason", lambda row: row["reason"] or ""),
+    ),
+    run=_run,
+    plot=_plot,
+)

@@ -1,0 +1,71 @@
+"""Figures of the direct-connect paper that follow from the model alone, and its table 9."""
+
+from __future__ import annotations
+
+from experiments import (
+    direct_connect_figure_3,
+    direct_connect_figure_7,
+    direct_connect_figure_15,
+    direct_connect_table_9,
+)
+from experiments.catalog import ALIASES, NAMES, aliases_of, load
+from experiments.direct_connect_figure_15 import kind_of
+
+
+def run(name, quick=True):
+    return load(name).run(lambda _what, _done, _total: None, quick)
+
+
+def test_figures_are_found_by_the_numbers_of_the_paper():
+    for number in (3, *range(7, 12), 15, 18):
+        assert load(f"direct-connect-figure-{number}").source
+    assert not set(ALIASES) & set(NAMES)
+    assert aliases_of("training-experts") == ("direct-connect-figure-9",)
+    assert load("direct-connect-figure-10").plot is not None
+
+
+def test_families_have_the_properties_of_table_9(monkeypatch):
+    small = [claim for claim in direct_connect_table_9._CLAIMS if claim.nodes <= 16]
+    monkeypatch.setattr(direct_connect_table_9, "_CLAIMS", small)
+    rows = run("direct-connect-table-9")
+    assert all(row["holds"] for row in rows)
+    assert [row["spec"] for row in rows if row["reason"]] == ["debruijn:3,1"]
+    assert {row["ours"]["bfb"] for row in rows if row["family"] in ("diamond", "modified de Bruijn")} == {False}
+
+
+def test_a_property_that_is_not_there_is_named():
+    row = direct_connect_table_9.row_of(direct_connect_table_9._Claim("ring", "ring:6", 2, 6, parallel_links=True))
+    assert not row["holds"]
+    assert row["reason"] == "steps: Moore was printed, 3 is so; parallel_links: True was printed, False is so"
+
+
+def test_line_graphs_stay_below_the_limit(monkeypatch, tmp_path):
+    monkeypatch.setattr(direct_connect_figure_3, "LARGEST", 600)
+    rows = run("direct-connect-figure-3")
+    assert all(row["holds"] for row in rows)
+    assert {row["known_by"] for row in rows if "known_by" in row} == {"verified schedule", "exact prediction"}
+    load("direct-connect-figure-3").plot(rows, tmp_path / "lines.svg")
+
+
+def test_kinds_of_topologies():
+    specs = ("genkautz:4,37", "circulant:41,4,5", "line(power(diamond;2);2)", "line(bipartite:4)", "hamming:2,3")
+    assert [kind_of(spec) for spec in specs] == ["GenKautz", "Circulant", "LP", "L", "other base"]
+
+
+def test_best_kinds_by_size_of_the_vector(monkeypatch, tmp_path):
+    monkeypatch.setattr(direct_connect_figure_15, "LARGEST", 24)
+    rows = run("direct-connect-figure-15", quick=False)
+    counted = [row for row in rows if row["kind"] not in ("finding", "bound", "best bidirectional")]
+    for size in ("1 MB", "100 MB"):
+        assert sum(row["count"] for row in counted if row["size"] == size) == 19
+    assert all(row["holds"] for row in rows if row["kind"] == "bound")
+    load("direct-connect-figure-15").plot(rows, tmp_path / "kinds.svg")
+
+
+def test_many_nodes(monkeypatch, tmp_path):
+    monkeypatch.setattr(direct_connect_figure_7, "NODES", (16,))
+    rows = run("direct-connect-figure-7")
+    assert all(row["holds"] for row in rows)
+    for row in rows:
+        assert row["us"]["bound"] == min(row["us"].values())
+    load("direct-connect-figure-7").plot(rows, tmp_path / "many.svg")
