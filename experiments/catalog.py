@@ -16,8 +16,11 @@ _SHARED = {**dict.fromkeys(_SWING_FIGURES, "swing_figures"), **dict.fromkeys(_TR
 NAMES = (
     "channels-live",
     "direct-connect-figure-3",
+    "direct-connect-figure-6",
     "direct-connect-figure-7",
     "direct-connect-figure-11",
+    "direct-connect-figure-13",
+    "direct-connect-figure-14",
     "direct-connect-figure-15",
     "direct-connect-figure-18",
     "direct-connect-table-4",

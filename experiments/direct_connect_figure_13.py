@@ -1,0 +1,76 @@
+"""Figure 13: BFB on hypercubes, plain and twisted, against what switched networks use; by the fit, and live."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.experiment import Experiment, Report, Row
+from experiments.testbed import LINK_MBPS, TREE_CHUNKS, Contender
+from experiments.testbed_findings import (
+    COLUMNS,
+    LIVE,
+    SHARED_CORES,
+    SIMULATED,
+    Finding,
+    finding_rows,
+    live_rows,
+    simulated_rows,
+)
+
+NODES = 8
+_NETWORKS = {"hypercube": "hypercube:3", "twisted": "twisted-hypercube:3"}
+_BFB, _HALVING, _RING, _TREES = "BFB", "halving and doubling", "one ring", "double binary tree"
+"""NCCL is not here to run: one ring and double binary trees are its two algorithms."""
+_BASELINE = f"{_HALVING} on hypercube"
+_RIVALS = tuple(
+    Contender(f"{scheme} on {network}", spec, method, chunks)
+    for network, spec in _NETWORKS.items()
+    for scheme, method, chunks in (
+        (_BFB, "bfb", (None,)),
+        (_HALVING, "rabenseifner", (None,)),
+        (_RING, "ring", (None,)),
+        (_TREES, "double-binary-tree", TREE_CHUNKS),
+    )
+)
+_FINDINGS = (
+    Finding("1 KB", f"{_BFB} on hypercube", _BASELINE, (NODES,), 0.0, {LIVE: SHARED_CORES}),
+    Finding("1 KB", f"{_BFB} on twisted", _BASELINE, (NODES,), 0.2, {LIVE: SHARED_CORES}),
+    Finding("1 GB", f"{_BFB} on hypercube", _BASELINE, (NODES,), 0.6),
+    Finding("1 GB", f"{_BFB} on twisted", _BASELINE, (NODES,), 0.6),
+)
+
+
+def _run(report: Report, quick: bool) -> Sequence[Row]:
+    report("simulated", 0, 2)
+    rows = simulated_rows(NODES, _RIVALS)
+    if not quick:
+        report("live", 1, 2)
+        rows += live_rows(NODES, _RIVALS)
+    return [*rows, *finding_rows(SIMULATED, _FINDINGS, rows), *finding_rows(LIVE, _FINDINGS, rows)]
+
+
+def _plot(rows: Sequence[Row], path: Path) -> None:
+    from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+
+    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row in rows:
+        if row["kind"] == "times":
+            for rival in _RIVALS:
+                scheme, network = rival.name.split(" on ")
+                lines = panels.setdefault(f"{row['where']}, {network}", {})
+                over = row["us"][rival.name] / row["us"][_BASELINE]
+                lines.setdefault(scheme, []).append((row["size_bytes"], over))
+    plot_panels(panels, "size of the vector in bytes", "time over the baseline's", path, "flat")
+
+
+EXPERIMENT = Experiment(
+    name="direct-connect-figure-13",
+    question="How much faster is BFB on hypercubes of 8 nodes than what switched networks use?",
+    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 13; "
+    f"simulated as appendix A.2 fits the testbed, live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s; "
+    "NCCL by the two algorithms that it has, one ring and double binary trees",
+    columns=COLUMNS,
+    run=_run,
+    plot=_plot,
+)

@@ -1,0 +1,45 @@
+"""Times of programs side by side on an emulated network, as a few numbers for each program and size."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from experiments.live_fabric import measure_live
+from runners.api import RunFailure, RunRequest
+from synth.errors import CheckFailed
+from synth.lowering.program import Program
+from synth.topology.topology import Topology
+
+_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTimes:
+    """What was measured.
+
+    seconds:    by program, for each size that was asked for, those of every repetition
+    where:      on what it ran
+    substitute: why that is not oneCCL on a fabric; None where it is
+    """
+
+    seconds: Mapping[str, tuple[tuple[float, ...], ...]]
+    where: str
+    substitute: str | None
+
+    def least_us(self, program: str, place: int) -> float:
+        """Return the shortest time of `program` at the size in that place: whatever disturbs only ever adds."""
+        return min(self.seconds[program][place]) * 1e6
+
+
+def times_of(
+    topology: Topology, programs: Mapping[str, Program], sizes_bytes: Sequence[int], link_mbps: int, repeats: int
+) -> LiveTimes:
+    """Return the times of `programs` on links of `link_mbps`; raises CheckFailed for a run that fails."""
+    request = RunRequest(topology, programs, tuple(sizes_bytes), repeats, timeout_s=_TIMEOUT_S)
+    run = measure_live(request, link_mbps, "direct-connect")
+    if isinstance(run.outcome, RunFailure):
+        value = f"{run.outcome.kind} on {topology.spec}: {run.outcome.message}"
+        raise CheckFailed("a live run must end with right results", value, "run it again when the machine is less busy")
+    seconds = {name: tuple(one.times_s for one in sizes) for name, sizes in run.outcome.results.items()}
+    return LiveTimes(seconds, run.runner, run.substituted)
