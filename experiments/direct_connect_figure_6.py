@@ -17,6 +17,7 @@ from experiments.testbed_findings import (
     live_rows,
     simulated_rows,
 )
+from runners.sizes import format_size
 
 NODES = tuple(range(5, 13))
 LIVE_NODES = (8, 12)
@@ -56,7 +57,8 @@ def _plot(rows: Sequence[Row], path: Path) -> None:
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in rows:
         if row["kind"] == "times":
-            lines = panels.setdefault(f"{row['where']}, {row['size']}", {})
+            meant = "" if row["where"] == SIMULATED else f", by {format_size(row['size_bytes'])}"
+            lines = panels.setdefault(f"{row['where']}, {row['size']}{meant}", {})
             for name, us in row["us"].items():
                 lines.setdefault(name, []).append((row["nodes"], us))
     plot_panels(panels, "N", "allreduce in us", path, "lines")
