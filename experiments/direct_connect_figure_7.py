@@ -93,8 +93,8 @@ _NEAR_1000 = (975, 1024)
 _LESS = "56 and 4 mean 360 us for the best; ours are below 314 us, as table 4 of the paper has 291 us"
 _STREAMS = "trees stream here in the best number of chunks; table 4 of the paper has 1434 us for them, 5 times its best"
 _SHAPE = (
-    "trees of N nodes, no power of two, are those of Sanders et al.; the paper does not say which it took, and halves of "
-    "another size send another part of all data over the root"
+    "where N is no power of two the paper does not say which trees it took; the shape of "
+    "ours, those of Sanders et al., decides how much has to cross the root"
 )
 _FINDINGS = (
     _Finding(_ALLREDUCE, _OURS, _RING, _NEAR_1000, 56, _LESS),
