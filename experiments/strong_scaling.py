@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from experiments.experiment import Column, Experiment, Report, Row
-from experiments.timing import least_seconds
 from synth.collective import ALLGATHER
 from synth.executor.port import Executor
 from synth.finder.query import Query
@@ -20,11 +22,13 @@ from synth.method import Options
 from synth.methods import synthesize_unverified
 from synth.topology.spec import parse_topology
 from tuner.executors import open_executor
+from tuner.home import Home
 
 # Ray, Optuna and MLflow take seconds to import, and a list of experiments needs none of them.
 # ruff: noqa: PLC0415
 
-_REPEATS = 3
+_ROUNDS, _CAMPAIGN_ROUNDS = 5, 2
+"""In each, every number of workers has a turn, so that whatever else the machine does hits all of them alike."""
 _FIRST_NODES, _LAST_NODES = 5, 600
 _SEEDS = 16
 _PER_WORKER = 2
@@ -63,17 +67,21 @@ class _Timed:
     answer: str
 
 
+_Round = Mapping[int, _Timed]
+"""By number of workers."""
+
+
 def _run(report: Report, quick: bool) -> Sequence[Row]:
     from runners.ray_cluster import RayCluster
 
     counts = worker_counts(os.cpu_count() or 1)
     tasks = [name for name in _SYNTHESIS if not quick or name in _QUICK] + ([] if quick else [_CAMPAIGN])
     rows: list[Row] = []
-    with RayCluster(cpus=_PER_WORKER * counts[-1]):
+    with RayCluster(cpus=max(sum(counts), _PER_WORKER * counts[-1])):
         for done, task in enumerate(tasks):
             report(task, done, len(tasks))
-            timed = {workers: _timed(task, workers) for workers in counts}
-            rows += [_row(task, workers, timed) for workers in counts]
+            rounds = _campaign_rounds(counts) if task == _CAMPAIGN else _synthesis_rounds(_SYNTHESIS[task], counts)
+            rows += [_row(task, workers, rounds) for workers in counts]
     return rows
 
 
@@ -85,31 +93,39 @@ def worker_counts(cores: int) -> list[int]:
     return counts if cores == 1 else [*counts, cores]
 
 
-def _timed(task: str, workers: int) -> _Timed:
-    if task == _CAMPAIGN:
-        return _campaign(workers)
-    make = _SYNTHESIS[task]
-    with open_executor("ray", workers) as executor:
-        answer = make(executor)  # workers start and load compiled code once
-        return _Timed(least_seconds(lambda: make(executor), _REPEATS), answer)
+def _synthesis_rounds(make: Callable[[Executor], str], counts: Sequence[int]) -> list[_Round]:
+    with ExitStack() as stack:
+        executors = {workers: stack.enter_context(open_executor("ray", workers)) for workers in counts}
+        for executor in executors.values():
+            make(executor)  # workers start and load compiled code once
+        return [{workers: _timed(make, executor) for workers, executor in executors.items()} for _ in range(_ROUNDS)]
 
 
-def _campaign(workers: int) -> _Timed:
+def _timed(make: Callable[[Executor], str], executor: Executor) -> _Timed:
+    begun = time.perf_counter()
+    answer = make(executor)
+    return _Timed(time.perf_counter() - begun, answer)
+
+
+def _campaign_rounds(counts: Sequence[int]) -> list[_Round]:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder))
+        return [{workers: _campaign(home, workers, number) for workers in counts} for number in range(_CAMPAIGN_ROUNDS)]
+
+
+def _campaign(home: Home, workers: int, number: int) -> _Timed:
     """Time the loop of a campaign that tries every point; the start of Ray and of MLflow is not in it."""
     from rich.console import Console
 
     from tuner.campaigns.campaign import Campaign
     from tuner.campaigns.progress import progress_for
     from tuner.campaigns.runner_choice import make_workshop
-    from tuner.home import Home
     from tuner.tuning import tune
 
-    campaign = Campaign.model_validate(_campaign_document(workers))
+    campaign = Campaign.model_validate(_campaign_document(workers, number))
     topology, silent = parse_topology(campaign.topology), Console(quiet=True)
-    with tempfile.TemporaryDirectory() as folder:
-        home = Home(Path(folder))
-        workshop = make_workshop(campaign, topology, home.root)
-        made = tune(campaign, topology, home, False, workshop, lambda *counts: progress_for(silent, *counts))
+    workshop = make_workshop(campaign, topology, home.root)
+    made = tune(campaign, topology, home, False, workshop, lambda *trials: progress_for(silent, *trials))
     effort = made.effort
     seconds = effort["trials"] * (effort["beside_measuring_ms"] + effort["measuring_ms"]) / 1000
     times = {
@@ -118,9 +134,9 @@ def _campaign(workers: int) -> _Timed:
     return _Timed(seconds, content_id({name: list(map(str, of_sizes)) for name, of_sizes in sorted(times.items())}))
 
 
-def _campaign_document(workers: int) -> dict[str, Any]:
+def _campaign_document(workers: int, number: int) -> dict[str, Any]:
     return {
-        "name": "strong-scaling",
+        "name": f"strong-scaling-{workers}-{number}",
         "topology": "torus:4x4",
         "collective": "allreduce",
         "sizes": ["64KiB", "1MiB"],
@@ -130,18 +146,20 @@ def _campaign_document(workers: int) -> dict[str, Any]:
         "sampler": "grid",
         "repeats": 1,
         "parallel": workers,
+        "register": {"model": f"strong-scaling-{workers}-{number}"},
     }
 
 
-def _row(task: str, workers: int, timed: Mapping[int, _Timed]) -> Row:
-    same = timed[workers].answer == timed[1].answer
-    speedup = timed[1].seconds / timed[workers].seconds
+def _row(task: str, workers: int, rounds: Sequence[_Round]) -> Row:
+    ratios = [turn[1].seconds / turn[workers].seconds for turn in rounds]
+    same = all(turn[workers].answer == rounds[0][1].answer for turn in rounds)
     return {
         "task": task,
         "workers": workers,
         "cores": os.cpu_count(),
-        "speedup": speedup,
-        "efficiency": speedup / workers,
+        "speedup": median(ratios),
+        "least": min(ratios),
+        "most": max(ratios),
         "load_average": os.getloadavg()[0],
         "reason": None if same else "another answer than one worker gives",
         "holds": same,
@@ -149,24 +167,22 @@ def _row(task: str, workers: int, timed: Mapping[int, _Timed]) -> Row:
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.line_panels import plot_panels
+    from experiments.strong_scaling_plot import plot_speedups
 
-    tasks = dict.fromkeys(row["task"] for row in rows)
-    lines = {task: [(row["workers"], row["speedup"]) for row in rows if row["task"] == task] for task in tasks}
-    lines["as many times as workers"] = sorted({(row["workers"], float(row["workers"])) for row in rows})
-    plot_panels({f"{rows[0]['cores']} cores": lines}, "Ray workers", "times as fast as one", path)
+    plot_speedups(rows, path)
 
 
 EXPERIMENT = Experiment(
     name="strong-scaling",
     question="How much faster are synthesis and campaigns with more Ray workers?",
-    source="ours; processes of one machine, up to one per core; ratios to one worker in the same run",
+    source="ours; processes of one machine, up to one per core; medians of ratios to one worker in the same round",
     columns=(
         Column("task", lambda row: str(row["task"])),
         Column("workers", lambda row: str(row["workers"])),
         Column("cores here", lambda row: str(row["cores"])),
         Column("times as fast", lambda row: f"{row['speedup']:.2f}"),
-        Column("per worker", lambda row: f"{row['efficiency']:.0%}"),
+        Column("least and most", lambda row: f"{row['least']:.2f}, {row['most']:.2f}"),
+        Column("per worker", lambda row: f"{row['speedup'] / row['workers']:.0%}"),
         Column("load", lambda row: f"{row['load_average']:.1f}"),
         Column("reason", lambda row: row["reason"] or ""),
     ),

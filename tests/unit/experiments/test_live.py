@@ -93,13 +93,16 @@ def test_workers_double_up_to_the_cores():
 
 
 def test_another_answer_with_more_workers_does_not_hold(tmp_path):
-    timed = {1: strong_scaling._Timed(8.0, "a"), 2: strong_scaling._Timed(5.0, "a"), 4: strong_scaling._Timed(2.0, "b")}
-    rows = [strong_scaling._row("task", workers, timed) for workers in timed]
-    assert [(row["speedup"], row["efficiency"], row["holds"]) for row in rows] == [
-        (1, 1, True),
-        (1.6, 0.8, True),
-        (4, 1, False),
-    ]
+    def turn(*seconds, last="a"):
+        answers = ("a", "a", last)
+        return {
+            2**place: strong_scaling._Timed(*timed) for place, timed in enumerate(zip(seconds, answers, strict=True))
+        }
+
+    rounds = [turn(8.0, 5.0, 2.0), turn(8.0, 4.0, 2.0), turn(16.0, 8.0, 2.0, last="b")]
+    rows = [strong_scaling._row("task", workers, rounds) for workers in (1, 2, 4)]
+    assert [(row["least"], row["speedup"], row["most"]) for row in rows] == [(1, 1, 1), (1.6, 2, 2), (4, 4, 8)]
+    assert [row["holds"] for row in rows] == [True, True, False]
     load("strong-scaling").plot(rows, tmp_path / "workers.svg")
     assert "Ray workers" in (tmp_path / "workers.svg").read_text()
 
