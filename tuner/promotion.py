@@ -181,7 +181,7 @@ class _Gate:
         verified = check_registered(files[SCHEDULE_FILE], files[PROGRAM_FILE], manifest)
         candidate, program = _candidates.validate_python(manifest["parameters"]), lift(files[PROGRAM_FILE])
         dialect = dialect_for(self.campaign.runner)
-        if program.target == dialect.target:
+        if dialect.has(program):
             return candidate, program
         translated = lower(verified, dialect.options(candidate))
         return candidate, checked_program(target_named(dialect.target).emit(translated), self.topology)

@@ -9,16 +9,18 @@ from runners.msccl.runtimes import known_runtime
 from synth.lowering.limits import Limits
 from synth.lowering.lower import limits_of
 from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Program
 from tuner.campaigns.records import Candidate
 from tuner.campaigns.runner_section import RunnerSection
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """A target of `synth.lowering.targets`; `sm_count` as in `LoweringOptions`."""
+    """A target of `synth.lowering.targets`; `sm_count` and `in_place` as in `LoweringOptions`."""
 
     target: str
     sm_count: int | None = None
+    in_place: bool = True
 
     @property
     def limits(self) -> Limits:
@@ -28,8 +30,17 @@ class Dialect:
     def options(self, candidate: Candidate) -> LoweringOptions:
         """Return how to lower `candidate`. InvalidInput if a parameter is beyond what any dialect takes."""
         return LoweringOptions(
-            self.target, candidate.channels, candidate.instances, candidate.protocol, sm_count=self.sm_count
+            self.target,
+            candidate.channels,
+            candidate.instances,
+            candidate.protocol,
+            self.in_place,
+            sm_count=self.sm_count,
         )
+
+    def has(self, program: Program) -> bool:
+        """Whether `program` can be measured beside others of this dialect."""
+        return (program.target, program.in_place) == (self.target, self.in_place)
 
 
 def dialect_for(section: RunnerSection) -> Dialect:
@@ -38,4 +49,4 @@ def dialect_for(section: RunnerSection) -> Dialect:
         return Dialect(dialect_of(section.kind))
     runtime = known_runtime(section.msccl.runtime)
     blocks = [most for most in (section.msccl.sm_count, runtime.threadblocks) if most is not None]
-    return Dialect(runtime.dialect, min(blocks, default=None))
+    return Dialect(runtime.dialect, min(blocks, default=None), section.msccl.in_place)

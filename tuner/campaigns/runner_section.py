@@ -54,6 +54,13 @@ class MscclSection(Section):
     variables: dict[str, str] = Field(
         default={}, description="Variables of every process, such as NCCL_SOCKET_IFNAME: eth0."
     )
+    in_place: bool = Field(
+        default=True,
+        description=(
+            "Whether input and output of calls share memory: programs serve one kind only. PyTorch's all_reduce is in "
+            "place, its all_gather and reduce_scatter are not."
+        ),
+    )
     sm_count: int | None = Field(
         default=None,
         ge=1,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from runners.preparation import Prepared, prepare
 from synth.lowering.options import LoweringOptions
 from tests.campaigns import small_campaign
 from tuner.campaigns.dialect import Dialect, dialect_for
@@ -29,6 +30,18 @@ from tuner.specs import load_topology
 def test_the_runner_decides(section: dict[str, Any], dialect: Dialect, blocks: int) -> None:
     assert dialect_for(RunnerSection.model_validate(section)) == dialect
     assert dialect.limits.resident_threadblocks == blocks
+
+
+def test_programs_of_a_campaign_are_of_one_placement() -> None:
+    runner = {"kind": "msccl", "msccl": {"in_place": False}}
+    campaign = small_campaign(collective="allgather", runner=runner)
+    orders = Orders(campaign, load_topology(campaign.topology))
+    for recipe in (orders.recipe(Candidate("bfb")), *orders.baseline_recipes().values()):
+        prepared = prepare(recipe)
+        assert isinstance(prepared, Prepared)
+        assert not prepared.program.in_place
+        assert orders.dialect.has(prepared.program)
+        assert not Dialect("msccl-xml").has(prepared.program)
 
 
 def test_candidates_and_baselines_are_of_one_dialect() -> None:
