@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import Literal
 
 from runners.msccl.options import JobOptions
 from runners.msccl.runtimes import JOB, MSCCL, PART, Runtime
 from synth.lowering.program import Program, Protocol
 
-Mode = Literal["program", "proof", "library"]
-"""The program timed; the program with a log that says whether it ran, which costs time; the library by itself."""
+Mode = Literal["program", "proof", "library", "library-ring", "library-tree"]
+"""The program timed; the program with a log that says whether it ran, which costs time; the library by itself, with the
+algorithm that it chooses or with one of its own."""
+
+MODES: tuple[Mode, ...] = ("program", "proof", "library")
+"""What every job can do; the others only where they are asked for."""
+
+PINNED: Mapping[Mode, str] = {"library-ring": "RING", "library-tree": "TREE"}
+"""NCCL_ALGO of the modes in which the library does not choose."""
 
 OTHER_LIBRARIES = "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 """What a shell puts after the folder of a library: the folders that are there already, if any."""
@@ -22,8 +29,6 @@ BUFFERS: Mapping[Protocol, str] = {
 }
 """The size of a connection's buffer; each protocol has its own."""
 
-MODES: tuple[Mode, ...] = get_args(Mode)
-
 
 def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> dict[str, str]:
     """Return the variables of a mode; values may contain `runtimes.JOB`, `runtimes.PART` and `OTHER_LIBRARIES`.
@@ -31,8 +36,10 @@ def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mo
     Buffers and channels are the program's settings: the library keeps its own.
     """
     variables = dict(options.environment)
-    if mode == "library":
+    if is_library(mode):
         variables |= runtime.disabling
+        if mode in PINNED:
+            variables["NCCL_ALGO"] = PINNED[mode]
     else:
         variables |= {**runtime.enabling, **_program_settings(program, runtime, options)}
     if mode == "proof":
@@ -48,7 +55,12 @@ def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mo
 
 def unwanted_variables(runtime: Runtime, mode: Mode) -> list[str]:
     """Return the variables that must not be set in a mode, whoever may have set them."""
-    return [name for name in runtime.enabling if mode == "library" and name not in runtime.disabling]
+    return [name for name in runtime.enabling if is_library(mode) and name not in runtime.disabling]
+
+
+def is_library(mode: Mode) -> bool:
+    """Whether no program is executed in this mode."""
+    return mode == "library" or mode in PINNED
 
 
 def _program_settings(program: Program, runtime: Runtime, options: JobOptions) -> dict[str, str]:

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 
 from runners.msccl.command import PROOF_ITERATIONS, gpus_per_node, launch_command, perf_command
-from runners.msccl.environment import MODES, OTHER_LIBRARIES, Mode, mode_environment, unwanted_variables
+from runners.msccl.environment import MODES, OTHER_LIBRARIES, PINNED, Mode, mode_environment, unwanted_variables
 from runners.msccl.guide import guide
 from runners.msccl.options import JobOptions
 from runners.msccl.runtimes import ALGORITHMS, JOB, PART, Runtime, runtime_named
@@ -53,7 +53,7 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
             raise InvalidInput(rule, f"{size_bytes} bytes", "choose other sizes")
     files = {
         f"{ALGORITHMS}/program.xml": target_named(program.target).emit(program),
-        **{f"environment/{mode}.sh": _environment_script(program, runtime, options, mode) for mode in MODES},
+        **{f"environment/{mode}.sh": _environment_script(program, runtime, options, mode) for mode in _modes(options)},
         "rank.sh": _RANK_SCRIPT,
         "run.sh": _launch_script(program, options),
         "README.md": guide(program, runtime, options),
@@ -61,6 +61,10 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
     if options.launcher == "srun":
         files["job.sbatch"] = _batch_script(program, options)
     return {name: text.encode() for name, text in files.items()}
+
+
+def _modes(options: JobOptions) -> list[Mode]:
+    return [*MODES, *(mode for mode in PINNED if mode.removeprefix("library-") in options.pinned)]
 
 
 def _environment_script(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> str:
@@ -89,7 +93,7 @@ def _launch_script(program: Program, options: JobOptions) -> str:
         'CHORALE_JOB=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)',
         f"mode=${{1:-program}} iterations={options.iterations} warmup={options.warmup}",
         "case $mode in",
-        "  program | library) ;;",
+        f"  {' | '.join(mode for mode in _modes(options) if mode != 'proof')}) ;;",
         f"  proof) iterations={PROOF_ITERATIONS} warmup=1 ;;",
         '  *) echo "usage: ./run.sh program | proof | library" >&2; exit 2 ;;',
         "esac",

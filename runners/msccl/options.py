@@ -33,6 +33,7 @@ class JobOptions:
     tests_folder:   absolute folder of all_reduce_perf and the others, None where they are on the PATH
     library_folder: absolute folder of the runtime's library, None where the loader finds it anyway
     buffer_bytes:   of the buffer of each connection (NCCL_BUFFSIZE), None for what the runtime takes
+    pinned:         algorithms of the library that the job can be launched with besides, see `environment.PINNED`
     iterations, warmup: calls that a test program times and does before, for each size and placement
     environment:    further variables of every process, such as NCCL_SOCKET_IFNAME
     """
@@ -46,6 +47,7 @@ class JobOptions:
     tests_folder: str | None = None
     library_folder: str | None = None
     buffer_bytes: int | None = None
+    pinned: tuple[str, ...] = ()
     iterations: int = 50
     warmup: int = 20
     environment: Mapping[str, str] = field(default_factory=dict)

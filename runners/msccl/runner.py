@@ -23,6 +23,9 @@ from runners.places.local import LocalPlace
 from runners.places.place import Place
 from synth.errors import InvalidInput, Unavailable
 
+PINNED_FOR = {"allreduce": ("ring", "tree"), "allgather": ("ring",), "reduce_scatter": ("ring",)}
+"""What NCCL has for each collective on all machines, besides its own choice."""
+
 Facts = dict[str, str | int | float | None]
 
 
@@ -58,8 +61,8 @@ class MscclRunner:
         self._proofs = Proofs()
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """Return the library's own choice, which every runtime has for every collective."""
-        return (LIBRARY,)
+        """Return the library's own choice, and the algorithms of its own that it can be told to take."""
+        return (LIBRARY, *PINNED_FOR.get(collective, ()))
 
     def close(self) -> None:
         """Nothing is held between requests."""
@@ -104,7 +107,8 @@ class MscclRunner:
             self._cluster.take_back()
 
     def _refusal(self, request: RunRequest) -> RunFailure | None:
-        reason = refusal(request, self.library(""))
+        collectives = {program.collective.name.value for program in request.programs.values()}
+        reason = refusal(request, self.library(collectives.pop() if len(collectives) == 1 else ""))
         if reason is None and request.dtype not in DTYPES:
             reason = f"the test programs have no element type {request.dtype}"
         if reason is None and len({program.in_place for program in request.programs.values()}) > 1:

@@ -10,7 +10,7 @@ import numpy as np
 
 from runners.api import FailureKind, RunRequest, Settings, SizeMeasurement, library_result
 from runners.msccl.command import PROOF_ITERATIONS
-from runners.msccl.environment import Mode
+from runners.msccl.environment import Mode, is_library
 from runners.msccl.evidence import log_fault, time_fault
 from runners.msccl.job import job_files
 from runners.msccl.launch import launch, write_job
@@ -26,6 +26,9 @@ from synth.lowering.program import Program
 
 LIBRARY = "nccl"
 """The library's own choice, as it makes it when no program is there."""
+
+LIBRARY_MODES: Mapping[str, Mode] = {LIBRARY: "library", "ring": "library-ring", "tree": "library-tree"}
+"""The mode of a job in which each algorithm of the library is launched."""
 
 Times = dict[int, list[float]]
 
@@ -84,10 +87,11 @@ class Session:
         for arm in self.arms:
             self._prove(arm, deadline_s)
         libraries = [self._library_arm(name) for name in self._request.library]
-        witness = libraries or ([] if self.runtime.scheduled is not None else [self._library_arm(LIBRARY)])
-        times = self._turns([*self.arms, *witness], deadline_s)
+        choice = self._library_arm(LIBRARY)  # what a program falls back to
+        is_witness = self.runtime.scheduled is None and LIBRARY not in self._request.library
+        times = self._turns([*self.arms, *libraries, *([choice] if is_witness else [])], deadline_s)
         if self.runtime.scheduled is None:
-            self._require_own_times(times, times[witness[0].name])
+            self._require_own_times(times, times[choice.name])
         return {arm.name: self._measurements(times[arm.name]) for arm in (*self.arms, *libraries)}
 
     def _arm(self, name: str, given: JobOptions, folder: Path) -> Arm:
@@ -98,6 +102,7 @@ class Session:
             sizes_bytes=tuple(sorted(set(self._served))),
             buffer_bytes=settings.buffer_bytes or given.buffer_bytes,
             warmup=max(given.warmup, self._request.warmup),
+            pinned=tuple(name for name in self._request.library if name != LIBRARY),
         )
         program = self._request.programs[name]
         try:
@@ -107,7 +112,7 @@ class Session:
         return Arm(name, program, options, folder, "program")
 
     def _library_arm(self, algorithm: str) -> Arm:
-        return replace(self.arms[0], name=library_result(algorithm), mode="library")
+        return replace(self.arms[0], name=library_result(algorithm), mode=LIBRARY_MODES[algorithm])
 
     def _prove(self, arm: Arm, deadline_s: float) -> None:
         sizes = set(arm.options.sizes_bytes)
@@ -138,7 +143,7 @@ class Session:
         launched = launch(self._place, arm.folder, arm.mode, parts, deadline_s)
         measured = launch_times(launched, sizes, parts, ranks, arm.program.in_place)
         if isinstance(measured, Fault):
-            what = "the library" if arm.mode == "library" else f"program {arm.name}"
+            what = arm.name.replace("library:", "the library's ") if is_library(arm.mode) else f"program {arm.name}"
             raise Stopped(replace(measured, message=f"{what}: {measured.message}"))
         printed = parse_output(launched.output)
         self.printed |= {"gpu": printed.device, "library_version": printed.version}

@@ -27,7 +27,7 @@ COLLECTIVES = {
     "reduce_perf": "reduce",
 }
 SHARDED = ("allgather", "reduce_scatter")
-LIBRARY_US, PROGRAM_US = 30.0, 12.0
+LIBRARY_US, TREE_US, PROGRAM_US = 30.0, 20.0, 12.0
 LIBRARY_BYTES_PER_US, PROGRAM_BYTES_PER_US = 20_000.0, 50_000.0
 PROTOCOLS = {"Simple": (PROGRAM_US, PROGRAM_BYTES_PER_US), "LL": (4.0, 12_000.0), "LL128": (7.0, 40_000.0)}
 BUFFERS = {"Simple": "NCCL_BUFFSIZE", "LL": "NCCL_LL_BUFFSIZE", "LL128": "NCCL_LL128_BUFFSIZE"}
@@ -168,7 +168,8 @@ class Library:
         if self.program is None or not self.executes(call, size, in_place):
             slow = 1.0 if self.fault != "as fast as the library" else PROGRAM_US / LIBRARY_US
             rate = float(os.environ.get("STAND_IN_LIBRARY_BYTES_PER_US", LIBRARY_BYTES_PER_US))
-            return LIBRARY_US * slow + size / rate * slow, 0
+            start_us = TREE_US if os.environ.get("NCCL_ALGO") == "TREE" else LIBRARY_US
+            return start_us * slow + size / rate * slow, 0
         if self.runtime != "msccl":
             for rank in range(self.ranks):
                 for _ in range(call.iterations + call.warmup * (not in_place)):

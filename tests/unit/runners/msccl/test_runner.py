@@ -23,6 +23,7 @@ from tests.stand_ins.nccl_tests import (
     PROGRAM_BYTES_PER_US,
     PROGRAM_US,
     PROTOCOLS,
+    TREE_US,
 )
 
 Cluster = Callable[..., Path]
@@ -65,6 +66,23 @@ def test_programs_and_library_are_measured_in_turns(cluster: Cluster, runtime: s
     assert [sorted(modes[turn : turn + 2]) for turn in (1, 3, 5)] == [["library", "program"]] * 3
     facts = measured(outcome).environment
     assert (facts["runtime"], facts["gpu"], facts["ranks"]) == (runtime, "Stand-in GPU", 4)
+
+
+@pytest.mark.parametrize("runtime", ["msccl", "executor"])
+def test_the_library_may_be_told_which_algorithm_to_take(cluster: Cluster, runtime: str) -> None:
+    folder = cluster(runtime)
+    request = _request(replace(RING, target=TARGETS[runtime]), library=("tree", "ring"))
+    outcome = _submit(request, runtime=runtime)
+    for name, start_us in (("tree", TREE_US), ("ring", LIBRARY_US)):
+        expected = [start_us + size / LIBRARY_BYTES_PER_US for size in SIZES]
+        assert _times_us(outcome, f"library:{name}") == pytest.approx(expected, abs=0.01)
+    # Where the log tells no calls, the library's own choice is launched besides: programs fall back to that.
+    witness = ["library"] if runtime == "msccl" else []
+    assert sorted(_modes(folder)) == sorted(["proof", "program", "library-ring", "library-tree", *witness])
+    assert set(measured(outcome).results) == {"ring", "library:tree", "library:ring"}
+    gather = replace(ring_allgather(4, in_place=True), target=TARGETS[runtime])
+    refused = failed(_submit(_request(gather, library=("tree",)), runtime=runtime), FailureKind.REJECTED)
+    assert "no algorithm of its own named tree: it has nccl, ring" in refused.message
 
 
 def test_the_order_of_launches_is_fixed_by_the_seed(cluster: Cluster) -> None:
@@ -196,7 +214,7 @@ def test_a_machine_without_launcher_or_test_programs_is_unavailable(cluster: Clu
         ({"programs": {"a": RING, "b": ring_allreduce(range(4), in_place=False)}}, "must be of one placement"),
         ({"programs": {"a": replace(RING, target="oneccl-xml")}}, "got oneccl-xml; lower it with --target"),
         ({"programs": {"a": replace(RING, max_bytes=2**18)}}, "serves 0 to 262144 bytes, not 1048576"),
-        ({"library": ("ring",)}, "no algorithm of its own named ring: it has nccl"),
+        ({"library": ("nvls",)}, "no algorithm of its own named nvls: it has nccl, ring, tree"),
         ({"dtype": "float16"}, "element type float16 is not supported"),
     ],
 )
