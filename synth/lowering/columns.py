@@ -6,10 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 Column = NDArray[np.int64]
+Narrow = NDArray[np.int32]
+"""What is held for all ranks at once: half as large. No count of a program comes near 2^31."""
 
 
-def expanded(first: Column, length: Column) -> tuple[Column, Column]:
+def expanded(first: Column, length: Column | Narrow) -> tuple[Column, Column]:
     """Return, for every member of every interval in order: the number of the interval, and the member."""
-    row = np.repeat(np.arange(len(first)), length)
-    within = np.arange(len(row)) - np.repeat(np.cumsum(length) - length, length)
+    lengths = length.astype(np.int64)
+    row = np.repeat(np.arange(len(first)), lengths)
+    within = np.arange(len(row)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     return row, first[row] + within

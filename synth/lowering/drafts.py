@@ -7,9 +7,9 @@ from enum import IntEnum
 
 import numpy as np
 
-from synth.lowering.columns import Column
+from synth.lowering.columns import Column, Narrow
 from synth.lowering.pieces import Pieces, stretches
-from synth.lowering.places import Codes, Places
+from synth.lowering.places import Places
 from synth.lowering.program import Op
 
 OPS = tuple(Op)
@@ -36,8 +36,8 @@ class Drafts:
     role: Column
     peer: Column
     op: Column
-    src: Codes
-    dst: Codes
+    src: Column
+    dst: Column
     count: Column
 
 
@@ -82,9 +82,10 @@ class Drafter:
         late = (self._sends_first | pieces.exchanged[number]) * (role == Role.RECEIVE)
         order = np.lexsort((-role, number, late, pieces.turn[number], pieces.step[number]))
         copies = self._copies(rank)
-        return Drafts(*(np.concatenate([column[order], copy]) for column, copy in zip(columns, copies, strict=True)))
+        whole = (np.concatenate([column[order], copy]) for column, copy in zip(columns, copies, strict=True))
+        return Drafts(*(column.astype(np.int64) for column in whole))
 
-    def _copies(self, rank: int) -> list[Column]:
+    def _copies(self, rank: int) -> list[Column | Narrow]:
         """Return the columns of the copies of what is not in its place at the end."""
         source, target = self._places.misplaced(rank)
         first, count = stretches((source, target), self._longest)

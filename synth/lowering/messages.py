@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.collective import CollectiveName
-from synth.lowering.columns import Column, expanded
+from synth.lowering.columns import Column, Narrow, expanded
 from synth.lowering.limits import Limits
 from synth.lowering.options import LoweringOptions
 from synth.lowering.rails import rails_of
@@ -32,13 +32,13 @@ class Messages:
     Chunks are numbered as `Vector` says. `reduces` is 1 where the receiver adds what arrives.
     """
 
-    step: Column
-    sender: Column
-    receiver: Column
-    channel: Column
-    first: Column
-    end: Column
-    reduces: Column
+    step: Narrow
+    sender: Narrow
+    receiver: Narrow
+    channel: Narrow
+    first: Narrow
+    end: Narrow
+    reduces: Narrow
 
     def __len__(self) -> int:
         return len(self.step)
@@ -49,7 +49,7 @@ class Messages:
 
     def cells(self) -> tuple[Column, Column]:
         """Return, for every chunk of every message in order: the number of the message, and the chunk."""
-        return expanded(self.first, self.end - self.first)
+        return expanded(self.first.astype(np.int64), self.end - self.first)
 
 
 def tree_levels(schedule: Schedule) -> int:
@@ -111,9 +111,8 @@ def messages_of(schedule: Schedule, vector: Vector, options: LoweringOptions) ->
     ]
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.lexsort((columns[0], columns[1], columns[2]))
-    step, sender, receiver, channel, first, end, reduces = (column[order] for column in columns[2:])
-    _, dense = np.unique(channel, return_inverse=True)
-    return Messages(step, sender, receiver, dense, first, end, reduces)
+    _, columns[5] = np.unique(columns[5], return_inverse=True)
+    return Messages(*(column[order].astype(np.int32) for column in columns[2:]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.lowering.columns import Column
+from synth.lowering.columns import Column, Narrow
 from synth.lowering.messages import Messages
-from synth.lowering.places import Codes, Places, step_slices
+from synth.lowering.places import BUFFERS, OFFSET, SHIFT, Codes, Places, step_slices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,17 +25,17 @@ class Pieces:
              of the turn, and so on. 0 in other steps; -1 where turns would overwrite what is still to be sent
     """
 
-    step: Column
-    sender: Column
-    receiver: Column
-    channel: Column
-    reduces: Column
+    step: Narrow
+    sender: Narrow
+    receiver: Narrow
+    channel: Narrow
+    reduces: Narrow
     source: Codes
     operand: Codes
     target: Codes
-    count: Column
-    exchanged: Column
-    turn: Column
+    count: Narrow
+    exchanged: Narrow
+    turn: Narrow
 
     def __len__(self) -> int:
         return len(self.step)
@@ -66,28 +66,39 @@ def pieces_of(places: Places, messages: Messages, limits: PieceLimits) -> Pieces
     """
     parts = [_pieces_of_step(places, messages.select(rows), limits) for rows in step_slices(messages)]
     if not parts:
-        return Pieces(*(np.zeros(0, dtype=np.int64) for _ in fields(Pieces)))
+        return Pieces(*(np.zeros(0, dtype=np.int32) for _ in fields(Pieces)))
     return Pieces(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def _pieces_of_step(places: Places, messages: Messages, limits: PieceLimits) -> list[Column]:
+def _pieces_of_step(places: Places, messages: Messages, limits: PieceLimits) -> list[Narrow]:
     row, chunk = messages.cells()
     sender, receiver = messages.sender[row], messages.receiver[row]
     source, target = places.home[sender, chunk], places.work[receiver, chunk]
-    operand = np.where(messages.reduces[row] == 1, _operands(places, receiver, chunk), target)
+    operand = target
+    if messages.reduces.any():
+        operand = np.where(messages.reduces[row] == 1, _operands(places, receiver, chunk), target)
     places.home[receiver, chunk] = target
-    sent, received = _cells(sender, source), _cells(receiver, target)
-    exchanged = bool(np.isin(received, sent).any())
+    exchanged = _meet(places, (sender, source), (receiver, target))
     connection = _connection(messages)
     border = np.diff(connection[row] if limits.across else row) != 0
     for column in (source, operand, target):
         border |= np.diff(column) != 1
     first, count = _cut(border, len(row), min(limits.longest, limits.exchanged) if exchanged else limits.longest)
     of = row[first]
-    turn = _turns(connection[of], count, sent, received) if exchanged else np.zeros(len(of), dtype=np.int64)
+    turn = np.zeros(len(of), dtype=np.int64)
+    if exchanged:
+        turn = _turns(connection[of], count, _cells(sender, source), _cells(receiver, target))
     columns = (messages.step, messages.sender, messages.receiver, messages.channel, messages.reduces)
-    moved = [source[first], operand[first], target[first], count]
-    return [*(column[of] for column in columns), *moved, np.full(len(of), exchanged, dtype=np.int64), turn]
+    narrow = (column.astype(np.int32) for column in (count, np.full(len(of), exchanged), turn))
+    return [*(column[of] for column in columns), source[first], operand[first], target[first], *narrow]
+
+
+def _meet(places: Places, sent: tuple[Narrow, Codes], received: tuple[Narrow, Codes]) -> bool:
+    """Return whether any rank receives into a place that it sends from; both are ranks and places. O(places)."""
+    ranks, stride = places.home.shape
+    taken = np.zeros((ranks, len(BUFFERS), stride), dtype=np.bool_)
+    taken[sent[0], sent[1] >> SHIFT, sent[1] & OFFSET] = True
+    return bool(taken[received[0], received[1] >> SHIFT, received[1] & OFFSET].any())
 
 
 def _turns(connection: Column, count: Column, sent: Column, received: Column) -> Column:
@@ -104,17 +115,17 @@ def _turns(connection: Column, count: Column, sent: Column, received: Column) ->
     return np.full_like(turn, -1) if early.any() else turn
 
 
-def _operands(places: Places, receiver: Column, chunk: Column) -> Codes:
+def _operands(places: Places, receiver: Narrow, chunk: Column) -> Codes:
     """Return where each receiver holds what it adds to: where the chunk was before the step, or, from the second
     addition of the step on, where the first put the sum."""
-    _, first = np.unique(receiver * places.home.shape[1] + chunk, return_index=True)
+    _, first = np.unique(receiver.astype(np.int64) * places.home.shape[1] + chunk, return_index=True)
     operand: Codes = places.work[receiver, chunk]
     operand[first] = places.home[receiver[first], chunk[first]]
     return operand
 
 
-def _cells(rank: Column, code: Codes) -> Column:
-    return (rank << 40) + code
+def _cells(rank: Narrow, code: Codes) -> Column:
+    return (rank.astype(np.int64) << 32) + code
 
 
 def _connection(messages: Messages) -> Column:

@@ -8,24 +8,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.collective import CollectiveName
+from synth.lowering.columns import Narrow
 from synth.lowering.memory import Layout, Shape, buffer_chunks
 from synth.lowering.messages import Messages
 from synth.lowering.program import Buffer, Place
 
-Codes = NDArray[np.int64]
-"""Places of chunks as numbers: `buffer << 32 | offset`, so that neighbours differ by one. -1: nowhere."""
+Codes = NDArray[np.int32]
+"""Places of chunks as numbers: `buffer << SHIFT | offset`, so that neighbours differ by one. -1: nowhere."""
 
 BUFFERS: tuple[Buffer, ...] = ("i", "o", "s")
-SHIFT = 32
+SHIFT = 28
+OFFSET = (1 << SHIFT) - 1
 
 
 def place_of(code: int) -> Place:
     """Return the place that `code` stands for."""
-    return Place(BUFFERS[code >> SHIFT], code & (1 << SHIFT) - 1)
+    return Place(BUFFERS[code >> SHIFT], code & OFFSET)
 
 
 class Places:
-    """Where each chunk of each rank is (`home`) and where what arrives for it is put (`work`): int64[ranks, chunks].
+    """Where each chunk of each rank is (`home`) and where what arrives for it is put (`work`): int32[ranks, chunks].
 
     A chunk has its home in the input until something is written for it, then where it was written. So the first
     reduction reads the input and writes elsewhere, and an out-of-place program needs no copy before it. What arrives
@@ -34,8 +36,8 @@ class Places:
     """
 
     def __init__(self, shape: Shape, messages: Messages) -> None:
-        self.home: Codes = np.full((shape.ranks, shape.identities), -1, dtype=np.int64)
-        self.work: Codes = np.full((shape.ranks, shape.identities), -1, dtype=np.int64)
+        self.home: Codes = np.full((shape.ranks, shape.identities), -1, dtype=np.int32)
+        self.work: Codes = np.full((shape.ranks, shape.identities), -1, dtype=np.int32)
         self.scratch_chunks = [0] * shape.ranks
         self.shape = shape
         arrives = _moments(shape, messages, messages.receiver)
@@ -64,7 +66,7 @@ class Places:
         kept = np.zeros(layout.cells, dtype=np.bool_)
         _, final = self._result(rank)
         for number, buffer in enumerate(BUFFERS):
-            kept[layout.base(buffer) + (final[final >> SHIFT == number] & (1 << SHIFT) - 1)] = True
+            kept[layout.base(buffer) + (final[final >> SHIFT == number] & OFFSET)] = True
         return kept
 
     def _put_held(self, rank: int) -> None:
@@ -74,7 +76,7 @@ class Places:
         buffer = self._shared_buffer if shape.in_place else "i"
         self.home[rank, held] = _codes(buffer, first, held.stop - held.start)
 
-    def _put_arriving(self, rank: int, arrives: NDArray[np.int64], leaves: NDArray[np.int64]) -> None:
+    def _put_arriving(self, rank: int, arrives: Narrow, leaves: Narrow) -> None:
         shape, work = self.shape, self.work[rank]
         result, final = self._result(rank)
         work[result] = final
@@ -82,7 +84,7 @@ class Places:
             work[:] = _codes("i", 0, shape.chunks)
         if shape.in_place and shape.collective == CollectiveName.ALLTOALL:
             # Input and output are the same cells: what comes before its cell is free has to wait elsewhere.
-            occupant = rank * shape.chunks + (final & (1 << SHIFT) - 1)
+            occupant = rank * shape.chunks + (final & OFFSET)
             work[result[leaves[occupant] > arrives[result]]] = -1
         passing = np.flatnonzero((arrives >= 0) & (work < 0))
         work[passing] = _codes("s", 0, len(passing))
@@ -100,10 +102,10 @@ class Places:
         return result, (_codes("i", 0, self.shape.chunks)[result] if in_shared else _codes("o", 0, len(result)))
 
 
-def _moments(shape: Shape, messages: Messages, rank: NDArray[np.int64], latest: bool = False) -> NDArray[np.int64]:
-    """Return int64[ranks, chunks]: the first (or latest) step in which a message takes a chunk from or to `rank`; -1
+def _moments(shape: Shape, messages: Messages, rank: Narrow, latest: bool = False) -> Narrow:
+    """Return int32[ranks, chunks]: the first (or latest) step in which a message takes a chunk from or to `rank`; -1
     for none."""
-    moments = np.full((shape.ranks, shape.identities), -1, dtype=np.int64)
+    moments: Narrow = np.full((shape.ranks, shape.identities), -1, dtype=np.int32)
     for rows in step_slices(messages)[:: 1 if latest else -1]:
         some = messages.select(rows)
         row, chunk = some.cells()
@@ -118,4 +120,4 @@ def step_slices(messages: Messages) -> list[slice]:
 
 
 def _codes(buffer: Buffer, first: int, count: int) -> Codes:
-    return (BUFFERS.index(buffer) << SHIFT) + np.arange(first, first + count, dtype=np.int64)
+    return (BUFFERS.index(buffer) << SHIFT) + np.arange(first, first + count, dtype=np.int32)
