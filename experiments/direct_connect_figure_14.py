@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +24,12 @@ _BUSY = (
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What is fitted. errors: mean and largest relative error that were printed; most: what ours may have to match."""
+    """What is fitted.
+
+    errors: mean and largest relative error that were printed
+    close:  the largest mean error that matches them
+    most:   the largest mean error that is explained by cores that are shared
+    """
 
     title: str
     x: str
@@ -31,8 +37,8 @@ class _Line:
     through_zero: bool
     printed: str
     errors: tuple[float, float]
+    close: float
     most: float
-    reason: str
     picture: str
 
     def row(self, points: Sequence[Row]) -> Row:
@@ -40,39 +46,21 @@ class _Line:
         xs, ys = [float(point[self.x]) for point in points], [point[self.y] for point in points]
         slope, fixed = linear_regression(xs, ys, proportional=self.through_zero)
         errors = [abs(slope * x + fixed - y) / y for x, y in zip(xs, ys, strict=True)]
-        reached = fmean(errors) <= self.most
+        reached = fmean(errors) <= self.close
         return {
             "kind": "fit", "line": self.title, "nodes": max(point["nodes"] for point in points), "spec": "",
             "printed": self.printed, "printed_errors": self.errors, "slope": slope, "fixed_us": fixed,
             "mean_error": fmean(errors), "max_error": max(errors), "verdict": "match" if reached else "not reached",
-            "reason": None if reached else self.reason, "holds": slope > 0,
+            "reason": None if reached else _BUSY, "holds": fmean(errors) <= self.most,
         }  # fmt: skip
 
 
 _LINES = (
-    _Line(
-        "T_L",
-        "steps",
-        "small_us",
-        False,
-        "13.33 us a step + 21.60 us",
-        (0.0171, 0.0621),
-        0.1,
-        _BUSY,
-        "1 KiB against steps",
-    ),
-    _Line(
-        "T_B",
-        "factor_us",
-        "large_us",
-        True,
-        "79 of 100 Gbit/s",
-        (0.0047, 0.0132),
-        0.02,
-        _BUSY,
-        "2 MiB against T_B in us",
-    ),
-)
+    _Line("T_L", "steps", "small_us", False, "13.33 us a step + 21.60 us", (0.0171, 0.0621), 0.1, math.inf,
+          "1 KiB against steps"),
+    _Line("T_B", "factor_us", "large_us", True, "79 of 100 Gbit/s", (0.0047, 0.0132), 0.02, 0.1,
+          "2 MiB against T_B in us"),
+)  # fmt: skip
 
 
 def _run(report: Report, quick: bool) -> Sequence[Row]:
