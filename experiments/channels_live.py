@@ -69,7 +69,7 @@ def _run(report: Report, quick: bool) -> Sequence[Row]:
     sizes, repeats = (QUICK_SIZES, QUICK_REPEATS) if quick else (SIZES, REPEATS)
     request = RunRequest(parse_topology(NETWORK), programs, sizes, repeats, timeout_s=_TIMEOUT_S)
     report("runs", 1, 2)
-    live = measure_live(request, LINK_MBPS, "channels-live")
+    live = measure_live(request, LINK_MBPS)
     if isinstance(live.outcome, RunFailure):
         return [_failure(live.outcome)]
     per_byte = {point: Fraction(one.time_per_byte) for point, one in prepared.items()}

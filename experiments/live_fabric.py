@@ -10,16 +10,20 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from runners.api import FailureKind, Outcome, RunFailure, RunRequest
 from runners.exclusive import exclusive, machine_lock
 from runners.fabric.capacity import require_carried
-from runners.fabric.fabrics import bring_up, take_down
+from runners.fabric.fabrics import bring_up, fabrics, take_down
 from runners.registry import create_runner
 from synth.errors import InvalidInput, Unavailable
 from synth.topology.topology import Topology
 from tuner.home import Home
 
 _PATIENCE_S = 600.0
+_NAME = "experiment-"
+"""The id of the process that brings a fabric up follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +39,19 @@ class LiveRun:
     substituted: str | None
 
 
-def measure_live(request: RunRequest, link_mbps: int, name: str) -> LiveRun:
+def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
     """Run `request` over oneCCL on a fabric with links of `link_mbps`, else over MPI, else on the local runner.
 
-    name: of the fabric, to which the id of this process is added; it ends with this call. Nobody else measures on
-    this machine meanwhile; raises Unavailable if somebody does for ten minutes.
+    The fabric ends with this call; one that a killed process has left ends before. Nobody else measures on this machine
+    meanwhile; raises Unavailable if somebody does for ten minutes.
     """
     home = Home.from_environment()
     root = home.make(home.root)
     missing: list[str] = []
     with exclusive(machine_lock(), _PATIENCE_S):
         try:
-            with _fabric(request.topology, Fraction(link_mbps), f"{name}-{os.getpid()}", root) as fabric:
+            _remove_orphans()
+            with _fabric(request.topology, Fraction(link_mbps), f"{_NAME}{os.getpid()}", root) as fabric:
                 for runner, options in (("oneccl", {"fabric": fabric, "home": root}), ("mpi", {"fabric": fabric})):
                     outcome = _submit(runner, options, request)
                     if not (isinstance(outcome, RunFailure) and outcome.kind == FailureKind.UNAVAILABLE):
@@ -56,6 +61,14 @@ def measure_live(request: RunRequest, link_mbps: int, name: str) -> LiveRun:
             missing.append(f"no fabric: {error}")
         outcome = _submit("local", {"link_mbps": link_mbps, "home": root}, request)
     return LiveRun(outcome, "local", f"processes over paced sockets stand for a fabric; {'; '.join(missing)}")
+
+
+def _remove_orphans() -> None:
+    """Take down fabrics of experiments that were killed: a fabric outlives whoever brought it up."""
+    for fabric in fabrics():
+        owner = fabric.name.removeprefix(_NAME)
+        if owner != fabric.name and owner.isdigit() and not psutil.pid_exists(int(owner)):
+            take_down(fabric)
 
 
 @contextmanager

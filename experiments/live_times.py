@@ -37,7 +37,7 @@ def times_of(
 ) -> LiveTimes:
     """Return the times of `programs` on links of `link_mbps`; raises CheckFailed for a run that fails."""
     request = RunRequest(topology, programs, tuple(sizes_bytes), repeats, timeout_s=_TIMEOUT_S)
-    run = measure_live(request, link_mbps, "direct-connect")
+    run = measure_live(request, link_mbps)
     if isinstance(run.outcome, RunFailure):
         value = f"{run.outcome.kind} on {topology.spec}: {run.outcome.message}"
         raise CheckFailed("a live run must end with right results", value, "run it again when the machine is less busy")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
@@ -75,6 +79,7 @@ def test_what_stands_for_a_fabric(monkeypatch, tmp_path, fabric, present, runner
     monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     monkeypatch.setattr(live_fabric, "machine_lock", lambda: tmp_path / "lock")
     monkeypatch.setattr(live_fabric, "_fabric", fabric)
+    monkeypatch.setattr(live_fabric, "fabrics", list)
     made = []
 
     def create(name, _options):
@@ -82,10 +87,22 @@ def test_what_stands_for_a_fabric(monkeypatch, tmp_path, fabric, present, runner
         return FakeRunner() if name in present else FakeRunner(fail_with(FailureKind.UNAVAILABLE))
 
     monkeypatch.setattr(live_fabric, "create_runner", create)
-    live = measure_live(RunRequest(parse_topology("ring:4"), {}, (1024,)), 50, "test")
+    live = measure_live(RunRequest(parse_topology("ring:4"), {}, (1024,)), 50)
     assert (live.runner, live.outcome.runner) == (runner, "fake")
     assert live.runner.startswith(made[-1])
     assert (live.substituted or "").endswith(reason or "")
+
+
+def test_fabrics_of_killed_experiments_end_and_no_others(monkeypatch):
+    gone = subprocess.Popen([sys.executable, "-S", "-c", ""])
+    gone.wait()
+    names = (f"experiment-{gone.pid}", f"experiment-{os.getpid()}", f"lab-{gone.pid}", "experiment-mine")
+    up = [SimpleNamespace(name=name) for name in names]
+    ended = []
+    monkeypatch.setattr(live_fabric, "fabrics", lambda: up)
+    monkeypatch.setattr(live_fabric, "take_down", lambda fabric: ended.append(fabric.name))
+    live_fabric._remove_orphans()
+    assert ended == [f"experiment-{gone.pid}"]
 
 
 def test_workers_double_up_to_the_cores():
