@@ -77,7 +77,7 @@ def _speedups(chosen: Sequence[Choice], versions: Mapping[int, str]) -> str:
     for choice in chosen:
         interval = speedup_interval(choice)
         what = str(choice.trial.candidate) if choice.trial else f"the baseline {choice.baseline}"
-        registered = versions.get(choice.size_bytes, "no") if choice.trial else "no"
+        registered = versions.get(choice.size_bytes, "no")
         time = f"{choice.time_s * 1e6:.4g} us"
         confidence = f"{interval.confidence:.0%} of {interval.samples} repetitions"
         rows.append((format_size(choice.size_bytes), what, time, ratio_text(interval), confidence, registered))

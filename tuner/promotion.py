@@ -1,4 +1,7 @@
-"""The gate before the alias: a winner must be right at a size nobody tuned for, and beat the champion side by side."""
+"""The gate before the alias: a winner must be right at a size nobody tuned for, and beat the champion side by side.
+
+Baselines that nothing beats go through it too: a program that a baseline has overtaken does not keep the alias.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
-from runners.api import FailureKind, Measurement, Outcome, RunFailure, SizeMeasurement
+from runners.api import FailureKind, Measurement, Outcome, RunFailure, SizeMeasurement, library_result
 from runners.measurement.interval import ratio_interval
 from runners.preparation import Prepared, Refusal
 from runners.sizes import format_size
 from runners.workshop import Workshop
-from synth.errors import ChoraleError
+from synth.errors import CheckFailed, ChoraleError
 from synth.lowering.lift import checked_program, lift
 from synth.lowering.lower import lower
 from synth.lowering.program import Program
@@ -33,16 +36,17 @@ from tuner.home import Home
 from tuner.tracking.champions import ROLLED_BACK, Verdict
 from tuner.tracking.mlflow_store import MlflowStore, Version
 from tuner.tracking.registry import (
+    LIBRARY_ALGORITHM,
     MANIFEST_FILE,
     PROGRAM_FILE,
     RUNNER,
     SCHEDULE_FILE,
-    Winner,
     check_registered,
     identity_tags,
     is_same,
     model_name,
 )
+from tuner.tracking.winners import Made, Winner
 
 _log = logging.getLogger("chorale.promotion")
 
@@ -50,12 +54,39 @@ WAIT_S = 0.5
 REPEATS = 9
 """The fewest repetitions whose 95 % interval for the median leaves out the smallest and the largest: 1 - 20 / 2^9."""
 
-CHALLENGER, CHAMPION = "challenger", "champion"
+CHALLENGER, CHAMPION, BESIDE = "challenger", "champion", "beside"
+WINNER = "winner:"
 BROKEN = (FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.WRONG_RESULT)
 """What a program can do on a runner that works; anything else says nothing about it."""
 
-Programs = Mapping[str, tuple[Candidate, Program]]
+Rival = tuple[Candidate, Program] | str
+"""A program, or the name of an algorithm that the library has of its own."""
+
+Rivals = Mapping[str, Rival]
 _candidates: TypeAdapter[Candidate] = TypeAdapter(Candidate)
+
+
+def with_baselines_made(
+    campaign: Campaign, topology: Topology, store: Store, workshop: Workshop, best: Sequence[Winner]
+) -> list[Winner]:
+    """Return `best` with the program of every baseline among them, whose files are then in the store.
+
+    A baseline that cannot be made stays without a program; the library's own has none.
+    """
+    orders = Orders(campaign, topology)
+    wanted = {one.baseline: Candidate(one.baseline) for one in best if one.baseline and one.library is None}
+    for method, candidate in wanted.items():
+        workshop.prepare(WINNER + method, orders.recipe(candidate))
+    made: dict[str | None, Made] = {}
+    waiting = set(wanted)
+    while waiting:
+        for finished in workshop.wait(WAIT_S):
+            method, answer = finished.key.removeprefix(WINNER), finished.answer
+            waiting.discard(method)
+            if isinstance(answer, Prepared):
+                store.keep(answer.schedule_id, answer.schedule, answer.program_id, answer.program_text)
+                made[method] = Made(wanted[method], answer.schedule_id, answer.program_id)
+    return [replace(one, made=made.get(one.baseline, one.made)) for one in best]
 
 
 def judge(
@@ -115,8 +146,7 @@ class _Gate:
 
     def _measured(self, winner: Winner, champion: Version | None) -> Verdict:
         against = None if champion is None else champion.version
-        program = lift(self.store.program_path(winner.trial.program_id).read_bytes())
-        challenger = {CHALLENGER: (winner.trial.candidate, program)}
+        challenger = {CHALLENGER: self._rival(winner)}
         fault, passed = self._fault_test(winner, challenger)
         if fault is not None:
             return Verdict(False, f"fault test: {fault.message}", against)
@@ -126,22 +156,24 @@ class _Gate:
         if simulated != (champion.tags.get(RUNNER) == "simulated"):
             reason = "simulated, and the champion was measured" if simulated else "measured, and the champion was not"
             return Verdict(not simulated, f"{reason}; {passed}", against)
-        return self._compared(winner, {**challenger, CHAMPION: self._program_of(champion)}, champion, passed)
+        return self._compared(winner, {**challenger, CHAMPION: self._holder(champion)}, champion, passed)
 
-    def _fault_test(self, winner: Winner, challenger: Programs) -> tuple[RunFailure | None, str]:
+    def _fault_test(self, winner: Winner, challenger: Rivals) -> tuple[RunFailure | None, str]:
         """Run once at a size of no trial; return what went wrong, and what is to be said if nothing did."""
+        if winner.library is not None:
+            return None, "the library's own, which nothing beat"
         if self.campaign.runner.kind == "recorded":  # which executes nothing: `register` replays what it computes
             return None, "its replay is right"
         size_bytes = unseen_size(winner.size_class, self.campaign.sizes)
-        outcome = self._run(f"{winner.size_class} fault test", challenger, (size_bytes,), 1)
+        outcome = self._run(winner, "fault test", challenger, (size_bytes,), 1)
         fault = outcome if isinstance(outcome, RunFailure) else None
         return fault, f"right at {size_bytes} bytes, which no trial had"
 
-    def _compared(self, winner: Winner, programs: Programs, champion: Version, passed: str) -> Verdict:
+    def _compared(self, winner: Winner, rivals: Rivals, champion: Version, passed: str) -> Verdict:
         sizes = tuple(size.size_bytes for size in winner.sizes)
-        outcome = self._run(f"{winner.size_class} side by side", programs, sizes, REPEATS)
+        outcome = self._run(winner, "side by side", rivals, sizes, REPEATS)
         if isinstance(outcome, RunFailure):
-            return self._without_comparison(winner, programs, champion, outcome)
+            return self._without_comparison(winner, rivals, champion, outcome)
         times = _mean_times(outcome.results[CHALLENGER]), _mean_times(outcome.results[CHAMPION])
         ratio = ratio_interval(*times)
         faster = ratio.high < 1
@@ -150,30 +182,54 @@ class _Gate:
         reason = f"{word} version {champion.version} side by side at {at}, {REPEATS} repetitions; {passed}"
         return Verdict(faster, reason, champion.version, ratio)
 
-    def _without_comparison(
-        self, winner: Winner, programs: Programs, champion: Version, failure: RunFailure
-    ) -> Verdict:
+    def _without_comparison(self, winner: Winner, rivals: Rivals, champion: Version, failure: RunFailure) -> Verdict:
         """Decide where both together gave no times: a champion that fails alone does not keep the alias."""
         sizes = tuple(size.size_bytes for size in winner.sizes)
-        alone = self._run(f"{winner.size_class} champion", {CHAMPION: programs[CHAMPION]}, sizes, 1)
+        alone = self._run(winner, "champion", {CHAMPION: rivals[CHAMPION]}, sizes, 1)
         if isinstance(alone, RunFailure) and alone.kind in BROKEN:
             return Verdict(True, f"version {champion.version} fails here: {alone.message}", champion.version)
         return Verdict(False, f"could not be compared: {failure.message}", champion.version)
 
-    def _run(self, key: str, programs: Programs, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
-        orders = Orders(self.campaign, self.topology)
-        request = orders.request(programs, len(self.store.trials))
-        self.workshop.measure(key, replace(request, sizes_bytes=sizes_bytes, repeats=repeats, library=()))
+    def _run(self, winner: Winner, purpose: str, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
+        """Measure `rivals`; of the library's own algorithms alone, which no runner takes, beside the best trial."""
+        programs = {name: rival for name, rival in rivals.items() if not isinstance(rival, str)}
+        library = {name: rival for name, rival in rivals.items() if isinstance(rival, str)}
+        if not programs:
+            programs = {BESIDE: self._program(winner.trial.candidate, winner.trial.program_id)}
+        request = Orders(self.campaign, self.topology).request(programs, len(self.store.trials))
+        algorithms = tuple(dict.fromkeys(library.values()))
+        key = f"{winner.size_class} {purpose}"
+        self.workshop.measure(key, replace(request, sizes_bytes=sizes_bytes, repeats=repeats, library=algorithms))
+        outcome = self._answer(key)
+        if isinstance(outcome, RunFailure):
+            return outcome
+        own = {name: outcome.results[library_result(algorithm)] for name, algorithm in library.items()}
+        return replace(outcome, results={**outcome.results, **own})
+
+    def _answer(self, key: str) -> Outcome:
         while True:
             for finished in self.workshop.wait(WAIT_S):
                 if finished.key == key:
                     return _outcome(finished.answer)
 
+    def _rival(self, winner: Winner) -> Rival:
+        if winner.library is not None:
+            return winner.library
+        if winner.made is None:
+            raise CheckFailed("a baseline must be possible to make", winner.baseline, "choose other `baselines`")
+        return self._program(winner.made.candidate, winner.made.program_id)
+
+    def _program(self, candidate: Candidate, program_id: str) -> tuple[Candidate, Program]:
+        return candidate, lift(self.store.program_path(program_id).read_bytes())
+
     def _champion(self, winner: Winner) -> Version | None:
         return self.mlflow.aliased(self._name(winner), self.campaign.register_.alias) if self.mlflow else None
 
-    def _program_of(self, champion: Version) -> tuple[Candidate, Program]:
+    def _holder(self, champion: Version) -> Rival:
         """Return the champion in the dialect of this campaign, which need not be the one that it was tuned in."""
+        algorithm = champion.tags.get(LIBRARY_ALGORITHM)
+        if algorithm is not None:
+            return algorithm
         if self.mlflow is None:
             raise RuntimeError("a champion was found without MLflow")
         files = self.mlflow.download(champion)

@@ -29,13 +29,14 @@ from tuner.campaigns.space import SearchSpace
 from tuner.campaigns.store import Store, is_begun, read_launch
 from tuner.home import Home
 from tuner.launch_report import draw_picture, upload_page, write_page
-from tuner.promotion import judge
+from tuner.promotion import judge, with_baselines_made
 from tuner.screening import screened
 from tuner.tracking.champions import Verdict
 from tuner.tracking.mlflow_store import MlflowStore, Version
-from tuner.tracking.registry import Winner, register, winners
+from tuner.tracking.registry import register
 from tuner.tracking.similar import similar_winners
 from tuner.tracking.tracker import Tracked, Tracker
+from tuner.tracking.winners import Winner, winners
 
 _log = logging.getLogger("chorale.tune")
 
@@ -69,10 +70,11 @@ class TuneReport:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """How measuring ended, and what the gate found about the winners."""
+    """How measuring ended, who won, and what the gate found about the winners."""
 
     interrupted: bool = False
     failure: ChoraleError | None = None
+    best: list[Winner] = field(default_factory=list)
     verdicts: Mapping[SizeClass, Verdict] = field(default_factory=dict)
 
 
@@ -148,12 +150,12 @@ def tune(
         store.settle()
         if failure is not None:
             raise failure
-        ranked, best = _ranked(campaign, store)
+        ranked = _ranked(store)
         versions: dict[int, str] = {}
         verdicts: dict[SizeClass, Verdict] = {}
         if not interrupted and tracker.mlflow is not None:
             register_one = partial(register, tracker.mlflow, campaign, topology, store)
-            versions, verdicts = _register(register_one, tracked, best, ended.verdicts)
+            versions, verdicts = _register(register_one, tracked, ended)
         write_page(campaign, store, ranked, versions, verdicts or ended.verdicts)
         if tracker.mlflow is not None:
             upload_page(tracker.mlflow, tracked, store)
@@ -193,8 +195,9 @@ def _measure(
             clocks = Clocks(time.monotonic, time.time)
             listeners = (tracker.trial, progress.trial)
             Controller(campaign, topology, store, search, workshop, clocks, listeners, effort).run()
-        _, best = _ranked(campaign, store)
-        return _Ended(verdicts=judge(campaign, topology, store, workshop, home, best))
+        best = winners(eligible(_ranked(store), campaign.objective == "geomean_speedup"))
+        best = with_baselines_made(campaign, topology, store, workshop, best)
+        return _Ended(best=best, verdicts=judge(campaign, topology, store, workshop, home, best))
     except KeyboardInterrupt:
         return _Ended(interrupted=True)
     except ChoraleError as error:
@@ -204,11 +207,10 @@ def _measure(
             workshop.close()
 
 
-def _ranked(campaign: Campaign, store: Store) -> tuple[list[Standing], list[Winner]]:
-    """Return the trials to choose from, and the winner of each size class."""
+def _ranked(store: Store) -> list[Standing]:
+    """Return the trials to choose from."""
     complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
-    ranked = standings(complete, store.final)
-    return ranked, winners(eligible(ranked, campaign.objective == "geomean_speedup"))
+    return standings(complete, store.final)
 
 
 def _search(campaign: Campaign, topology: Topology, home: Home, store: Store, workshop: Workshop) -> Search:
@@ -245,18 +247,17 @@ def _starts(
 
 
 def _register(
-    register_one: Callable[[Winner, str, Verdict], tuple[Version, Verdict]],
-    tracked: Tracked,
-    best: list[Winner],
-    found: Mapping[SizeClass, Verdict],
+    register_one: Callable[[Winner, str, Verdict], tuple[Version, Verdict]], tracked: Tracked, ended: _Ended
 ) -> tuple[dict[int, str], dict[SizeClass, Verdict]]:
     """Register every winner; return the version at each of their sizes, and what was decided about the alias."""
     versions: dict[int, str] = {}
     verdicts: dict[SizeClass, Verdict] = {}
-    for winner in best:
-        run_id, size_class = tracked.run_ids[winner.trial.trial_id], winner.size_class
+    for winner in ended.best:
+        size_class = winner.size_class
+        # A baseline has no run of its own: it was measured in all of them.
+        run_id = str(tracked.parent_run_id) if winner.baseline else tracked.run_ids[winner.trial.trial_id]
         try:
-            version, verdicts[size_class] = register_one(winner, run_id, found[size_class])
+            version, verdicts[size_class] = register_one(winner, run_id, ended.verdicts[size_class])
         except ChoraleError as error:
             _log.warning("not registered for %s: %s", size_class, error)
             continue

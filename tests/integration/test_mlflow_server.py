@@ -12,8 +12,8 @@ from tests.integration.mlflow_server import free_port, kill_group, server
 from tuner.campaigns.progress import PlainLines
 from tuner.home import Home
 from tuner.specs import load_topology
+from tuner.tracking.best import load_best
 from tuner.tracking.mlflow_store import MlflowStore
-from tuner.tracking.registry import load_best
 from tuner.tuning import TuneReport, tune
 
 

@@ -1,4 +1,4 @@
-"""`chorale best`: the registered schedule and program for a network, a collective and a size."""
+"""`chorale best`: what is registered for a network, a collective and a size: a program, or the library's own."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tuner.cli.shared_options import AsJson
 
 if TYPE_CHECKING:
     from synth.topology.topology import Topology
+    from tuner.tracking.best import Best
     from tuner.tracking.mlflow_store import MlflowStore, Version
-    from tuner.tracking.registry import Best
 
 # MLflow takes a second to import, so only where it is used.
 # ruff: noqa: PLC0415
@@ -47,6 +47,7 @@ def best_command(
     """Fetch the best schedule that campaigns have registered, and verify it again before it is given out.
 
     Sizes fall into classes, one per power of two; without an entry for the class of SIZE, the nearest class answers.
+    Where no program beat an algorithm that the library has of its own, the answer is to use that, and has no files.
 
     --rollback lets the alias go back to the version that had it before; no campaign promotes the other one again.
 
@@ -56,8 +57,8 @@ def best_command(
     from tuner.campaigns.size_class import SizeClass
     from tuner.home import Home
     from tuner.specs import load_topology
+    from tuner.tracking.best import load_best
     from tuner.tracking.mlflow_store import MlflowStore
-    from tuner.tracking.registry import load_best
 
     wanted = parse_collective(collective).name.value
     size_bytes = parse_size(size)
@@ -69,7 +70,7 @@ def best_command(
     gone = _roll_back(mlflow, network, wanted, size_bytes, alias) if rollback else None
     best = load_best(mlflow, network, wanted, size_bytes, alias)
     folder = Path(output) if output is not None else home.best / best.version.name / best.version.version
-    document = _save(best, size_bytes, home.make(folder))
+    document = _save(best, home.make(folder))
     exact = best.size_class == SizeClass.of(size_bytes)
     if not exact:
         people.print(
@@ -80,6 +81,10 @@ def best_command(
         return
     results.print(f"{best.version.name} version {best.version.version}", highlight=False)
     results.print(json.dumps(document["measured"], indent=2), highlight=False, markup=False)
+    if best.library is not None:
+        time_us = document["measured"]["time_us"]
+        results.print(f"use the library's own {best.library}: {time_us:.4g} us, nothing beat it", highlight=False)
+        return
     typer.echo(document["schedule"])
     typer.echo(document["program"])
 
@@ -88,8 +93,8 @@ def _roll_back(mlflow: MlflowStore, network: Topology, collective: str, size_byt
     """Let the alias go back; return the version that had it."""
     from runners.sizes import format_size
     from tuner.campaigns.size_class import SizeClass
+    from tuner.tracking.best import find_champion
     from tuner.tracking.champions import roll_back
-    from tuner.tracking.registry import find_champion
 
     found, size_class = find_champion(mlflow, network, collective, size_bytes, alias)
     if size_class != SizeClass.of(size_bytes):
@@ -100,19 +105,22 @@ def _roll_back(mlflow: MlflowStore, network: Topology, collective: str, size_byt
     return gone
 
 
-def _save(best: Best, size_bytes: int, folder: Path) -> dict[str, Any]:
+def _save(best: Best, folder: Path) -> dict[str, Any]:
     """Write the files and return the JSON document of the contract."""
     from tuner.files import write_file
 
     schedule, program = folder / "schedule.parquet", folder / "program.xml"
-    write_file(schedule, best.schedule)
-    write_file(program, best.program)
+    if best.library is None:
+        write_file(schedule, best.program.schedule)
+        write_file(program, best.program.program)
     write_file(folder / "manifest.json", json.dumps(best.manifest, indent=2, sort_keys=True).encode())
     return {
-        "schedule": str(schedule),
-        "program": str(program),
-        "parameters": best.manifest["parameters"],
-        "measured": min(best.manifest["measured"], key=lambda entry: abs(entry["size_bytes"] - size_bytes)),
+        "run": "program" if best.library is None else "library",
+        "library": best.library,
+        "schedule": str(schedule) if best.library is None else None,
+        "program": str(program) if best.library is None else None,
+        "parameters": best.manifest["parameters"] if best.library is None else None,
+        "measured": dict(best.measured),
         "run_id": best.version.run_id,
         "version": best.version.version,
         "model": best.version.name,

@@ -58,7 +58,7 @@ def tune_table(report: TuneReport) -> Table:
     for heading in ("median", f"{baselines}", "speed-up", "registered"):
         table.add_column(heading, justify="right")
     for choice in answer_of(report):
-        version = report.versions.get(choice.size_bytes) if choice.trial else None
+        version = report.versions.get(choice.size_bytes)
         table.add_row(
             format_size(choice.size_bytes),
             str(choice.trial.candidate) if choice.trial else choice.baseline,
@@ -124,7 +124,7 @@ def _best_row(report: TuneReport, choice: Choice) -> dict[str, Any]:
         "speedup_vs_baseline": choice.speedup,
         "trial_id": trial.trial_id if trial else None,
         "run_id": report.tracked.run_ids.get(trial.trial_id) if trial else None,
-        "registered_version": report.versions.get(choice.size_bytes) if trial else None,
+        "registered_version": report.versions.get(choice.size_bytes),
     }
 
 

@@ -11,8 +11,8 @@ from tuner.service.campaigns import Campaigns
 from tuner.service.dependencies import Known, TheCampaigns
 from tuner.service.requests import CollectiveText
 from tuner.service.views import BestView
+from tuner.tracking.best import Best, load_best
 from tuner.tracking.mlflow_store import MlflowStore
-from tuner.tracking.registry import Best, load_best
 
 Spec = Annotated[str, Query(max_length=4096, description="Network, as a spec.", examples=["hypercube:3"])]
 Size = Annotated[int, Query(ge=1, le=2**50, description="Size of the whole vector.")]
@@ -30,13 +30,18 @@ def best(
     campaigns: TheCampaigns,
     alias: Alias = "champion",
 ) -> dict[str, Any]:
-    """Return its manifest; `exact` is false where a neighbouring class of sizes answers."""
+    """Return its manifest; `exact` is false where a neighbouring class of sizes answers.
+
+    `library` names the library's own algorithm where no program beat it: that is to be run then, without files.
+    """
     found = _find(campaigns, topology, collective, size_bytes, alias)
     return {
         "model": found.version.name,
         "version": found.version.version,
         "size_range_bytes": [found.size_class.min_bytes, found.size_class.max_bytes],
         "exact": found.size_class == SizeClass.of(size_bytes),
+        "library": found.library,
+        "measured": dict(found.measured),
         "manifest": dict(found.manifest),
     }
 
@@ -51,9 +56,9 @@ def best_file(
     campaigns: TheCampaigns,
     alias: Alias = "champion",
 ) -> Response:
-    """Return the file; 409 where nothing is registered or what is there does not verify."""
-    found = _find(campaigns, topology, collective, size_bytes, alias)
-    content, name = (found.schedule, "schedule.parquet") if kind == "schedule" else (found.program, "program.xml")
+    """Return the file; 409 where there is none: nothing registered, nothing that verifies, or the library's own."""
+    made = _find(campaigns, topology, collective, size_bytes, alias).program
+    content, name = (made.schedule, "schedule.parquet") if kind == "schedule" else (made.program, "program.xml")
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(content, media_type="application/octet-stream", headers=headers)
 

@@ -137,12 +137,16 @@ class CampaignView(BaseModel):
 
 
 class BestView(BaseModel):
-    """A registered version. size_range_bytes: of its class; exact: whether the size asked for is in it."""
+    """A registered version. size_range_bytes: of its class; exact: whether the size asked for is in it; library: name
+    of the library's own algorithm where that is the answer; measured: of the answer, at the nearest size.
+    """
 
     model: str
     version: str
     size_range_bytes: list[int]
     exact: bool
+    library: str | None
+    measured: dict[str, Any]
     manifest: dict[str, Any]
 
 

@@ -61,7 +61,9 @@ def _winner(mlflow: MlflowStore, campaign: Campaign, topology: Topology, name: s
         return None
     try:
         manifest: dict[str, Any] = json.loads(mlflow.download(version)[MANIFEST_FILE])
-        if degree(load_topology(manifest["topology"]["spec"])) != degree(topology):
+        if manifest.get("library") is not None or degree(load_topology(manifest["topology"]["spec"])) != degree(
+            topology
+        ):
             return None
         return _candidates.validate_python(manifest["parameters"])
     except (ChoraleError, KeyError, TypeError, ValueError) as error:

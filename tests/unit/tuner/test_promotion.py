@@ -18,9 +18,9 @@ from tuner.home import Home
 from tuner.promotion import CHALLENGER, CHAMPION, REPEATS, unseen_size
 from tuner.reports.tune_report import refused_table, tune_document
 from tuner.specs import load_topology
+from tuner.tracking.best import load_best
 from tuner.tracking.champions import PROMOTION, RATIO, REASON, ROLLED_BACK, roll_back
 from tuner.tracking.mlflow_store import Version
-from tuner.tracking.registry import load_best
 from tuner.tuning import TuneReport
 
 SMALL, LARGE = SizeClass(12), SizeClass(16)

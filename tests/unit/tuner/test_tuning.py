@@ -24,8 +24,8 @@ from tuner.campaigns.records import Candidate, CompleteTrial
 from tuner.home import Home
 from tuner.reports.tune_report import tune_document, tune_table
 from tuner.specs import load_topology
+from tuner.tracking.best import load_best
 from tuner.tracking.mlflow_store import PARENT_TAG, MlflowStore, load_mlflow
-from tuner.tracking.registry import load_best
 from tuner.tracking.tracker import LAUNCH_ID, TRIAL_ID
 from tuner.tuning import TuneReport, tune
 
@@ -97,13 +97,13 @@ def test_the_best_comes_back_verified(home: Home) -> None:
     best = load_best(store_of(home), topology, "allreduce", 65536)
     [winner] = {row["trial_id"] for row in tune_document(report)["best"] if row["size_bytes"] == 65536}
     assert best.manifest["trial_id"] == winner
-    assert best.verified.schedule.topology.id == topology.id
+    assert best.program.verified.schedule.topology.id == topology.id
     assert best.size_class.exponent == 16
     lineage = best.manifest["lineage"]
     assert lineage["launch_id"] == report.launch.launch_id
     assert winner in lineage["trial_ids"]
     assert set(lineage["trial_ids"]) <= set(report.tracked.run_ids)
-    assert lineage["certificate"] == json.loads(json.dumps(dict(best.verified.schedule.certificate)))
+    assert lineage["certificate"] == json.loads(json.dumps(dict(best.program.verified.schedule.certificate)))
     assert best.manifest["topology"] == {"spec": "ring:4", "id": topology.id}
     nearest = load_best(store_of(home), topology, "allreduce", 2**30)
     assert nearest.size_class.exponent == 16
@@ -244,7 +244,11 @@ def test_where_nothing_beats_a_baseline_the_answer_is_the_baseline(home: Home) -
     assert (answer["from_bytes"], answer["to_bytes"], answer["run"], answer["baseline"]) == (1, None, "baseline", "bfb")
     console = Console(width=200, record=True, file=StringIO())
     console.print(tune_table(report))
-    assert "version" not in console.export_text()
+    assert console.export_text().count("version 1") == 2
+    best = load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536)
+    assert best.manifest["parameters"] == Candidate("bfb").parameters
+    assert best.program.verified.schedule.method == "bfb"
+    assert best.version.run_id == report.tracked.parent_run_id
 
 
 def test_two_objectives_give_the_trials_that_nothing_beats_in_both(home: Home) -> None:
