@@ -21,6 +21,7 @@ from synth.methods import synthesize
 from synth.schedule.codec import to_parquet
 from synth.schedule.cut import cut
 from synth.topology.topology import Topology
+from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
 
 
@@ -73,37 +74,50 @@ class Refusal:
 
 def prepare(recipe: Recipe) -> Prepared | Refusal:
     """Synthesize, verify, lower and check `recipe`. Never raises: what goes wrong comes back as a Refusal."""
+    began_s = time.perf_counter()
     try:
-        return _prepare(recipe)
-    except InvalidInput as error:
-        return Refusal(RefusalKind.INVALID, str(error))
-    except CheckFailed as error:
-        return Refusal(RefusalKind.UNSOUND, str(error))
-    except ChoraleError as error:
-        return Refusal(RefusalKind.CRASH, str(error))
+        return lowered(*scheduled(recipe), recipe.options, began_s)
     except Exception as error:  # one bad candidate must not end a campaign
-        return Refusal(RefusalKind.CRASH, " ".join(f"{type(error).__name__}: {error}".split()))
+        return refusal_of(error)
 
 
-def _prepare(recipe: Recipe) -> Prepared:
-    started_s = time.perf_counter()
+def refusal_of(error: Exception) -> Refusal:
+    """Return what `error` means for a recipe."""
+    if isinstance(error, InvalidInput):
+        return Refusal(RefusalKind.INVALID, str(error))
+    if isinstance(error, CheckFailed):
+        return Refusal(RefusalKind.UNSOUND, str(error))
+    message = str(error) if isinstance(error, ChoraleError) else f"{type(error).__name__}: {error}"
+    return Refusal(RefusalKind.CRASH, " ".join(message.split()))
+
+
+def scheduled(recipe: Recipe) -> tuple[VerifiedSchedule, bytes]:
+    """Return the verified schedule of `recipe`, also as a file; raises what synthesis and verification raise."""
     verified = synthesize(recipe.method, recipe.topology, recipe.collective, recipe.wanted, SerialExecutor())
     if recipe.depth > 1:
         verified = verify(cut(verified.schedule, recipe.depth))
-    program = lower(verified, recipe.options)
-    text = target_named(recipe.options.target).emit(program)
+    return verified, to_parquet(verified.schedule)
+
+
+def lowered(verified: VerifiedSchedule, file: bytes, options: LoweringOptions, began_s: float) -> Prepared:
+    """Return the checked program of `verified`, whose file is `file`; `began_s` is when its making began.
+
+    Raises InvalidInput for options beyond a limit, CheckFailed for a program that is not sound.
+    """
+    program = lower(verified, options)
+    text = target_named(options.target).emit(program)
     _check(text)
     schedule = verified.schedule
     return Prepared(
         schedule_id=schedule.id,
-        schedule=to_parquet(schedule),
-        program_id=program_id(schedule.id, recipe.options),
+        schedule=file,
+        program_id=program_id(schedule.id, options),
         program=program,
         program_text=text,
         time_per_byte=rational_text(verified.cost.time_per_byte),
         steps=verified.cost.steps,
         chunks_per_shard=schedule.chunks_per_shard,
-        seconds=time.perf_counter() - started_s,
+        seconds=time.perf_counter() - began_s,
     )
 
 

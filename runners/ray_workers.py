@@ -9,7 +9,8 @@ from contextlib import nullcontext
 from runners.api import FailureKind, Outcome, RunFailure, Runner, RunRequest
 from runners.exclusive import exclusive, machine_lock
 from runners.measurement.rungs import measure_in_rungs
-from runners.preparation import Prepared, Recipe, Refusal, prepare
+from runners.preparation import Prepared, Recipe, Refusal
+from runners.preparer import Preparer
 from synth.errors import ChoraleError, Unavailable
 
 ALONE_PATIENCE_S = 600.0
@@ -21,10 +22,14 @@ RunnerFactory = Callable[[], Runner]
 class PrepareWorker:
     """Synthesizes, verifies, lowers and checks candidates."""
 
-    def prepare(self, recipe: Recipe) -> tuple[Prepared | Refusal, float]:
-        """Return what came of it, and the seconds it took."""
-        began_s = time.perf_counter()
-        return prepare(recipe), time.perf_counter() - began_s
+    def __init__(self) -> None:
+        self._preparer = Preparer()
+
+    def prepare(self, recipe: Recipe) -> tuple[Prepared | Refusal, float, float]:
+        """Return what came of it, the seconds it took, and the CPU time."""
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        answer = self._preparer.prepare(recipe)
+        return answer, time.perf_counter() - began_s, time.process_time() - began_cpu_s
 
 
 class MeasureWorker:
@@ -35,10 +40,13 @@ class MeasureWorker:
         self._alone = alone
         self._runner: Runner | None = None
 
-    def measure(self, request: RunRequest) -> tuple[Outcome, float]:
-        """Return what the runner says, and the seconds it took; an error of the runner becomes a RunFailure too."""
-        began_s = time.perf_counter()
-        return self._submit(request), time.perf_counter() - began_s
+    def measure(self, request: RunRequest) -> tuple[Outcome, float, float]:
+        """Return what the runner says, the seconds it took, and the CPU time of this process; an error of the runner
+        becomes a RunFailure too.
+        """
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        outcome = self._submit(request)
+        return outcome, time.perf_counter() - began_s, time.process_time() - began_cpu_s
 
     def _submit(self, request: RunRequest) -> Outcome:
         try:

@@ -101,8 +101,7 @@ class RayWorkshop:
 def _finished(done: Done) -> Finished:
     stage, key = _stage_and_key(done.key)
     if done.error is None:
-        answer, seconds = done.value
-        return Finished(key, answer, seconds)
+        return Finished(key, *done.value)
     message = " ".join(f"{done.error}".split())
     if stage == "prepare":
         return Finished(key, Refusal(RefusalKind.CRASH, message))

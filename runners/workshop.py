@@ -11,11 +11,15 @@ from runners.preparation import Prepared, Recipe, Refusal
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Finished:
-    """The answer to the order `key`: of a preparation, or of a measurement, and how long the worker was busy."""
+    """The answer to the order `key`: of a preparation, or of a measurement.
+
+    seconds, cpu_s: how long the worker was busy, and the CPU time of its process meanwhile
+    """
 
     key: str
     answer: Prepared | Refusal | Outcome
     seconds: float = 0.0
+    cpu_s: float = 0.0
 
 
 class Workshop(Protocol):

@@ -8,7 +8,8 @@ from collections.abc import Callable
 
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
 from runners.measurement.rungs import measure_in_rungs
-from runners.preparation import Prepared, Recipe, Refusal, prepare
+from runners.preparation import Prepared, Recipe, Refusal
+from runners.preparer import Preparer
 from runners.workshop import Finished
 from synth.lowering.program import Program
 
@@ -63,6 +64,7 @@ class InlineWorkshop:
 
     def __init__(self, runner: FakeRunner, newest_first: bool = False) -> None:
         self.runner = runner
+        self.preparer = Preparer()
         self.closed = False
         self._newest_first = newest_first
         self._orders: deque[tuple[str, Recipe | RunRequest]] = deque()
@@ -77,10 +79,10 @@ class InlineWorkshop:
         if not self._orders:
             return []
         key, order = self._orders.pop() if self._newest_first else self._orders.popleft()
-        began_s = time.perf_counter()
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
         answer: Prepared | Refusal | Outcome
-        answer = prepare(order) if isinstance(order, Recipe) else measure_in_rungs(self.runner, order)
-        return [Finished(key, answer, time.perf_counter() - began_s)]
+        answer = self.preparer.prepare(order) if isinstance(order, Recipe) else measure_in_rungs(self.runner, order)
+        return [Finished(key, answer, time.perf_counter() - began_s, time.process_time() - began_cpu_s)]
 
     def close(self) -> None:
         self.closed = True

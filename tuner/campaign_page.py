@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
+from typing import Any
 
 from runners.measurement.interval import MedianInterval, ratio_interval
 from runners.sizes import format_size
@@ -35,9 +36,12 @@ def campaign_page(
     chosen: Sequence[Choice],
     versions: Mapping[int, str],
     verdicts: Mapping[SizeClass, Verdict],
+    effort: Mapping[str, Any],
     refused: Sequence[Refusal] = (),
 ) -> str:
-    """Return the page. `chosen` is the answer at each size, `versions` what was registered by size in bytes."""
+    """Return the page. `chosen` is the answer at each size, `versions` what was registered by size in bytes, `effort`
+    as `Effort.document` has it.
+    """
     campaign = launch.campaign
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
     title = f"{campaign['name']}, launch {launch.number}"
@@ -50,6 +54,7 @@ def campaign_page(
         _section("Promotion", _promotion(verdicts)),
         _section("Search", _pictures(launch, complete, chosen)),
         _section("Failures by kind", _failures(trials)),
+        _section("Time of a trial", _effort(effort)),
         _section("Environment", _environment(complete)),
         _section("How to reproduce", _reproduction(launch)),
     ]
@@ -126,6 +131,19 @@ def _failures(trials: Sequence[TrialRecord]) -> str:
     counts = Counter(trial.failure_kind.value for trial in failed)
     first = {trial.failure_kind.value: trial.message for trial in reversed(failed)}
     return _table(("kind", "trials", "the first says"), [(kind, count, first[kind]) for kind, count in counts.items()])
+
+
+def _effort(effort: Mapping[str, Any]) -> str:
+    if not effort["trials"]:
+        return "<p>Nothing was measured by this start of the launch.</p>"
+    rows = [
+        ("measuring", effort["measuring_ms"], "of a worker"),
+        ("besides", effort["beside_measuring_ms"], "from the first suggestion to the last record, less measuring"),
+        ("preparing", effort["preparing_ms"], "of the workers, while others measure"),
+        *((stage, milliseconds, "of the campaign's process") for stage, milliseconds in effort["stages_ms"].items()),
+        ("CPU", effort["cpu_ms"], "of the campaign's process, all of it"),
+    ]
+    return _table(("what", "ms", "where"), rows)
 
 
 def _environment(complete: Sequence[CompleteTrial]) -> str:

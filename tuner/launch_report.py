@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from synth.errors import ChoraleError
 from tuner.campaigns.answer import choices
@@ -41,6 +42,7 @@ def write_page(
     ranked: Sequence[Standing],
     versions: Mapping[int, str],
     verdicts: Mapping[SizeClass, Verdict],
+    effort: Mapping[str, Any],
 ) -> None:
     """Put the report beside the journal; like the picture it is not worth losing a launch."""
     from tuner.campaign_page import campaign_page  # noqa: PLC0415  # matplotlib takes half a second to import
@@ -48,7 +50,7 @@ def write_page(
     chosen = choices(ranked, campaign.objective == "geomean_speedup")
     try:
         refused = refusals(store.launch.campaign, store.trials, ranked)
-        page = campaign_page(store.launch, store.trials, chosen, versions, verdicts, refused)
+        page = campaign_page(store.launch, store.trials, chosen, versions, verdicts, effort, refused)
         write_file(store.report_path, page.encode())
     except ChoraleError as error:
         _log.warning("no report: %s", error)

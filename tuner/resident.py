@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -118,19 +118,18 @@ class _Ears:
     """Hears of trials; a Progress."""
 
     def __init__(self) -> None:
-        self._before = 0
         self._heard: list[TrialRecord] = []
 
     @property
     def done(self) -> int:
-        return self._before + len(self._heard)
+        return len(self._heard)
 
-    def listen(self, _budget: int, already: int) -> _Ears:
-        self._before = already
+    def listen(self, _budget: int, known: Sequence[TrialRecord]) -> _Ears:
+        self._heard = list(known)
         return self
 
     def after(self, heard: int, done: int) -> tuple[TrialRecord, ...]:
-        return tuple(self._heard[max(0, heard - self._before) : done - self._before])
+        return tuple(self._heard[heard:done])
 
     def trial(self, record: TrialRecord) -> None:
         self._heard.append(record)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -44,8 +44,8 @@ UPLOAD_PATIENCE_S = 120.0
 INTERRUPTED_PATIENCE_S = 15.0
 
 MakeWorkshop = Callable[[], Workshop]
-MakeProgress = Callable[[int, int], Progress]
-"""Called with the budget of trials and how many are done already."""
+MakeProgress = Callable[[int, Sequence[TrialRecord]], Progress]
+"""Called with how many trials there will be at most, and those that are known already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +156,8 @@ def tune(
         if not interrupted and tracker.mlflow is not None:
             register_one = partial(register, tracker.mlflow, campaign, topology, store)
             versions, verdicts = _register(register_one, tracked, ended)
-        write_page(campaign, store, ranked, versions, verdicts or ended.verdicts)
+        spent = effort.document(tracked.seconds)
+        write_page(campaign, store, ranked, versions, verdicts or ended.verdicts, spent)
         if tracker.mlflow is not None:
             upload_page(tracker.mlflow, tracked, store)
         seconds = time.monotonic() - started_s
@@ -169,7 +170,7 @@ def tune(
             interrupted,
             seconds,
             store.folder,
-            effort.document(tracked.seconds),
+            spent,
             verdicts,
         )
     finally:
@@ -189,9 +190,11 @@ def _measure(
     """Run the loop, then the gate of the registry, on the same workers."""
     workshop = None
     try:
-        with make_progress(campaign.budget.trials, len(store.trials)) as progress:
+        space = search_space(campaign, topology)
+        most = max(len(store.trials), min(campaign.budget.trials, len(space)))
+        with make_progress(most, store.trials) as progress:
             workshop = make_workshop()
-            search = _search(campaign, topology, home, store, workshop)
+            search = _search(campaign, topology, home, store, workshop, space)
             clocks = Clocks(time.monotonic, time.time)
             listeners = (tracker.trial, progress.trial)
             Controller(campaign, topology, store, search, workshop, clocks, listeners, effort).run()
@@ -213,8 +216,9 @@ def _ranked(store: Store) -> list[Standing]:
     return standings(complete, store.final)
 
 
-def _search(campaign: Campaign, topology: Topology, home: Home, store: Store, workshop: Workshop) -> Search:
-    space = search_space(campaign, topology)
+def _search(
+    campaign: Campaign, topology: Topology, home: Home, store: Store, workshop: Workshop, space: SearchSpace
+) -> Search:
     study = f"{campaign.name}.{store.launch.launch_id[:8]}.{space_id(campaign, conditions_of(campaign, topology))[:12]}"
     name_trial = partial(trial_id, store.launch.launch_id)
     plan = SearchPlan(

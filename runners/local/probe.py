@@ -43,20 +43,24 @@ class LinkRate:
     efficiency: float | None
 
 
+def known_rate(nodes: int, links: int, home: Path) -> LinkRate | None:
+    """Return what `carried_rate` found earlier, None if it has not been asked."""
+    known = read_cache(home / _CACHE_NAME).get(_machine(), {}).get(_network_name(nodes, links))
+    return None if known is None else LinkRate(known["link_mbps"], known["efficiency"])
+
+
 def carried_rate(nodes: int, links: int, home: Path) -> LinkRate:
     """Return the largest 1, 2, 5 x 10^n Mbit/s that `links` links among `nodes` processes carry at 90 %.
 
     The first answer takes a few seconds; it is kept under `home` per kind of machine, nodes and links.
     """
-    machine = environment_id(dict(machine_facts(), method=_METHOD))
-    network = f"{nodes} nodes, {links} links"
-    cache = read_cache(home / _CACHE_NAME)
-    known = cache.get(machine, {}).get(network)
+    known = known_rate(nodes, links, home)
     if known is not None:
-        return LinkRate(known["link_mbps"], known["efficiency"])
+        return known
     with _probe_fleet(nodes, links) as probe:
         rate = _climb(probe)
-    cache.setdefault(machine, {})[network] = asdict(rate)
+    cache = read_cache(home / _CACHE_NAME)
+    cache.setdefault(_machine(), {})[_network_name(nodes, links)] = asdict(rate)
     write_cache(home / _CACHE_NAME, cache)
     return rate
 
@@ -65,6 +69,14 @@ def rate_efficiency(nodes: int, links: int, link_mbps: float) -> LinkRate:
     """Return `link_mbps` with how well `links` busy links among `nodes` processes keep up with it."""
     with _probe_fleet(nodes, links) as probe:
         return LinkRate(link_mbps, probe.efficiency(link_mbps))
+
+
+def _machine() -> str:
+    return environment_id(dict(machine_facts(), method=_METHOD))
+
+
+def _network_name(nodes: int, links: int) -> str:
+    return f"{nodes} nodes, {links} links"
 
 
 @dataclass(frozen=True, slots=True)

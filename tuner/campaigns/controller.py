@@ -132,7 +132,7 @@ class Controller:
     def _take(self, finished: Finished) -> None:
         trial = self._under_way[finished.key]
         answer = finished.answer
-        self._effort.worked_s[MEASURING if trial.prepared is not None else PREPARING] += finished.seconds
+        self._effort.worked(MEASURING if trial.prepared is not None else PREPARING, finished.seconds, finished.cpu_s)
         if isinstance(answer, Prepared):
             self._on_prepared(replace(trial, prepared=answer), answer)
         elif isinstance(answer, Refusal):

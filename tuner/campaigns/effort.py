@@ -19,7 +19,7 @@ class Effort:
     trials:    how many it finished.
     seconds:   stage -> seconds of the loop in it: asking and telling the `search`, handing `order`s to workers,
                `save`-ing to disk, telling listeners (`show`).
-    worked_s:  kind of order -> seconds that workers say it took them.
+    worked_s:  kind of order -> seconds that workers say it took them; `worked_cpu_s` their CPU time.
     elapsed_s: from the first suggestion to the last record.
     cpu_s:     CPU time of this process from the start of the loop to the last upload.
     """
@@ -28,6 +28,7 @@ class Effort:
     trials: int = 0
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     worked_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    worked_cpu_s: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     elapsed_s: float = 0.0
     cpu_s: float = 0.0
 
@@ -40,12 +41,18 @@ class Effort:
         finally:
             self.seconds[stage] += self.clock() - began_s
 
+    def worked(self, kind: str, seconds: float, cpu_s: float) -> None:
+        """Count an order that a worker has done."""
+        self.worked_s[kind] += seconds
+        self.worked_cpu_s[kind] += cpu_s
+
     def document(self, tracking_s: float) -> dict[str, Any]:
         """Return milliseconds per trial: what is ours by stage and in all, and all time in which nothing was measured.
 
         `ours_ms` is the sum of the stages, MLflow included though it works beside the loop. `beside_measuring_ms` is
         time of the loop less that of measurements, which counts preparing and waiting too; with several
-        measurements at once it can be negative. `cpu_ms` hardly depends on what else the machine does.
+        measurements at once it can be negative. `cpu_ms` of this process and those of the workers hardly depend on
+        what else the machine does.
         """
         per_trial = 1000 / max(1, self.trials)
         stages = {**self.seconds, "mlflow": tracking_s}
@@ -56,5 +63,7 @@ class Effort:
             "stages_ms": {stage: round(seconds * per_trial, 3) for stage, seconds in stages.items()},
             "measuring_ms": round(self.worked_s[MEASURING] * per_trial, 3),
             "preparing_ms": round(self.worked_s[PREPARING] * per_trial, 3),
+            "measuring_cpu_ms": round(self.worked_cpu_s[MEASURING] * per_trial, 3),
+            "preparing_cpu_ms": round(self.worked_cpu_s[PREPARING] * per_trial, 3),
             "beside_measuring_ms": round((self.elapsed_s - self.worked_s[MEASURING]) * per_trial, 3),
         }

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
+import math
+import statistics
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -14,8 +15,8 @@ from rich.text import Text
 
 from runners.sizes import format_size
 from tuner.campaigns.records import CompleteTrial, FailedTrial, TrialRecord
+from tuner.campaigns.rhythm import gaps_s
 
-Clock = Callable[[], float]
 RECENT = 6
 
 
@@ -34,40 +35,48 @@ class Progress(Protocol):
 
 
 class _Tally:
-    """Counts, the best so far and the time left."""
+    """Counts, the best so far and the time left; `limit_s` is what the launch may take after its first trial began."""
 
-    def __init__(self, budget: int, already: int, clock: Clock) -> None:
-        self.budget = budget
-        self.done = already
-        self.best: CompleteTrial | None = None
-        self._new = 0
-        self._clock = clock
-        self._started_s = clock()
+    def __init__(self, budget: int, known: Sequence[TrialRecord], limit_s: float) -> None:
+        self._budget = budget
+        self._before = len(known)
+        self._limit_s = limit_s
+        self._trials: list[TrialRecord] = []
+        self._best: CompleteTrial | None = None
+        for record in known:
+            self.add(record)
 
     def add(self, record: TrialRecord) -> None:
-        self.done += 1
-        self._new += 1
-        if isinstance(record, CompleteTrial) and (self.best is None or record.speedup > self.best.speedup):
-            self.best = record
+        self._trials.append(record)
+        if isinstance(record, CompleteTrial) and (self._best is None or record.speedup > self._best.speedup):
+            self._best = record
 
     @property
     def time_left(self) -> str:
-        if not self._new:
+        if not self._trials:
             return "…"
-        seconds = (self._clock() - self._started_s) / self._new * max(0, self.budget - self.done)
+        found_s = gaps_s(self._trials) or [self._trials[0].seconds]
+        seconds = statistics.fmean(found_s) * max(0, self._budget - len(self._trials))
+        new = self._trials[self._before :]
+        if new:
+            began_s = min(record.started_unix_s for record in new)
+            last_s = max(record.started_unix_s + record.seconds for record in new)
+            seconds = min(seconds, max(0.0, self._limit_s - (last_s - began_s)))
         return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
 
     def __str__(self) -> str:
-        best = f", best {self.best.speedup:.2f}x {self.best.candidate}" if self.best else ""
-        return f"trial {self.done}/{self.budget}, about {self.time_left} left{best}"
+        best = f", best {self._best.speedup:.2f}x {self._best.candidate}" if self._best else ""
+        return f"trial {len(self._trials)}/{self._budget}, about {self.time_left} left{best}"
 
 
 class PlainLines:
     """One line per trial, for logs and pipes."""
 
-    def __init__(self, console: Console, budget: int, already: int, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self, console: Console, budget: int, known: Sequence[TrialRecord] = (), limit_s: float = math.inf
+    ) -> None:
         self._console = console
-        self._tally = _Tally(budget, already, clock)
+        self._tally = _Tally(budget, known, limit_s)
 
     def __enter__(self) -> PlainLines:
         return self
@@ -86,8 +95,10 @@ class PlainLines:
 class LiveTable:
     """A table of the latest trials that is drawn in place, for terminals."""
 
-    def __init__(self, console: Console, budget: int, already: int, clock: Clock = time.monotonic) -> None:
-        self._tally = _Tally(budget, already, clock)
+    def __init__(
+        self, console: Console, budget: int, known: Sequence[TrialRecord] = (), limit_s: float = math.inf
+    ) -> None:
+        self._tally = _Tally(budget, known, limit_s)
         self._recent: list[TrialRecord] = []
         self._live = Live(self._view(), console=console, refresh_per_second=4, transient=True)
 
@@ -122,8 +133,14 @@ def outcome_text(record: TrialRecord) -> str:
     return f"pruned: {record.reason}"
 
 
-def progress_for(console: Console, budget: int, already: int) -> Progress:
-    """Return the display that suits `console`; a quiet console swallows the plain lines."""
+def progress_for(
+    console: Console, budget: int, known: Sequence[TrialRecord] = (), limit_s: float = math.inf
+) -> Progress:
+    """Return the display that suits `console`; a quiet console swallows the plain lines.
+
+    budget:  trials that there will be at most, `known` ones included
+    limit_s: after which no new trial starts
+    """
     if console.is_terminal and not console.quiet:
-        return LiveTable(console, budget, already)
-    return PlainLines(console, budget, already)
+        return LiveTable(console, budget, known, limit_s)
+    return PlainLines(console, budget, known, limit_s)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr
+from threadpoolctl import ThreadpoolController
 
 from tuner.campaigns.axes import axes_of
 from tuner.campaigns.records import Candidate
@@ -17,6 +18,10 @@ GROWTH = 1.25
 
 MOST_OTHERS = 4000
 """Points that are weighed for one choice; of more, a sample."""
+
+_LINEAR_ALGEBRA = ThreadpoolController()
+"""Threads of the linear algebra below numpy and scipy. On matrices of a few hundred rows they wait for one another: on
+a busy machine a choice took fifty times as long with two of them as with one."""
 
 
 class SizeChoice:
@@ -45,6 +50,12 @@ class SizeChoice:
         busy:   points under way; until more is known they are taken to be like the others (constant liar: Ginsbourger,
                 Le Riche and Carraro, Kriging is well-suited to parallelize optimization, 2010, section 3.2)
         """
+        with _LINEAR_ALGEBRA.limit(limits=1, user_api="blas"):
+            return self._next(gains, failed, busy)
+
+    def _next(
+        self, gains: Mapping[Candidate, Floats], failed: Sequence[Candidate], busy: Sequence[Candidate]
+    ) -> Candidate:
         measured = np.array(list(gains.values()))
         middle = measured.mean(axis=0)
         lies = [measured.min(axis=0)] * len(failed) + [middle] * len(busy)

@@ -63,10 +63,13 @@ class SizeModel:
     def fit(self, points: NDArray[np.intp], values: Floats) -> None:
         """Choose the parameters of the covariance that explain `values` (points, sizes; mean zero) best."""
         distances = [axis.distances(points, points) for axis in self._axes]
-        found = minimize(
-            self._misfit, self._parameters, (distances, values), "L-BFGS-B", True, options={"maxiter": _STEPS}
-        )
-        self._parameters = found.x
+        # The line search may try parameters that no number can hold, and steps back from them by itself.
+        with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
+            found = minimize(
+                self._misfit, self._parameters, (distances, values), "L-BFGS-B", True, options={"maxiter": _STEPS}
+            )
+        if np.all(np.isfinite(found.x)):
+            self._parameters = found.x
 
     def believe(self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats) -> Belief:
         """Return what `values` at `points` say about `others`; row o of `outputs` weighs the sizes of output o."""

@@ -41,7 +41,7 @@ def watch(campaign: str, address: str | None) -> TuneReport | None:
     with Residents(address) as residents:
         resident = _find(residents, campaign)
         status: Status = resident.call("status", 0)
-        with progress_for(people, status.budget, status.done - len(status.news)) as progress:
+        with progress_for(people, status.budget) as progress:
             while True:
                 for record in status.news:
                     progress.trial(record)

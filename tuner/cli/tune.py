@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Sequence
 from functools import partial
@@ -116,12 +117,16 @@ def _asked(file: str | None, overrides: Sequence[str]) -> tuple[Campaign, Topolo
 
 def _show_plan(campaign: Campaign, topology: Topology, as_json: bool) -> None:
     from tuner.campaigns.plan import campaign_plan
+    from tuner.forecast.forecast import forecast
+    from tuner.home import Home
+    from tuner.reports.plan_report import plan_lines
 
-    plan = campaign_plan(campaign, topology)
+    plan = campaign_plan(campaign, topology) | {"estimate": forecast(campaign, topology, Home.from_environment())}
     if as_json:
         emit_json(plan)
-    else:
-        results.print_json(data=plan)
+        return
+    for line in plan_lines(plan):
+        results.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _run(campaign: Campaign, topology: Topology, resume: bool, address: str | None) -> TuneReport:
@@ -139,7 +144,8 @@ def _run(campaign: Campaign, topology: Topology, resume: bool, address: str | No
         signal.signal(signal.SIGTERM, _interrupt)
         return made
 
-    return tune(campaign, topology, home, resume, workshop, partial(progress_for, people))
+    limit_s = math.inf if campaign.budget.minutes is None else 60 * campaign.budget.minutes
+    return tune(campaign, topology, home, resume, workshop, partial(progress_for, people, limit_s=limit_s))
 
 
 def _require_places(table: str | None, programs: Path | None) -> None:
@@ -178,7 +184,7 @@ def _watch(follow: str | None, stop: str | None, address: str | None, as_json: b
 
 def show(report: TuneReport, as_json: bool) -> None:
     """Print what came of a launch; exit with 130 if it was interrupted, raise CheckFailed if nothing was measured."""
-    from tuner.reports.tune_report import refused_table, tune_document, tune_table
+    from tuner.reports.tune_report import overhead_line, refused_table, tune_document, tune_table
 
     if as_json:
         emit_json(tune_document(report))
@@ -186,6 +192,7 @@ def show(report: TuneReport, as_json: bool) -> None:
         results.print(tune_table(report))
         if (refused := refused_table(report)) is not None:
             results.print(refused)
+        people.print(overhead_line(report), soft_wrap=True, highlight=False)
         people.print(f"report.html, picture and journal: {report.folder}", soft_wrap=True, highlight=False)
     if report.interrupted:
         print_error(f"interrupted; {len(report.trials)} finished trials are kept, go on with --resume")

@@ -95,6 +95,19 @@ def refused_by(report: TuneReport) -> list[Refusal]:
     return refusals(report.launch.campaign, report.trials, report.standings)
 
 
+def overhead_line(report: TuneReport) -> str:
+    """Return in one line what a trial of this launch cost besides measuring; empty if it measured none."""
+    effort = report.effort
+    if not effort["trials"]:
+        return ""
+    parts = ", ".join(f"{stage} {milliseconds:.3g}" for stage, milliseconds in effort["stages_ms"].items())
+    return (
+        f"a trial took {effort['measuring_ms']:.3g} ms to measure and {effort['beside_measuring_ms']:.3g} ms besides; "
+        f"this process {effort['ours_ms']:.3g} ms ({parts}), {effort['cpu_ms']:.3g} ms of CPU; "
+        f"workers {effort['preparing_ms']:.3g} ms to prepare"
+    )
+
+
 def answer_of(report: TuneReport) -> list[Choice]:
     """Return what to run at each size, the baseline where nothing beats it."""
     return choices(report.standings, report.launch.campaign["objective"] == "geomean_speedup")

@@ -56,14 +56,14 @@ class Version:
 class MlflowStore:
     """A tracking store and model registry at `uri`.
 
-    `artifacts` is where files go if `uri` is a database; a server has its own place. Every method raises
-    Unavailable if the store does not answer or refuses. One store per process, as MLflow keeps its address
-    globally. Used from one thread at a time.
+    `artifacts` is where files go if `uri` is a database; a server has its own place. Every method raises Unavailable if
+    the store does not answer or refuses. One per process, as MLflow keeps its address globally; one thread at a time.
     """
 
     def __init__(self, uri: str, artifacts: Path) -> None:
         self.uri = uri
         self._artifacts = artifacts
+        self._places: dict[str, str] = {}  # of runs that this store started, until they end
         with self._answers():
             self._client = _connect(uri)
             self._client.search_experiments(max_results=1)
@@ -86,16 +86,15 @@ class MlflowStore:
         """
         found: dict[str, RunState] = {}
         token: str | None = None
+        filter_text = f"tags.`{tag}` = '{value}'"
         with self._answers():
             while True:
-                filter_text = f"tags.`{tag}` = '{value}'"
                 page = self._client.search_runs([experiment_id], filter_text, max_results=1000, page_token=token)
                 for run in page:
                     if key in run.data.tags:
                         finished = run.info.status in ("FINISHED", "FAILED", "KILLED")
                         self._enter(found, run.data.tags[key], RunState(run.info.run_id, finished))
-                token = page.token
-                if not token:
+                if not (token := page.token):
                     return found
 
     def _enter(self, found: dict[str, RunState], key: str, run: RunState) -> None:
@@ -111,7 +110,9 @@ class MlflowStore:
         """Create a run, below the run `parent` if one is given, and return its id."""
         all_tags = {**tags, **({PARENT_TAG: parent} if parent else {})}
         with self._answers():
-            return str(self._client.create_run(experiment_id, start_ms, all_tags, name).info.run_id)
+            info = self._client.create_run(experiment_id, start_ms, all_tags, name).info
+        self._places[info.run_id] = info.artifact_uri
+        return str(info.run_id)
 
     def log(
         self,
@@ -134,13 +135,18 @@ class MlflowStore:
 
     def upload(self, run_id: str, files: Mapping[str, bytes]) -> None:
         """Store `files` (path inside the run -> content) as artifacts of a run."""
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository  # noqa: PLC0415
+
         with self._answers(), _as_folder(files) as folder:
-            self._client.log_artifacts(run_id, folder)
+            # The client would ask for the whole run to learn where its files go, each time.
+            place = self._places.get(run_id) or self._client.get_run(run_id).info.artifact_uri
+            get_artifact_repository(place, tracking_uri=self.uri).log_artifacts(folder)  # type: ignore[no-untyped-call]
 
     def end_run(self, run_id: str, status: str, end_ms: int | None = None) -> None:
         """Close a run as FINISHED, FAILED or KILLED."""
         with self._answers():
             self._client.set_terminated(run_id, status, end_ms)
+        self._places.pop(run_id, None)
 
     def reopen_run(self, run_id: str) -> None:
         """Mark a run as running again."""
@@ -201,7 +207,7 @@ class MlflowStore:
         """Return all versions of the registered model `name`, newest first."""
         with self._answers():
             found = self._client.search_model_versions(f"name = '{name}'", max_results=1000)
-            return [_version(entry) for entry in sorted(found, key=lambda entry: -int(entry.version))]
+        return [_version(entry) for entry in sorted(found, key=lambda entry: -int(entry.version))]
 
     def aliased(self, name: str, alias: str) -> Version | None:
         """Return the version that `alias` of the model `name` points to, if there is one."""

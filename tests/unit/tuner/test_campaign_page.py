@@ -11,6 +11,7 @@ from runners.measurement.interval import MedianInterval
 from tests.campaigns import complete, small_campaign
 from tuner.campaign_page import campaign_page, speedup_interval
 from tuner.campaigns.answer import choices
+from tuner.campaigns.effort import Effort
 from tuner.campaigns.final import Standing
 from tuner.campaigns.importance import importances
 from tuner.campaigns.launch import Launch
@@ -21,6 +22,7 @@ from tuner.tracking.champions import Verdict
 
 CAMPAIGN = small_campaign(name="small", topology="ring:4").model_dump(by_alias=True, mode="json")
 LAUNCH = Launch("launch", 3, {"topology": "t" * 64}, CAMPAIGN, 1e9)
+EFFORT = Effort(lambda: 0.0, trials=2, cpu_s=0.05).document(0.1)
 FAST, SLOW = complete(Candidate("bfb"), 0.5, 1), complete(Candidate("ring", channels=2), 2.0, 2)
 FAILED = FailedTrial("id", 3, Candidate("biring"), 1e9, 1.0, FailureKind.TIMEOUT, "rank 2 <hangs>")
 
@@ -42,14 +44,24 @@ def page(trials=(FAST, SLOW, FAILED)) -> str:
     standings = [Standing(trial, trial.sizes) for trial in trials if trial.state == "complete"]
     ratio = MedianInterval(0.7, 0.6, 0.8, 0.95, 9)
     verdicts = {SizeClass(12): Verdict(True, "faster than version 1", "1", ratio)}
-    return campaign_page(LAUNCH, trials, choices(standings, together=False), {4096: "7"}, verdicts)
+    return campaign_page(LAUNCH, trials, choices(standings, together=False), {4096: "7"}, verdicts, EFFORT)
 
 
 def test_the_page_says_what_was_measured() -> None:
     words = Words()
     words.feed(page())
     cells = [text.strip() for text in words.found]
-    for expected in ("small, launch 3", "4KiB", "bfb", "4 (2 to 4)", "7", "promoted", "0.7 (0.6 to 0.8)", "timeout"):
+    for expected in (
+        "small, launch 3",
+        "4KiB",
+        "bfb",
+        "4 (2 to 4)",
+        "7",
+        "promoted",
+        "0.7 (0.6 to 0.8)",
+        "timeout",
+        "50.0",
+    ):
         assert expected in cells
     assert "rank 2 <hangs>" in cells  # as text: it was escaped
     assert any('"topology": "ring:4"' in text for text in cells)
@@ -94,7 +106,7 @@ def test_the_page_names_what_makes_the_whole_slower_only_where_ranks_compute_bes
     assert "Refused" not in page()
     refused = [Refusal(SLOW, replace(SLOW.sizes[0], times_s=(2.5, 2.6, 2.4)))]
     words = Words()
-    words.feed(campaign_page(LAUNCH, [FAST, SLOW], [], {}, {}, refused))
+    words.feed(campaign_page(LAUNCH, [FAST, SLOW], [], {}, {}, EFFORT, refused))
     cells = [text.strip() for text in words.found]
     for expected in ("Refused: slower end to end than the baseline", "4KiB", "ring channels=2", "1.25 (1.2 to 1.3)"):
         assert expected in cells

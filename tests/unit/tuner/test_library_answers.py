@@ -24,7 +24,7 @@ WHERE = ("best", "--topology", "ring:4", "--collective", "allreduce", "--size")
 
 
 class WithLibrary(FakeRunner):
-    """Programs by formula; an algorithm of its own, `own`, that takes a fixed time up to 4 KiB and is slow above."""
+    """Programs by formula; an algorithm of its own, `tree`, that takes a fixed time up to 4 KiB and is slow above."""
 
     def __init__(self, small_s: float) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class WithLibrary(FakeRunner):
 
 
 def campaign(**changes: object) -> Campaign:
-    whole = {"search": {"methods": ["ring"]}, "runner": {"kind": "local"}, "baselines": ["library:own"], **changes}
+    whole = {"search": {"methods": ["ring"]}, "runner": {"kind": "local"}, "baselines": ["library:tree"], **changes}
     return small_campaign(**whole)
 
 
@@ -54,17 +54,17 @@ def champion(home: Home, size_bytes: int) -> Version:
 def test_best_answers_with_the_library_where_it_is_faster(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
     report = run(home, campaign(), runner=WithLibrary(FAST_S))
     small, large = tune_document(report)["best"]
-    assert (small["parameters"], small["baseline"], small["registered_version"]) == (None, "library:own", "1")
+    assert (small["parameters"], small["baseline"], small["registered_version"]) == (None, "library:tree", "1")
     assert large["parameters"]["method"] == "ring"
     found = chorale(capsys, *WHERE, "4KiB", "--json").document
-    assert (found["run"], found["library"], found["exact"]) == ("library", "own", True)
+    assert (found["run"], found["library"], found["exact"]) == ("library", "tree", True)
     assert (found["schedule"], found["program"], found["parameters"]) == (None, None, None)
     assert found["measured"]["time_us"] == pytest.approx(FAST_S * 1e6)
     assert found["run_id"] == report.tracked.parent_run_id
-    assert "use the library's own own: 1 us, nothing beat it" in chorale(capsys, *WHERE, "4KiB").stdout
+    assert "use the library's own tree: 1 us, nothing beat it" in chorale(capsys, *WHERE, "4KiB").stderr
     other = chorale(capsys, *WHERE, "64KiB", "--json").document
     assert (other["run"], other["library"], other["parameters"]["method"]) == ("program", None, "ring")
-    with pytest.raises(CheckFailed, match="the library's own own"):
+    with pytest.raises(CheckFailed, match="the library's own tree"):
         _ = load_best(store_of(home), load_topology("ring:4"), "allreduce", 4096).program
     again = run(home, campaign(), runner=WithLibrary(FAST_S))
     assert set(again.versions.values()) == {"1"}
@@ -76,7 +76,7 @@ def test_programs_and_the_library_take_the_alias_from_each_other(home: Home) -> 
     overtaken = run(home, campaign(), runner=WithLibrary(FAST_S))
     assert set(overtaken.versions.values()) == {"1", "2"}  # the program stays at 64 KiB
     best = load_best(store_of(home), load_topology("ring:4"), "allreduce", 4096)
-    assert (best.version.version, best.library) == ("2", "own")
+    assert (best.version.version, best.library) == ("2", "tree")
     run(home, campaign(search={"methods": ["bfb"]}), runner=WithLibrary(SLOW_S))
     best = load_best(store_of(home), load_topology("ring:4"), "allreduce", 4096)
     assert (best.version.version, best.library) == ("3", None)
@@ -85,5 +85,5 @@ def test_programs_and_the_library_take_the_alias_from_each_other(home: Home) -> 
 def test_the_library_may_be_faster_at_one_size_of_a_class_only(home: Home) -> None:
     run(home, campaign(sizes=[4096, 6144]), runner=WithLibrary(FAST_S))
     topology = load_topology("ring:4")
-    assert load_best(store_of(home), topology, "allreduce", 4096).library == "own"
+    assert load_best(store_of(home), topology, "allreduce", 4096).library == "tree"
     assert load_best(store_of(home), topology, "allreduce", 6144).program.verified.schedule.method == "ring"

@@ -23,7 +23,8 @@ from tuner.tracking.champions import PROMOTION, RATIO, REASON, ROLLED_BACK, roll
 from tuner.tracking.mlflow_store import Version
 from tuner.tuning import TuneReport
 
-SMALL, LARGE = SizeClass(12), SizeClass(16)
+SMALL, LARGE = SizeClass(16), SizeClass(20)
+SIZES = (2**16, 2**20)  # at both bfb is faster than a ring, by the formula of the fake
 
 
 class SlowerTogether(FakeRunner):
@@ -43,14 +44,14 @@ class SlowerTogether(FakeRunner):
 
 
 def campaign(methods: list[str], **changes: Any) -> Campaign:
-    return small_campaign(search={"methods": methods}, runner={"kind": "local"}, **changes)
+    return small_campaign(search={"methods": methods}, runner={"kind": "local"}, sizes=list(SIZES), **changes)
 
 
 def rings_first(home: Home) -> TuneReport:
     return run(home, campaign(["ring"]), runner=FakeRunner())
 
 
-def champion(home: Home, size_bytes: int = 4096) -> Version:
+def champion(home: Home, size_bytes: int = SIZES[0]) -> Version:
     return load_best(store_of(home), load_topology("ring:4"), "allreduce", size_bytes).version
 
 
@@ -64,7 +65,7 @@ def test_the_first_of_its_class_has_to_be_right_at_a_size_without_trials(home: H
     tests = [request for request in runner.requests if CHALLENGER in request.programs]
     sizes = [request.sizes_bytes for request in tests]
     assert [SizeClass.of(size) for (size,) in sizes] == [SMALL, LARGE]
-    assert not {size for (size,) in sizes} & {4096, 65536}
+    assert not {size for (size,) in sizes} & set(SIZES)
     tags = champion(home).tags
     assert tags[PROMOTION] == "promoted"
     assert "which no trial had" in tags[REASON]
@@ -72,7 +73,7 @@ def test_the_first_of_its_class_has_to_be_right_at_a_size_without_trials(home: H
 
 def test_a_program_that_fails_where_nobody_tuned_is_registered_without_the_alias(home: Home) -> None:
     def wrong_elsewhere(request: RunRequest) -> RunFailure | None:
-        tried = set(request.sizes_bytes) <= {4096, 65536}
+        tried = set(request.sizes_bytes) <= set(SIZES)
         return None if tried else RunFailure(FailureKind.WRONG_RESULT, "element 3 differs")
 
     report = run(home, campaign(["ring"]), runner=FakeRunner(wrong_elsewhere))
@@ -87,7 +88,7 @@ def test_the_alias_moves_to_what_is_faster_side_by_side(home: Home) -> None:
     runner = FakeRunner()
     report = run(home, campaign(["bfb"]), runner=runner)
     [small, large] = [request for request in runner.requests if CHAMPION in request.programs]
-    assert (small.sizes_bytes, large.sizes_bytes) == ((4096,), (65536,))
+    assert (small.sizes_bytes, large.sizes_bytes) == ((SIZES[0],), (SIZES[1],))
     assert small.repeats == REPEATS
     verdict = report.verdicts[SMALL]
     assert verdict.promoted
@@ -96,7 +97,7 @@ def test_the_alias_moves_to_what_is_faster_side_by_side(home: Home) -> None:
     version = champion(home)
     assert version.version == "2"
     assert version.tags[RATIO].startswith(f"{verdict.ratio.median:.3g} (")
-    assert "faster than version 1 side by side at 4KiB" in version.tags[REASON]
+    assert "faster than version 1 side by side at 64KiB" in version.tags[REASON]
 
 
 @pytest.mark.parametrize("factor", [10.0, 1e3])
@@ -145,7 +146,8 @@ def test_a_champion_of_other_runners_is_compared_in_the_dialect_of_this_one(home
     rings_first(home)
     runner = FakeRunner()
     on_gpus = {"kind": "msccl", "msccl": {"runtime": "executor"}}
-    report = run(home, small_campaign(search={"methods": ["bfb"]}, runner=on_gpus), runner=runner)
+    on_gpus = small_campaign(search={"methods": ["bfb"]}, runner=on_gpus, sizes=list(SIZES))
+    report = run(home, on_gpus, runner=runner)
     assert "faster than version 1 side by side" in report.verdicts[SMALL].reason
     compared = [request.programs for request in runner.requests if CHAMPION in request.programs]
     assert len(compared) == 2
@@ -164,7 +166,7 @@ def test_the_alias_goes_back_and_campaigns_leave_it_there(home: Home) -> None:
     assert champion(home).version == "1"
     with pytest.raises(CheckFailed, match="is the first"):
         roll_back(mlflow, name, "champion")
-    assert champion(home, 65536).version == "2"  # classes have champions of their own
+    assert champion(home, SIZES[1]).version == "2"  # classes have champions of their own
 
 
 def test_a_resumed_launch_does_not_measure_its_own_champion_again(home: Home) -> None:

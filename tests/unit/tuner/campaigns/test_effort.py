@@ -19,8 +19,9 @@ def test_seconds_become_milliseconds_per_trial() -> None:
     effort.trials = 2
     effort.elapsed_s = 30.0
     effort.cpu_s = 7.0
-    effort.worked_s[MEASURING] = 20.0
-    effort.worked_s[PREPARING] = 6.0
+    effort.worked(MEASURING, 15.0, 3.0)
+    effort.worked(MEASURING, 5.0, 1.0)
+    effort.worked(PREPARING, 6.0, 5.0)
     assert effort.document(tracking_s=3.0) == {
         "trials": 2,
         "ours_ms": 4000.0,
@@ -28,6 +29,8 @@ def test_seconds_become_milliseconds_per_trial() -> None:
         "stages_ms": {"search": 2000.0, "save": 500.0, "mlflow": 1500.0},
         "measuring_ms": 10000.0,
         "preparing_ms": 3000.0,
+        "measuring_cpu_ms": 2000.0,
+        "preparing_cpu_ms": 2500.0,
         "beside_measuring_ms": 5000.0,
     }
 

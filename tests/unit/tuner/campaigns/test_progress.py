@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -34,19 +35,33 @@ def test_outcomes_in_words() -> None:
 
 def test_plain_lines_count_and_estimate() -> None:
     shown = console()
-    ticks = iter([0.0, 10.0, 20.0])
-    with PlainLines(shown, 10, 4, lambda: next(ticks)) as progress:
-        progress.trial(TRIAL)
-        progress.trial(FAILED)
+    with PlainLines(shown, 10) as progress:
+        progress.trial(replace(TRIAL, seconds=5.0))
+        progress.trial(replace(FAILED, seconds=15.0))
     assert text(shown).splitlines() == [
-        "bfb chunks=2: 2.00x (4KiB 1e+03 ms, 64KiB 2e+03 ms)  (trial 5/10, about 0:50 left, best 2.00x bfb chunks=2)",
-        "ring: failed, timeout: hung  (trial 6/10, about 0:40 left, best 2.00x bfb chunks=2)",
+        "bfb chunks=2: 2.00x (4KiB 1e+03 ms, 64KiB 2e+03 ms)  (trial 1/10, about 0:45 left, best 2.00x bfb chunks=2)",
+        "ring: failed, timeout: hung  (trial 2/10, about 1:20 left, best 2.00x bfb chunks=2)",
     ]
+
+
+def test_a_resumed_launch_knows_its_best_and_its_pace_but_not_its_pause():
+    shown = console()
+    known = [replace(TRIAL, started_unix_s=1e9 + 10 * number, trial_id=str(number)) for number in range(4)]
+    with PlainLines(shown, 10, known) as progress:
+        progress.trial(replace(FAILED, started_unix_s=2e9))
+    assert text(shown).endswith("(trial 5/10, about 0:50 left, best 2.00x bfb chunks=2)\n")
+
+
+def test_a_limit_in_minutes_may_come_first():
+    shown = console()
+    with PlainLines(shown, 100, limit_s=30.0) as progress:
+        progress.trial(replace(TRIAL, seconds=10.0))
+    assert "about 0:20 left" in text(shown)
 
 
 def test_a_quiet_console_stays_silent() -> None:
     shown = console(quiet=True)
-    with progress_for(shown, 10, 0) as progress:
+    with progress_for(shown, 10) as progress:
         progress.trial(TRIAL)
     assert text(shown) == ""
 
@@ -54,7 +69,7 @@ def test_a_quiet_console_stays_silent() -> None:
 @pytest.mark.parametrize(("terminal", "kind"), [(True, LiveTable), (False, PlainLines)])
 def test_a_terminal_gets_a_table(terminal: bool, kind: type) -> None:
     shown = console(force_terminal=terminal)
-    with progress_for(shown, 10, 0) as progress:
+    with progress_for(shown, 10) as progress:
         assert isinstance(progress, kind)
         for record in (TRIAL, FAILED, PRUNED):
             progress.trial(record)
