@@ -101,6 +101,7 @@ def judge(
     except ChoraleError as error:
         _log.warning("no comparison with champions: %s", error)
         mlflow = None
+    _log.info("gate: the winners of %d size classes, at sizes of no trial and beside champions", len(best))
     gate = _Gate(campaign, topology, store, workshop, mlflow)
     return {winner.size_class: gate.judge(winner) for winner in best}
 
@@ -124,9 +125,9 @@ class _Gate:
             return Verdict(False, f"could not be judged: {error}", against)
 
     def _refused(self, winner: Winner, against: str | None) -> Verdict | None:
-        """Keep out what makes the whole slower than a baseline does, where the ranks compute beside it."""
-        slow = [size for size in winner.sizes if is_slower(size)] if self.campaign.overlap.products else []
-        if not slow:
+        """Keep out what makes the whole slower than a baseline does at some size, where the ranks compute beside it."""
+        slow = [size for size in winner.sizes if is_slower(size)]
+        if not slow or winner.baseline is not None or not self.campaign.overlap.products:
             return None
         found = ", ".join(
             f"{1 / one.speedup:.3g} times {baseline_of(one)} at {format_size(one.size_bytes)}" for one in slow

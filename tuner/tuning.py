@@ -202,6 +202,7 @@ def _measure(
         best = with_baselines_made(campaign, topology, store, workshop, best)
         return _Ended(best=best, verdicts=judge(campaign, topology, store, workshop, home, best))
     except KeyboardInterrupt:
+        _log.info("interrupted: telling MLflow of what finished, for %.0f s at most", INTERRUPTED_PATIENCE_S)
         return _Ended(interrupted=True)
     except ChoraleError as error:
         return _Ended(failure=error)

@@ -53,8 +53,6 @@ class _Tally:
 
     @property
     def time_left(self) -> str:
-        if not self._trials:
-            return "…"
         found_s = gaps_s(self._trials) or [self._trials[0].seconds]
         seconds = statistics.fmean(found_s) * max(0, self._budget - len(self._trials))
         new = self._trials[self._before :]
@@ -65,6 +63,8 @@ class _Tally:
         return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
 
     def __str__(self) -> str:
+        if not self._trials:
+            return f"starting the workers; {self._budget} trials at most"
         best = f", best {self._best.speedup:.2f}x {self._best.candidate}" if self._best else ""
         return f"trial {len(self._trials)}/{self._budget}, about {self.time_left} left{best}"
 

@@ -195,7 +195,7 @@ def show(report: TuneReport, as_json: bool) -> None:
         people.print(overhead_line(report), soft_wrap=True, highlight=False)
         people.print(f"report.html, picture and journal: {report.folder}", soft_wrap=True, highlight=False)
     if report.interrupted:
-        print_error(f"interrupted; {len(report.trials)} finished trials are kept, go on with --resume")
+        print_error(f"interrupted; trials that finished are kept ({len(report.trials)}), go on with --resume")
         raise typer.Exit(INTERRUPTED_EXIT_CODE)
     if not report.standings:
         failed = [trial for trial in report.trials if trial.state != "complete"]

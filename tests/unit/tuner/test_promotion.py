@@ -9,18 +9,22 @@ import pytest
 
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from synth.errors import CheckFailed
-from tests.campaigns import small_campaign
+from tests.campaigns import complete, small_campaign
 from tests.fakes import FakeRunner
 from tests.unit.tuner.test_tuning import run, store_of
 from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.final import Standing
+from tuner.campaigns.records import Candidate, SizeResult
 from tuner.campaigns.size_class import SizeClass
 from tuner.home import Home
-from tuner.promotion import CHALLENGER, CHAMPION, REPEATS, unseen_size
+from tuner.promotion import CHALLENGER, CHAMPION, REPEATS, judge, unseen_size
 from tuner.reports.tune_report import refused_table, tune_document
 from tuner.specs import load_topology
 from tuner.tracking.best import load_best
 from tuner.tracking.champions import PROMOTION, RATIO, REASON, ROLLED_BACK, roll_back
 from tuner.tracking.mlflow_store import Version
+from tuner.tracking.registry import SPEEDUP
+from tuner.tracking.winners import winners
 from tuner.tuning import TuneReport
 
 SMALL, LARGE = SizeClass(16), SizeClass(20)
@@ -183,17 +187,26 @@ def test_what_makes_the_whole_slower_is_refused_in_words_and_rows(home: Home) ->
     rows = [
         (row["size_bytes"], row["parameters"]["method"], row["baseline"]) for row in tune_document(report)["refused"]
     ]
-    assert rows == [(4096, "ring", "bfb"), (65536, "ring", "bfb")]
+    assert rows == [(SIZES[0], "ring", "bfb"), (SIZES[1], "ring", "bfb")]
     table = refused_table(report)
     assert table is not None
     assert table.row_count == 2
     assert "Refused: slower end to end" in (report.folder / "report.html").read_text()
     only_rings = run(home, campaign(["ring"], overlap={"products": 3}, baselines=["bfb"]), runner=FakeRunner())
-    verdict = only_rings.verdicts[SMALL]
-    assert not verdict.promoted
-    assert verdict.reason.startswith("refused, slower end to end: ")
-    assert " times bfb at 4KiB" in verdict.reason
+    assert only_rings.verdicts[SMALL].reason == "holds the alias already"  # the baseline does
+    assert champion(home).tags[SPEEDUP] == "1"
     assert refused_table(run(home, campaign(["ring"], baselines=["bfb"]), runner=FakeRunner())) is None
+
+
+def test_a_winner_that_is_slower_at_one_size_of_its_class_is_refused(home: Home) -> None:
+    sizes = tuple(
+        SizeResult(size, size, (time_s,), {"bfb": (4.0,)}) for size, time_s in ((2**16, 1.0), (2**16 + 4, 5.0))
+    )
+    [winner] = winners([Standing(complete(Candidate("ring")), sizes)])
+    wanted = campaign(["ring"], overlap={"products": 3}, baselines=["bfb"])
+    nothing: Any = None
+    found = judge(wanted, load_topology("ring:4"), nothing, nothing, home, [winner])
+    assert found[SMALL].reason == "refused, slower end to end: 1.25 times bfb at 65540B"
 
 
 def test_unseen_sizes() -> None:
