@@ -36,8 +36,8 @@ FOREIGN_WARNINGS = (
 )
 
 
-ALONE = ("live", "integration", "browser", "docs", "unit/runners")
-"""Folders of tests that start clusters, servers and processes over paced links, and look at clocks."""
+ALONE = ("live", "integration", "browser", "unit/runners/local", "unit/runners/fabric")
+"""Folders of tests that pace links, look at clocks or start servers; tests with a Ray cluster stay alone too."""
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -36,10 +36,11 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def service(tmp_path_factory: pytest.TempPathFactory, mlflow_template: Path) -> Iterator[str]:
     """The address of a running `chorale serve`."""
     port = free_port()
     home: Path = tmp_path_factory.mktemp("service")
+    shutil.copy(mlflow_template, home / "mlflow.db")
     with serving(home, port):
         yield f"http://127.0.0.1:{port}"
 

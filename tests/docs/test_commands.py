@@ -26,11 +26,10 @@ def tour_commands() -> list[str]:
 
 @pytest.mark.ray
 @pytest.mark.timeout(300)
-def test_the_tour(tmp_path, monkeypatch, capsys):
+def test_the_tour(tmp_path, monkeypatch, capsys, home):
     """Run in a new folder with its own data; the examples are copied as a clone would have them."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("CHORALE_HOME", str(tmp_path / "data"))
     commands = tour_commands()
     assert len(commands) >= 12
     for command in commands:

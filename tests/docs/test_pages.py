@@ -27,7 +27,9 @@ FILES_BEFORE = (
     "synth forest a100:2 -o a100.parquet",
 )
 """What the reader of a page made before, of earlier pages."""
-MORE_BEFORE = {"training.md": ("run torus.parquet --runner local --link-mbps 25 --sizes 64KiB --calibrate --json > fit.json",)}
+MORE_BEFORE = {
+    "training.md": ("run torus.parquet --runner local --link-mbps 25 --sizes 64KiB --calibrate --json > fit.json",)
+}
 CAMPAIGN_WITH_AN_ERROR = "name: x\ntopology: ring:4\ncolective: allreduce\n"
 
 
