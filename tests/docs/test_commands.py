@@ -10,8 +10,8 @@ import pytest
 
 from runners.msccl.environment import MODES
 from runners.msccl.runtimes import EXECUTOR
-from tests.docs.pages import Command
-from tests.docs.test_pages import run
+from tests.docs.pages import Command, commands_of
+from tests.docs.test_pages import require_known_words, run
 from tuner.reports.job_export import LAUNCHERS
 
 ROOT = Path(__file__).parents[2]
@@ -35,6 +35,14 @@ def test_the_tour(tmp_path, monkeypatch, capsys, home):
     for command in commands:
         done = run(Command(command, None), capsys)
         assert done.code == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_commands_after_the_tour_have_words_that_are_known():
+    """They need a fabric, which tests/live has."""
+    after = commands_of((ROOT / "README.md").read_text().split("## On networks")[1])
+    assert len(after) >= 4
+    for command in after:
+        require_known_words(command)
 
 
 def test_the_checklist_for_clusters_is_that_of_the_runtime():
