@@ -99,10 +99,12 @@ def _refused(refused: Sequence[Refusal]) -> str:
             one.baseline,
             f"{one.result.baseline_median_s * 1e6:.4g} us",
             ratio_text(one.ratio),
+            one.verdict,
         )
         for one in refused
     ]
-    return _table(("size", "candidate", "median of both", "baseline", "its median", "time over the baseline's"), rows)
+    headings = ("size", "candidate", "median of both", "baseline", "its median", "time over the baseline's", "verdict")
+    return _table(headings, rows)
 
 
 def _promotion(verdicts: Mapping[SizeClass, Verdict]) -> str:

@@ -6,6 +6,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import TimeoutError as StillBusy
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -32,7 +33,7 @@ from tuner.launch_report import draw_picture, upload_page, write_page
 from tuner.promotion import judge, with_baselines_made
 from tuner.screening import screened
 from tuner.tracking.champions import Verdict
-from tuner.tracking.mlflow_store import MlflowStore, Version
+from tuner.tracking.mlflow_store import Version
 from tuner.tracking.registry import register
 from tuner.tracking.similar import similar_winners
 from tuner.tracking.tracker import Tracked, Tracker
@@ -42,6 +43,7 @@ _log = logging.getLogger("chorale.tune")
 
 UPLOAD_PATIENCE_S = 120.0
 INTERRUPTED_PATIENCE_S = 15.0
+WARM_START_PATIENCE_S = 30.0
 
 MakeWorkshop = Callable[[], Workshop]
 MakeProgress = Callable[[int, Sequence[TrialRecord]], Progress]
@@ -194,7 +196,7 @@ def _measure(
         most = max(len(store.trials), min(campaign.budget.trials, len(space)))
         with make_progress(most, store.trials) as progress:
             workshop = make_workshop()
-            search = _search(campaign, topology, home, store, workshop, space)
+            search = _search(campaign, topology, tracker, store, workshop, space)
             clocks = Clocks(time.monotonic, time.time)
             listeners = (tracker.trial, progress.trial)
             Controller(campaign, topology, store, search, workshop, clocks, listeners, effort).run()
@@ -218,7 +220,7 @@ def _ranked(store: Store) -> list[Standing]:
 
 
 def _search(
-    campaign: Campaign, topology: Topology, home: Home, store: Store, workshop: Workshop, space: SearchSpace
+    campaign: Campaign, topology: Topology, tracker: Tracker, store: Store, workshop: Workshop, space: SearchSpace
 ) -> Search:
     study = f"{campaign.name}.{store.launch.launch_id[:8]}.{space_id(campaign, conditions_of(campaign, topology))[:12]}"
     name_trial = partial(trial_id, store.launch.launch_id)
@@ -231,23 +233,26 @@ def _search(
         sizes_bytes=tuple(campaign.sizes),
         together=campaign.objective == "geomean_speedup",
         second_objective=campaign.second_objective,
-        starts=() if store.trials else _starts(campaign, topology, home, space, workshop),
+        starts=() if store.trials else _starts(campaign, topology, tracker, space, workshop),
     )
     storage = open_storage(campaign.storage, store.folder / "optuna.journal")
     return Search(plan, storage, store.trials)
 
 
 def _starts(
-    campaign: Campaign, topology: Topology, home: Home, space: SearchSpace, workshop: Workshop
+    campaign: Campaign, topology: Topology, tracker: Tracker, space: SearchSpace, workshop: Workshop
 ) -> list[Candidate]:
     """Return what to try first: what the registry has for similar networks, then the best guesses."""
     similar: list[Candidate] = []
     if campaign.warm_start:
+        question = tracker.ask(lambda mlflow: similar_winners(mlflow, campaign, topology))
         try:
-            mlflow = MlflowStore(campaign.tracking.mlflow_uri or home.mlflow_uri, home.artifacts)
-            similar = similar_winners(mlflow, campaign, topology)
+            similar = question.result(WARM_START_PATIENCE_S)
+            _log.info("warm start: %d of the registry's champions come first", len(similar))
+        except StillBusy:
+            _log.warning("no warm start: MLflow took more than %g s", WARM_START_PATIENCE_S)
         except ChoraleError as error:
-            _log.warning("no warm start: %s", error)
+            _log.info("no warm start: %s", error)  # the tracker has told why already
     return list(dict.fromkeys([*similar, *screened(campaign, topology, space, workshop)]))
 
 

@@ -160,7 +160,7 @@ class Campaign(Section):
     overlap: OverlapSection = Field(default=OverlapSection(), description="Work of the ranks beside the collective.")
     screening: ScreeningSection = Field(default=ScreeningSection(), description="Cheap guesses to begin with.")
     warm_start: bool = Field(
-        default=False,
+        default=True,
         description=(
             "Begin with what the registry has for the collective on similar networks: of the same family and degree, "
             "at sizes at most a factor of two away."

@@ -30,6 +30,11 @@ class Refusal:
     def ratio(self) -> MedianInterval:
         return ratio_interval(self.result.times_s, self.result.baseline_times_s[self.baseline])
 
+    @property
+    def verdict(self) -> str:
+        """How sure it is: whether all of the ratio's interval lies above 1, or the median only."""
+        return "clearly slower" if self.ratio.low > 1 else "slower in the median"
+
 
 def refusals(
     campaign: Mapping[str, Any], trials: Sequence[TrialRecord], standings: Sequence[Standing]

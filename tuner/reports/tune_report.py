@@ -76,7 +76,7 @@ def refused_table(report: TuneReport) -> Table | None:
     if not refused:
         return None
     table = Table(title="refused: slower end to end than the baseline", title_justify="left")
-    for heading in ("size", "candidate", "median", "baseline", "its median", "time over the baseline's"):
+    for heading in ("size", "candidate", "median", "baseline", "its median", "time over the baseline's", "verdict"):
         table.add_column(heading)
     for one in refused:
         table.add_row(
@@ -86,6 +86,7 @@ def refused_table(report: TuneReport) -> Table | None:
             one.baseline,
             f"{one.result.baseline_median_s * 1e3:.3g} ms",
             ratio_text(one.ratio),
+            one.verdict,
         )
     return table
 
@@ -165,6 +166,7 @@ def _refused_row(one: Refusal) -> dict[str, Any]:
         "baseline_time_us": one.result.baseline_median_s * 1e6,
         "ratio": [ratio.low, ratio.median, ratio.high],
         "confidence": ratio.confidence,
+        "verdict": one.verdict,
     }
 
 

@@ -22,6 +22,7 @@ from tuner.tracking.registry import COLLECTIVE, MANIFEST_FILE, SIZE_CLASS
 _log = logging.getLogger("chorale.registry")
 
 MOST_MODELS = 50  # models that are looked into
+_DEGRADED = re.compile(r"(without|scaled)\(")
 FARTHEST_CLASS = 1  # powers of two between size classes that still are similar
 _candidates: TypeAdapter[Candidate] = TypeAdapter(Candidate)
 
@@ -29,8 +30,8 @@ _candidates: TypeAdapter[Candidate] = TypeAdapter(Candidate)
 def similar_winners(mlflow: MlflowStore, campaign: Campaign, topology: Topology) -> list[Candidate]:
     """Return the parameters of champions for the same collective on similar networks, the nearest in size first.
 
-    Similar are networks of the same family (the first word of the spec) and the same degree, and size classes at most
-    `FARTHEST_CLASS` apart from one of the campaign's. They are guesses to begin with: nothing of them is trusted.
+    Similar are networks of the same `family` and the same degree, and size classes at most `FARTHEST_CLASS` apart from
+    one of the campaign's. They are guesses to begin with: nothing of them is trusted.
     """
     wanted = {SizeClass.of(size) for size in campaign.sizes}
     found: list[tuple[int, int, str]] = []
@@ -44,7 +45,9 @@ def similar_winners(mlflow: MlflowStore, campaign: Campaign, topology: Topology)
 
 
 def family(spec: str) -> str:
-    """Return the first word of a spec: `torus` of torus:4x4, `line` of line(ring:4)."""
+    """Return the first word of a spec, of what it was before losses: `torus` of torus:4x4 and without(torus:4x4;…)."""
+    while (whole := _DEGRADED.match(spec)) is not None:
+        spec = spec[whole.end() :]
     return re.split(r"[:(]", spec, maxsplit=1)[0]
 
 

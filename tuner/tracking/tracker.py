@@ -10,6 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as StillBusy
 from dataclasses import dataclass, field
 from importlib.metadata import version
+from typing import TypeVar
 
 from synth.errors import ChoraleError, Unavailable
 from synth.topology.topology import Topology
@@ -36,6 +37,8 @@ LAUNCH_ID = "chorale.launch_id"
 PARENT_OF = "chorale.parent_of"
 TRIAL_ID = "chorale.trial_id"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,10 @@ class Tracker:
         """Connect and open the parent run, in the background; the result is there when that has been tried."""
         load_mlflow()  # here, because importing it beside Ray in another thread is asking for trouble
         return self._thread.submit(self._guarded, self._open)
+
+    def ask(self, question: Callable[[MlflowStore], Answer]) -> Future[Answer]:
+        """Put a question to MLflow, after what was begun before; Unavailable comes out where it cannot be reached."""
+        return self._thread.submit(lambda: question(self._require_mlflow()))
 
     def trial(self, record: TrialRecord) -> None:
         """Upload a finished trial, in the background."""

@@ -290,13 +290,16 @@ def test_screening_and_similar_networks_say_where_to_begin(home: Home) -> None:
     search = {"methods": ["ring", "biring", "bfb"], "chunks": [None, 1, 2]}
     plain = run(home, small_campaign(name="plain", search=search))
     assert first_trial(plain).method == "ring"
-    guessed = run(home, small_campaign(name="guessed", search=search, screening={"candidates": 9, "simulated": 2}))
+    screening = {"candidates": 9, "simulated": 2}
+    guessed = run(home, small_campaign(name="guessed", search=search, screening=screening, warm_start=False))
     assert first_trial(guessed).method == "bfb"
     champion = load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536).manifest["parameters"]
-    warm = run(home, small_campaign(name="warm", search=search, topology="ring:8", warm_start=True))
+    warm = run(home, small_campaign(name="warm", search=search, topology="ring:8"))
     assert first_trial(warm).parameters == champion
+    cold = run(home, small_campaign(name="cold", search=search, topology="ring:8", warm_start=False))
+    assert first_trial(cold).method == "ring"
 
 
 def test_a_registry_that_is_away_is_no_reason_not_to_begin(home: Home) -> None:
-    report = run(home, small_campaign(warm_start=True, tracking={"mlflow_uri": NOWHERE}))
+    report = run(home, small_campaign(tracking={"mlflow_uri": NOWHERE}))
     assert len(report.trials) == 6

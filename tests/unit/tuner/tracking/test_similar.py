@@ -67,4 +67,5 @@ def test_models_without_a_champion_say_nothing() -> None:
 
 def test_families_and_degrees() -> None:
     assert [family(spec) for spec in ("torus:4x4", "line(ring:4)", "diamond")] == ["torus", "line", "diamond"]
+    assert family("without(scaled(torus:4x4;link=0-1;factor=1/2);node=3)") == "torus"
     assert [degree(load_topology(spec)) for spec in ("ring:5", "torus:3x3", "hypercube:4")] == [2, 4, 4]
