@@ -24,16 +24,16 @@ from tests.unit.tuner.test_tuning import run
 from tuner.campaigns.size_class import SizeClass
 from tuner.home import Home
 from tuner.specs import load_topology
+from tuner.tracking.best import Best, load_best
 from tuner.tracking.champions import ROLLED_BACK
 from tuner.tracking.mlflow_store import URI_VARIABLE, MlflowStore, load_mlflow
-from tuner.tracking.registry import Best, load_best
 from tuner.tracking.tracker import TRIAL_ID
 from tuner.tuning import TuneReport
 
 pytestmark = [pytest.mark.slow, needs_postgres]
 
-SIZE_BYTES = 4096
-SMALL = SizeClass.of(SIZE_BYTES)
+SIZES_BYTES = (2**16, 2**20)
+SMALL = SizeClass.of(SIZES_BYTES[0])
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,7 @@ def stack() -> Iterator[Stack]:
 
 
 def wrong_where_nobody_tuned(request: RunRequest) -> RunFailure | None:
-    tried = set(request.sizes_bytes) <= {SIZE_BYTES, 65536}
+    tried = set(request.sizes_bytes) <= set(SIZES_BYTES)
     return None if tried else RunFailure(FailureKind.WRONG_RESULT, "element 3 differs")
 
 
@@ -56,11 +56,11 @@ def test_champions_come_go_and_load_back(
 
     def launch(method: str, fault: Callable[[RunRequest], RunFailure | None] = lambda request: None) -> TuneReport:
         tracked = {"mlflow_uri": stack.mlflow_url}
-        wanted = small_campaign(search={"methods": [method]}, runner={"kind": "local"}, tracking=tracked)
-        return run(home, wanted, runner=FakeRunner(fault))
+        changes = {"runner": {"kind": "local"}, "sizes": list(SIZES_BYTES), "tracking": tracked}
+        return run(home, small_campaign(search={"methods": [method]}, **changes), runner=FakeRunner(fault))
 
     def champion() -> Best:
-        return load_best(MlflowStore(stack.mlflow_url, home.artifacts), network, "allreduce", SIZE_BYTES)
+        return load_best(MlflowStore(stack.mlflow_url, home.artifacts), network, "allreduce", SIZES_BYTES[0])
 
     first = launch("ring")
     assert first.verdicts[SMALL].promoted
@@ -79,7 +79,7 @@ def test_champions_come_go_and_load_back(
     assert_report_is_kept(faster, stack)
 
     rolled = chorale(
-        capsys, "best", "--topology", "ring:4", "--collective", "allreduce", "--size", SIZE_BYTES, "--rollback",
+        capsys, "best", "--topology", "ring:4", "--collective", "allreduce", "--size", SIZES_BYTES[0], "--rollback",
         "--json",
     )  # fmt: skip
     assert rolled.code == 0, rolled.stderr
@@ -95,12 +95,13 @@ def test_champions_come_go_and_load_back(
 
 def assert_lineage(best: Best, network: Topology, launch: TuneReport, stack: Stack) -> None:
     """The version names its network, launch, certificate and trials, and the trials are there; it loads back whole."""
-    assert best.verified.schedule.topology.id == best.manifest["topology"]["id"] == network.id
-    assert best.verified.schedule.id == best.manifest["schedule_id"]
-    assert lift(best.program).collective.name == "allreduce"
+    schedule = best.program.verified.schedule
+    assert schedule.topology.id == best.manifest["topology"]["id"] == network.id
+    assert schedule.id == best.manifest["schedule_id"]
+    assert lift(best.program.program).collective.name == "allreduce"
     lineage = best.manifest["lineage"]
     assert lineage["launch_id"] == launch.launch.launch_id  # the one that registered it
-    assert lineage["certificate"] == dict(best.verified.schedule.certificate)
+    assert lineage["certificate"] == dict(schedule.certificate)
     assert lineage["trial_ids"]
     runs = search(stack, launch)
     assert set(lineage["trial_ids"]) <= {one.data.tags.get(TRIAL_ID) for one in runs}
