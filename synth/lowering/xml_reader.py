@@ -35,8 +35,6 @@ def read_document(text: bytes, choose: Choose) -> tuple[XmlTarget, RawProgram]:
         _parse(builder.parser, text)
     except expat.ExpatError as error:
         raise InvalidInput("a program must be well-formed XML", str(error), "write the file again") from None
-    except (LookupError, UnicodeError) as error:
-        raise InvalidInput("a program must be XML in UTF-8", str(error), "write the file again") from None
     return builder.result()
 
 
@@ -55,7 +53,8 @@ class _Builder:
     """Receives the parser's events and builds the raw program."""
 
     def __init__(self, choose: Choose) -> None:
-        self.parser = expat.ParserCreate()
+        self.parser = expat.ParserCreate("utf-8")
+        self.parser.XmlDeclHandler = _refuse_encodings
         self.parser.StartElementHandler = self._start
         self.parser.EndElementHandler = self._end
         self.parser.CharacterDataHandler = self._characters
@@ -125,6 +124,11 @@ def _check_size(element: str, line: int, values: dict[str, str]) -> None:
     if longest > MAX_VALUE_CHARACTERS:
         rule = f"attribute values of <{element}> in line {line} must have at most {MAX_VALUE_CHARACTERS} characters"
         raise InvalidInput(rule, longest, "shorten the value")
+
+
+def _refuse_encodings(_version: str, encoding: str | None, _standalone: int) -> None:
+    if encoding is not None and encoding.lower() not in ("utf-8", "us-ascii"):
+        raise InvalidInput("a program must be XML in UTF-8", encoding[:40], "write the file again")
 
 
 def _refuse_doctype(name: str, *_rest: object) -> None:

@@ -242,6 +242,15 @@ def test_other_encodings_are_refused_or_named(encoding):
             lift(text)
 
 
+@pytest.mark.parametrize("encoding", ["utf-7", "shift_jis", "utf-16", "hex", "latin-1", "nonsense"])
+def test_a_declaration_of_another_encoding_is_refused(encoding):
+    """The parser would decode some itself, and ends with an error of its own for others."""
+    text = f'<?xml version="1.0" encoding="{encoding}"?>\n'.encode() + GOOD.encode()
+    with pytest.raises(InvalidInput, match="must be XML in UTF-8"):
+        lift(text)
+    assert lift_with_findings(text.replace(encoding.encode(), b"UTF-8")).program == lift(GOOD.encode())
+
+
 def test_bytes_in_no_known_encoding_are_refused():
     for text in (b'<?xml version="1.0" encoding="ebcdic-x"?><algo/>', b"<algo name='\xff\xfe'/>"):
         with pytest.raises(InvalidInput):
