@@ -29,13 +29,19 @@ _SMALL = 0.02
 
 
 class Case(NamedTuple):
-    """A schedule, and over how many channels it is lowered; k None: the fewest trees that are optimal."""
+    """A schedule, over how many channels it is lowered, and how many parts its chunks are split into; k None: the
+    fewest trees that are optimal."""
 
     spec: str
     method: str
     collective: str
     k: int | None = None
     channels: int = 1
+    split: int = 1
+
+    def options(self, verified: VerifiedSchedule) -> LoweringOptions:
+        """Return how `verified` is lowered."""
+        return LoweringOptions(TARGET, self.channels, chunks=self.split * verified.schedule.chunks_per_shard)
 
 
 CASES = (
@@ -46,9 +52,11 @@ CASES = (
     *(Case("a100:2", "forest", name, k) for k in (None, 1) for name in ("allgather", "allreduce")),
     Case("a100:2", "forest", "allgather", 1, channels=2),
     Case("a100:2", "forest", "allreduce", 1, channels=4),
+    Case("a100:2", "forest", "allreduce", 1, channels=2, split=4),
     *(Case("mi250:2", "forest", name, k) for k in (None, 1) for name in ("allgather", "allreduce")),
+    *(Case("mi250:2", "forest", name, 1, channels=4) for name in ("allgather", "allreduce")),
     *(Case("mi250:2", "forest", name, 1, channels=16) for name in ("allgather", "allreduce")),
-    Case("mi250:2", "forest", "allgather", channels=16),
+    *(Case("mi250:2", "forest", name, 1, split=4) for name in ("allgather", "allreduce")),
 )  # fmt: skip
 
 
@@ -62,7 +70,7 @@ def _rows(cases: Sequence[Case], report: Report) -> Iterator[Row]:
         report(f"{case.method} {case.collective} on {case.spec}", done, len(cases))
         topology, collective = load_topology(case.spec), parse_collective(case.collective)
         verified = synthesize(case.method, topology, collective, Options(k=case.k), SerialExecutor())
-        yield row_of(case, verified, lower(verified, LoweringOptions(TARGET, case.channels)))
+        yield row_of(case, verified, lower(verified, case.options(verified)))
 
 
 def row_of(case: Case, verified: VerifiedSchedule, program: Program) -> Row:
@@ -118,6 +126,7 @@ EXPERIMENT = Experiment(
             "schedule",
             lambda row: f"{row['method']} {row['collective']}" + ("" if row["k"] is None else f", k {row['k']}"),
         ),
+        Column("split", lambda row: str(row["split"])),
         Column("channels", lambda row: str(row["channels"])),
         Column("blocks", lambda row: str(row["threadblocks_max"])),
         Column("steps", lambda row: str(row["steps_max"])),

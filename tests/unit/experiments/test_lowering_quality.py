@@ -20,7 +20,7 @@ from synth.topology.spec import parse_topology
 def row(case):
     topology, collective = parse_topology(case.spec), parse_collective(case.collective)
     verified = synthesize(case.method, topology, collective, Options(k=case.k), SerialExecutor())
-    return row_of(case, verified, lower(verified, LoweringOptions(lowering_quality.TARGET, case.channels)))
+    return row_of(case, verified, lower(verified, case.options(verified)))
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case.method == "bfb" and case.channels == 1], ids=str)
