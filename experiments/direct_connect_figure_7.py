@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from experiments.experiment import Column, Experiment, Report, Row
 from experiments.measured import alltoall_interval, moore_rate
+from experiments.testbed_findings import times_text
 from synth.collective import ALLREDUCE
 from synth.executor.serial import SerialExecutor
 from synth.finder.bounds import least_bandwidth_factor, least_steps
@@ -166,10 +167,6 @@ def _plot(rows: Sequence[Row], path: Path) -> None:
     plot_panels(panels, "N", "us for 1 MB at each node", path)
 
 
-def _times(row: Row) -> str:
-    return ", ".join(f"{name} {us:.5g}" for name, us in row.get("us", {}).items())
-
-
 EXPERIMENT = Experiment(
     name="direct-connect-figure-7",
     question="How long do allreduce and all-to-all of 1 MB take on up to 1,024 nodes of degree 4, at 10 us a step?",
@@ -178,7 +175,7 @@ EXPERIMENT = Experiment(
         Column("collective", lambda row: str(row["collective"])),
         Column("nodes", lambda row: str(row["nodes"])),
         Column("the first on", lambda row: str(row["spec"])),
-        Column("us", _times),
+        Column("us", times_text),
         Column("finding", lambda row: row.get("finding", "")),
         Column("ours", lambda row: f"{row['value']:.3g}" if "value" in row else ""),
         Column("reason", lambda row: row["reason"] or ""),

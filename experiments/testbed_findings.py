@@ -84,7 +84,8 @@ def _row(where: str, nodes: int, size: str, us: Mapping[str, float]) -> dict[str
     }  # fmt: skip
 
 
-def _times(row: Row) -> str:
+def times_text(row: Row) -> str:
+    """Return the times of a row for people."""
     return ", ".join(f"{name} {us:.5g}" for name, us in row.get("us", {}).items())
 
 
@@ -92,7 +93,7 @@ COLUMNS = (
     Column("where", lambda row: str(row["where"])),
     Column("nodes", lambda row: str(row["nodes"])),
     Column("size", lambda row: str(row["size"])),
-    Column("us", _times),
+    Column("us", times_text),
     Column("finding", lambda row: row.get("finding", "")),
     Column("ours", lambda row: f"{row['value']:+.0%}" if "value" in row else ""),
     Column("reason", lambda row: row["reason"] or ""),

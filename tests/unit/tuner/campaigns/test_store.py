@@ -58,9 +58,11 @@ def test_a_second_writer_is_refused_until_the_first_lets_go(tmp_path: Path) -> N
 
 def test_a_second_writer_waits_as_long_as_it_may(tmp_path: Path) -> None:
     store = Store(tmp_path, LAUNCH)
-    timer = threading.Timer(0.3, store.close)
+    let_go = threading.Event()
+    timer = threading.Timer(0.3, lambda: (let_go.set(), store.close()))
     timer.start()
     Store(tmp_path, patience_s=30.0).close()
+    assert let_go.is_set()
     timer.join()
 
 
