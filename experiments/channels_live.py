@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from experiments.live_fabric import LiveRun, measure_live
 from runners.api import Measurement, RunFailure, RunRequest
 from runners.preparation import Prepared, Recipe, Refusal, prepare
@@ -62,13 +62,15 @@ SWEEPS = (
 )
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    report("programs", 0, 2)
+def _cases(quick: bool) -> Sequence[tuple[tuple[int, ...], int]]:
+    """Return the one case: sizes in bytes, and how often. All programs run side by side, round by round."""
+    return [(QUICK_SIZES, QUICK_REPEATS) if quick else (SIZES, REPEATS)]
+
+
+def _answer(case: tuple[tuple[int, ...], int]) -> list[Row]:
     prepared = {point: _prepared(point) for sweep in SWEEPS for point in sweep.values.values()}
     programs = {str(point): one.program for point, one in prepared.items()}
-    sizes, repeats = (QUICK_SIZES, QUICK_REPEATS) if quick else (SIZES, REPEATS)
-    request = RunRequest(parse_topology(NETWORK), programs, sizes, repeats, timeout_s=_TIMEOUT_S)
-    report("runs", 1, 2)
+    request = RunRequest(parse_topology(NETWORK), programs, *case, timeout_s=_TIMEOUT_S)
     live = measure_live(request, LINK_MBPS)
     if isinstance(live.outcome, RunFailure):
         return [_failure(live.outcome)]
@@ -134,6 +136,8 @@ EXPERIMENT = Experiment(
         Column("runner", lambda row: row.get("runner", "")),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_answer,
+    alone=True,
     plot=_plot,
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from experiments.experiment import Column, Report, Row
+from experiments.experiment import Column, Row
 from experiments.published import PublishedRow
 from experiments.verdict import Interval, Verdict, judge
 
@@ -45,15 +45,6 @@ def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence
         "reason": "; ".join([*reasons, *notes, *remarks]) or None,
         "holds": "worse" not in verdicts.values(),
     }
-
-
-def compare_all(rows: Sequence[PublishedRow], compare_one: Callable[[PublishedRow], Row], report: Report) -> list[Row]:
-    """Return what `compare_one` makes of each row, telling `report` which one is being worked on."""
-    answer: list[Row] = []
-    for done, row in enumerate(rows):
-        report(f"{row.nodes} nodes, {row.topology}", done, len(rows))
-        answer.append(compare_one(row))
-    return answer
 
 
 def with_optimal_factor(compared: Row, factor: Fraction, least: Fraction) -> Row:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from experiments.live_times import times_of
 from runners.sizes import format_size
 from synth.collective import ALLREDUCE
@@ -29,6 +29,7 @@ _PRINTED_GAIN = {"torus:3x3x2": 0.29, "torus:3x3x3": 0.0, "torus:3x3x3x2": 0.42}
 """How much higher the paper measured BFB's bandwidth from 100 MB on, on average; "matches" on the cube."""
 _WITHIN = 0.05
 METHODS = {"bfb": "bfb", "traditional": "traditional-torus"}
+_SIMULATED, _LIVE = "simulated", "live"
 LIVE_TORI = ("torus:2x2x2", "torus:4x2")
 LIVE_LINK_MBPS, LIVE_SIZES = 25, (2**12, 2**16, 2**20)
 _REPEATS = 5
@@ -41,13 +42,14 @@ _BETWEEN = (
 )
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    live = () if quick else LIVE_TORI
-    rows: list[Row] = []
-    for done, spec in enumerate((*TORI, *live)):
-        report(spec, done, len(TORI) + len(live))
-        rows += _rows(spec) if spec in TORI else _live_rows(spec)
-    return rows
+def _cases(quick: bool) -> Sequence[tuple[str, str]]:
+    """Return where each torus is tried, and its spec."""
+    return [(_SIMULATED, spec) for spec in TORI] + ([] if quick else [(_LIVE, spec) for spec in LIVE_TORI])
+
+
+def _answer(case: tuple[str, str]) -> list[Row]:
+    where, spec = case
+    return _rows(spec) if where == _SIMULATED else _live_rows(spec)
 
 
 def _rows(spec: str) -> list[Row]:
@@ -57,7 +59,7 @@ def _rows(spec: str) -> list[Row]:
     costs = {name: congestion_of(traffic_of(verified.schedule)) for name, verified in made.items()}
     rows: list[Row] = [
         {
-            "where": "simulated",
+            "where": _SIMULATED,
             "nodes": topology.compute_count,
             "spec": spec,
             "size_bytes": size,
@@ -90,7 +92,7 @@ def _gain_row(spec: str, stepped: float, flowing: float, printed: float) -> Row:
     """Return what the paper says about large sizes beside both models: what runs is something between them."""
     reached = min(stepped, flowing) - _WITHIN <= printed <= max(stepped, flowing) + _WITHIN
     return {
-        "where": "simulated", "nodes": parse_topology(spec).compute_count, "spec": spec, "size_bytes": None,
+        "where": _SIMULATED, "nodes": parse_topology(spec).compute_count, "spec": spec, "size_bytes": None,
         "printed_gain": printed, "gain": stepped, "flowing_gain": flowing,
         "verdict": "match" if reached else "not reached", "reason": _BETWEEN if stepped > flowing + _WITHIN else None,
         "holds": reached,
@@ -153,6 +155,8 @@ EXPERIMENT = Experiment(
         Column("without ends of steps", lambda row: f"{row['flowing_gain']:+.0%}" if "flowing_gain" in row else ""),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_answer,
+    alone=True,
     plot=_plot,
 )

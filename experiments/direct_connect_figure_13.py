@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.experiment import Experiment, Report, Row
+from experiments.experiment import Experiment, Row, joined
 from experiments.testbed import LINK_MBPS, TREE_CHUNKS, Contender
 from experiments.testbed_findings import (
     COLUMNS,
@@ -41,12 +41,16 @@ _FINDINGS = (
 )
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    report("simulated", 0, 2)
-    rows = simulated_rows(NODES, _RIVALS)
-    if not quick:
-        report("live", 1, 2)
-        rows += live_rows(NODES, _RIVALS)
+def _cases(quick: bool) -> Sequence[str]:
+    return [SIMULATED] if quick else [SIMULATED, LIVE]
+
+
+def _rows(where: str) -> list[Row]:
+    return simulated_rows(NODES, _RIVALS) if where == SIMULATED else live_rows(NODES, _RIVALS)
+
+
+def _conclude(parts: Sequence[Sequence[Row]]) -> list[Row]:
+    rows = joined(parts)
     return [*rows, *finding_rows(SIMULATED, _FINDINGS, rows), *finding_rows(LIVE, _FINDINGS, rows)]
 
 
@@ -71,6 +75,9 @@ EXPERIMENT = Experiment(
     f"simulated as appendix A.2 fits the testbed, live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s; "
     "NCCL by the two algorithms that it has, one ring and double binary trees",
     columns=COLUMNS,
-    run=_run,
+    cases=_cases,
+    answer=_rows,
+    conclude=_conclude,
+    alone=True,
     plot=_plot,
 )

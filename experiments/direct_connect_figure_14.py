@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, linear_regression
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row, joined
 from experiments.testbed import LINK_MBPS, LINKS_OF_A_NODE, TREES, contenders, least_us, measure_contenders
 
 NODES, _QUICK_NODES = (5, 6, 7, 8, 10, 12), (5,)
@@ -63,12 +63,13 @@ _LINES = (
 )  # fmt: skip
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    sizes = _QUICK_NODES if quick else NODES
-    points: list[Row] = []
-    for done, nodes in enumerate(sizes):
-        report(f"{nodes} nodes", done, len(sizes))
-        points += _points(nodes)
+def _cases(quick: bool) -> Sequence[int]:
+    """Return numbers of nodes."""
+    return _QUICK_NODES if quick else NODES
+
+
+def _conclude(parts: Sequence[Sequence[Row]]) -> list[Row]:
+    points = joined(parts)
     return [*points, *(line.row(points) for line in _LINES)]
 
 
@@ -132,6 +133,9 @@ EXPERIMENT = Experiment(
                if "slope" in row else ""),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_points,
+    conclude=_conclude,
+    alone=True,
     plot=_plot,
 )  # fmt: skip

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
-from experiments.experiment import Column, Experiment, Report, Row
-from synth.executor.serial import SerialExecutor
+from experiments.experiment import Column, Experiment, Row
+from experiments.frontiers import Frontiers, find_frontiers, frontiers_of
 from synth.finder.bounds import least_bandwidth_factor, least_steps
 from synth.finder.candidate import Candidate
 from synth.finder.query import Query
-from synth.finder.table import find_all
 from synth.finder.workload import Workload
 from synth.topology.grammar import FamilyCall, FunctionCall, Number, Option, SpecTree, parse_spec
 
@@ -46,28 +46,32 @@ def _letters(tree: SpecTree | Number | Option) -> set[str]:
     return {_FUNCTIONS[tree.name]}.union(*map(_letters, tree.arguments))
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    sizes = range(_SMALLEST, LARGEST + 1, _QUICK_STRIDE if quick else 1)
-    report("one-way topologies", 0, 2)
-    one_way = _frontiers(sizes, bidirectional=False)
-    report("bidirectional topologies", 1, 2)
-    two_way = _frontiers(sizes, bidirectional=True)
+def _cases(quick: bool) -> Sequence[tuple[bool, int]]:
+    """Return whether topologies are bidirectional, and the distance of the numbers of nodes."""
+    stride = _QUICK_STRIDE if quick else 1
+    return [(False, stride), (True, stride)]
+
+
+def _frontiers(case: tuple[bool, int]) -> list[Any]:
+    bidirectional, stride = case
+    return find_frontiers(
+        Query(nodes, DEGREE, bidirectional, "paper") for nodes in range(_SMALLEST, LARGEST + 1, stride)
+    )
+
+
+def _conclude(parts: Sequence[Any]) -> list[Row]:
+    one_way, two_way = map(frontiers_of, parts)
     rows: list[Row] = []
     for name, workload in WORKLOADS.items():
         kinds = _rows_of_kinds(name, workload, one_way)
         both_ways = [(nodes, workload.best(frontier)) for nodes, frontier in two_way.items()]
-        bound = [[nodes, _bound_us(workload, nodes)] for nodes in sizes]
+        bound = [[nodes, _bound_us(workload, nodes)] for nodes in one_way]
         rows += [*kinds, _row(name, _BIDIRECTIONAL, workload, both_ways), _row_of_bound(name, bound, one_way, workload)]
         rows.append(_finding(name, kinds))
     return rows
 
 
-def _frontiers(sizes: Sequence[int], bidirectional: bool) -> dict[int, tuple[Candidate, ...]]:
-    queries = [Query(nodes, DEGREE, bidirectional, "paper") for nodes in sizes]
-    return {query.nodes: found for query, found in find_all(queries, SerialExecutor()).items()}
-
-
-def _rows_of_kinds(name: str, workload: Workload, frontiers: Mapping[int, tuple[Candidate, ...]]) -> list[Row]:
+def _rows_of_kinds(name: str, workload: Workload, frontiers: Frontiers) -> list[Row]:
     """Return a row for each kind that is best somewhere, the most frequent first."""
     by_kind: dict[str, list[tuple[int, Candidate]]] = {}
     for nodes, frontier in frontiers.items():
@@ -92,9 +96,7 @@ def _bound_us(workload: Workload, nodes: int) -> float:
     return float(2 * (least_steps(nodes, DEGREE) * workload.alpha_us + least_bandwidth_factor(nodes) * per_factor_us))
 
 
-def _row_of_bound(
-    name: str, bound: Sequence[Sequence[float]], frontiers: Mapping[int, tuple[Candidate, ...]], workload: Workload
-) -> Row:
+def _row_of_bound(name: str, bound: Sequence[Sequence[float]], frontiers: Frontiers, workload: Workload) -> Row:
     """Return the bound; nothing may be below it."""
     over = [float(workload.time_us(workload.best(frontiers[int(n)]))) / least_us for n, least_us in bound]
     return {
@@ -137,6 +139,8 @@ EXPERIMENT = Experiment(
         Column("finding", lambda row: row.get("finding", "")),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_frontiers,
+    conclude=_conclude,
     plot=_plot,
 )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from itertools import count, pairwise, takewhile
 from pathlib import Path
 
 from experiments.comparison import short
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row, joined
 from experiments.measured import measure
 from synth.executor.serial import SerialExecutor
 from synth.expand.prediction import predict_allgather
@@ -23,15 +23,18 @@ _VERIFIED, _QUICK_VERIFIED = 600, 160
 _SHAPE = "Moore-optimal at every size, T_B ever closer to 1 + 1 / (3 N) of the least: the larger base is the better one"
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
+def _cases(quick: bool) -> Sequence[tuple[str, int, int, int]]:
+    """Return bases, their numbers of nodes, how often the line graph is taken, and up to what schedules are made."""
     most = _QUICK_VERIFIED if quick else _VERIFIED
-    rows: list[Row] = []
-    for done, (base, size) in enumerate(BASES.items()):
-        report(base, done, len(BASES))
-        times = 0
-        while size * DEGREE**times <= LARGEST:
-            rows.append(_row(base, size, times, most))
-            times += 1
+    return [(base, size, times, most) for base, size in BASES.items() for times in _times(size)]
+
+
+def _times(size: int) -> list[int]:
+    return list(takewhile(lambda times: size * DEGREE**times <= LARGEST, count()))
+
+
+def _conclude(parts: Sequence[Sequence[Row]]) -> list[Row]:
+    rows = joined(parts)
     return [*rows, _finding(rows)]
 
 
@@ -103,6 +106,8 @@ EXPERIMENT = Experiment(
         Column("finding", lambda row: row.get("finding", "")),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=lambda case: [_row(*case)],
+    conclude=_conclude,
     plot=_plot,
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.experiment import Experiment, Report, Row
+from experiments.experiment import Experiment, Row, joined
 from experiments.testbed import LINK_MBPS, OURS, SHIFTED_BFB_RING, SHIFTED_RING, TREES, contenders
 from experiments.testbed_findings import (
     COLUMNS,
@@ -38,16 +38,19 @@ _FINDINGS = (
 )
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    live_nodes = () if quick else LIVE_NODES
-    total = len(NODES) + len(live_nodes)
-    rows: list[Row] = []
-    for done, nodes in enumerate(NODES):
-        report(f"{nodes} nodes, simulated", done, total)
-        rows += simulated_rows(nodes, contenders(nodes))
-    for done, nodes in enumerate(live_nodes, start=len(NODES)):
-        report(f"{nodes} nodes, live", done, total)
-        rows += live_rows(nodes, contenders(nodes))
+def _cases(quick: bool) -> Sequence[tuple[str, int]]:
+    """Return where each number of nodes is tried, and how many they are."""
+    return [(SIMULATED, nodes) for nodes in NODES] + ([] if quick else [(LIVE, nodes) for nodes in LIVE_NODES])
+
+
+def _rows(case: tuple[str, int]) -> list[Row]:
+    where, nodes = case
+    rows_of = simulated_rows if where == SIMULATED else live_rows
+    return rows_of(nodes, contenders(nodes))
+
+
+def _conclude(parts: Sequence[Sequence[Row]]) -> list[Row]:
+    rows = joined(parts)
     return [*rows, *finding_rows(SIMULATED, _FINDINGS, rows), *finding_rows(LIVE, _FINDINGS, rows)]
 
 
@@ -70,6 +73,9 @@ EXPERIMENT = Experiment(
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 6; "
     f"simulated as appendix A.2 fits the testbed, live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s",
     columns=COLUMNS,
-    run=_run,
+    cases=_cases,
+    answer=_rows,
+    conclude=_conclude,
+    alone=True,
     plot=_plot,
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row, joined
 from experiments.measured import alltoall_interval, moore_rate
 from experiments.testbed_findings import times_text
 from synth.collective import ALLREDUCE
@@ -106,19 +106,28 @@ _FINDINGS = (
 )
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
+def _cases(quick: bool) -> Sequence[tuple[str, int]]:
+    """Return collectives and numbers of nodes; the largest all-to-alls, which take longest, first."""
     sizes = [nodes for nodes in NODES if not quick or nodes <= _QUICK_NODES]
-    report("the best topologies", 0, len(sizes) + 1)
-    workload = Workload(Fraction(ALPHA_US), SIZE_BYTES, Fraction(NODE_GBPS))
-    found = find_all([Query(nodes, DEGREE, bases="paper") for nodes in sizes], SerialExecutor())
-    rows: list[Row] = []
-    for done, (query, frontier) in enumerate(found.items(), start=1):
-        report(f"{query.nodes} nodes", done, len(sizes) + 1)
-        best = workload.best(frontier)
-        allreduce = {_OURS: (best.spec, float(workload.time_us(best)))} | _rival_allreduces(query.nodes)
-        rows += [_row(_ALLREDUCE, query.nodes, allreduce), _row(_ALLTOALL, query.nodes, _alltoalls(query.nodes))]
+    return [(collective, nodes) for collective in (_ALLTOALL, _ALLREDUCE) for nodes in reversed(sizes)]
+
+
+def _answer(case: tuple[str, int]) -> list[Row]:
+    collective, nodes = case
+    return [_row(collective, nodes, _allreduces(nodes) if collective == _ALLREDUCE else _alltoalls(nodes))]
+
+
+def _conclude(parts: Sequence[Sequence[Row]]) -> list[Row]:
+    rows = sorted(joined(parts), key=lambda row: (row["nodes"], row["collective"] != _ALLREDUCE))
     times = {(row["collective"], row["nodes"], name): us for row in rows for name, us in row["us"].items()}
     return [*rows, *(row for finding in _FINDINGS if (row := finding.row(times)) is not None)]
+
+
+def _allreduces(nodes: int) -> dict[str, tuple[str, float]]:
+    workload = Workload(Fraction(ALPHA_US), SIZE_BYTES, Fraction(NODE_GBPS))
+    [frontier] = find_all([Query(nodes, DEGREE, bases="paper")], SerialExecutor()).values()
+    best = workload.best(frontier)
+    return {_OURS: (best.spec, float(workload.time_us(best)))} | _rival_allreduces(nodes)
 
 
 def _rival_allreduces(nodes: int) -> dict[str, tuple[str, float]]:
@@ -180,6 +189,8 @@ EXPERIMENT = Experiment(
         Column("ours", lambda row: f"{row['value']:.3g}" if "value" in row else ""),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_answer,
+    conclude=_conclude,
     plot=_plot,
 )

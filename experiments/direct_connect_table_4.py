@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from experiments.comparison import Quantity, columns_of, compare, compare_all
+from experiments.comparison import Quantity, columns_of, compare
 from experiments.direct_connect_rows import bound_quantities, rate_quantity, schedule_quantities
-from experiments.experiment import Experiment, Report, Row
+from experiments.experiment import Experiment, Row
 from experiments.measured import measure
 from experiments.published import PublishedRow, published
 from experiments.verdict import Interval
@@ -22,8 +22,8 @@ _SLOW = ("L^2(Diamond^2)", "L(DBJMod(2,4)^2)", "double binary tree")
 """Their all-to-all rates take 10 s to a minute each."""
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    return compare_all([row for row in published("4").rows if not (quick and row.topology in _SLOW)], _compared, report)
+def _cases(quick: bool) -> Sequence[PublishedRow]:
+    return [row for row in published("4").rows if not (quick and row.topology in _SLOW)]
 
 
 def _compared(row: PublishedRow) -> Row:
@@ -63,5 +63,6 @@ EXPERIMENT = Experiment(
             "alltoall_us": "all-to-all, us",
         }
     ),
-    run=_run,
+    cases=_cases,
+    answer=lambda row: [_compared(row)],
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.comparison import Quantity, columns_of, compare, compare_all, with_optimal_factor
-from experiments.experiment import Experiment, Report, Row
+from experiments.comparison import Quantity, columns_of, compare, with_optimal_factor
+from experiments.experiment import Experiment, Row
 from experiments.measured import measure
 from experiments.published import PublishedRow, published
 from experiments.verdict import Interval
@@ -15,8 +15,8 @@ from synth.expand.prediction import predict_allgather
 from synth.finder.bounds import least_bandwidth_factor, least_steps
 
 
-def _run(report: Report, _quick: bool) -> Sequence[Row]:
-    return compare_all(published("5").rows, _compared, report)
+def _cases(_quick: bool) -> Sequence[PublishedRow]:
+    return published("5").rows
 
 
 def _compared(row: PublishedRow) -> Row:
@@ -42,5 +42,6 @@ EXPERIMENT = Experiment(
     question="Do the best small bidirectional topologies take the steps that the paper printed, at optimal T_B?",
     source=published("5").source,
     columns=columns_of({"steps": "steps of an allreduce", "bandwidth_factor": "T_B (M/B)"}),
-    run=_run,
+    cases=_cases,
+    answer=lambda row: [_compared(row)],
 )

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 
-from experiments.comparison import columns_of, compare, compare_all
+from experiments.comparison import columns_of, compare
 from experiments.direct_connect_rows import DEGREE, bound_quantities, rate_quantity, schedule_quantities
-from experiments.experiment import Experiment, Report, Row
+from experiments.experiment import Experiment, Row
 from experiments.measured import Measured, measure
 from experiments.published import PublishedRow, published
 from synth.executor.serial import SerialExecutor
@@ -21,9 +21,8 @@ GAP = Fraction(1, 1000)
 _QUICK_NODES = 128
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    rows = [row for row in published("7").rows if not quick or row.nodes <= _QUICK_NODES]
-    return compare_all(rows, _compared, report)
+def _cases(quick: bool) -> Sequence[PublishedRow]:
+    return [row for row in published("7").rows if not quick or row.nodes <= _QUICK_NODES]
 
 
 def _compared(row: PublishedRow) -> Row:
@@ -58,5 +57,6 @@ EXPERIMENT = Experiment(
     columns=columns_of(
         {"steps": "T_L", "bandwidth_factor": "T_B (M/B)", "diameter": "diameter", "rate": "all-to-all rate"}
     ),
-    run=_run,
+    cases=_cases,
+    answer=lambda row: [_compared(row)],
 )

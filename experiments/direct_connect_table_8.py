@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.comparison import Quantity, columns_of, compare, compare_all, with_optimal_factor
-from experiments.experiment import Experiment, Report, Row
+from experiments.comparison import Quantity, columns_of, compare, with_optimal_factor
+from experiments.experiment import Experiment, Row
 from experiments.measured import measure
 from experiments.published import PublishedRow, published
 from experiments.verdict import Interval
 from synth.finder.bounds import least_bandwidth_factor, least_steps
 
 
-def _run(report: Report, _quick: bool) -> Sequence[Row]:
-    return compare_all(published("8").rows, _compared, report)
+def _cases(_quick: bool) -> Sequence[PublishedRow]:
+    return published("8").rows
 
 
 def _compared(row: PublishedRow) -> Row:
@@ -43,5 +43,6 @@ EXPERIMENT = Experiment(
             "bandwidth_factor": "T_B (M/B)",
         }
     ),
-    run=_run,
+    cases=_cases,
+    answer=lambda row: [_compared(row)],
 )

@@ -9,7 +9,7 @@ from typing import Literal
 
 import networkx as nx
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from experiments.measured import measure
 from synth.finder.bounds import least_bandwidth_factor, least_steps
 from synth.topology.spec import parse_topology
@@ -38,6 +38,9 @@ class _Claim:
     self_loops: bool = False
     parallel_links: bool = False
     note: str = ""
+
+    def __str__(self) -> str:
+        return self.spec
 
     @property
     def printed(self) -> dict[str, object]:
@@ -83,12 +86,8 @@ _CLAIMS = (
 )
 
 
-def _run(report: Report, _quick: bool) -> Sequence[Row]:
-    rows: list[Row] = []
-    for done, claim in enumerate(_CLAIMS):
-        report(claim.spec, done, len(_CLAIMS))
-        rows.append(row_of(claim))
-    return rows
+def _cases(_quick: bool) -> Sequence[_Claim]:
+    return _CLAIMS
 
 
 def row_of(claim: _Claim) -> Row:
@@ -155,5 +154,6 @@ EXPERIMENT = Experiment(
         *map(_both, ("optimal", "steps", "bfb", "reverse_symmetric", "self_loops", "parallel_links")),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=lambda claim: [row_of(claim)],
 )

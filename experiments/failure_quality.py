@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from experiments.comparison import short
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from synth.bound.bound import lower_bound
 from synth.collective import ALLGATHER
 from synth.errors import InvalidInput
@@ -43,15 +43,13 @@ class _Intact:
         return f"without({self.topology.spec};{';'.join(f'link={ids[low]}-{ids[high]}' for low, high in lost)})"
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
+def _cases(quick: bool) -> Sequence[tuple[str, int, int]]:
+    """Return networks, how many percent of their links fail, and the seeds that choose which."""
     chosen = [spec for spec in NETWORKS if not (quick and spec in _SLOW)]
-    cases = [(spec, percent, seed) for spec in chosen for percent in PERCENT for seed in SEEDS[: 1 if quick else None]]
-    rows: list[Row] = []
-    for done, (spec, percent, seed) in enumerate(cases):
-        report(f"{spec}, {percent} %", done, len(cases))
-        if percent or seed == SEEDS[0]:
-            rows += _rows(_intact(spec), percent, seed)
-    return rows
+    seeds = SEEDS[:1] if quick else SEEDS
+    return [
+        (spec, percent, seed) for spec in chosen for percent in PERCENT for seed in (seeds if percent else seeds[:1])
+    ]
 
 
 def _intact(spec: str) -> _Intact:
@@ -60,9 +58,11 @@ def _intact(spec: str) -> _Intact:
     return _Intact(topology, tuple(map(tuple, np.unique(ends, axis=1).T.tolist())))
 
 
-def _rows(intact: _Intact, percent: int, seed: int) -> list[Row]:
+def _rows(case: tuple[str, int, int]) -> list[Row]:
+    network, percent, seed = case
+    intact = _intact(network)
     spec = intact.spec_without(percent, seed)
-    facts = {"nodes": intact.topology.compute_count, "network": intact.topology.spec, "percent": percent, "seed": seed}
+    facts = {"nodes": intact.topology.compute_count, "network": network, "percent": percent, "seed": seed}
     try:
         survivor = parse_topology(spec)
     except InvalidInput as error:
@@ -114,6 +114,7 @@ EXPERIMENT = Experiment(
         Column("over the bound", lambda row: _text(row, "over_bound")),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_rows,
     plot=_plot,
 )

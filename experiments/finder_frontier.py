@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from experiments.comparison import short
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from experiments.published import PublishedRow, published
 from experiments.verdict import digits_of
 from synth.executor.serial import SerialExecutor
@@ -16,15 +16,12 @@ from synth.finder.query import Query
 
 NODES = (32, 64, 128, 256, 512, 1024)
 DEGREE = 4
+_QUICK_NODES = 256
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    sizes = [nodes for nodes in NODES if not quick or nodes <= 256]
-    answer: list[Row] = []
-    for done, nodes in enumerate(sizes):
-        report(f"{nodes} nodes", done, len(sizes))
-        answer += _rows(nodes)
-    return answer
+def _cases(quick: bool) -> Sequence[int]:
+    """Return numbers of nodes."""
+    return [nodes for nodes in NODES if not quick or nodes <= _QUICK_NODES]
 
 
 def _rows(nodes: int) -> list[Row]:
@@ -116,6 +113,7 @@ EXPERIMENT = Experiment(
         Column("verified", lambda row: "yes" if row["verified"] else ""),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_rows,
     plot=_plot,
 )

@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from experiments.comparison import short
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from experiments.max_flows import flows_fit
 from experiments.timing import least_seconds
 from synth.bound.bound import lower_bound
@@ -33,17 +33,17 @@ _REPEATS = 3
 _SLOWER = "one core, which may be slower than theirs"
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
+def _cases(quick: bool) -> Sequence[str]:
+    """Return specs."""
     specs = [f"{family}:{boxes}" for family, counts in FAMILIES.items() for boxes in counts]
-    chosen = [spec for spec in specs if not quick or parse_topology(spec).compute_count <= _QUICK_NODES]
-    rows: list[Row] = []
+    return [spec for spec in specs if not quick or parse_topology(spec).compute_count <= _QUICK_NODES]
+
+
+def _conclude(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with their times over those of the first network of their family."""
     first: dict[str, float] = {}
-    for done, spec in enumerate(chosen):
-        report(spec, done, len(chosen))
-        row = _row(spec)
-        over = row["seconds"] / first.setdefault(spec.partition(":")[0], row["seconds"])
-        rows.append({**row, "times_the_first": over})
-    return rows
+    over = [row["seconds"] / first.setdefault(row["spec"].partition(":")[0], row["seconds"]) for row in rows]
+    return [{**row, "times_the_first": times} for row, times in zip(rows, over, strict=True)]
 
 
 def _made(topology: Topology) -> Schedule:
@@ -126,6 +126,9 @@ EXPERIMENT = Experiment(
         ),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_row,
+    conclude=_conclude,
+    alone=True,
     plot=_plot,
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.comparison import Quantity, columns_of, compare, compare_all
-from experiments.experiment import Experiment, Report, Row
+from experiments.comparison import Quantity, columns_of, compare
+from experiments.experiment import Experiment, Row
 from experiments.published import PublishedRow
 from experiments.verdict import Interval
 from synth.bound.bound import lower_bound
@@ -32,10 +32,9 @@ _PUBLISHED = (
 _SLOW = "mi250:2"
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
+def _cases(quick: bool) -> Sequence[PublishedRow]:
     chosen = [one for one in _PUBLISHED if not (quick and one[1] == _SLOW)]
-    rows = [PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, printed in chosen]
-    return compare_all(rows, _compared, report)
+    return [PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, printed in chosen]
 
 
 def _compared(row: PublishedRow) -> Row:
@@ -62,5 +61,6 @@ EXPERIMENT = Experiment(
     question="Do trees reach the exact optima of ForestColl on its testbeds, with every number of trees?",
     source="Zhao et al., ForestColl, section 5 and its public code: allgather of 2 boxes of MI250 and of A100 GPUs",
     columns=columns_of({"least_k": "least k", "k": "given k", "algbw": "algbw, GB/s"}),
-    run=_run,
+    cases=_cases,
+    answer=lambda row: [_compared(row)],
 )

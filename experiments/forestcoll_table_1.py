@@ -6,12 +6,12 @@ In the text of the table the columns of its check marks are lost; they are those
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 from experiments.comparison import short
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from experiments.timing import growth_exponent, least_seconds
 from synth.bound.bound import lower_bound
 from synth.collective import ALLGATHER, ALLREDUCE, Collective
@@ -63,19 +63,22 @@ class _Answer:
     evidence: str
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
+def _cases(quick: bool) -> Sequence[tuple[str, str, tuple[int, ...]]]:
+    """Return what is asked, of which tool, and the sizes at which growth is measured."""
     sizes = QUICK_GROWING if quick else GROWING
-    asked: Mapping[str, Callable[[_Generator], _Answer]] = {
-        "switches": _takes_switches,
-        "optimal": _is_optimal,
-        "scalable": lambda generator: _scales(generator, sizes),
-    }
-    rows: list[Row] = []
-    for done, (name, ask) in enumerate(asked.items()):
-        report(name, done, len(asked))
-        for tool, generator in _GENERATORS.items():
-            rows.append(_row(tool, name, None if generator is None else ask(generator)))
-    return rows
+    return [(asked, tool, sizes) for asked in _CHECKED for tool in _GENERATORS]
+
+
+def _rows(case: tuple[str, str, tuple[int, ...]]) -> list[Row]:
+    asked, tool, sizes = case
+    generator = _GENERATORS[tool]
+    return [_row(tool, asked, None if generator is None else _answer(asked, generator, sizes))]
+
+
+def _answer(asked: str, generator: _Generator, sizes: Sequence[int]) -> _Answer:
+    if asked == "switches":
+        return _takes_switches(generator)
+    return _is_optimal(generator) if asked == "optimal" else _scales(generator, sizes)
 
 
 def _takes_switches(generator: _Generator) -> _Answer:
@@ -145,5 +148,7 @@ EXPERIMENT = Experiment(
         Column("ours", lambda row: _mark(row["ours"])),
         Column("what was seen", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_rows,
+    alone=True,
 )

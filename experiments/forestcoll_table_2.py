@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from experiments.two_point_fit import fitted_model, predicted_gbps
 from experiments.verdict import Interval, judge
 from runners.recorded.table import MI250_SOURCE, mi250_table
@@ -40,15 +40,19 @@ _BLIND = (
 )
 
 
-def _run(report: Report, _quick: bool) -> Sequence[Row]:
-    rows: list[Row] = []
-    for done, ((fabric, collective, generator), printed) in enumerate(_PRINTED.items()):
-        report(f"{fabric} {collective} {generator}", done, len(_PRINTED))
-        recorded = {size: _recorded_gbps(fabric, collective, generator, size) for size in SIZES}
-        predicted = _predictions(fabric, collective) if generator == "ForestColl" else {}
-        for size, text in zip(SIZES, printed, strict=True):
-            rows.append(_row((fabric, collective, generator), size, text, recorded[size], predicted.get(size)))
-    return rows
+def _cases(_quick: bool) -> Sequence[tuple[str, str, str]]:
+    """Return fabrics, collectives and generators."""
+    return tuple(_PRINTED)
+
+
+def _rows(case: tuple[str, str, str]) -> list[Row]:
+    fabric, collective, generator = case
+    recorded = {size: _recorded_gbps(*case, size) for size in SIZES}
+    predicted = _predictions(fabric, collective) if generator == "ForestColl" else {}
+    return [
+        _row(case, size, text, recorded[size], predicted.get(size))
+        for size, text in zip(SIZES, _PRINTED[case], strict=True)
+    ]
 
 
 def _recorded_gbps(fabric: str, collective: str, generator: str, size: int) -> Fraction:
@@ -123,6 +127,7 @@ EXPERIMENT = Experiment(
         Column("error", lambda row: f"{row['error']:+.0%}" if row["error"] is not None else ""),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_rows,
     plot=_plot,
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from experiments.two_point_fit import fitted_model, predicted_gbps
 from runners.sizes import format_size
 from synth.collective import parse_collective
@@ -46,14 +46,14 @@ _NOT_OURS = "printed only: these schedules are neither published nor ours to mak
 _IN_THE_FIT = "in the fit"
 
 
-def _run(report: Report, _quick: bool) -> Sequence[Row]:
-    rows: list[Row] = []
-    for done, ((collective, generator), printed) in enumerate(_PRINTED.items()):
-        report(f"{collective} {generator}", done, len(_PRINTED))
-        predicted = _predictions(collective, generator) if generator in _METHODS else {}
-        for size, text in zip(SIZES, printed, strict=True):
-            rows.append(_row((collective, generator), size, text, predicted.get(size)))
-    return rows
+def _cases(_quick: bool) -> Sequence[tuple[str, str]]:
+    """Return collectives and generators."""
+    return tuple(_PRINTED)
+
+
+def _rows(case: tuple[str, str]) -> list[Row]:
+    predicted = _predictions(*case) if case[1] in _METHODS else {}
+    return [_row(case, size, text, predicted.get(size)) for size, text in zip(SIZES, _PRINTED[case], strict=True)]
 
 
 def _predictions(collective: str, generator: str) -> dict[int, float]:
@@ -116,6 +116,7 @@ EXPERIMENT = Experiment(
         Column("error", lambda row: f"{row['error']:+.0%}" if row["error"] is not None else ""),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_rows,
     plot=_plot,
 )

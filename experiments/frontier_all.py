@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 from experiments.comparison import short
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
+from experiments.frontiers import Frontier, Frontiers, find_frontiers, frontiers_of
 from experiments.published import PublishedRow, published
 from experiments.verdict import digits_of
-from synth.executor.port import Executor
 from synth.finder.candidate import Candidate
 from synth.finder.query import Query
 from synth.finder.sources import BaseSet
-from synth.finder.table import find_all
 from synth.finder.workload import Workload
-from tuner.executors import open_executor
 
 DEGREE, SMALLEST, LARGEST, QUICK_LARGEST = 4, 5, 2000, 300
 ALPHA_US, NODE_GBPS = 10, 100
@@ -27,25 +25,25 @@ WORKLOADS: Mapping[str, Workload] = {
 }
 """Of figure 15: an allreduce of 2 (T_L + T_B)."""
 
-Frontier = tuple[Candidate, ...]
-Frontiers = Mapping[int, Frontier]
-"""Pareto-efficient candidates by rising steps, by number of nodes."""
+_OURS: BaseSet = "all"
+_PAPERS: BaseSet = "paper"
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
+def _cases(quick: bool) -> Sequence[tuple[BaseSet, int]]:
+    """Return which bases are taken, and the largest number of nodes."""
     largest = QUICK_LARGEST if quick else LARGEST
-    with open_executor("serial" if quick else "processes", os.cpu_count()) as executor:
-        report("the paper's bases", 0, 2)
-        theirs = _frontiers("paper", largest, executor)
-        report("all bases", 1, 2)
-        ours = _frontiers("all", largest, executor)
+    return [(_OURS, largest), (_PAPERS, largest)]
+
+
+def _frontiers(case: tuple[BaseSet, int]) -> list[Any]:
+    bases, largest = case
+    return find_frontiers(Query(nodes, DEGREE, bases=bases) for nodes in range(SMALLEST, largest + 1))
+
+
+def _conclude(parts: Sequence[Any]) -> list[Row]:
+    ours, theirs = map(frontiers_of, parts)
     printed = [row for row in published("7").rows if not row.is_bound and row.nodes in ours]
     return [*_rows_by_size(ours, theirs), *(_printed_row(row, ours[row.nodes]) for row in printed)]
-
-
-def _frontiers(bases: BaseSet, largest: int, executor: Executor) -> Frontiers:
-    queries = [Query(nodes, DEGREE, bases=bases) for nodes in range(SMALLEST, largest + 1)]
-    return {query.nodes: frontier for query, frontier in find_all(queries, executor).items()}
 
 
 def _rows_by_size(ours: Frontiers, theirs: Frontiers) -> Iterator[Row]:
@@ -167,6 +165,8 @@ EXPERIMENT = Experiment(
         Column("ours", lambda row: _cost(row, "ours")),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_frontiers,
+    conclude=_conclude,
     plot=_plot,
 )

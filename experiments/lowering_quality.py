@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from synth.collective import parse_collective
 from synth.executor.serial import SerialExecutor
 from synth.lowering.lower import lower
@@ -60,17 +60,14 @@ CASES = (
 )  # fmt: skip
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    cases = [case for case in CASES if not (quick and case.spec in SLOW)]
-    return list(_rows(cases, report))
+def _cases(quick: bool) -> Sequence[Case]:
+    return [case for case in CASES if not (quick and case.spec in SLOW)]
 
 
-def _rows(cases: Sequence[Case], report: Report) -> Iterator[Row]:
-    for done, case in enumerate(cases):
-        report(f"{case.method} {case.collective} on {case.spec}", done, len(cases))
-        topology, collective = load_topology(case.spec), parse_collective(case.collective)
-        verified = synthesize(case.method, topology, collective, Options(k=case.k), SerialExecutor())
-        yield row_of(case, verified, lower(verified, case.options(verified)))
+def _rows(case: Case) -> list[Row]:
+    topology, collective = load_topology(case.spec), parse_collective(case.collective)
+    verified = synthesize(case.method, topology, collective, Options(k=case.k), SerialExecutor())
+    return [row_of(case, verified, lower(verified, case.options(verified)))]
 
 
 def row_of(case: Case, verified: VerifiedSchedule, program: Program) -> Row:
@@ -138,5 +135,6 @@ EXPERIMENT = Experiment(
         Column("small buffers", lambda row: _percent(row["loss_small_buffers"])),
         Column("why", lambda row: row["reason"] or "nothing lost"),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_rows,
 )

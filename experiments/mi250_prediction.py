@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from experiments.mi250_runs import FABRIC, Mi250Run, mi250_program, mi250_runs, mi250_source
 from runners.calibration import Calibration, Observation, Terms, calibrate
 from runners.simulated import buffer_parts
@@ -23,9 +23,14 @@ OTHER_BUFFERS = "blind: the cost of a loop over a buffer is taken as alpha, what
 SIMILAR_PROGRAMS = "the other two programs have equally many messages: they cannot tell overhead from the constant"
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    runs = [run for run in mi250_runs() if not quick or run.buffer_bytes == FITTED_BUFFER_BYTES]
-    observations = _observations(runs, report)
+def _cases(quick: bool) -> Sequence[bool]:
+    """Return the one case, whether only runs in the fit count: a fit needs all of them."""
+    return [quick]
+
+
+def _rows(fitted_only: bool) -> list[Row]:
+    runs = [run for run in mi250_runs() if not fitted_only or run.buffer_bytes == FITTED_BUFFER_BYTES]
+    observations = _observations(runs)
     fitted = [one for run, one in zip(runs, observations, strict=True) if run.buffer_bytes == FITTED_BUFFER_BYTES]
     everything = calibrate(fitted, "GB/s")
     without = {
@@ -35,13 +40,12 @@ def _run(report: Report, quick: bool) -> Sequence[Row]:
     return [_row(run, one, everything, without[run.program]) for run, one in zip(runs, observations, strict=True)]
 
 
-def _observations(runs: Sequence[Mi250Run], report: Report) -> list[Observation]:
+def _observations(runs: Sequence[Mi250Run]) -> list[Observation]:
     topology = parse_topology(FABRIC)
     programs = {name: mi250_program(name) for name in sorted({run.program for run in runs})}
     known: dict[tuple[str, int], Terms] = {}
     found = []
-    for done, run in enumerate(runs):
-        report(f"{run.program} {format_size(run.size_bytes)}", done, len(runs))
+    for run in runs:
         program = programs[run.program]
         chunk_bytes = run.size_bytes / program.chunks
         loops, slices = buffer_parts(chunk_bytes, run.buffer_bytes)
@@ -96,6 +100,7 @@ EXPERIMENT = Experiment(
         Column("not in the fit", lambda row: f"{row['unseen_error']:+.0%}"),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_rows,
     plot=_plot,
 )

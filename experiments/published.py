@@ -27,6 +27,9 @@ class PublishedRow:
     method: str = ""
     note: str = ""
 
+    def __str__(self) -> str:
+        return f"{self.nodes} nodes, {self.topology}"
+
     @property
     def is_bound(self) -> bool:
         """Whether the row is what no network can beat."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,9 +15,10 @@ from typing import Annotated
 
 import typer
 
-from experiments.catalog import load, load_all
+from experiments.answer import kept_answer
+from experiments.catalog import load, load_all, module_of
 from experiments.experiment import Experiment
-from experiments.kept_results import KeptResults
+from experiments.kept_parts import KeptParts, code_id
 from experiments.reproduction_report import Section, html, markdown
 from synth.errors import ChoraleError
 from tuner.files import write_file
@@ -29,51 +31,58 @@ _MINUTES, _QUICK_MINUTES = 60.0, 10.0
 class Reproduction:
     """What a reproduction needs to know.
 
-    folder:  for the report, its pictures and the results that were kept
+    folder:  for the report and its pictures
+    kept:    the parts of answers that `chorale experiment` keeps
     quick:   leave out rows that take long
     ends_s:  when to start nothing more, and to stop what runs, by `time.monotonic`
     logged:  also log every result that is computed as a run of MLflow
     """
 
     folder: Path
+    kept: KeptParts
     quick: bool
     ends_s: float
     logged: bool = False
 
     def section(self, experiment: Experiment) -> Section:
-        """Return the answer of `experiment`: the one that was kept, else a new one, which is kept."""
-        kept = KeptResults(self.folder / "results")
-        document, trouble = kept.find(experiment.name, self.quick), ""
-        picture = f"{kept.path(experiment.name, self.quick).stem}.svg" if experiment.plot else ""
-        if document is None:
-            left_s = self.ends_s - time.monotonic()
-            if left_s <= 0:
-                return Section(experiment, None, "no time left; ask again to go on from here")
-            output, trouble = _ask(self._command(experiment, picture), left_s)
-            if not trouble:
-                document = json.loads(output)
-                kept.keep(experiment.name, self.quick, document)
+        """Return the answer of `experiment`; parts that were kept are not worked out again."""
+        picture = self._picture(experiment)
+        answer = kept_answer(experiment, self.quick, self.kept)
+        if answer is not None and (not picture or (self.folder / picture).is_file()):
+            return Section(experiment, answer.document(experiment, self.quick), "", picture)
+        left_s = self.ends_s - time.monotonic()
+        if left_s <= 0:
+            return Section(experiment, None, "no time left; ask again to go on from here")
+        output, trouble = _ask(self._command(experiment, picture), left_s)
         drawn = picture if (self.folder / picture).is_file() else ""
-        return Section(experiment, document, trouble, drawn)
+        return Section(experiment, None if trouble else json.loads(output), trouble, drawn)
+
+    def _picture(self, experiment: Experiment) -> str:
+        extent = "quick" if self.quick else "full"
+        code = code_id(module_of(experiment.name))[:16]
+        return f"{experiment.name}-{extent}-{code}.svg" if experiment.plot else ""
 
     def _command(self, experiment: Experiment, picture: str) -> list[str]:
-        options = ["--quick"] if self.quick else []
+        options = ["--quick"] if self.quick else ["--executor", "processes"]
         options += ["--plot", str(self.folder / picture)] if picture else []
         options += ["--mlflow"] if self.logged else []
-        return [sys.executable, "-m", "tuner", "experiment", experiment.name, "--json", *options]
+        return [sys.executable, "-m", "tuner", "experiment", experiment.name, "--json", "--resume", *options]
 
 
 def _ask(command: Sequence[str], limit_s: float) -> tuple[str, str]:
     """Return what the command printed, and why it has no answer; a process of its own cannot take others with it."""
-    try:
-        done = subprocess.run(  # noqa: S603 - the command is our own
-            command, capture_output=True, text=True, timeout=limit_s, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return "", "ran out of time; ask again to give it all of the time"
-    if done.stdout.strip():
-        return done.stdout, ""  # exit code 1 says that a row does not hold, which the document says too
-    return "", done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as asked:  # noqa: S603
+        try:
+            output, words = asked.communicate(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            return "", "ran out of time; ask again to go on from here"
+        finally:
+            if asked.returncode is None:
+                os.killpg(asked.pid, signal.SIGKILL)  # with its workers
+    if output.strip():
+        return output, ""  # exit code 1 says that a row does not hold, which the document says too
+    return "", words.strip().splitlines()[-1] if words.strip() else f"exit code {asked.returncode}"
 
 
 def reproduce(
@@ -86,10 +95,9 @@ def reproduce(
 ) -> None:
     """Ask all experiments and write report.md and report.html to `reproduction` in the data folder."""
     home = Home.from_environment()
-    folder = home.make(home.root / "reproduction")
-    home.make(folder / "results")
+    folder, kept = home.make(home.root / "reproduction"), KeptParts(home.make(home.experiments))
     limit_s = 60 * (minutes or (_QUICK_MINUTES if quick else _MINUTES))
-    task = Reproduction(folder, quick, time.monotonic() + limit_s, mlflow)
+    task = Reproduction(folder, kept, quick, time.monotonic() + limit_s, mlflow)
     sections = []
     for experiment in _chosen(only or []):
         typer.echo(f"{experiment.name} …", err=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from experiments.swing_findings import OVERHEAD_US
 from runners.sizes import format_size
 from synth.bound.bound import lower_bound
@@ -34,13 +34,9 @@ SIZES = tuple(2**10 * 4**power for power in range(12))
 _ROUNDING = 1 - 1e-12
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    chosen = [spec for spec in NETWORKS if not (quick and spec in SLOW)]
-    rows: list[Row] = []
-    for done, spec in enumerate(chosen):
-        report(spec, done, len(chosen))
-        rows += _rows(spec)
-    return rows
+def _cases(quick: bool) -> Sequence[str]:
+    """Return specs."""
+    return [spec for spec in NETWORKS if not (quick and spec in SLOW)]
 
 
 def _rows(spec: str) -> list[Row]:
@@ -105,6 +101,7 @@ EXPERIMENT = Experiment(
         Column("bound, us", lambda row: f"{row['bound_us']:.4g}"),
         Column("fastest", lambda row: f"{row['fastest']}: {row['method'][row['fastest']]}"),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_rows,
     plot=_plot,
 )

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from synth.collective import ALLGATHER
 from synth.executor.port import Executor
 from synth.finder.query import Query
@@ -71,18 +71,18 @@ _Round = Mapping[int, _Timed]
 """By number of workers."""
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
+def _cases(quick: bool) -> Sequence[str]:
+    """Return what is made with more and more workers."""
+    return [name for name in _SYNTHESIS if not quick or name in _QUICK] + ([] if quick else [_CAMPAIGN])
+
+
+def _answer(task: str) -> list[Row]:
     from runners.ray_cluster import RayCluster
 
     counts = worker_counts(os.cpu_count() or 1)
-    tasks = [name for name in _SYNTHESIS if not quick or name in _QUICK] + ([] if quick else [_CAMPAIGN])
-    rows: list[Row] = []
     with RayCluster(cpus=max(sum(counts), _PER_WORKER * counts[-1])):
-        for done, task in enumerate(tasks):
-            report(task, done, len(tasks))
-            rounds = _campaign_rounds(counts) if task == _CAMPAIGN else _synthesis_rounds(_SYNTHESIS[task], counts)
-            rows += [_row(task, workers, rounds) for workers in counts]
-    return rows
+        rounds = _campaign_rounds(counts) if task == _CAMPAIGN else _synthesis_rounds(_SYNTHESIS[task], counts)
+    return [_row(task, workers, rounds) for workers in counts]
 
 
 def worker_counts(cores: int) -> list[int]:
@@ -186,6 +186,8 @@ EXPERIMENT = Experiment(
         Column("load", lambda row: f"{row['load_average']:.1f}"),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_answer,
+    alone=True,
     plot=_plot,
 )

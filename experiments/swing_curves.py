@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
 from functools import cache
+from typing import Any
 
 from synth.collective import ALLREDUCE
 from synth.patterns import ALGORITHMS
@@ -38,6 +39,9 @@ class Scene:
     spec: str
     link_gbps: int = 400
 
+    def __str__(self) -> str:
+        return f"{self.spec}, {self.link_gbps} Gbit/s"
+
     def model(self, overhead_us: Fraction) -> NetworkModel:
         """Return section 5's 100 ns a link and 300 ns a hop; `overhead_us` is paid before every message."""
         return NetworkModel.of(str(overhead_us), "0.1", "0.3", self.link_gbps)
@@ -55,6 +59,15 @@ class Curves:
     dimensions: int
     seconds: Mapping[str, Mapping[int, float]]
     variants: Mapping[str, Mapping[int, str]]
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "seconds": _listed(self.seconds), "variants": _listed(self.variants)}
+
+    @classmethod
+    def of_json(cls, found: Mapping[str, Any]) -> Curves:
+        """Return what `as_json` made JSON of."""
+        tables = {key: {name: dict(pairs) for name, pairs in found[key].items()} for key in ("seconds", "variants")}
+        return cls(Scene(**found["scene"]), found["nodes"], found["dimensions"], **tables)
 
     def best_rival(self, size_bytes: int) -> str:
         """Return the fastest of `RIVALS` at this size."""
@@ -74,6 +87,11 @@ class Curves:
     def part_of_peak(self, algorithm: str, size_bytes: int) -> float:
         """Return the goodput over the peak, which is half of what 2 D ports inject (section 5)."""
         return self.goodput_gbps(algorithm, size_bytes) / (self.dimensions * self.scene.link_gbps)
+
+
+def _listed(tables: Mapping[str, Mapping[int, Any]]) -> dict[str, list[tuple[int, Any]]]:
+    """Return pairs instead of mappings by sizes, since keys of JSON are texts."""
+    return {name: list(table.items()) for name, table in tables.items()}
 
 
 def curves_of(scene: Scene, overhead_us: Fraction, algorithms: Sequence[str]) -> Curves:

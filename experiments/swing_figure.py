@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any, Literal
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from experiments.swing_curves import RIVALS, SIZES, SWING, Curves, Scene, curves_of
 from experiments.swing_findings import MIB, OVERHEAD_US, Finding
 from runners.sizes import format_size
@@ -41,17 +41,19 @@ class Figure:
             question=self.question,
             source=f"{SOURCE}; figure {self.number}",
             columns=_COLUMNS,
-            run=self._run,
+            cases=lambda _quick: self.scenes,
+            answer=self._curves,
+            conclude=self._rows,
             plot=self._plot,
         )
 
-    def _run(self, report: Report, _quick: bool) -> Sequence[Row]:
-        """Nothing is left out when in haste: the slowest scene, 16,384 nodes, takes about ten seconds."""
-        plain, with_overhead = [], []
-        for done, scene in enumerate(self.scenes):
-            report(scene.spec, done, len(self.scenes))
-            plain.append(curves_of(scene, Fraction(0), (SWING, *RIVALS, *self.also)))
-            with_overhead.append(curves_of(scene, OVERHEAD_US, (SWING, *RIVALS, *self.also)))
+    def _curves(self, scene: Scene) -> list[Any]:
+        """Return the curves with the stated constants, and with overhead; the slowest scene takes ten seconds."""
+        algorithms = (SWING, *RIVALS, *self.also)
+        return [curves_of(scene, overhead_us, algorithms).as_json() for overhead_us in (Fraction(0), OVERHEAD_US)]
+
+    def _rows(self, parts: Sequence[Any]) -> list[Row]:
+        plain, with_overhead = ([Curves.of_json(part[place]) for part in parts] for place in (0, 1))
         of_scene = _summary_rows if self.picture == "summary" else _size_rows
         shown = [row for pair in zip(plain, with_overhead, strict=True) for row in of_scene(*pair)]
         return [*shown, *(finding.row(plain, with_overhead) for finding in self.findings)]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import log2
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from synth.collective import ALLREDUCE
 from synth.deficiency import Deficiencies, deficiencies
 from synth.patterns import ALGORITHMS
@@ -25,13 +25,9 @@ _REASONS = {
 }
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    chosen = [sizes for sizes in TORI if not quick or _nodes(sizes) <= _QUICK_NODES]
-    rows: list[Row] = []
-    for done, sizes in enumerate(chosen):
-        report("x".join(map(str, sizes)), done, len(chosen))
-        rows += _rows(sizes)
-    return rows
+def _cases(quick: bool) -> Sequence[tuple[int, ...]]:
+    """Return sides of tori."""
+    return [sizes for sizes in TORI if not quick or _nodes(sizes) <= _QUICK_NODES]
 
 
 def _nodes(sizes: Sequence[int]) -> int:
@@ -90,5 +86,6 @@ EXPERIMENT = Experiment(
         Column("ours", lambda row: f"{row['ours']:.4g}"),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_rows,
 )

@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from experiments.timing import growth_exponent, least_seconds
 from synth.bfb.symmetric import symmetric_bfb
 from synth.bound.optimum import optimum
@@ -44,35 +45,41 @@ _LARGEST = 3
 _REPEATS = 3
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    rows: list[Row] = []
-    for done, (title, (make, specs)) in enumerate(_CASES.items()):
-        report(title, done, len(_CASES))
-        chosen = [spec for spec in specs if not quick or _ranks(spec) <= _QUICK_RANKS]
-        rows += _rows(title, make, chosen)
-    return rows
+def _cases(quick: bool) -> Sequence[tuple[str, str]]:
+    """Return what is made, and the specs of the networks."""
+    made = [(title, spec) for title, (_, specs) in _CASES.items() for spec in specs]
+    return [(title, spec) for title, spec in made if not quick or _ranks(spec) <= _QUICK_RANKS]
+
+
+def _seconds_of(case: tuple[str, str]) -> Mapping[str, Any]:
+    title, spec = case
+    make, specs = _CASES[title]
+    make(parse_topology(specs[0]))  # compiled code is loaded before the clock starts
+    return {"case": title, "nodes": _ranks(spec), "spec": spec, "seconds": _seconds(make, spec)}
+
+
+def _conclude(parts: Sequence[Mapping[str, Any]]) -> list[Row]:
+    return [row for title in _CASES for row in _rows([part for part in parts if part["case"] == title])]
 
 
 def _ranks(spec: str) -> int:
     return parse_topology(spec).compute_count
 
 
-def _rows(title: str, make: Callable[[Topology], None], specs: Sequence[str]) -> list[Row]:
-    make(parse_topology(specs[0]))  # compiled code is loaded once
-    times = [(spec, _ranks(spec), _seconds(make, spec)) for spec in specs]
+def _rows(times: Sequence[Mapping[str, Any]]) -> list[Row]:
     tail = times[-_LARGEST:]
-    exponent = growth_exponent([ranks for _, ranks, _ in tail], [seconds for _, _, seconds in tail])
+    exponent = growth_exponent([one["nodes"] for one in tail], [one["seconds"] for one in tail])
     return [
         {
-            "case": title,
-            "nodes": nodes,
-            "spec": spec,
-            "times_the_first": seconds / times[0][2],
-            "exponent": exponent if spec == specs[-1] else None,
+            "case": one["case"],
+            "nodes": one["nodes"],
+            "spec": one["spec"],
+            "times_the_first": one["seconds"] / times[0]["seconds"],
+            "exponent": exponent if one is times[-1] else None,
             "reason": None,
             "holds": True,
         }
-        for spec, nodes, seconds in times
+        for one in times
     ]
 
 
@@ -102,6 +109,9 @@ EXPERIMENT = Experiment(
             f"exponent over the largest {_LARGEST}", lambda row: f"{row['exponent']:.2f}" if row["exponent"] else ""
         ),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_seconds_of,
+    conclude=_conclude,
+    alone=True,
     plot=_plot,
 )

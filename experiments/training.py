@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from experiments.measured import moore_rate
 from experiments.published import published
 from synth.finder.bounds import least_bandwidth_factor, least_steps
@@ -197,15 +197,16 @@ _EXPERTS = (
 def _experiment(name: str, question: str, figure: str, contests: tuple[_Contest, ...], at_once: int) -> Experiment:
     """Return the experiment of `contests`; in haste without those of more than `at_once` nodes."""
 
-    def run(report: Report, quick: bool) -> Sequence[Row]:
-        chosen = [contest for contest in contests if not quick or contest.nodes <= at_once]
-        rows: list[Row] = []
-        for done, contest in enumerate(chosen):
-            report(f"{contest.nodes} nodes", done, len(chosen))
-            rows += contest.rows()
-        return rows
-
-    return Experiment(name, question, f"{_SOURCE}, {figure}", _COLUMNS, run, _plot)
+    by_nodes = {contest.nodes: contest for contest in contests}
+    return Experiment(
+        name=name,
+        question=question,
+        source=f"{_SOURCE}, {figure}",
+        columns=_COLUMNS,
+        cases=lambda quick: [nodes for nodes in by_nodes if not quick or nodes <= at_once],
+        answer=lambda nodes: by_nodes[nodes].rows(),
+        plot=_plot,
+    )
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:

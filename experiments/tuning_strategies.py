@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Column, Experiment, Report, Row
+from experiments.experiment import Column, Experiment, Row
 from experiments.recorded_tuning import RecordedTask, tune
 from runners.recorded.table import MI250_SOURCE
 from tuner.campaigns.records import Candidate
@@ -37,14 +38,21 @@ QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 Floats = NDArray[np.float64]
 
 
-def _run(report: Report, quick: bool) -> Sequence[Row]:
-    tasks = [RecordedTask.of(*task) for task in TASKS]
-    rows: list[Row] = []
-    for task in tasks[1:] if quick else tasks:  # the first is the largest
-        for strategy in STRATEGIES:
-            report(f"{task.name} by {strategy}", len(rows), len(STRATEGIES) * len(tasks))
-            rows.append(_row(task, strategy, QUICK_SEEDS if quick else SEEDS))
-    return rows
+def _cases(quick: bool) -> Sequence[tuple[str, str, str, int]]:
+    """Return fabrics, collectives, ways of searching, and how many seeds are tried."""
+    tasks, seeds = (TASKS[1:], QUICK_SEEDS) if quick else (TASKS, SEEDS)  # the first is the largest
+    return [(*task, strategy, seeds) for task in tasks for strategy in STRATEGIES]
+
+
+def _rows(case: tuple[str, str, str, int]) -> list[Row]:
+    fabric, collective, strategy, seeds = case
+    return [_row(_task(fabric, collective), strategy, seeds)]
+
+
+@cache
+def _task(fabric: str, collective: str) -> RecordedTask:
+    """Return the task with what it has drawn, which is the same for every strategy."""
+    return RecordedTask.of(fabric, collective)
 
 
 def _row(task: RecordedTask, strategy: str, seeds: int) -> Row:
@@ -80,7 +88,7 @@ def _row(task: RecordedTask, strategy: str, seeds: int) -> Row:
 def winners_elsewhere(task: RecordedTask) -> list[Candidate]:
     """Return what was best at some size on the other fabric, as a registry would have it, the most frequent first."""
     [fabric] = {one for one, _ in TASKS} - {task.fabric}
-    other = RecordedTask.of(fabric, task.collective)
+    other = _task(fabric, task.collective)
     best = [other.candidates[place] for place in other.times_s.argmin(axis=0)]
     return sorted(dict.fromkeys(best), key=lambda candidate: -best.count(candidate))
 
@@ -137,6 +145,7 @@ EXPERIMENT = Experiment(
         Column("sizes within 5 % at 15 %", lambda row: f"{row['sizes_reached']} of {len(row['by_size'])}"),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    run=_run,
+    cases=_cases,
+    answer=_rows,
     plot=_plot,
 )

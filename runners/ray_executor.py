@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from runners.ray_cluster import RayCluster, ray
 from runners.ray_pool import Job, RayPool, wait_for
-from synth.executor.port import Progress
+from synth.executor.port import Arrived, Progress
 
 Result = TypeVar("Result")
 
@@ -59,6 +59,7 @@ class RayExecutor:
         tasks: Sequence[Any],
         shared: Any = None,
         progress: Progress | None = None,
+        arrived: Arrived | None = None,
     ) -> list[Result]:
         """Return `[function(shared, task) for task in tasks]`; see the port for the contract."""
         if self._closed:
@@ -71,7 +72,7 @@ class RayExecutor:
             recipe = [ray.put((function, shared))]
             for number, task in enumerate(tasks[: pool.size * TASKS_PER_WORKER]):
                 pool.submit(Job(number, "run", (self._maps, recipe, task)))
-            return self._gather(pool, recipe, tasks, progress)
+            return self._gather(pool, recipe, tasks, progress, arrived)
         except BaseException:
             self._drop_pool()
             raise
@@ -82,7 +83,14 @@ class RayExecutor:
         self._drop_pool()
         self._cluster.close()
 
-    def _gather(self, pool: RayPool, recipe: list[Any], tasks: Sequence[Any], progress: Progress | None) -> list[Any]:
+    def _gather(
+        self,
+        pool: RayPool,
+        recipe: list[Any],
+        tasks: Sequence[Any],
+        progress: Progress | None,
+        arrived: Arrived | None,
+    ) -> list[Any]:
         """Collect results and keep the pool fed: what is in flight stays bounded, however many tasks there are."""
         results: dict[Any, Any] = {}
         fed = min(len(tasks), pool.size * TASKS_PER_WORKER)
@@ -91,6 +99,8 @@ class RayExecutor:
                 if done.error is not None:
                     raise done.error
                 results[done.key] = done.value
+                if arrived is not None:
+                    arrived(cast(int, done.key), done.value)
                 if progress is not None:
                     progress(len(results), len(tasks))
                 if fed < len(tasks):

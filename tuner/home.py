@@ -43,6 +43,11 @@ class Home:
         return self.root / "best"
 
     @property
+    def experiments(self) -> Path:
+        """Parts of the answers of experiments, kept by `chorale experiment`."""
+        return self.root / "experiments"
+
+    @property
     def service(self) -> Path:
         """Jobs, results and audit log of `chorale serve`."""
         return self.root / "service"

@@ -12,6 +12,10 @@ Shared = TypeVar("Shared")
 Progress = Callable[[int, int], None]
 """Called with (tasks done, tasks in all) after each finished task, in the caller's process."""
 
+Arrived = Callable[[int, Any], None]
+"""Called with the place of a task in `tasks` and its result as soon as that is here, in the caller's process and before
+`progress`: each task once, in whatever order they finish."""
+
 
 class Executor(Protocol):
     """Runs independent tasks somewhere: here, in a pool of processes, on a cluster.
@@ -32,6 +36,7 @@ class Executor(Protocol):
         tasks: Sequence[Any],
         shared: Any = None,
         progress: Progress | None = None,
+        arrived: Arrived | None = None,
     ) -> list[Result]:
         """Return `[function(shared, task) for task in tasks]`."""
         ...

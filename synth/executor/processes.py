@@ -10,13 +10,15 @@ from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 from synth.errors import Unavailable
-from synth.executor.port import Progress
+from synth.executor.port import Arrived, Progress
 from synth.executor.worker import Call, Outcome, Share, pickled
 from synth.executor.worker_process import WorkerLostError, WorkerProcess
 
 Result = TypeVar("Result")
 
 MOST_ATTEMPTS = 4
+_LISTEN_S = 0.5
+"""How long one wait for workers takes at most: a Ctrl-C just before it does not end it, and is heard afterwards."""
 
 _log = logging.getLogger("chorale.executor")
 
@@ -46,12 +48,13 @@ class ProcessExecutor:
         tasks: Sequence[Any],
         shared: Any = None,
         progress: Progress | None = None,
+        arrived: Arrived | None = None,
     ) -> list[Result]:
         """Return `[function(shared, task) for task in tasks]`; see the port for the contract."""
         if self._closed:
             raise RuntimeError("a closed executor cannot map")
         try:
-            return _Map(self._workers, self._most_workers, function, tasks, shared).run(progress)
+            return _Map(self._workers, self._most_workers, function, tasks, shared).run(progress, arrived)
         except BaseException:
             self._end_workers()
             raise
@@ -89,12 +92,15 @@ class _Map:
         self.attempts: Counter[int] = Counter()
         self.results: dict[int, Any] = {}
 
-    def run(self, progress: Progress | None) -> list[Any]:
+    def run(self, progress: Progress | None, arrived: Arrived | None) -> list[Any]:
         while len(self.results) < len(self.tasks):
             self._dispatch()
-            arrived = wait([worker.connection for worker in self.flights])
-            for worker in [worker for worker in self.flights if worker.connection in arrived]:
-                if self._settle(worker) and progress is not None:
+            speaking = wait([worker.connection for worker in self.flights], _LISTEN_S)
+            for worker in [worker for worker in self.flights if worker.connection in speaking]:
+                number = self._settle(worker)
+                if number is not None and arrived is not None:
+                    arrived(number, self.results[number])
+                if number is not None and progress is not None:
                     progress(len(self.results), len(self.tasks))
         return [self.results[number] for number in range(len(self.tasks))]
 
@@ -118,18 +124,19 @@ class _Map:
         self.workers.append(worker)
         return worker
 
-    def _settle(self, worker: WorkerProcess) -> bool:
-        """Take the answer of `worker`; False if it died instead."""
+    def _settle(self, worker: WorkerProcess) -> int | None:
+        """Take the answer of `worker` and return which task it was; None if it died instead."""
         try:
             answer = worker.receive()
         except WorkerLostError as error:
             self._lost(worker, error)
-            return False
+            return None
         outcome: Outcome = pickle.loads(answer)  # noqa: S301 (from our own child process)
         if outcome.error is not None:
             raise outcome.error
-        self.results[self.flights.pop(worker)] = outcome.value
-        return True
+        number = self.flights.pop(worker)
+        self.results[number] = outcome.value
+        return number
 
     def _lost(self, worker: WorkerProcess, error: WorkerLostError) -> None:
         """Put the task of a dead worker back in front, unless it was tried often enough."""

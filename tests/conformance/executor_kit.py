@@ -115,6 +115,19 @@ def check_progress_counts_every_task_once(factory: Factory) -> None:
     assert calls == [(done, 7) for done in range(1, 8)]
 
 
+def check_every_result_arrives_once_before_it_is_counted(factory: Factory) -> None:
+    heard: list[Any] = []
+    arrived = lambda number, result: heard.append((number, result))  # noqa: E731 (a callback)
+    progress = lambda done, _total: heard.append(done)  # noqa: E731 (a callback)
+    with_executor(
+        factory,
+        lambda executor: executor.map(add_shared, range(7), 10, progress, arrived),
+        expected=list(range(10, 17)),
+    )
+    assert sorted(heard[::2]) == [(number, 10 + number) for number in range(7)]
+    assert heard[1::2] == list(range(1, 8))
+
+
 def check_exception_keeps_its_type_and_the_executor_works_on(factory: Factory) -> None:
     executor = factory()
     try:
@@ -165,9 +178,13 @@ def check_shared_is_sent_once_per_worker(factory: Factory) -> None:
 
 def check_killed_workers_are_replaced(factory: Factory) -> None:
     """Workers that kill themselves with SIGKILL in the middle of three tasks change nothing in the results."""
+    heard: list[tuple[int, int]] = []
+    arrived = lambda number, result: heard.append((number, result))  # noqa: E731 (a callback)
     with tempfile.TemporaryDirectory() as folder:
-        run = lambda executor: executor.map(die_once, range(10), (folder, {0, 4, 9}))  # noqa: E731 (a callback)
+        shared = (folder, {0, 4, 9})
+        run = lambda executor: executor.map(die_once, range(10), shared, arrived=arrived)  # noqa: E731 (a callback)
         with_executor(factory, run, expected=[task * task for task in range(10)])
+        assert sorted(heard) == [(task, task * task) for task in range(10)]
         assert sorted(path.name for path in Path(folder).iterdir()) == ["0", "4", "9"]
 
 
@@ -187,6 +204,7 @@ CHECKS: tuple[Callable[[Factory], None], ...] = (
     check_arrays_travel,
     check_no_tasks_give_no_results,
     check_progress_counts_every_task_once,
+    check_every_result_arrives_once_before_it_is_counted,
     check_exception_keeps_its_type_and_the_executor_works_on,
     check_interrupt_ends_the_map_soon,
     check_close_twice_and_no_map_afterwards,

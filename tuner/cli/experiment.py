@@ -16,10 +16,10 @@ from rich.table import Table
 
 from synth.errors import CheckFailed, InvalidInput
 from tuner.cli.output import emit_json, people
-from tuner.cli.shared_options import AsJson
+from tuner.cli.shared_options import AsJson, ExecutorName, Workers
+from tuner.executors import open_executor
 from tuner.home import Home
 from tuner.plots.plot_formats import require_plot_format
-from tuner.reports.stages import Stages, peak_memory_bytes
 from tuner.tracking.answer_run import log_answer
 from tuner.tracking.mlflow_store import MlflowStore
 
@@ -37,41 +37,52 @@ def experiment(
     quick: Annotated[bool, typer.Option("--quick", help="Leave out rows that take longer than about 10 s.")] = False,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the rows as .png, .svg or .pdf.")] = None,
     mlflow: Annotated[bool, typer.Option("--mlflow", help="Log the answer as a run of MLflow.")] = False,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Take what an earlier run worked out by the same code, and go on from there."),
+    ] = False,
+    executor: ExecutorName = "serial",
+    workers: Workers = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compute the answer to a question row by row, beside what was printed where it comes from.
+    """Work out the answer to a question part by part, beside what was printed where it comes from.
 
-    Exit code 1 if a row does not hold. Every row names the spec and method that reproduce it.
+    Exit code 1 if a row does not hold. Every row names the spec and method that reproduce it. Each part is kept in the
+    data folder as soon as it is there, and --resume takes it from there. Parts run over the executor, but for those
+    whose times count: they run one at a time.
 
     Example: chorale experiment direct-connect-table-5
     """
-    # The layer above this one: it is known by its name only, and loaded when it is asked for.
-    catalog = importlib.import_module("experiments.catalog")
+    catalog, answers = _experiments("catalog"), _experiments("answer")
     if name == "list":
         _list(catalog, as_json)
         return
     chosen = catalog.load(name)
     if plot is not None:
         _require_plot(chosen, plot)
-    stages, start_ms = Stages(), _now_ms()
-    with stages.stage("rows"), _report() as report:
-        rows = chosen.run(report, quick)
+    home, start_ms = Home.from_environment(), _now_ms()
+    kept = _experiments("kept_parts").KeptParts(home.make(home.experiments))
+    with open_executor(executor, workers) as opened, _report() as report:
+        answer = answers.answer(chosen, quick, opened, kept, resume, report)
     if plot is not None:
-        chosen.plot(rows, plot)
-    failed = [row for row in rows if not row["holds"]]
-    facts = {"experiment": chosen.name, "question": chosen.question, "source": chosen.source, "quick": quick}
-    used = {"seconds": stages.seconds["rows"], "peak_memory_bytes": peak_memory_bytes()}
-    document = {**facts, "rows": list(rows), "holds": not failed, **used}
+        chosen.plot(answer.rows, plot)
+    document = answer.document(chosen, quick)
     if mlflow:
         _log(document, plot, start_ms)
     if as_json:
         emit_json(document)
     else:
-        _print_table(chosen, rows)
-        people.print(f"{stages.seconds['rows']:.1f} s")
+        _print_table(chosen, answer.rows)
+        people.print(f"{answer.seconds:.1f} s")
+    failed = [row for row in answer.rows if not row["holds"]]
     if failed:
         value = "; ".join(f"{_row_name(chosen, row)}: {row['reason']}" for row in failed)
         raise CheckFailed("every row of an experiment must hold", value, f"see chorale experiment {name} --json")
+
+
+def _experiments(name: str) -> Any:
+    """Return a module of the layer above this one: it is known by its name only, and loaded when it is asked for."""
+    return importlib.import_module(f"experiments.{name}")
 
 
 def _log(document: Mapping[str, Any], plot: Path | None, start_ms: int) -> None:
@@ -131,9 +142,9 @@ def _on_stdout() -> Console:
 
 @contextmanager
 def _report() -> Iterator[Any]:
-    """Yield what hears which row is being worked on: a line that is drawn in place, or nothing."""
+    """Yield what hears which part is being worked on: a line that is drawn in place, or nothing."""
     if people.quiet or not people.is_terminal:
         yield lambda _what, _done, _total: None
         return
     with people.status("…") as status:
-        yield lambda what, done, total: status.update(f"row {done + 1} of {total}: {what}")
+        yield lambda what, done, total: status.update(f"part {done + 1} of {total}: {what}")

@@ -7,6 +7,7 @@ from fractions import Fraction
 import pytest
 
 from experiments import direct_connect_table_4, direct_connect_table_7
+from experiments.answer import answer
 from experiments.catalog import load
 from experiments.comparison import Quantity, compare, with_optimal_factor
 from experiments.direct_connect_rows import bound_quantities
@@ -17,7 +18,7 @@ from synth.topology.spec import parse_topology
 
 
 def run(name: str, quick: bool = False):
-    return load(name).run(lambda _what, _done, _total: None, quick)
+    return answer(load(name), quick).rows
 
 
 def published_row(table: str, topology: str):

@@ -8,12 +8,13 @@ from experiments import (
     direct_connect_figure_15,
     direct_connect_table_9,
 )
+from experiments.answer import answer
 from experiments.catalog import ALIASES, NAMES, aliases_of, load
 from experiments.direct_connect_figure_15 import kind_of
 
 
 def run(name, quick=True):
-    return load(name).run(lambda _what, _done, _total: None, quick)
+    return answer(load(name), quick).rows
 
 
 def test_figures_are_found_by_the_numbers_of_the_paper():

@@ -9,6 +9,7 @@ from experiments import (
     direct_connect_figure_14,
     live_times,
 )
+from experiments.answer import answer
 from experiments.catalog import load
 from experiments.live_fabric import LiveRun
 from experiments.testbed import contenders, modelled_us
@@ -19,7 +20,7 @@ from tests.fakes import FakeRunner
 
 
 def run(name, quick=True):
-    return load(name).run(lambda _what, _done, _total: None, quick)
+    return answer(load(name), quick).rows
 
 
 @pytest.fixture

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from experiments import forestcoll_figure_11, forestcoll_table_1, forestcoll_table_3
+from experiments.answer import answer
 from experiments.catalog import load
 
 
 def run(name):
-    return load(name).run(lambda _what, _done, _total: None, True)
+    return answer(load(name), True).rows
 
 
 @pytest.mark.parametrize(("power", "scales"), [(2, True), (5, False)])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from experiments import lowering_quality
+from experiments.answer import answer
 from experiments.lowering_quality import CASES, SIZES, Case, row_of
 from synth.collective import parse_collective
 from synth.executor.serial import SerialExecutor
@@ -60,6 +61,6 @@ def test_quick_leaves_out_the_slow_network(monkeypatch):
     monkeypatch.setattr(
         lowering_quality, "CASES", (Case("ring:4", "bfb", "allgather"), Case("mi250:2", "forest", "allgather"))
     )
-    rows = lowering_quality.EXPERIMENT.run(lambda what, done, total: reported.append((what, done, total)), True)
+    rows = answer(lowering_quality.EXPERIMENT, True, report=lambda *told: reported.append(told)).rows
     assert [found["spec"] for found in rows] == ["ring:4"]
-    assert reported == [("bfb allgather on ring:4", 0, 1)]
+    assert reported == [("ring:4, bfb, allgather, None, 1, 1", 0, 1)]

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 import time
 
+import psutil
 import pytest
 
+from experiments.catalog import module_of
 from experiments.experiment import Column, Experiment
-from experiments.kept_results import KeptResults
+from experiments.kept_parts import KeptParts, Part, code_id
 from experiments.reproduce import Reproduction
 from experiments.reproduction_report import Section, html, markdown
 from experiments.row_verdict import count_endings, ending_of
@@ -19,9 +22,11 @@ TRIFLE = Experiment(
     question="Is <one> | one?",
     source="nobody",
     columns=(Column("value", lambda row: str(row["value"])),),
-    run=lambda _report, _quick: [],
+    cases=lambda _quick: ["one"],
+    answer=lambda _case: ROWS,
 )
-DOCUMENT = {"rows": [{"value": "a|b <c>", "verdict": "match", "holds": True}], "holds": True, "seconds": 1.0}
+ROWS = [{"value": "a|b <c>", "verdict": "match", "holds": True}]
+DOCUMENT = {"rows": ROWS, "holds": True, "seconds": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -42,18 +47,30 @@ def test_endings(row, ending):
 
 
 def task(folder, quick=True, seconds=60.0):
-    (folder / "results").mkdir(exist_ok=True)
-    return Reproduction(folder, quick, time.monotonic() + seconds)
+    code_id(module_of(TRIFLE.name))  # reads files, which is not to count
+    (folder / "parts").mkdir(exist_ok=True)
+    return Reproduction(folder, KeptParts(folder / "parts"), quick, time.monotonic() + seconds)
 
 
-def test_answers_are_kept_and_not_asked_again(tmp_path, monkeypatch):
+def test_the_command_goes_on_and_a_row_that_does_not_hold_is_an_answer(tmp_path, monkeypatch):
     asked = tmp_path / "asked"
     script = f"open({str(asked)!r}, 'a').write('x'); print({json.dumps(DOCUMENT)!r}); raise SystemExit(1)"
+    assert "--resume" in task(tmp_path)._command(TRIFLE, "")
     monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
     assert task(tmp_path).section(TRIFLE).rows == DOCUMENT["rows"]
-    assert task(tmp_path, seconds=-1).section(TRIFLE).rows == DOCUMENT["rows"]
     assert asked.read_text() == "x"
     assert "no time left" in task(tmp_path, quick=False, seconds=-1).section(TRIFLE).trouble
+
+
+def test_an_answer_whose_parts_were_kept_is_not_asked_again(tmp_path):
+    out_of_time = task(tmp_path, seconds=-1)
+    out_of_time.kept.keep(TRIFLE.name, "one", Part(ROWS, 2.0, 1))
+    found = out_of_time.section(TRIFLE)
+    assert (found.rows, found.trouble, found.document["seconds"]) == (ROWS, "", 2.0)
+    drawn = dataclasses.replace(TRIFLE, plot=lambda _rows, _path: None)
+    assert "no time left" in out_of_time.section(drawn).trouble  # its picture is missing
+    (tmp_path / out_of_time._picture(drawn)).touch()
+    assert out_of_time.section(drawn).picture.endswith(".svg")
 
 
 @pytest.mark.parametrize(
@@ -64,11 +81,22 @@ def test_answers_are_kept_and_not_asked_again(tmp_path, monkeypatch):
         ("raise SystemExit(7)", "exit code 7"),
     ],
 )
-def test_no_answer_is_kept_of_what_fails(tmp_path, monkeypatch, script, trouble):
+def test_what_fails_has_no_answer(tmp_path, monkeypatch, script, trouble):
     monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
     section = task(tmp_path, seconds=0.5 if "sleep" in script else 60).section(TRIFLE)
     assert (section.document, trouble in section.trouble) == (None, True)
-    assert KeptResults(tmp_path / "results").find(TRIFLE.name, True) is None
+
+
+def test_no_process_outlives_the_time(tmp_path, monkeypatch):
+    mark = tmp_path / "child"
+    child = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    script = f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {child!r}])"
+    monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
+    assert "ran out of time" in task(tmp_path, seconds=2).section(TRIFLE).trouble
+    deadline_s = time.monotonic() + 10
+    while psutil.pid_exists(int(mark.read_text())) and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(int(mark.read_text()))
 
 
 def test_report_escapes_what_it_shows():

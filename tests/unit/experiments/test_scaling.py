@@ -7,12 +7,13 @@ from fractions import Fraction
 import pytest
 
 from experiments import direct_connect_figure_18, direct_connect_table_6, failure_quality, synthesis_scaling
+from experiments.answer import answer
 from experiments.catalog import load
 from synth.topology.spec import parse_topology
 
 
 def run(name):
-    return load(name).run(lambda _what, _done, _total: None, True)
+    return answer(load(name), True).rows
 
 
 def test_quality_decides_and_time_is_told_apart(monkeypatch):

@@ -35,7 +35,8 @@ import json, sys
 opened = set()
 sys.addaudithook(lambda event, arguments: opened.add(str(arguments[0])) if event == "open" else None)
 from experiments.catalog import load
-load(sys.argv[1]).run(lambda *_: None, True)
+asked = load(sys.argv[1])
+asked.conclude([asked.answer(case) for case in asked.cases(True)])
 modules = {str(module.__file__) for module in sys.modules.values() if getattr(module, "__file__", None)}
 print(json.dumps(sorted(opened | modules)))
 """

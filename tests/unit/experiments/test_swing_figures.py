@@ -7,6 +7,7 @@ from statistics import quantiles
 
 import pytest
 
+from experiments.answer import answer
 from experiments.catalog import NAMES, load
 from experiments.swing_curves import BUCKET, DOUBLING, RING, RIVALS, SIZES, SWING, Scene, curves_of, flow_seconds
 from experiments.swing_findings import MIB, OVERHEAD_US, Finding, largest_gain, least_gain, median_gain
@@ -17,7 +18,7 @@ FIGURES = [name for name in NAMES if name.startswith("swing-figure-")]
 
 
 def rows_of(name):
-    return load(name).run(lambda _what, _done, _total: None, True)
+    return answer(load(name), True).rows
 
 
 def check(name):

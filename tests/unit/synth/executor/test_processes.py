@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
@@ -156,6 +158,15 @@ def test_ctrl_c_ends_program_and_workers_at_once(busy_program):
     assert errors.count("KeyboardInterrupt") == 1
     assert errors.count("Traceback") == 1
     assert all(ended(pid) for pid in workers)
+
+
+def test_an_interrupt_that_wakes_no_system_call_is_heard_too(executor):
+    """A signal just before the wait begins sets a flag of Python's and ends no wait: as `interrupt_main` does."""
+    threading.Timer(2, _thread.interrupt_main).start()
+    start_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        executor.map(executor_kit.sleep_s, [20.0, 20.0])
+    assert time.monotonic() - start_s < 10
 
 
 @pytest.mark.parametrize("busy_program", [0.5], indirect=True)

@@ -14,6 +14,11 @@ from tuner.tracking.answer_run import FOLDER
 from tuner.tracking.mlflow_store import MlflowStore
 
 
+@pytest.fixture(autouse=True)
+def data_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+
+
 def test_the_list(capsys):
     document = chorale(capsys, "experiment", "list", "--json").document
     assert [entry["name"] for entry in document["experiments"]] == list(catalog.NAMES)
@@ -34,6 +39,19 @@ def test_json_and_table(capsys):
     assert done.stderr.endswith(" s\n")
 
 
+def test_resuming_gives_the_same_answer_over_any_executor(capsys, tmp_path):
+    first = chorale(capsys, "experiment", "swing-table-2", "--json", "--executor", "processes", "--workers", "2")
+    kept = list((tmp_path / "experiments").iterdir())
+    assert len(kept) == 3
+    again = chorale(capsys, "experiment", "swing-table-2", "--json", "--resume")
+    assert again.document == first.document
+    kept[0].write_text("{")
+    done = chorale(capsys, "experiment", "swing-table-2", "--json", "--resume")
+    assert (done.code, done.stdout) == (2, "")
+    assert str(kept[0]) in done.stderr
+    assert "delete the file" in done.stderr
+
+
 def test_a_plot(capsys, tmp_path):
     file = tmp_path / "frontiers.svg"
     assert chorale(capsys, "experiment", "finder-frontier", "--quick", "--plot", file, "--json").document["holds"]
@@ -41,10 +59,11 @@ def test_a_plot(capsys, tmp_path):
 
 
 def test_an_answer_becomes_a_run(capsys, monkeypatch, tmp_path):
-    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     rows = [{"nodes": 2, "spec": "", "reason": None, "holds": True}]
-    real = dataclasses.replace(catalog.load("direct-connect-table-5"), run=lambda _report, _quick: rows, columns=())
+    real = dataclasses.replace(
+        catalog.load("direct-connect-table-5"), cases=lambda _quick: [0], answer=lambda _case: rows, columns=()
+    )
     monkeypatch.setattr(catalog, "load", lambda _name: real)
     document = chorale(capsys, "experiment", "direct-connect-table-5", "--mlflow", "--json").document
     store = MlflowStore(Home.from_environment().mlflow_uri, tmp_path / "artifacts")
@@ -57,11 +76,11 @@ def test_an_answer_becomes_a_run(capsys, monkeypatch, tmp_path):
 def test_a_row_that_does_not_hold_is_exit_1(capsys, monkeypatch):
     real = catalog.load("direct-connect-table-5")
 
-    def spoiled(report, quick):
-        first, *others = real.run(report, quick)
+    def spoiled(parts):
+        first, *others = real.conclude(parts)
         return [{**first, "holds": False, "reason": "spoiled"}, *others]
 
-    monkeypatch.setattr(catalog, "load", lambda _name: dataclasses.replace(real, run=spoiled))
+    monkeypatch.setattr(catalog, "load", lambda _name: dataclasses.replace(real, conclude=spoiled))
     done = chorale(capsys, "experiment", "direct-connect-table-5", "--json")
     assert done.code == 1
     assert done.document["holds"] is False
@@ -71,7 +90,8 @@ def test_a_row_that_does_not_hold_is_exit_1(capsys, monkeypatch):
 def test_rows_without_a_network_are_named_by_their_columns(capsys, monkeypatch):
     real = catalog.load("tuning-strategies")
     row = {"task": "allgather", "strategy": "grid", "holds": False, "reason": "spoiled"}
-    monkeypatch.setattr(catalog, "load", lambda _name: dataclasses.replace(real, run=lambda _report, _quick: [row]))
+    asked = dataclasses.replace(real, cases=lambda _quick: [0], answer=lambda _case: [row])
+    monkeypatch.setattr(catalog, "load", lambda _name: asked)
     done = chorale(capsys, "experiment", "tuning-strategies", "--json")
     assert done.code == 1
     assert "got allgather, grid: spoiled" in done.stderr

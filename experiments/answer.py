@@ -1,0 +1,122 @@
+"""Answering an experiment: its parts over an executor, each kept as soon as it is there, then the rows."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from experiments.catalog import load
+from experiments.experiment import Case, Experiment, Row
+from experiments.kept_parts import KeptParts, Part
+from synth.executor.port import Executor
+from synth.executor.serial import SerialExecutor
+from tuner.reports.stages import peak_memory_bytes
+
+Report: TypeAlias = Callable[[str, int, int], None]
+"""Called with the case that is next to come in, how many are there, and how many there will be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Rows in order; the seconds that all parts took together, and the most memory that any of their processes had."""
+
+    rows: Sequence[Row]
+    seconds: float
+    peak_memory_bytes: int
+
+    @property
+    def holds(self) -> bool:
+        return all(row["holds"] for row in self.rows)
+
+    def document(self, experiment: Experiment, quick: bool) -> dict[str, Any]:
+        """Return the answer as `chorale experiment NAME --json` prints it."""
+        facts = {"experiment": experiment.name, "question": experiment.question, "source": experiment.source}
+        found = {"quick": quick, "rows": list(self.rows), "holds": self.holds}
+        return {**facts, **found, "seconds": self.seconds, "peak_memory_bytes": self.peak_memory_bytes}
+
+
+def answer(
+    experiment: Experiment,
+    quick: bool,
+    executor: Executor | None = None,
+    kept: KeptParts | None = None,
+    resume: bool = False,
+    report: Report | None = None,
+) -> Answer:
+    """Return the answer, the same whatever `executor` its parts run over: here if it is None, or if they must be alone.
+
+    kept:   keeps each part as soon as it is there; None keeps nothing
+    resume: do not work out again what `kept` has
+    """
+    cases = experiment.cases(quick)
+    parts = _kept(experiment, cases, kept) if kept and resume else {}
+    missing = [number for number in range(len(cases)) if number not in parts]
+    tell = _Telling(cases, missing, report)
+    tell(parts)
+
+    def arrived(place: int, part: Part) -> None:
+        number = missing[place]
+        parts[number] = part
+        if kept:
+            kept.keep(experiment.name, cases[number], part)
+        tell(parts)
+
+    asked = [cases[number] for number in missing]
+    if experiment.alone or executor is None or executor.name == SerialExecutor.name:
+        SerialExecutor().map(_part, asked, experiment, arrived=arrived)
+    else:
+        executor.map(_part_by_name, asked, experiment.name, arrived=arrived)
+    return _concluded(experiment, [parts[number] for number in range(len(cases))])
+
+
+def kept_answer(experiment: Experiment, quick: bool, kept: KeptParts) -> Answer | None:
+    """Return the answer if all of its parts were kept, else None; nothing is worked out."""
+    cases = experiment.cases(quick)
+    parts = _kept(experiment, cases, kept)
+    return _concluded(experiment, [parts[number] for number in sorted(parts)]) if len(parts) == len(cases) else None
+
+
+def case_name(case: Case) -> str:
+    """Return what people read of a case."""
+    return ", ".join(map(str, case)) if isinstance(case, tuple) else str(case)
+
+
+@dataclass(frozen=True, slots=True)
+class _Telling:
+    """Tells which of the missing cases comes next."""
+
+    cases: Sequence[Case]
+    missing: Sequence[int]
+    report: Report | None
+
+    def __call__(self, parts: Mapping[int, Part]) -> None:
+        waiting = [number for number in self.missing if number not in parts]
+        if self.report and waiting:
+            self.report(case_name(self.cases[waiting[0]]), len(parts), len(self.cases))
+
+
+def _kept(experiment: Experiment, cases: Sequence[Case], kept: KeptParts) -> dict[int, Part]:
+    found = ((number, kept.find(experiment.name, case)) for number, case in enumerate(cases))
+    return {number: part for number, part in found if part is not None}
+
+
+def _part_by_name(name: str, case: Case) -> Part:
+    """Work out a part in a worker, which gets the name of the experiment: its functions do not travel."""
+    return _part(load(name), case)
+
+
+def _part(experiment: Experiment, case: Case) -> Part:
+    begun = time.perf_counter()
+    found = experiment.answer(case)
+    seconds = time.perf_counter() - begun
+    # Through JSON in any case, so that a part is the same before and after it was kept.
+    return Part(json.loads(json.dumps(found, allow_nan=False)), seconds, peak_memory_bytes())
+
+
+def _concluded(experiment: Experiment, parts: Sequence[Part]) -> Answer:
+    rows = experiment.conclude([part.value for part in parts])
+    seconds, peak = sum(part.seconds for part in parts), max((part.peak_memory_bytes for part in parts), default=0)
+    return Answer(rows, seconds, peak)
