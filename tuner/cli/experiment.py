@@ -61,7 +61,7 @@ def experiment(
     if plot is not None:
         _require_plot(chosen, plot)
     home, start_ms = Home.from_environment(), _now_ms()
-    kept = _experiments("kept_parts").KeptParts(home.make(home.experiments))
+    kept = answers.KeptParts(home.make(home.experiments))
     with open_executor(executor, workers) as opened, _report() as report:
         answer = answers.answer(chosen, quick, opened, kept, resume, report)
     if plot is not None:
