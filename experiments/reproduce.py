@@ -102,7 +102,7 @@ def reproduce(
     for experiment in _chosen(only or []):
         typer.echo(f"{experiment.name} …", err=True)
         sections.append(task.section(experiment))
-        typer.echo("  " + ", ".join(sections[-1].summary[1:]), err=True)
+        typer.echo(f"  {sections[-1].in_short}", err=True)
         _write(folder, sections, quick)
     typer.echo(str(folder / "report.html"))
     if any(section.trouble or not section.document or not section.document["holds"] for section in sections):

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Any
+from typing import Any, cast
 
 from experiments.experiment import Experiment, Row
-from experiments.row_verdict import ENDINGS, count_endings, ending_of
+from experiments.row_verdict import ENDINGS, Ending, count_endings, ending_of
 
 _HEAD = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Reproduction</title>
@@ -48,6 +48,28 @@ class Section:
         return [self.experiment.name, *counts, seconds]
 
     @property
+    def in_short(self) -> str:
+        """How many rows ended in which way, in one line."""
+        if not self.document:
+            return self.trouble
+        counts = ", ".join(f"{count} {ending}" for ending, count in count_endings(self.rows).items() if count)
+        return f"{counts} in {self.document['seconds']:.0f} s"
+
+    @property
+    def differences(self) -> list[list[str]]:
+        """A line for each row that is better or not reached: its ending, the experiment, the row in words, and why."""
+        found = [(ending_of(row), row) for row in self.rows]
+        return [
+            [ending, self.experiment.name, self._in_words(row), row["reason"] or "no reason is known"]
+            for ending, row in found
+            if ending in _DIFFERENT
+        ]
+
+    def _in_words(self, row: Row) -> str:
+        texts = ((column.heading, column.text(row)) for column in self.experiment.columns)
+        return "; ".join(f"{heading}: {text}" for heading, text in texts if text and heading not in _SAID)
+
+    @property
     def table(self) -> list[list[str]]:
         """The heading, then a line for each row, which ends with how the row ended."""
         heading = [column.heading for column in self.experiment.columns]
@@ -56,12 +78,20 @@ class Section:
 
 
 _SUMMARY_HEADING = ["experiment", *ENDINGS, "took"]
+_DIFFERENCES_HEADING = ["ending", "experiment", "row", "why"]
+_DIFFERENT: tuple[Ending, ...] = ("not reached", "better")
+_SAID = ("reason", "verdict")
+"""Headings of what the other cells of a difference say."""
 
 
 def markdown(sections: Sequence[Section], facts: Sequence[str]) -> str:
     """Return the report as Markdown; `facts` are lines about how it was made."""
     parts = ["# Reproduction\n", *(f"{fact}\n" for fact in facts)]
-    parts += [_markdown_table([_SUMMARY_HEADING, *(section.summary for section in sections)])]
+    parts += [
+        _markdown_table(_summary(sections)),
+        "\n## What differs, and why\n",
+        _markdown_table(_differences(sections)),
+    ]
     for section in sections:
         parts.append(
             f"\n## {section.experiment.name}\n\n{section.experiment.question}\n\n{section.experiment.source}\n"
@@ -75,10 +105,13 @@ def markdown(sections: Sequence[Section], facts: Sequence[str]) -> str:
 def html(sections: Sequence[Section], facts: Sequence[str]) -> str:
     """Return the report as one HTML page; tables are folded."""
     parts = [_HEAD, "<h1>Reproduction</h1>", *(f"<p>{escape(fact)}</p>" for fact in facts)]
-    parts.append(_html_table([_SUMMARY_HEADING, *(section.summary for section in sections)]))
+    parts += [_html_table(_summary(sections)), "<h2>What differs, and why</h2>", _html_table(_differences(sections), 0)]
+    names = [escape(section.experiment.name) for section in sections]
+    parts.append("<p>" + " · ".join(f'<a href="#{name}">{name}</a>' for name in names) + "</p>")
     for section in sections:
         about = section.experiment
-        parts.append(f"<h2>{escape(about.name)}</h2><p>{escape(about.question)}</p><p>{escape(about.source)}</p>")
+        name, question, source = map(escape, (about.name, about.question, about.source))
+        parts.append(f'<h2 id="{name}">{name}</h2><p>{question}</p><p>{source}</p>')
         if not section.document:
             parts.append(f"<p>{escape(section.trouble)}</p>")
             continue
@@ -89,16 +122,32 @@ def html(sections: Sequence[Section], facts: Sequence[str]) -> str:
     return "\n".join([*parts, "</html>\n"])
 
 
+def _summary(sections: Sequence[Section]) -> list[list[str]]:
+    """Return how rows ended by experiment, and in all."""
+    answered = [section for section in sections if section.document]
+    counts = count_endings([row for section in answered for row in section.rows])
+    seconds = sum(section.document["seconds"] for section in answered if section.document)
+    total = ["all", *map(str, counts.values()), f"{seconds:.0f} s"]
+    return [_SUMMARY_HEADING, *(section.summary for section in sections), total]
+
+
+def _differences(sections: Sequence[Section]) -> list[list[str]]:
+    """Return what is not reached, then what is better."""
+    found = [line for section in sections for line in section.differences]
+    return [_DIFFERENCES_HEADING, *sorted(found, key=lambda line: _DIFFERENT.index(cast(Ending, line[0])))]
+
+
 def _markdown_table(lines: Sequence[Sequence[str]]) -> str:
     heading, *rest = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
     ruled = [heading, ["---"] * len(heading), *rest]
     return "\n".join(f"| {' | '.join(line)} |" for line in ruled)
 
 
-def _html_table(lines: Sequence[Sequence[str]]) -> str:
+def _html_table(lines: Sequence[Sequence[str]], place: int = -1) -> str:
+    """Return a table whose lines have the colours of their endings, which are in the cells at `place`."""
     heading, *rest = lines
     head = "".join(f"<th>{escape(cell)}</th>" for cell in heading)
-    body = "\n".join(f'<tr class="{escape(line[-1].replace(" ", "-"))}">{_html_cells(line)}</tr>' for line in rest)
+    body = "\n".join(f'<tr class="{escape(line[place].replace(" ", "-"))}">{_html_cells(line)}</tr>' for line in rest)
     return f"<table><tr>{head}</tr>\n{body}</table>"
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from typing import Any
 
+from runners.durations import format_us
 from runners.measurement.interval import MedianInterval, ratio_interval
 from runners.sizes import format_size
 from tuner.campaigns.answer import Choice, baseline_of, size_ranges
@@ -83,7 +84,7 @@ def _speedups(chosen: Sequence[Choice], versions: Mapping[int, str]) -> str:
         interval = speedup_interval(choice)
         what = str(choice.trial.candidate) if choice.trial else f"the baseline {choice.baseline}"
         registered = versions.get(choice.size_bytes, "no")
-        time = f"{choice.time_s * 1e6:.4g} us"
+        time = format_us(choice.time_s)
         confidence = f"{interval.confidence:.0%} of {interval.samples} repetitions"
         rows.append((format_size(choice.size_bytes), what, time, ratio_text(interval), confidence, registered))
     note = "<p>Where the baseline is the answer, the speed-up is that of the candidate that came closest to it.</p>"
@@ -95,9 +96,9 @@ def _refused(refused: Sequence[Refusal]) -> str:
         (
             format_size(one.result.size_bytes),
             one.trial.candidate,
-            f"{one.result.median_s * 1e6:.4g} us",
+            format_us(one.result.median_s),
             one.baseline,
-            f"{one.result.baseline_median_s * 1e6:.4g} us",
+            format_us(one.result.baseline_median_s),
             ratio_text(one.ratio),
             one.verdict,
         )

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from runners.durations import format_ms
 from runners.sizes import format_size
 from tuner.campaigns.records import CompleteTrial, FailedTrial, TrialRecord
 from tuner.campaigns.rhythm import gaps_s
@@ -126,7 +127,7 @@ class LiveTable:
 def outcome_text(record: TrialRecord) -> str:
     """Return what came of a trial, in a few words."""
     if isinstance(record, CompleteTrial):
-        times = ", ".join(f"{format_size(size.size_bytes)} {size.median_s * 1e3:.3g} ms" for size in record.sizes)
+        times = ", ".join(f"{format_size(size.size_bytes)} {format_ms(size.median_s)}" for size in record.sizes)
         return f"{record.speedup:.2f}x ({times})"
     if isinstance(record, FailedTrial):
         return f"failed, {record.failure_kind.value}: {record.message}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from runners.durations import format_us
 from synth.collective import parse_collective
 from synth.errors import InvalidInput
 from tuner.cli.output import emit_json, people, results
@@ -82,8 +83,8 @@ def best_command(
     results.print(f"{best.version.name} version {best.version.version}", highlight=False)
     results.print(json.dumps(document["measured"], indent=2), highlight=False, markup=False)
     if best.library is not None:
-        time_us = document["measured"]["time_us"]
-        results.print(f"use the library's own {best.library}: {time_us:.4g} us, nothing beat it", highlight=False)
+        time = format_us(document["measured"]["time_us"] / 1e6)
+        results.print(f"use the library's own {best.library}: {time}, nothing beat it", highlight=False)
         return
     typer.echo(document["schedule"])
     typer.echo(document["program"])

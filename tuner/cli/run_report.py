@@ -9,6 +9,7 @@ from rich.table import Table
 
 from runners.api import FailureKind, Measurement, RunFailure, SizeMeasurement, bus_factor
 from runners.calibration import Calibration
+from runners.durations import format_us
 from runners.measurement.analysis import SizeAnalysis, analyse
 from runners.measurement.driver import Driven
 from runners.sizes import format_size
@@ -109,9 +110,9 @@ def _comparison(row: dict[str, Any]) -> str:
 
 def _calibration_table(calibration: Calibration) -> Table:
     table = Table(title=f"calibration from {calibration.observations} measurements", show_header=False)
-    table.add_row("constant", f"{calibration.constant_s * 1e6:.4g} us")
-    table.add_row("alpha, for each message that must follow another", f"{calibration.alpha_s * 1e6:.4g} us")
-    table.add_row("overhead, for each message of a rank", f"{calibration.overhead_s * 1e6:.4g} us")
+    table.add_row("constant", format_us(calibration.constant_s))
+    table.add_row("alpha, for each message that must follow another", format_us(calibration.alpha_s))
+    table.add_row("overhead, for each message of a rank", format_us(calibration.overhead_s))
     unit = "a link" if calibration.bandwidth_unit == "link" else f"1 {calibration.bandwidth_unit}"
     table.add_row(f"{unit} carries", f"{calibration.unit_bytes_per_s * 8 / 1e9:.4g} Gbit/s")
     table.add_row("relative error, mean and largest", f"{calibration.mean_error:.2%}, {calibration.max_error:.2%}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from runners.durations import format_ms
 from runners.sizes import format_size
 from tuner.campaigns.answer import Choice, SizeRange, choices, size_ranges
 from tuner.campaigns.records import CompleteTrial, SizeResult
@@ -62,8 +63,8 @@ def tune_table(report: TuneReport) -> Table:
         table.add_row(
             format_size(choice.size_bytes),
             str(choice.trial.candidate) if choice.trial else choice.baseline,
-            f"{choice.time_s * 1e3:.3g} ms",
-            f"{choice.result.baseline_median_s * 1e3:.3g} ms",
+            format_ms(choice.time_s),
+            format_ms(choice.result.baseline_median_s),
             f"{choice.speedup:.2f}x",
             f"version {version}" if version else "no",
         )
@@ -82,9 +83,9 @@ def refused_table(report: TuneReport) -> Table | None:
         table.add_row(
             format_size(one.result.size_bytes),
             str(one.trial.candidate),
-            f"{one.result.median_s * 1e3:.3g} ms",
+            format_ms(one.result.median_s),
             one.baseline,
-            f"{one.result.baseline_median_s * 1e3:.3g} ms",
+            format_ms(one.result.baseline_median_s),
             ratio_text(one.ratio),
             one.verdict,
         )
@@ -101,11 +102,12 @@ def overhead_line(report: TuneReport) -> str:
     effort = report.effort
     if not effort["trials"]:
         return ""
-    parts = ", ".join(f"{stage} {milliseconds:.3g}" for stage, milliseconds in effort["stages_ms"].items())
+    parts = ", ".join(f"{stage} {format_ms(time_ms / 1e3)}" for stage, time_ms in effort["stages_ms"].items())
+    keys = ("measuring_ms", "beside_measuring_ms", "ours_ms", "cpu_ms", "preparing_ms")
+    measuring, besides, ours, of_cpu, preparing = (format_ms(effort[key] / 1e3) for key in keys)
     return (
-        f"a trial took {effort['measuring_ms']:.3g} ms to measure and {effort['beside_measuring_ms']:.3g} ms besides; "
-        f"this process {effort['ours_ms']:.3g} ms ({parts}), {effort['cpu_ms']:.3g} ms of CPU; "
-        f"workers {effort['preparing_ms']:.3g} ms to prepare"
+        f"a trial took {measuring} to measure and {besides} besides; this process {ours} ({parts}), {of_cpu} of CPU; "
+        f"workers {preparing} to prepare"
     )
 
 

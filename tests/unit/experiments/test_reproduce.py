@@ -107,3 +107,26 @@ def test_report_escapes_what_it_shows():
     page = html(sections, ["a fact"])
     assert '<tr class="match"><td>a|b &lt;c&gt;</td><td>match</td></tr>' in page
     assert page.count("ran out of time") == 2
+
+
+def test_what_differs_comes_first_with_its_reason():
+    columns = (Column("of", lambda row: row["of"]), Column("reason", lambda row: row["reason"] or ""))
+    asked = dataclasses.replace(TRIFLE, columns=columns)
+    rows = [
+        {"of": "one", "verdict": "better", "holds": True, "reason": "a <better> way"},
+        {"of": "two", "verdict": "match", "holds": True, "reason": "as printed"},
+        {"of": "three", "verdict": "impossible", "holds": True, "reason": None},
+    ]
+    sections = [Section(asked, {"rows": rows, "holds": True, "seconds": 2.0}), Section(TRIFLE, DOCUMENT)]
+    text = markdown(sections, [])
+    assert "| all | 2 | 1 | 1 | 0 | 3 s |" in text
+    differences = text.split("## What differs, and why")[1].split("##")[0].strip().splitlines()
+    assert differences[2:] == [
+        "| not reached | swing-table-2 | of: three | no reason is known |",
+        "| better | swing-table-2 | of: one | a <better> way |",
+    ]
+    page = html(sections, [])
+    assert (
+        '<tr class="better"><td>better</td><td>swing-table-2</td><td>of: one</td><td>a &lt;better&gt; way</td>' in page
+    )
+    assert '<a href="#swing-table-2">' in page
