@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from experiments.experiment import Row
+from experiments.panel_grid import panel_grid
 from runners.sizes import format_size
 from tuner.plots.figure_file import write_figure
 
@@ -19,14 +18,9 @@ _COLUMNS = 3
 
 def plot_bandwidths(panels: Mapping[str, Sequence[Row]], path: Path) -> None:
     """Write a panel for each title: dots are printed, lines predicted, one colour for each generator of schedules."""
-    lines = -(-len(panels) // _COLUMNS)
-    figure = Figure(figsize=(4.4 * _COLUMNS, 3.8 * lines), layout="constrained")
-    FigureCanvasAgg(figure)
-    grid = figure.subplots(lines, _COLUMNS, squeeze=False, sharey=True).ravel()
-    for axes in grid[len(panels) :]:
-        axes.set_visible(False)
+    figure, grid = panel_grid(len(panels), _COLUMNS, (4.4, 3.8), sharey="all")
     generators = list(dict.fromkeys(row["generator"] for rows in panels.values() for row in rows))
-    for axes, (title, rows) in zip(grid, panels.items(), strict=False):
+    for axes, (title, rows) in zip(grid, panels.items(), strict=True):
         axes.set(xscale="log", yscale="log", title=title, xlabel="size of the vector", ylabel="algbw in GB/s")
         _draw(axes, rows, {generator: f"C{index}" for index, generator in enumerate(generators)})
     write_figure(figure, path, "bandwidths")

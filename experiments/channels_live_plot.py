@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from experiments.experiment import Row
+from experiments.panel_grid import panel_grid
 from runners.sizes import format_size
 from tuner.plots.figure_file import write_figure
 
@@ -20,13 +19,8 @@ _COLUMNS = 3
 def plot_sweeps(rows: Sequence[Row], path: Path) -> None:
     """Write the times over that of the first value, with what the links alone would take as a dashed line."""
     sweeps = list(dict.fromkeys((row["method"], row["parameter"]) for row in rows))
-    lines = -(-len(sweeps) // _COLUMNS)
-    figure = Figure(figsize=(4.2 * _COLUMNS, 3.4 * lines), layout="constrained")
-    FigureCanvasAgg(figure)
-    grid = figure.subplots(lines, _COLUMNS, squeeze=False, sharey=True).ravel()
-    for axes in grid[len(sweeps) :]:
-        axes.set_visible(False)
-    for axes, (method, parameter) in zip(grid, sweeps, strict=False):
+    figure, grid = panel_grid(len(sweeps), _COLUMNS, (4.2, 3.4), sharey="all")
+    for axes, (method, parameter) in zip(grid, sweeps, strict=True):
         _draw(axes, [row for row in rows if (row["method"], row["parameter"]) == (method, parameter)])
         axes.set(title=method, xlabel=parameter, ylabel="time over the first")
     grid[0].legend()

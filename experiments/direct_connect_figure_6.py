@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.experiment import Experiment, Row, joined
+from experiments.experiment import Experiment, Row
 from experiments.testbed import LINK_MBPS, OURS, SHIFTED_BFB_RING, SHIFTED_RING, TREES, contenders
 from experiments.testbed_findings import (
     COLUMNS,
@@ -13,9 +13,9 @@ from experiments.testbed_findings import (
     SHARED_CORES,
     SIMULATED,
     Finding,
-    finding_rows,
     live_rows,
     simulated_rows,
+    with_findings,
 )
 from runners.sizes import format_size
 
@@ -49,11 +49,6 @@ def _rows(case: tuple[str, int]) -> list[Row]:
     return rows_of(nodes, contenders(nodes))
 
 
-def _conclude(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    rows = joined(parts)
-    return [*rows, *finding_rows(SIMULATED, _FINDINGS, rows), *finding_rows(LIVE, _FINDINGS, rows)]
-
-
 def _plot(rows: Sequence[Row], path: Path) -> None:
     from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
 
@@ -75,7 +70,7 @@ EXPERIMENT = Experiment(
     columns=COLUMNS,
     cases=_cases,
     answer=_rows,
-    conclude=_conclude,
+    conclude=lambda parts: with_findings(_FINDINGS, parts),
     alone=True,
     plot=_plot,
 )

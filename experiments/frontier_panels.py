@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from experiments.experiment import Row
+from experiments.panel_grid import panel_grid
 from tuner.plots.figure_file import write_figure
 
 _STYLES = {"ours": ("tab:blue", "o"), "paper": ("tab:orange", "x")}
@@ -20,23 +18,13 @@ _STYLES = {"ours": ("tab:blue", "o"), "paper": ("tab:orange", "x")}
 
 def plot_frontiers(rows: Sequence[Row], path: Path) -> None:
     """Write one panel for each number of nodes to `path` (.png, .svg or .pdf). The same rows give the same bytes."""
-    write_figure(_figure(rows), path, "frontiers")
-
-
-def _figure(rows: Sequence[Row]) -> Figure:
     sizes = sorted({row["nodes"] for row in rows})
-    wide = min(3, len(sizes))
-    high = math.ceil(len(sizes) / wide)
-    figure = Figure(figsize=(4 * wide, 3 * high), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(high, wide, squeeze=False).ravel()
-    for axes in panels[len(sizes) :]:
-        axes.set_visible(False)
-    for axes, nodes in zip(panels, sizes, strict=False):
+    figure, panels = panel_grid(len(sizes), min(3, len(sizes)), (4, 3))
+    for axes, nodes in zip(panels, sizes, strict=True):
         _draw(axes, [row for row in rows if row["nodes"] == nodes])
         axes.set(title=f"{nodes} nodes", xlabel="steps T_L", ylabel="T_B in M/B")
     panels[0].legend(loc="upper right")
-    return figure
+    write_figure(figure, path, "frontiers")
 
 
 def _draw(axes: Axes, rows: Sequence[Row]) -> None:

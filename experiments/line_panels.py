@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
+from experiments.panel_grid import panel_grid
 from tuner.plots.figure_file import write_figure
 
 _MOST_BESIDE = 5
@@ -27,14 +25,9 @@ def plot_panels(panels: Mapping[str, Lines], x_label: str, y_label: str, path: P
     """Write a panel with its lines for each title to `path` (.png, .svg or .pdf). The same lines, the same bytes."""
     line_style = "" if scale == "linear" else "-"
     x_scale, y_scale = "log" if scale in ("log", "flat") else "linear", "log" if scale == "log" else "linear"
-    high = math.ceil(len(panels) / _MOST_BESIDE)
-    wide = math.ceil(len(panels) / high)
-    figure = Figure(figsize=(4.4 * wide, 3.8 * high), layout="constrained")
-    FigureCanvasAgg(figure)
-    places = figure.subplots(high, wide, squeeze=False).ravel()
-    for axes in places[len(panels) :]:
-        axes.set_visible(False)
-    for axes, (title, lines) in zip(places, panels.items(), strict=False):
+    wide = math.ceil(len(panels) / math.ceil(len(panels) / _MOST_BESIDE))
+    figure, places = panel_grid(len(panels), wide, (4.4, 3.8))
+    for axes, (title, lines) in zip(places, panels.items(), strict=True):
         for name, points in lines.items():
             axes.plot(*zip(*points, strict=True), marker="o", markersize=4, linestyle=line_style, label=name)
         axes.set(xscale=x_scale, yscale=y_scale, title=title, xlabel=x_label, ylabel=y_label)

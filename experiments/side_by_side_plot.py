@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
 from experiments.experiment import Row
+from experiments.panel_grid import panel_grid
 from runners.sizes import format_size
 from tuner.plots.figure_file import write_figure
 
@@ -20,11 +19,8 @@ _MARKS = "os^v"
 def plot_side_by_side(rows: Sequence[Row], families: Sequence[str], path: Path) -> None:
     """Write a panel per network: bound over time of each family, and below a strip in the colour of the fastest."""
     specs = list(dict.fromkeys(row["spec"] for row in rows))
-    lines = -(-len(specs) // _COLUMNS)
-    figure = Figure(figsize=(4.6 * _COLUMNS, 3.2 * lines), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(lines, _COLUMNS, squeeze=False, sharex=True, sharey=True).ravel()
-    for axes, spec in zip(panels, specs, strict=False):
+    figure, panels = panel_grid(len(specs), _COLUMNS, (4.6, 3.2), sharex="all", sharey="all")
+    for axes, spec in zip(panels, specs, strict=True):
         own = [row for row in rows if row["spec"] == spec]
         sizes = [row["size_bytes"] for row in own]
         for index, family in enumerate(families):
@@ -40,8 +36,6 @@ def plot_side_by_side(rows: Sequence[Row], families: Sequence[str], path: Path) 
         axes.xaxis.set_minor_locator(NullLocator())
         axes.yaxis.set_major_formatter(PercentFormatter(1))
         axes.grid(alpha=0.3)
-    for axes in panels[len(specs) :]:
-        axes.set_visible(False)
     panels[0].legend(loc="upper left")
     figure.supylabel("least possible time of the bytes / time; squares: the fastest")
     figure.supxlabel("size of the vector")

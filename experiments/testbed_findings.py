@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from experiments.experiment import Column, Row
+from experiments.experiment import Column, Row, joined
 from experiments.testbed import LIVE_SIZES_BYTES, SIZES_BYTES, Contender, least_us, measure_contenders, modelled_us
 
 SIMULATED, LIVE = "simulated", "live"
@@ -69,8 +69,13 @@ def live_rows(nodes: int, rivals: Sequence[Contender]) -> list[Row]:
     ]
 
 
-def finding_rows(where: str, findings: Sequence[Finding], rows: Sequence[Row]) -> list[Row]:
-    """Return what the paper says beside the times in `rows` of `where`."""
+def with_findings(findings: Sequence[Finding], parts: Sequence[Sequence[Row]]) -> list[Row]:
+    """Return the rows of all parts, then what the paper says beside what is simulated, and beside what is live."""
+    rows = joined(parts)
+    return [*rows, *(found for where in (SIMULATED, LIVE) for found in _finding_rows(where, findings, rows))]
+
+
+def _finding_rows(where: str, findings: Sequence[Finding], rows: Sequence[Row]) -> list[Row]:
     of_place = [row for row in rows if row["where"] == where]
     times = {(row["size"], row["nodes"], name): us for row in of_place for name, us in row["us"].items()}
     return [finding.row(where, times) for finding in findings] if times else []

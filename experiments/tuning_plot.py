@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
-
 from experiments.experiment import Row
+from experiments.panel_grid import panel_grid
 from tuner.plots.figure_file import write_figure
 
 HIGHEST = 1.6
@@ -17,12 +15,8 @@ HIGHEST = 1.6
 def plot_strategies(rows: Sequence[Row], path: Path) -> None:
     """Write a panel per task: median over seeds of the distance from the best, with the middle half of the seeds."""
     tasks = list(dict.fromkeys(row["task"] for row in rows))
-    columns = min(3, len(tasks))
-    height = -(-len(tasks) // columns)
-    figure = Figure(figsize=(4.8 * columns, 3.8 * height), layout="constrained")
-    FigureCanvasAgg(figure)
-    panels = figure.subplots(height, columns, squeeze=False).ravel()
-    for axes, task in zip(panels, tasks, strict=False):
+    figure, panels = panel_grid(len(tasks), min(3, len(tasks)), (4.8, 3.8))
+    for axes, task in zip(panels, tasks, strict=True):
         for index, row in enumerate(row for row in rows if row["task"] == task):
             trials = range(1, len(row["mean_after"]) + 1)
             low, middle, high = zip(*(after[1:4] for after in row["mean_after"]), strict=True)
@@ -36,6 +30,4 @@ def plot_strategies(rows: Sequence[Row], path: Path) -> None:
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("time over the best, mean over sizes")
     panels[0].legend(loc="upper right")
-    for axes in panels[len(tasks) :]:
-        axes.set_visible(False)
     write_figure(figure, path, "tuning")
