@@ -15,6 +15,7 @@ from typing import Any
 from experiments.experiment import Column, Experiment, Row
 from synth.collective import ALLGATHER
 from synth.executor.port import Executor
+from synth.executor.serial import SerialExecutor
 from synth.finder.query import Query
 from synth.finder.table import find_all
 from synth.identity import content_id
@@ -29,19 +30,19 @@ from tuner.home import Home
 
 _ROUNDS, _CAMPAIGN_ROUNDS = 5, 2
 """In each, every number of workers has a turn, so that whatever else the machine does hits all of them alike."""
-_FIRST_NODES, _LAST_NODES = 5, 600
+_FIRST_NODES, _LAST_NODES = 5, 1200
 _SEEDS = 16
 _PER_WORKER = 2
 """CPUs that a worker of a campaign counts as: it prepares and measures."""
 
 
 def _bfb(executor: Executor) -> str:
-    return synthesize_unverified("bfb", parse_topology("genkautz:4,500"), ALLGATHER, None, executor).id
+    return synthesize_unverified("bfb", parse_topology("genkautz:4,4000"), ALLGATHER, None, executor).id
 
 
 def _forest(executor: Executor) -> str:
     options = Options(seeds=_SEEDS)
-    return synthesize_unverified("forest", parse_topology("genkautz:4,40"), ALLGATHER, options, executor).id
+    return synthesize_unverified("forest", parse_topology("genkautz:4,400"), ALLGATHER, options, executor).id
 
 
 def _finder(executor: Executor) -> str:
@@ -50,12 +51,12 @@ def _finder(executor: Executor) -> str:
 
 
 _SYNTHESIS: Mapping[str, Callable[[Executor], str]] = {
-    "BFB on genkautz:4,500": _bfb,
-    f"trees on genkautz:4,40, {_SEEDS} seeds": _forest,
+    "BFB on genkautz:4,4000": _bfb,
+    f"trees on genkautz:4,400, {_SEEDS} seeds": _forest,
     f"frontiers of {_FIRST_NODES} to {_LAST_NODES} nodes": _finder,
 }
 """What is made, as a function from an executor to a digest of the answer."""
-_QUICK = ("BFB on genkautz:4,500",)
+_QUICK = ("BFB on genkautz:4,4000",)
 _CAMPAIGN = "a campaign on torus:4x4"
 
 
@@ -68,7 +69,8 @@ class _Timed:
 
 
 _Round = Mapping[int, _Timed]
-"""By number of workers."""
+"""By number of workers; 0 is the same without Ray, in this process."""
+_WITHOUT = 0
 
 
 def _cases(quick: bool) -> Sequence[str]:
@@ -95,7 +97,8 @@ def worker_counts(cores: int) -> list[int]:
 
 def _synthesis_rounds(make: Callable[[Executor], str], counts: Sequence[int]) -> list[_Round]:
     with ExitStack() as stack:
-        executors = {workers: stack.enter_context(open_executor("ray", workers)) for workers in counts}
+        executors: dict[int, Executor] = {_WITHOUT: SerialExecutor()}
+        executors |= {workers: stack.enter_context(open_executor("ray", workers)) for workers in counts}
         for executor in executors.values():
             make(executor)  # workers start and load compiled code once
         return [{workers: _timed(make, executor) for workers, executor in executors.items()} for _ in range(_ROUNDS)]
@@ -152,7 +155,8 @@ def _campaign_document(workers: int, number: int) -> dict[str, Any]:
 
 def _row(task: str, workers: int, rounds: Sequence[_Round]) -> Row:
     ratios = [turn[1].seconds / turn[workers].seconds for turn in rounds]
-    same = all(turn[workers].answer == rounds[0][1].answer for turn in rounds)
+    over_none = [turn[_WITHOUT].seconds / turn[workers].seconds for turn in rounds if _WITHOUT in turn]
+    same = all(turn[workers].answer == first.answer for turn in rounds for first in rounds[0].values())
     return {
         "task": task,
         "workers": workers,
@@ -160,6 +164,7 @@ def _row(task: str, workers: int, rounds: Sequence[_Round]) -> Row:
         "speedup": median(ratios),
         "least": min(ratios),
         "most": max(ratios),
+        "over_none": median(over_none) if over_none else None,
         "load_average": os.getloadavg()[0],
         "reason": None if same else "another answer than one worker gives",
         "holds": same,
@@ -182,6 +187,7 @@ EXPERIMENT = Experiment(
         Column("cores here", lambda row: str(row["cores"])),
         Column("times as fast", lambda row: f"{row['speedup']:.2f}"),
         Column("least and most", lambda row: f"{row['least']:.2f}, {row['most']:.2f}"),
+        Column("as without Ray", lambda row: "" if row["over_none"] is None else f"{row['over_none']:.2f}"),
         Column("per worker", lambda row: f"{row['speedup'] / row['workers']:.0%}"),
         Column("load", lambda row: f"{row['load_average']:.1f}"),
         Column("reason", lambda row: row["reason"] or ""),
