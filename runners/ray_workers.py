@@ -9,6 +9,7 @@ from contextlib import nullcontext
 from runners.api import FailureKind, Outcome, RunFailure, Runner, RunRequest
 from runners.exclusive import exclusive, machine_lock
 from runners.measurement.rungs import measure_in_rungs
+from runners.packed import Packed
 from runners.preparation import Prepared, Recipe, Refusal
 from runners.preparer import Preparer
 from synth.errors import ChoraleError, Unavailable
@@ -25,10 +26,10 @@ class PrepareWorker:
     def __init__(self) -> None:
         self._preparer = Preparer()
 
-    def prepare(self, recipe: Recipe) -> tuple[Prepared | Refusal, float, float]:
+    def prepare(self, recipe: Recipe) -> tuple[Packed[Prepared | Refusal], float, float]:
         """Return what came of it, the seconds it took, and the CPU time."""
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        answer = self._preparer.prepare(recipe)
+        answer = Packed.of(self._preparer.prepare(recipe))
         return answer, time.perf_counter() - began_s, time.process_time() - began_cpu_s
 
 
@@ -40,12 +41,12 @@ class MeasureWorker:
         self._alone = alone
         self._runner: Runner | None = None
 
-    def measure(self, request: RunRequest) -> tuple[Outcome, float, float]:
+    def measure(self, request: Packed[RunRequest]) -> tuple[Outcome, float, float]:
         """Return what the runner says, the seconds it took, and the CPU time of this process; an error of the runner
         becomes a RunFailure too.
         """
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        outcome = self._submit(request)
+        outcome = self._submit(request.open())
         return outcome, time.perf_counter() - began_s, time.process_time() - began_cpu_s
 
     def _submit(self, request: RunRequest) -> Outcome:

@@ -8,6 +8,7 @@ from typing import Any
 
 from runners.api import FailureKind, RunFailure, RunRequest
 from runners.needs import Needs
+from runners.packed import Packed
 from runners.preparation import Recipe, Refusal, RefusalKind
 from runners.ray_cluster import RayCluster
 from runners.ray_pool import Done, Job, RayPool, wait_for
@@ -63,7 +64,7 @@ class RayWorkshop:
 
     def measure(self, key: str, request: RunRequest) -> None:
         limit_s = request.timeout_s + MEASURE_GRACE_S + (ALONE_PATIENCE_S if self._alone else 0)
-        self._measurers.submit(Job(("measure", key), "measure", (request,), limit_s))
+        self._measurers.submit(Job(("measure", key), "measure", (Packed.of(request),), limit_s))
 
     def wait(self, timeout_s: float) -> list[Finished]:
         done = wait_for([self._measurers, self._preparers], timeout_s)
@@ -101,7 +102,8 @@ class RayWorkshop:
 def _finished(done: Done) -> Finished:
     stage, key = _stage_and_key(done.key)
     if done.error is None:
-        return Finished(key, *done.value)
+        answer, seconds, cpu_s = done.value
+        return Finished(key, answer.open() if isinstance(answer, Packed) else answer, seconds, cpu_s)
     message = " ".join(f"{done.error}".split())
     if stage == "prepare":
         return Finished(key, Refusal(RefusalKind.CRASH, message))

@@ -13,6 +13,7 @@ from typing import Literal, cast, get_args
 
 from synth.collective import Collective
 from synth.errors import InvalidInput
+from synth.pickling import pickled_by_fields
 
 Protocol = Literal["Simple", "LL", "LL128"]
 QUEUE_DEPTH: Mapping[Protocol, int] = {"Simple": 2, "LL": 8, "LL128": 8}
@@ -65,6 +66,7 @@ _RECEIVING = frozenset({Op.RECV, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV
 _SENDING = frozenset({Op.SEND, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY_SEND})
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Place:
     """First chunk of an operand: `offset` counts chunks from the start of `buffer`."""
@@ -73,6 +75,7 @@ class Place:
     offset: int
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Wait:
     """Wait until block `block` of the same rank has finished its instruction number `step`."""
@@ -81,6 +84,7 @@ class Wait:
     step: int
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class Instruction:
     """One instruction on `count` consecutive chunks, started after all `waits` are met.
@@ -96,6 +100,7 @@ class Instruction:
     waits: tuple[Wait, ...] = ()
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class ThreadBlock:
     """A strictly sequential program with at most one peer to send to and one to receive from, on one channel."""
@@ -106,6 +111,7 @@ class ThreadBlock:
     instructions: tuple[Instruction, ...]
 
 
+@pickled_by_fields
 @dataclass(frozen=True, slots=True)
 class RankProgram:
     """What one rank executes; a block's index is its id. Chunk counts are those of whole buffers, or 0 where unused."""

@@ -28,7 +28,7 @@ def text(shown: Console) -> str:
 
 
 def test_outcomes_in_words() -> None:
-    assert outcome_text(TRIAL) == "2.00x (4KiB 1e+03 ms, 64KiB 2e+03 ms)"
+    assert outcome_text(TRIAL) == "2.00x (4KiB 1000 ms, 64KiB 2000 ms)"
     assert outcome_text(FAILED) == "failed, timeout: hung"
     assert outcome_text(PRUNED) == "pruned: no trees"
 
@@ -39,7 +39,7 @@ def test_plain_lines_count_and_estimate() -> None:
         progress.trial(replace(TRIAL, seconds=5.0))
         progress.trial(replace(FAILED, seconds=15.0))
     assert text(shown).splitlines() == [
-        "bfb chunks=2: 2.00x (4KiB 1e+03 ms, 64KiB 2e+03 ms)  (trial 1/10, about 0:45 left, best 2.00x bfb chunks=2)",
+        "bfb chunks=2: 2.00x (4KiB 1000 ms, 64KiB 2000 ms)  (trial 1/10, about 0:45 left, best 2.00x bfb chunks=2)",
         "ring: failed, timeout: hung  (trial 2/10, about 1:20 left, best 2.00x bfb chunks=2)",
     ]
 
