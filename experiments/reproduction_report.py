@@ -60,7 +60,7 @@ class Section:
         """A line for each row that is better or not reached: its ending, the experiment, the row in words, and why."""
         found = [(ending_of(row), row) for row in self.rows]
         return [
-            [ending, self.experiment.name, self._in_words(row), row["reason"] or "no reason is known"]
+            [ending, self.experiment.name, self._in_words(row), row["reason"] or _WITHOUT_REASON[ending]]
             for ending, row in found
             if ending in _DIFFERENT
         ]
@@ -80,6 +80,7 @@ class Section:
 _SUMMARY_HEADING = ["experiment", *ENDINGS, "took"]
 _DIFFERENCES_HEADING = ["ending", "experiment", "row", "why"]
 _DIFFERENT: tuple[Ending, ...] = ("not reached", "better")
+_WITHOUT_REASON: Mapping[Ending, str] = {"not reached": "no reason is known", "better": "ours is ahead"}
 _SAID = ("reason", "verdict")
 """Headings of what the other cells of a difference say."""
 

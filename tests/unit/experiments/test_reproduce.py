@@ -113,16 +113,18 @@ def test_what_differs_comes_first_with_its_reason():
     columns = (Column("of", lambda row: row["of"]), Column("reason", lambda row: row["reason"] or ""))
     asked = dataclasses.replace(TRIFLE, columns=columns)
     rows = [
+        {"of": "zero", "verdict": "better", "holds": True, "reason": None},
         {"of": "one", "verdict": "better", "holds": True, "reason": "a <better> way"},
         {"of": "two", "verdict": "match", "holds": True, "reason": "as printed"},
         {"of": "three", "verdict": "impossible", "holds": True, "reason": None},
     ]
     sections = [Section(asked, {"rows": rows, "holds": True, "seconds": 2.0}), Section(TRIFLE, DOCUMENT)]
     text = markdown(sections, [])
-    assert "| all | 2 | 1 | 1 | 0 | 3 s |" in text
+    assert "| all | 2 | 2 | 1 | 0 | 3 s |" in text
     differences = text.split("## What differs, and why")[1].split("##")[0].strip().splitlines()
     assert differences[2:] == [
         "| not reached | swing-table-2 | of: three | no reason is known |",
+        "| better | swing-table-2 | of: zero | ours is ahead |",
         "| better | swing-table-2 | of: one | a <better> way |",
     ]
     page = html(sections, [])
