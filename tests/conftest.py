@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -41,7 +42,9 @@ ALONE = ("live", "integration", "browser", "unit/runners/local", "unit/runners/f
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let through the warnings that are not ours to repair; all others stay errors."""
+    """Let Ctrl-C work, and through the warnings that are not ours to repair; all others stay errors."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell starts its background jobs; tests press Ctrl-C
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     for beginning in FOREIGN_WARNINGS:
         config.addinivalue_line("filterwarnings", f"ignore:{beginning}:DeprecationWarning")
 

@@ -82,11 +82,7 @@ def _route(
     debt: NDArray[np.float64],
     whole: WholeFlows,
 ) -> None:
-    """Take the cycles out, order the nodes along the flow, and hand what nodes need back against that order.
-
-    A node is next when the largest part of its inflow is from ordered nodes: all of it, but for rounding errors.
-    Links against the order are dropped, so the result is acyclic whatever the input was.
-    """
+    """Take the cycles out, order the nodes along the flow, and hand what nodes need back against that order."""
     node_count = len(demand)
     position = np.empty(node_count, dtype=np.int64)
     order = np.empty(node_count, dtype=np.int32)
@@ -99,28 +95,11 @@ def _route(
         flow = np.maximum(flows[index], 0.0)
         cancel_cycles(outgoing, outgoing_links, src, dst, _TRACE, flow)
         flow += _TRACE
-        position[:] = -1
-        covered[:] = 0.0
         for node in range(node_count):
-            inflow[node] = 0.0
-            for link in range(incoming[node], incoming[node + 1]):
-                inflow[node] += flow[link]
-        size = push(keys, nodes, 0, -1.0, sources[index])
-        count = 0
-        while size > 0:
-            node = nodes[0]
-            size = drop_first(keys, nodes, size)
-            if position[node] >= 0:
-                continue
-            position[node] = count
-            order[count] = node
-            count += 1
-            for place in range(outgoing[node], outgoing[node + 1]):
-                link = outgoing_links[place]
-                head = dst[link]
-                if position[head] < 0:
-                    covered[head] += flow[link]
-                    size = push(keys, nodes, size, -covered[head] / inflow[head], head)
+            inflow[node] = flow[incoming[node] : incoming[node + 1]].sum()
+        count = _order_along(
+            outgoing, outgoing_links, dst, sources[index], flow, inflow, covered, position, order, keys, nodes
+        )
         need[:] = demand * units
         for step in range(count - 1, 0, -1):
             node = order[step]
@@ -128,6 +107,46 @@ def _route(
                 _split(
                     incoming[node], incoming[node + 1], src, position, step, need[node], flow, debt, whole[index], need
                 )
+
+
+@compiled
+def _order_along(
+    outgoing: NDArray[np.int64],
+    outgoing_links: NDArray[np.int32],
+    dst: NDArray[np.int32],
+    source: int,
+    flow: NDArray[np.float64],
+    inflow: NDArray[np.float64],
+    covered: NDArray[np.float64],
+    position: NDArray[np.int64],
+    order: NDArray[np.int32],
+    keys: NDArray[np.float64],
+    nodes: NDArray[np.int32],
+) -> int:
+    """Fill `order`, and `position` in it (-1: not reached); return how many nodes were reached.
+
+    A node is next when the largest part of its inflow is from ordered nodes: all of it, but for rounding errors.
+    Links against the order are dropped later, so the result is acyclic whatever the flow was.
+    """
+    position[:] = -1
+    covered[:] = 0.0
+    size = push(keys, nodes, 0, -1.0, source)
+    count = 0
+    while size > 0:
+        node = nodes[0]
+        size = drop_first(keys, nodes, size)
+        if position[node] >= 0:
+            continue
+        position[node] = count
+        order[count] = node
+        count += 1
+        for place in range(outgoing[node], outgoing[node + 1]):
+            link = outgoing_links[place]
+            head = dst[link]
+            if position[head] < 0:
+                covered[head] += flow[link]
+                size = push(keys, nodes, size, -covered[head] / inflow[head], head)
+    return count
 
 
 @compiled

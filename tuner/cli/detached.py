@@ -11,8 +11,9 @@ from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.progress import progress_for
 from tuner.cli.output import people
 from tuner.home import Home
+from tuner.launch_work import INTERRUPTED_PATIENCE_S
 from tuner.resident import ResidentLaunch, State, Status, resident_name
-from tuner.tuning import INTERRUPTED_PATIENCE_S, TuneReport
+from tuner.tuning import TuneReport
 
 POLL_S = 1.0
 STOP_PATIENCE_S = INTERRUPTED_PATIENCE_S + 15.0

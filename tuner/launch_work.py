@@ -1,0 +1,164 @@
+"""The work of a launch between opening and reporting it: search, measurements, the gate, the registry."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import TimeoutError as StillBusy
+from dataclasses import dataclass, field
+from functools import partial
+
+from runners.workshop import Workshop
+from synth.errors import ChoraleError
+from synth.topology.topology import Topology
+from tuner.campaigns.answer import eligible
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.combinations import search_space
+from tuner.campaigns.controller import Clocks, Controller
+from tuner.campaigns.effort import Effort
+from tuner.campaigns.final import Standing, standings
+from tuner.campaigns.launch import conditions_of, space_id
+from tuner.campaigns.progress import Progress
+from tuner.campaigns.records import Candidate, CompleteTrial, TrialRecord, trial_id
+from tuner.campaigns.search import Search, SearchPlan, open_storage
+from tuner.campaigns.size_class import SizeClass
+from tuner.campaigns.space import SearchSpace
+from tuner.campaigns.store import Store
+from tuner.home import Home
+from tuner.promotion import judge, with_baselines_made
+from tuner.screening import screened
+from tuner.tracking.champions import Verdict
+from tuner.tracking.registry import register
+from tuner.tracking.similar import similar_winners
+from tuner.tracking.tracker import Tracked, Tracker
+from tuner.tracking.winners import Winner, winners
+
+_log = logging.getLogger("chorale.tune")
+
+INTERRUPTED_PATIENCE_S = 15.0
+WARM_START_PATIENCE_S = 30.0
+
+MakeWorkshop = Callable[[], Workshop]
+MakeProgress = Callable[[int, Sequence[TrialRecord]], Progress]
+"""Called with how many trials there will be at most, and those that are known already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How measuring ended, who won, and what the gate found about the winners."""
+
+    interrupted: bool = False
+    failure: ChoraleError | None = None
+    best: list[Winner] = field(default_factory=list)
+    verdicts: Mapping[SizeClass, Verdict] = field(default_factory=dict)
+
+    @property
+    def status(self) -> str:
+        """That of the run of the launch."""
+        return "KILLED" if self.interrupted else "FAILED" if self.failure else "FINISHED"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchWork:
+    """What a launch is about, and who keeps, tracks and counts what comes of it."""
+
+    campaign: Campaign
+    topology: Topology
+    home: Home
+    store: Store
+    tracker: Tracker
+    effort: Effort
+
+    def measure(self, make_workshop: MakeWorkshop, make_progress: MakeProgress) -> Ended:
+        """Run the loop, then the gate of the registry, on the same workers."""
+        workshop = None
+        try:
+            space = search_space(self.campaign, self.topology)
+            most = max(len(self.store.trials), min(self.campaign.budget.trials, len(space)))
+            with make_progress(most, self.store.trials) as progress:
+                workshop = make_workshop()
+                self._loop(workshop, space, progress)
+            return self._judged(workshop)
+        except KeyboardInterrupt:
+            _log.info("interrupted: telling MLflow of what finished, for %.0f s at most", INTERRUPTED_PATIENCE_S)
+            return Ended(interrupted=True)
+        except ChoraleError as error:
+            return Ended(failure=error)
+        finally:
+            if workshop is not None:
+                workshop.close()
+
+    def ranked(self) -> list[Standing]:
+        """Return the trials to choose from."""
+        complete = [trial for trial in self.store.trials if isinstance(trial, CompleteTrial)]
+        return standings(complete, self.store.final)
+
+    def register(self, tracked: Tracked, ended: Ended) -> tuple[dict[int, str], dict[SizeClass, Verdict]]:
+        """Register every winner; return the version at each of their sizes, and what was decided about the alias."""
+        versions: dict[int, str] = {}
+        verdicts: dict[SizeClass, Verdict] = {}
+        mlflow = self.tracker.mlflow
+        if mlflow is None or ended.interrupted:
+            return versions, verdicts
+        for winner in ended.best:
+            size_class = winner.size_class
+            # A baseline has no run of its own: it was measured in all of them.
+            run_id = str(tracked.parent_run_id) if winner.baseline else tracked.run_ids[winner.trial.trial_id]
+            verdict = ended.verdicts[size_class]
+            try:
+                version, verdicts[size_class] = register(
+                    mlflow, self.campaign, self.topology, self.store, winner, run_id, verdict
+                )
+            except ChoraleError as error:
+                _log.warning("not registered for %s: %s", size_class, error)
+                continue
+            _log.info("%s: version %s %s", size_class, version.version, verdicts[size_class].reason)
+            versions |= {size.size_bytes: version.version for size in winner.sizes}
+        return versions, verdicts
+
+    def _loop(self, workshop: Workshop, space: SearchSpace, progress: Progress) -> None:
+        search = self._search(workshop, space)
+        clocks = Clocks(time.monotonic, time.time)
+        listeners = (self.tracker.trial, progress.trial)
+        Controller(self.campaign, self.topology, self.store, search, workshop, clocks, listeners, self.effort).run()
+
+    def _judged(self, workshop: Workshop) -> Ended:
+        best = winners(eligible(self.ranked(), self.campaign.objective == "geomean_speedup"))
+        best = with_baselines_made(self.campaign, self.topology, self.store, workshop, best)
+        verdicts = judge(self.campaign, self.topology, self.store, workshop, self.home, best)
+        return Ended(best=best, verdicts=verdicts)
+
+    def _search(self, workshop: Workshop, space: SearchSpace) -> Search:
+        campaign, launch_id = self.campaign, self.store.launch.launch_id
+        conditions = conditions_of(campaign, self.topology)
+        plan = SearchPlan(
+            space=space,
+            study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, conditions)[:12]}",
+            sampler=campaign.resolved_sampler,
+            seed=campaign.seed,
+            trial_id=partial(trial_id, launch_id),
+            sizes_bytes=tuple(campaign.sizes),
+            together=campaign.objective == "geomean_speedup",
+            second_objective=campaign.second_objective,
+            starts=() if self.store.trials else self._starts(workshop, space),
+        )
+        return Search(plan, open_storage(campaign.storage, self.store.folder / "optuna.journal"), self.store.trials)
+
+    def _starts(self, workshop: Workshop, space: SearchSpace) -> list[Candidate]:
+        """Return what to try first: what the registry has for similar networks, then the best guesses."""
+        similar = self._similar() if self.campaign.warm_start else []
+        return list(dict.fromkeys([*similar, *screened(self.campaign, self.topology, space, workshop)]))
+
+    def _similar(self) -> list[Candidate]:
+        question = self.tracker.ask(lambda mlflow: similar_winners(mlflow, self.campaign, self.topology))
+        try:
+            similar = question.result(WARM_START_PATIENCE_S)
+        except StillBusy:
+            _log.warning("no warm start: MLflow took more than %g s", WARM_START_PATIENCE_S)
+        except ChoraleError as error:
+            _log.info("no warm start: %s", error)  # the tracker has told why already
+        else:
+            _log.info("warm start: %d of the registry's champions come first", len(similar))
+            return similar
+        return []
