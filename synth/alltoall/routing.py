@@ -26,7 +26,8 @@ class Router:
 
     units: how many units every source sends to every rank
     loads: int64[C], units over all links of a class and all sources of all classes
-    debt:  what was asked of each link so far minus what it got; rounding prefers links that are owed something
+    debt:  what was asked of each link so far minus what it got; rounding prefers links whose time grows the least
+           beyond what was asked, which are those that are owed much or carry much at once
     """
 
     def __init__(self, problem: Commodities, units: int) -> None:
@@ -34,6 +35,7 @@ class Router:
         self.units = units
         self.loads = np.zeros(len(problem.class_size), dtype=np.int64)
         self._debt = np.zeros(problem.link_count, dtype=np.float64)
+        self._capacity = problem.class_capacity[problem.link_class].astype(np.float64)
 
     def route(self, flows: Flows, block: slice) -> WholeFlows:
         """Return int64[block, links]: acyclic flows that bring `units` to every rank, close to `flows`.
@@ -45,7 +47,7 @@ class Router:
         whole = np.zeros((len(sources), problem.link_count), dtype=np.int64)
         _route(
             problem.incoming, problem.outgoing, problem.outgoing_links, problem.src, problem.dst, problem.demand,
-            sources, flows, self.units, self._debt, whole,
+            sources, flows, self.units, self._capacity, self._debt, whole,
         )  # fmt: skip
         totals = whole.T @ problem.weights[block]
         np.add.at(self.loads, problem.link_class, totals)
@@ -79,6 +81,7 @@ def _route(
     sources: NDArray[np.int32],
     flows: Flows,
     units: int,
+    capacity: NDArray[np.float64],
     debt: NDArray[np.float64],
     whole: WholeFlows,
 ) -> None:
@@ -105,7 +108,17 @@ def _route(
             node = order[step]
             if need[node] > 0:
                 _split(
-                    incoming[node], incoming[node + 1], src, position, step, need[node], flow, debt, whole[index], need
+                    incoming[node],
+                    incoming[node + 1],
+                    src,
+                    position,
+                    step,
+                    need[node],
+                    flow,
+                    capacity,
+                    debt,
+                    whole[index],
+                    need,
                 )
 
 
@@ -158,6 +171,7 @@ def _split(
     step: int,
     needed: int,
     flow: Flows,
+    capacity: NDArray[np.float64],
     debt: NDArray[np.float64],
     whole: NDArray[np.int64],
     need: NDArray[np.int64],
@@ -175,11 +189,12 @@ def _split(
             debt[link] += share - whole[link]
             left -= whole[link]
     while left > 0:
-        best = -1
+        best, least = -1, 0.0
         for link in range(first, last):
             eligible = position[src[link]] < step and needed * flow[link] > _LEAST_SHARE * wanted
-            if eligible and (best < 0 or debt[link] > debt[best]):
-                best = link
+            beyond = (1.0 - debt[link]) / capacity[link]
+            if eligible and (best < 0 or beyond < least):
+                best, least = link, beyond
         whole[best] += 1
         debt[best] -= 1.0
         left -= 1

@@ -27,7 +27,7 @@ from synth.topology.topology import Topology
 MAX_RANKS = 512
 MAX_CELLS = 2**22
 MAX_CHUNKS = 4096
-_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 60, 64)
 _LARGEST_DENOMINATOR = 64
 _NEARLY_BEST = Fraction(1, 200)
 

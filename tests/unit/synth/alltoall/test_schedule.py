@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
@@ -36,13 +37,27 @@ def test_schedules_verify_and_come_close_to_the_rate(topology):
     reached = 1 / (verify(schedule).cost.time_per_byte * topology.compute_count)
     assert float(reached) <= best * (1 + 1e-7)
     assert float(check_alltoall_certificate(topology, schedule.certificate)) >= best * (1 - 1e-7)
-    assert 0 <= gap_of(schedule) < 0.2  # at most 64 chunks by default; see the next test
+    assert 0 <= gap_of(schedule) < 0.12  # at most 64 chunks by default; see the next test
+
+
+def bundle(forth: Sequence[Fraction | int], back: Sequence[Fraction | int]) -> Topology:
+    """Return two ranks with links of these widths from the first to the second and back."""
+    ends = [*((0, 1, width) for width in forth), *((1, 0, width) for width in back)]
+    links = [Link(src, dst, Fraction(width)) for src, dst, width in ends]
+    return Topology("bundle", ("0", "1"), 2, Links.build(links))
+
+
+def test_chunks_left_over_go_where_they_take_the_least_time():
+    topology = bundle((Fraction(25, 4), 5, *[1] * 8), (*[Fraction(25, 4)] * 3, 1))
+    schedule = alltoall_schedule(topology, 64)
+    # 22 and 18 chunks on the wide links, 3 on each other one: no way of sharing 64 takes less than 18 / 5.
+    slowest = Fraction(18, 5) / 64
+    assert verify(schedule).cost.time_per_byte * topology.compute_count == slowest
+    assert gap_of(alltoall_schedule(topology)) < 0.03
 
 
 def test_more_chunks_close_the_gap_of_unequal_parallel_links():
-    widths = {(1, 0): (1, 1, 1, 1, 2, Fraction(7, 3), Fraction(25, 4)), (0, 1): (*[1] * 10, 5)}
-    links = [Link(*ends, Fraction(width)) for ends, of_pair in widths.items() for width in of_pair]
-    topology = Topology("bundle", ("0", "1"), 2, Links.build(links))
+    topology = bundle((*[1] * 10, 5), (1, 1, 1, 1, 2, Fraction(7, 3), Fraction(25, 4)))
     gaps = [gap_of(alltoall_schedule(topology, chunks)) for chunks in (64, 256, 4096)]
     assert gaps[0] > 0.12
     assert gaps[1] < 0.03
@@ -52,7 +67,7 @@ def test_more_chunks_close_the_gap_of_unequal_parallel_links():
 @given(strongly_connected_topologies(2, 4, switches=2, bandwidths=MIXED))
 @settings(max_examples=15)
 def test_routes_lead_through_switches(topology):
-    assert 0 <= gap_of(alltoall_schedule(topology)) < 0.2
+    assert 0 <= gap_of(alltoall_schedule(topology)) < 0.12
 
 
 @pytest.mark.parametrize(
