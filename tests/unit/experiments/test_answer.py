@@ -15,6 +15,7 @@ from experiments.catalog import NAMES, load
 from experiments.experiment import Column, Experiment
 from experiments.kept_parts import KeptParts
 from experiments.source_files import ROOT
+from runners.ray_executor import RayExecutor
 from synth.executor.processes import ProcessExecutor
 from synth.executor.serial import SerialExecutor
 
@@ -101,6 +102,18 @@ def test_every_executor_gives_the_same_rows(name, kept):
     assert apart.rows == answer(load(name), True, SerialExecutor()).rows
     assert kept_answer(load(name), True, kept).rows == apart.rows
     assert apart.peak_memory_bytes > 10**7
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_ray_workers_give_the_same_rows(kept):
+    opened = RayExecutor(2)
+    try:
+        apart = answer(load("swing-table-2"), False, opened, kept)
+    finally:
+        opened.close()
+    assert apart.rows == answer(load("swing-table-2"), False).rows
+    assert apart.rows == kept_answer(load("swing-table-2"), False, kept).rows
 
 
 def test_parts_that_must_be_alone_run_here():
