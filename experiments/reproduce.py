@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -25,6 +26,8 @@ from tuner.files import write_file
 from tuner.home import Home
 
 _MINUTES, _QUICK_MINUTES = 60.0, 10.0
+_GRACE_S = 20.0
+"""For a command out of time to take down networks and clusters that it has started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +82,19 @@ def _ask(command: Sequence[str], limit_s: float) -> tuple[str, str]:
             return "", "ran out of time; ask again to go on from here"
         finally:
             if asked.returncode is None:
-                os.killpg(asked.pid, signal.SIGKILL)  # with its workers
+                _end(asked)
     if output.strip():
         return output, ""  # exit code 1 says that a row does not hold, which the document says too
     return "", words.strip().splitlines()[-1] if words.strip() else f"exit code {asked.returncode}"
+
+
+def _end(asked: subprocess.Popen[str]) -> None:
+    """Interrupt a command and its workers, so that it takes down what it has started; kill what does not end."""
+    os.killpg(asked.pid, signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        asked.wait(_GRACE_S)
+    with suppress(ProcessLookupError):  # nothing of it is left
+        os.killpg(asked.pid, signal.SIGKILL)
 
 
 def reproduce(

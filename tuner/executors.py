@@ -11,7 +11,8 @@ from synth.executor.port import Executor
 from synth.executor.processes import ProcessExecutor
 from synth.executor.serial import SerialExecutor
 
-EXECUTORS = ("serial", "processes", "ray")
+SERIAL = "serial"
+EXECUTORS = (SERIAL, "processes", "ray")
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def open_executor(name: str, workers: int | None) -> Iterator[Executor]:
 
 
 def _build(name: str, workers: int) -> Executor:
-    if name == "serial":
+    if name == SERIAL:
         return SerialExecutor()
     if name == "processes":
         return ProcessExecutor(workers)

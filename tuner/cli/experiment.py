@@ -17,7 +17,7 @@ from rich.table import Table
 from synth.errors import CheckFailed, InvalidInput
 from tuner.cli.output import emit_json, people
 from tuner.cli.shared_options import AsJson, ExecutorName, Workers
-from tuner.executors import open_executor
+from tuner.executors import EXECUTORS, SERIAL, open_executor
 from tuner.home import Home
 from tuner.plots.plot_formats import require_plot_format
 from tuner.tracking.answer_run import log_answer
@@ -62,7 +62,9 @@ def experiment(
         _require_plot(chosen, plot)
     home, start_ms = Home.from_environment(), _now_ms()
     kept = answers.KeptParts(home.make(home.experiments))
-    with open_executor(executor, workers) as opened, _report() as report:
+    # A known executor is not started where all parts run here: on Ray that would be a second cluster beside theirs.
+    where = SERIAL if chosen.alone and executor in EXECUTORS else executor
+    with open_executor(where, workers) as opened, _report() as report:
         answer = answers.answer(chosen, quick, opened, kept, resume, report)
     if plot is not None:
         chosen.plot(answer.rows, plot)

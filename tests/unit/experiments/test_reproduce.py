@@ -99,6 +99,30 @@ def test_no_process_outlives_the_time(tmp_path, monkeypatch):
     assert not psutil.pid_exists(int(mark.read_text()))
 
 
+def test_a_command_out_of_time_takes_down_what_it_started(tmp_path, monkeypatch):
+    mark = tmp_path / "tidy"
+    script = f"""
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
+try:
+    time.sleep(60)
+finally:
+    open({str(mark)!r}, "w").close()
+"""
+    monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
+    assert "ran out of time" in task(tmp_path, seconds=1).section(TRIFLE).trouble
+    assert mark.exists()
+
+
+def test_what_ignores_an_interrupt_is_killed(tmp_path, monkeypatch):
+    script = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
+    monkeypatch.setattr("experiments.reproduce._GRACE_S", 0.5)
+    monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
+    begun_s = time.monotonic()
+    assert "ran out of time" in task(tmp_path, seconds=1).section(TRIFLE).trouble
+    assert time.monotonic() - begun_s < 20
+
+
 def test_report_escapes_what_it_shows():
     sections = [Section(TRIFLE, DOCUMENT, picture="trifle.svg"), Section(TRIFLE, None, "ran out of time")]
     text = markdown(sections, ["a fact"])

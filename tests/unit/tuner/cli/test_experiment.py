@@ -9,6 +9,7 @@ import pytest
 
 from experiments import catalog
 from tests.command import chorale
+from tuner import executors
 from tuner.home import Home
 from tuner.tracking.answer_run import FOLDER
 from tuner.tracking.mlflow_store import MlflowStore
@@ -50,6 +51,21 @@ def test_resuming_gives_the_same_answer_over_any_executor(capsys, tmp_path):
     assert (done.code, done.stdout) == (2, "")
     assert str(kept[0]) in done.stderr
     assert "delete the file" in done.stderr
+
+
+def test_no_executor_is_opened_for_parts_that_must_be_alone(capsys, monkeypatch):
+    built = []
+    real = executors._build
+    monkeypatch.setattr(executors, "_build", lambda name, workers: built.append(name) or real("serial", workers))
+    row = {"nodes": 2, "spec": "", "reason": None, "holds": True}
+    known = catalog.load("direct-connect-table-5")
+    for alone in (True, False):
+        asked = dataclasses.replace(
+            known, cases=lambda _quick: [0], answer=lambda _case: [row], columns=(), alone=alone
+        )
+        monkeypatch.setattr(catalog, "load", lambda _name, asked=asked: asked)
+        assert chorale(capsys, "experiment", known.name, "--executor", "ray", "--json").code == 0
+    assert built == ["serial", "ray"]
 
 
 def test_a_plot(capsys, tmp_path):
@@ -104,6 +120,7 @@ def test_rows_without_a_network_are_named_by_their_columns(capsys, monkeypatch):
         (("",), "see `chorale experiment list`"),
         (("direct-connect-table-5", "--plot", "a.png"), "a plot must be of an experiment that draws one"),
         (("finder-frontier", "--plot", "a.txt"), "a plot must be a .png"),
+        (("direct-connect-table-6", "--executor", "cloud"), "an executor must be one that is known"),
     ],
 )
 def test_errors_are_one_line_and_exit_2(capsys, options, rule):
