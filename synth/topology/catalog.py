@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-from synth.topology import functions
-from synth.topology.expansions import plans
-from synth.topology.families import (
-    amd_boxes,
-    baselines,
-    bases,
-    cayley,
-    complete,
-    datacentre,
-    distance_regular,
-    grids,
-    hamming,
-    hammingmesh,
-    kautz,
-    nvidia_boxes,
-    rings,
-    switch,
-    twisted,
-)
+from synth.topology.expansions.plans import EXPANSION_FUNCTIONS
+from synth.topology.families.amd_boxes import AMD_FAMILIES
+from synth.topology.families.baselines import BASELINE_FAMILIES
+from synth.topology.families.bases import BASE_FAMILIES
+from synth.topology.families.cayley import CAYLEY_FAMILIES
+from synth.topology.families.complete import COMPLETE_FAMILIES
+from synth.topology.families.datacentre import DATACENTRE_FAMILIES
+from synth.topology.families.distance_regular import DISTANCE_REGULAR_FAMILIES
+from synth.topology.families.grids import GRID_FAMILIES
+from synth.topology.families.hamming import HAMMING_FAMILIES
+from synth.topology.families.hammingmesh import HAMMINGMESH_FAMILIES
+from synth.topology.families.kautz import KAUTZ_FAMILIES
+from synth.topology.families.nvidia_boxes import NVIDIA_FAMILIES
+from synth.topology.families.rings import RING_FAMILIES
+from synth.topology.families.switch import SWITCH_FAMILIES
+from synth.topology.families.twisted import TWISTED_FAMILIES
+from synth.topology.functions import TRANSFORM_FUNCTIONS
 from synth.topology.registry import Entry, Family, Function
 
-_GROUPS = (
-    rings,
-    grids,
-    twisted,
-    complete,
-    hamming,
-    kautz,
-    bases,
-    cayley,
-    distance_regular,
-    baselines,
-    hammingmesh,
-    switch,
-    nvidia_boxes,
-    amd_boxes,
-    datacentre,
+_FAMILIES: tuple[Family, ...] = (
+    *RING_FAMILIES,
+    *GRID_FAMILIES,
+    *TWISTED_FAMILIES,
+    *COMPLETE_FAMILIES,
+    *HAMMING_FAMILIES,
+    *KAUTZ_FAMILIES,
+    *BASE_FAMILIES,
+    *CAYLEY_FAMILIES,
+    *DISTANCE_REGULAR_FAMILIES,
+    *BASELINE_FAMILIES,
+    *HAMMINGMESH_FAMILIES,
+    *SWITCH_FAMILIES,
+    *NVIDIA_FAMILIES,
+    *AMD_FAMILIES,
+    *DATACENTRE_FAMILIES,
 )
 
-FAMILIES: dict[str, Family] = {family.name: family for group in _GROUPS for family in group.FAMILIES}
-FUNCTIONS: dict[str, Function] = {function.name: function for function in (*plans.FUNCTIONS, *functions.FUNCTIONS)}
+FAMILIES: dict[str, Family] = {family.name: family for family in _FAMILIES}
+FUNCTIONS: dict[str, Function] = {function.name: function for function in (*EXPANSION_FUNCTIONS, *TRANSFORM_FUNCTIONS)}
 FILE_ENTRY = Entry(
     "file",
     "file:PATH",

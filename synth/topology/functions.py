@@ -55,7 +55,7 @@ def read_link(text: str) -> LostLink:
     return LostLink(match[1], match[3], one_way=match[2] == ">")
 
 
-FUNCTIONS = (
+TRANSFORM_FUNCTIONS = (
     Function("transpose", "transpose(spec)", "transpose(uniring:1,4)", "every link turned around", plan_transpose),
     Function(
         "without",

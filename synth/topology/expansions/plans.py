@@ -171,7 +171,7 @@ def _times(call: FunctionCall, syntax: str, optional: bool, largest: int = _MAX_
     return value
 
 
-FUNCTIONS = (
+EXPANSION_FUNCTIONS = (
     Function("line", "line(spec;n)", "line(bipartite:4;2)", "line graph, n times (once without n)", plan_line),
     Function("degree", "degree(spec;n)", "degree(complete:3;2)", "n copies of every node, all linked", plan_degree),
     Function("power", "power(spec;n)", "power(uniring:1,4;2)", "Cartesian product of n copies", plan_power),

@@ -117,7 +117,7 @@ def _mi300x(spec: str, boxes: int) -> Topology:
     return fabric.topology()
 
 
-FAMILIES = (
+AMD_FAMILIES = (
     Family("mi250", "mi250:boxes", "mi250:2", "MI250: 16 GPUs, xGMI links of 50 GB/s, InfiniBand 16 GB/s", plan_mi250),
     Family("mi250half", "mi250half:boxes", "mi250half:2", "GPUs 0 to 7 of each MI250 box", plan_mi250half),
     Family("mi300x", "mi300x:boxes", "mi300x:2", "MI300X: every two GPUs 64 GB/s, NICs 50 GB/s", plan_mi300x),

@@ -71,7 +71,7 @@ def _dbt(spec: str, m: int) -> Topology:
     return unit_topology(spec, m, [*arcs[0], *arcs[1]])
 
 
-FAMILIES = (
+BASELINE_FAMILIES = (
     Family(
         "shiftedring", "shiftedring:m", "shiftedring:8", "two superposed rings, the second shifted", plan_shiftedring
     ),

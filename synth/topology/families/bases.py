@@ -67,7 +67,7 @@ def _plan(entry: BaseEntry, spec: str) -> Plan:
     return Plan(spec, entry.nodes, entry.nodes * entry.degree, lambda: base_topology(entry, spec))
 
 
-FAMILIES = (
+BASE_FAMILIES = (
     Family("diamond", "diamond", "diamond", "directed, 8 nodes, degree 2; its own schedule is optimal", plan_diamond),
     Family("dbjmod", "dbjmod:d,n", "dbjmod:2,3", "de Bruijn without self-loops: 2,3 2,4 3,2 4,2", plan_dbjmod),
     Family("base", "base:NAME", "base:d3", "an entry of the shipped database of base graphs", plan_base),

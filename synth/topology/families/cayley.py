@@ -63,7 +63,7 @@ def _dicirculant(spec: str, d: int) -> Topology:
     return unit_topology(spec, d + 2, [(src, (src + shift) % (d + 2))], [(node + 1) % (d + 2)])
 
 
-FAMILIES = (
+CAYLEY_FAMILIES = (
     Family("dicirculant", "dicirculant:d", "dicirculant:4", "directed circulant on d + 2 nodes", plan_dicirculant),
     Family(
         "cayley",

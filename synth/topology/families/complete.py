@@ -45,7 +45,7 @@ def _bipartite(spec: str, d: int) -> Topology:
     return unit_topology(spec, 2 * d, both_ways(left, right), [rotation, swap])
 
 
-FAMILIES = (
+COMPLETE_FAMILIES = (
     Family("complete", "complete:m", "complete:4", "all pairs of m >= 2 nodes", plan_complete),
     Family("bipartite", "bipartite:d", "bipartite:4", "complete bipartite graph on d + d nodes", plan_bipartite),
 )

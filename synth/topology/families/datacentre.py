@@ -87,7 +87,7 @@ def _dragonfly(spec: str, a: int, p: int, h: int) -> Topology:
     return fabric.topology()
 
 
-FAMILIES = (
+DATACENTRE_FAMILIES = (
     Family("fattree", "fattree:k", "fattree:4", "three levels, k^3/4 hosts, all links 25 GB/s", plan_fattree),
     Family("dragonfly", "dragonfly:a,p,h", "dragonfly:4,2,2", "groups of routers, links of 25 GB/s", plan_dragonfly),
 )

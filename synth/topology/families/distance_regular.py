@@ -209,6 +209,6 @@ _GRAPHS: Mapping[int, Callable[[], _Graph]] = {
     728: _incidence_of_gh_3_3,
 }
 
-FAMILIES = (
+DISTANCE_REGULAR_FAMILIES = (
     Family("distreg", "distreg:4,m", "distreg:4,32", "distance-regular, degree 4, fifteen sizes m", plan_distreg),
 )

@@ -91,7 +91,7 @@ def _hypercube(spec: str, n: int) -> Topology:
     return unit_topology(spec, 2**n, [(node, flip) for flip in flips], flips)
 
 
-FAMILIES = (
+GRID_FAMILIES = (
     Family("torus", "torus:AxBx…", "torus:4x4x2", "wrap-around grid, every dimension >= 2", plan_torus),
     Family("mesh", "mesh:AxBx…", "mesh:4x4", "grid without wrap-around links", plan_mesh),
     Family("hypercube", "hypercube:n", "hypercube:3", "2^n nodes, neighbours differ in one bit", plan_hypercube),

@@ -57,7 +57,7 @@ def _build(spec: str, sizes: list[int]) -> Topology:
     return unit_topology(spec, rank.size, arcs, turns)
 
 
-FAMILIES = (
+HAMMING_FAMILIES = (
     Family("hamming", "hamming:n,q", "hamming:2,3", "words of n letters out of q, differing in one", plan_hamming),
     Family("hyperx", "hyperx:AxB", "hyperx:4x4", "complete graph along every dimension of a grid", plan_hyperx),
 )

@@ -69,6 +69,6 @@ def _switch_links(grid: Grid, b: int, first_switch: int) -> list[Arcs]:
     return both_ways(ends.ravel(), switch)
 
 
-FAMILIES = (
+HAMMINGMESH_FAMILIES = (
     Family("hxmesh", _SYNTAX, "hxmesh:2,2x2", "HammingMesh: boards of b x b nodes, a switch per row", plan_hxmesh),
 )

@@ -104,7 +104,7 @@ def _debruijn(spec: str, d: int, n: int) -> Topology:
     return unit_topology(spec, d**n, arcs, [letter[digits] @ place for letter in (turn, swap)])
 
 
-FAMILIES = (
+KAUTZ_FAMILIES = (
     Family("kautz", "kautz:d,n", "kautz:2,2", "directed, n-fold line graph of complete:d+1", plan_kautz),
     Family("genkautz", "genkautz:d,m", "genkautz:4,64", "directed, any m > d nodes at low diameter", plan_genkautz),
     Family("debruijn", "debruijn:d,n", "debruijn:2,3", "directed, d^n words; d self-loops", plan_debruijn),

@@ -140,7 +140,7 @@ def _add_network(fabric: Fabric, gpu: NodeGrid, shape: _Boxes) -> tuple[NodeGrid
     return nic, joint
 
 
-FAMILIES = (
+NVIDIA_FAMILIES = (
     Family("a100", "a100:boxes", "a100:2", "DGX A100: NVSwitch 300 GB/s, InfiniBand 25 GB/s", plan_a100),
     Family("h100", "h100:boxes", "h100:2", "DGX H100: NVSwitch 450 GB/s, eight rails of 50 GB/s", plan_h100),
     Family(

@@ -84,7 +84,7 @@ def _circulant(spec: str, n: int, offsets: list[int]) -> Topology:
     return unit_topology(spec, n, arcs, [(node + 1) % n])
 
 
-FAMILIES = (
+RING_FAMILIES = (
     Family("ring", "ring:m", "ring:8", "bidirectional ring of m >= 3 nodes", plan_ring),
     Family("biring", "biring:d,m", "biring:4,6", "ring with d/2 parallel links each way, d even, m >= 3", plan_biring),
     Family("uniring", "uniring:d,m", "uniring:1,4", "one-way ring with d parallel links, m >= 2", plan_uniring),

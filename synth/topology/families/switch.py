@@ -36,4 +36,4 @@ def _switch(spec: str, m: int, bandwidth: Fraction) -> Topology:
     return fabric.topology()
 
 
-FAMILIES = (Family("switch", _SYNTAX, "switch:8,50", "m nodes on one switch, bw GB/s each", plan_switch),)
+SWITCH_FAMILIES = (Family("switch", _SYNTAX, "switch:8,50", "m nodes on one switch, bw GB/s each", plan_switch),)

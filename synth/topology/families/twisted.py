@@ -113,7 +113,7 @@ def _twisted_hypercube(spec: str, n: int) -> Topology:
     return unit_topology(spec, 2**n, [*arcs, (node, crossed)])
 
 
-FAMILIES = (
+TWISTED_FAMILIES = (
     Family(
         "twisted-torus",
         _SYNTAX,
