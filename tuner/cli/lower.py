@@ -101,7 +101,7 @@ def lower(
     options = replace(options, chunks=None if split == 1 else split * chunks_per_shard)
     if sizes is not None:
         granule_bytes = max(element_bytes(dtype), target_named(target).limits.alignment_bytes)
-        options = dividing(verified.schedule, options, parse_sizes(sizes), granule_bytes)
+        options = dividing(verified.schedule.expand(), options, parse_sizes(sizes), granule_bytes)
     if channels is None:
         options = with_usual_channels(verified, options)
     if verified.schedule.topology.compute_count > MOST_CHECKED_RANKS:

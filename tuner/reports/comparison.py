@@ -64,7 +64,7 @@ def _schedule_document(verified: VerifiedSchedule) -> dict[str, Any]:
         "steps": schedule.steps,
         "bandwidth_factor": None if factor is None else rational_text(factor),
         "chunks_per_shard": schedule.chunks_per_shard,
-        "transfers": len(schedule.transfers),
+        "transfers": schedule.transfer_count,
         "id": schedule.id,
     }
 

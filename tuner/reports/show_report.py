@@ -40,7 +40,7 @@ def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
             "kind": schedule.kind,
             "steps": schedule.steps,
             "chunks_per_shard": schedule.chunks_per_shard,
-            "transfers": len(schedule.transfers),
+            "transfers": schedule.transfer_count,
             "trees_per_root": schedule.trees_per_root,
             "id": schedule.id,
         },
@@ -50,7 +50,7 @@ def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
             "algbw": float(1 / cost.time_per_byte),
         },
         "links": _links(schedule.topology, loads, traffic.denominator),
-        "ways": _ways(schedule, rank),
+        "ways": _ways(schedule.expand(), rank),
     }
 
 
