@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from synth.lowering.definition import AnyProgram
 from synth.lowering.program import Program
 from synth.topology.topology import Topology
 
@@ -42,6 +44,14 @@ def program_connections(program: Program) -> dict[Connection, Ends]:
                 ends.receivers.append(block_id)
                 ends.received += [step.count for step in block.instructions if step.op.receives]
     return dict(sorted(found.items()))
+
+
+def sent_chunks(program: AnyProgram) -> Mapping[Connection, int]:
+    """Return the chunks that every connection of `program` carries. O(messages)."""
+    found: Counter[Connection] = Counter()
+    for src, dst, channel, chunks in program.messages():
+        found[Connection(src, dst, channel)] += chunks
+    return found
 
 
 class Paths:

@@ -9,6 +9,7 @@ from synth.errors import CheckFailed, InvalidInput
 from synth.lowering.check import check_program
 from synth.lowering.check_structure import structure_violations
 from synth.lowering.connectivity import reachability
+from synth.lowering.definition import AnyProgram
 from synth.lowering.program import Program
 from synth.lowering.target import Lifted
 from synth.lowering.targets import XML_TARGETS
@@ -31,7 +32,7 @@ def lift(text: bytes) -> Program:
     return lifted.program
 
 
-def lift_with_findings(text: bytes) -> Lifted:
+def lift_with_findings(text: bytes) -> Lifted[Program]:
     """Return the program as `lift` does, with all faults of the text that a Program cannot express."""
     if text.lstrip()[:1] not in (b"<", b"\xef"):
         raise InvalidInput("a program must be an XML document", repr(text[:20]), "give a file made by `chorale lower`")
@@ -74,7 +75,7 @@ def checked_program(text: str, topology: Topology) -> Program:
     return lifted.program
 
 
-def violations_on(lifted: Lifted, topology: Topology) -> list[Violation]:
+def violations_on(lifted: Lifted[AnyProgram], topology: Topology) -> list[Violation]:
     """Return the faults of the text, then whatever the program breaks when it runs on the ranks of `topology`."""
     found = list(lifted.findings)
     ranks = len(lifted.program.ranks)

@@ -10,8 +10,7 @@ import typer
 from rich.table import Table
 
 from synth.errors import InvalidInput
-from synth.lowering.plans.plan import Plan
-from synth.lowering.reading import faults_on
+from synth.lowering.lift import violations_on
 from synth.lowering.violation import Violation as ProgramViolation
 from synth.schedule.schedule import AnySchedule
 from synth.topology.topology import Topology
@@ -69,9 +68,9 @@ def _verify_schedule(file: str, spec: str | None) -> tuple[str, dict[str, Any]]:
 
 
 def _verify_program(file: str, given: Topology | None) -> tuple[str, dict[str, Any]]:
-    topology, content = load_for_check(file, given)
-    program = content if isinstance(content, Plan) else content.program
-    document = _listed(faults_on(content, topology))
+    topology, lifted = load_for_check(file, given)
+    program = lifted.program
+    document = _listed(violations_on(lifted, topology))
     if document["ok"]:
         loads = program_loads(program, topology)
         time_per_byte = topology.links.longest_time(loads) / program.chunks

@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from runners.connections import sent_chunks
 from runners.plan_flows import PlanFlows
 from synth.lowering.plans.plan import Action
 from synth.lowering.plans.read import plan_of_text
@@ -14,6 +15,7 @@ from synth.simulation.flow_simulation import simulate_flows
 from synth.simulation.network_model import NetworkModel
 from synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.plans.examples import SMALL, made, operations
+from tuner.costs.program_costs import program_loads
 
 MODEL = NetworkModel(alpha_s=Fraction(1, 10**6), link_latency_s=Fraction(1, 10**6), link_gbps=Fraction(8))
 
@@ -27,8 +29,9 @@ def test_every_put_becomes_a_message_and_all_of_it_happens(plan):
     assert flows.graph.gates == len(list(operations(plan)))
     times = simulate_flows(flows.graph, topology, MODEL, 1000)
     assert not np.isnan(times.opened_s).any()
+    assert flows.stuck(times) == []
     trace = flows.trace(times)
-    assert flows.loads(len(topology.links)).sum() == sum(target.count for put in puts for target in put.targets)
+    assert sum(sent_chunks(plan).values()) == sum(target.count for put in puts for target in put.targets)
     assert trace.end_s == max(trace.arrived_s) > 0
     for rank, block, step, operation in operations(plan):
         own = (trace.src == rank) & (trace.block == block) & (trace.step == step)
@@ -49,5 +52,6 @@ def test_a_hop_waits_for_the_one_before():
 
 def test_parallel_links_carry_a_channel_each():
     plan = plan_of_text(made("biring:4,3", "allgather").encode())
-    loads = PlanFlows(plan, parse_topology("biring:4,3")).loads(12)
+    loads = program_loads(plan, parse_topology("biring:4,3"))
+    assert len(loads) == 12
     assert len(set(loads.tolist())) == 1
