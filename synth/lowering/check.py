@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from synth.lowering.check_execution import execution_violations
 from synth.lowering.check_structure import structure_violations
+from synth.lowering.connectivity import reachability
 from synth.lowering.definition import AnyProgram
 from synth.lowering.plans.check_execution import plan_execution_violations
 from synth.lowering.plans.check_structure import plan_structure_violations
@@ -13,11 +14,12 @@ from synth.lowering.plans.plan import Plan
 from synth.lowering.program import Program
 from synth.lowering.targets import target_named
 from synth.lowering.violation import Violation
+from synth.topology.topology import Topology
 
 Connected = Callable[[int, int], bool]
 """Whether data can travel from one rank to another, directly or through others."""
 
-_HARMLESS_TO_EXECUTE = frozenset({"limit", "route", "idle rank", "channels", "never used"})
+_HARMLESS_TO_EXECUTE = frozenset({"limit", "idle rank", "channels", "never used"})
 
 
 def check_program(program: AnyProgram, connected: Connected | None = None) -> list[Violation]:
@@ -31,9 +33,27 @@ def check_program(program: AnyProgram, connected: Connected | None = None) -> li
     found = _structure(program)
     if connected is not None:
         found.extend(_unconnected(program, connected))
-    if all(violation.rule in _HARMLESS_TO_EXECUTE for violation in found):
+    if all(violation.rule in {*_HARMLESS_TO_EXECUTE, "route"} for violation in found):
         found.extend(_execution(program))
     return found
+
+
+def execution_blockers(program: Program, topology: Topology) -> list[Violation]:
+    """Return why `program` cannot even be executed on `topology`, whether or not it then does what it should.
+
+    The rules that show in the text, but for those that do not matter to who executes it: limits of its dialect, ranks
+    without a block and the declared number of channels.
+    """
+    other = list(rank_count_violations(program, topology))
+    found = other or [*structure_violations(program), *_unconnected(program, reachability(topology))]
+    return [violation for violation in found if violation.rule not in _HARMLESS_TO_EXECUTE]
+
+
+def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[Violation]:
+    """Yield the rule that a program has as many ranks as its network, if it is broken."""
+    if len(program.ranks) != topology.compute_count:
+        message = f"the program is for {len(program.ranks)} ranks, the topology has {topology.compute_count}"
+        yield Violation.at("ranks", message)
 
 
 def _structure(program: AnyProgram) -> list[Violation]:
