@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from runners.connections import sent_chunks
 from runners.plan_flows import PlanFlows
+from runners.program_flows import flows_of
 from synth.lowering.plans.plan import Action
 from synth.lowering.plans.read import plan_of_text
 from synth.simulation.flow_simulation import simulate_flows
@@ -55,3 +57,16 @@ def test_parallel_links_carry_a_channel_each():
     loads = program_loads(plan, parse_topology("biring:4,3"))
     assert len(loads) == 12
     assert len(set(loads.tolist())) == 1
+
+
+def test_blocks_that_wait_for_each_other_are_named():
+    plan = SMALL[1]
+    ranks = []
+    for body in plan.ranks:
+        blocks = (sorted(block.operations, key=lambda item: item.action is not Action.WAIT) for block in body.blocks)
+        swapped = zip(body.blocks, blocks, strict=True)
+        ranks.append(replace(body, blocks=tuple(replace(block, operations=tuple(items)) for block, items in swapped)))
+    topology = parse_topology("ring:4")
+    flows = flows_of(replace(plan, ranks=tuple(ranks)), topology)
+    stuck = flows.stuck(simulate_flows(flows.graph, topology, MODEL, 1000))
+    assert {(at.step, at.reason) for at in stuck} == {(0, "wait never ends")}
