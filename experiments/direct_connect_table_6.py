@@ -13,7 +13,7 @@ from synth.collective import ALLGATHER
 from synth.executor.serial import SerialExecutor
 from synth.finder.bounds import least_bandwidth_factor
 from synth.methods import synthesize_unverified
-from synth.schedule.schedule import Schedule
+from synth.schedule.schedule import AnySchedule
 from synth.topology.diameter import diameter
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
@@ -45,7 +45,7 @@ def _warm_up() -> None:
     _timed(parse_topology(_WARM_UP))
 
 
-def _timed(topology: Topology) -> tuple[Schedule, float]:
+def _timed(topology: Topology) -> tuple[AnySchedule, float]:
     begun = time.perf_counter()
     schedule = synthesize_unverified("bfb", topology, ALLGATHER, None, SerialExecutor())
     return schedule, time.perf_counter() - begun

@@ -47,7 +47,7 @@ def _conclude(rows: Sequence[Row]) -> list[Row]:
 
 
 def _made(topology: Topology) -> Schedule:
-    return synthesize_unverified("forest", topology, ALLGATHER, None, SerialExecutor())
+    return synthesize_unverified("forest", topology, ALLGATHER, None, SerialExecutor()).expand()
 
 
 def _row(spec: str) -> Row:

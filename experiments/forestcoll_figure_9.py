@@ -59,7 +59,7 @@ def _shard_rows(spec: str) -> list[Row]:
 
 def _made(spec: str, method: str, k: int | None = None) -> Schedule:
     options = Options(k=k)
-    return synthesize(method, parse_topology(spec), ALLGATHER, options, SerialExecutor()).schedule
+    return synthesize(method, parse_topology(spec), ALLGATHER, options, SerialExecutor()).schedule.expand()
 
 
 def _over(spec: str) -> Fraction:

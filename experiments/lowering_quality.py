@@ -13,7 +13,6 @@ from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
 from synth.lowering.resources import resources_of
-from synth.lowering.targets import target_named
 from synth.method import Options
 from synth.methods import synthesize
 from synth.verify.verified import VerifiedSchedule
@@ -92,7 +91,7 @@ def row_of(case: Case, verified: VerifiedSchedule, program: Program) -> Row:
         "loss_on_links": str(on_links),
         "loss": dict(zip(map(str, SIZES), losses, strict=True)),
         "loss_small_buffers": streamed,
-        **asdict(resources_of(program, target_named(TARGET).limits)),
+        **asdict(resources_of(program)),
         "chunks": program.chunks,
         "reason": _why(losses[-1], streamed, pipelined),
         "holds": as_planned and exact and min(*losses, streamed) >= -_SAME,

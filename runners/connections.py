@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass, field
+from collections import Counter, deque
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from synth.lowering.check_structure import connections
+from synth.lowering.definition import AnyProgram
 from synth.lowering.program import Program
 from synth.topology.topology import Topology
 
@@ -18,30 +20,18 @@ class Connection(NamedTuple):
     channel: int
 
 
-@dataclass(slots=True)
-class Ends:
-    """What uses the two ends of a connection: block ids, and the chunks of every message in order."""
-
-    senders: list[int] = field(default_factory=list)
-    receivers: list[int] = field(default_factory=list)
-    sent: list[int] = field(default_factory=list)
-    received: list[int] = field(default_factory=list)
+def program_connections(program: Program) -> list[Connection]:
+    """Return every connection of `program`, sorted; also those with one end only. O(instructions)."""
+    sent, received = connections(program)
+    return [Connection(*ends) for ends in sorted(sent.keys() | received.keys())]
 
 
-def program_connections(program: Program) -> dict[Connection, Ends]:
-    """Return every connection of `program`, sorted, with what its two ends do. O(instructions)."""
-    found: dict[Connection, Ends] = {}
-    for rank, rank_program in enumerate(program.ranks):
-        for block_id, block in enumerate(rank_program.blocks):
-            if block.send_peer is not None:
-                ends = found.setdefault(Connection(rank, block.send_peer, block.channel), Ends())
-                ends.senders.append(block_id)
-                ends.sent += [step.count for step in block.instructions if step.op.sends]
-            if block.recv_peer is not None:
-                ends = found.setdefault(Connection(block.recv_peer, rank, block.channel), Ends())
-                ends.receivers.append(block_id)
-                ends.received += [step.count for step in block.instructions if step.op.receives]
-    return dict(sorted(found.items()))
+def sent_chunks(program: AnyProgram) -> Mapping[Connection, int]:
+    """Return the chunks that every connection of `program` carries. O(messages)."""
+    found: Counter[Connection] = Counter()
+    for src, dst, channel, chunks in program.messages():
+        found[Connection(src, dst, channel)] += chunks
+    return found
 
 
 class Paths:

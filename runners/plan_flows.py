@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from runners.connections import Connection, Paths
-from runners.program_trace import ProgramTrace
+from runners.program_trace import ProgramTrace, Stuck
 from synth.lowering.plans.plan import Action, Operation, Plan, PlanBlock
 from synth.schedule.routes import Routes
 from synth.simulation.flow_graph import FlowGraph
@@ -62,34 +62,23 @@ class PlanFlows:
             times.arrived_s[order], self._routes, times.end_s,
         )  # fmt: skip
 
-    def loads(self, links: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Return int64[links]: the chunks that cross each link."""
-        found = np.zeros(links, dtype=np.int64)
-        for put, route in zip(self.puts, self._route.tolist(), strict=True):
-            found[self._routes.path(route)] += put.chunks
+    def stuck(self, times: FlowTimes) -> list[Stuck]:
+        """Return the blocks that did not finish, and what each waits for."""
+        found = []
+        for number, (rank, index, block) in enumerate(self._blocks):
+            closed = np.flatnonzero(np.isnan(times.opened_s[self._first[number] : self._first[number + 1]]))
+            if len(closed):
+                step = int(closed[0])
+                found.append(Stuck(rank, index, step, f"{block.operations[step].action.value} never ends"))
         return found
 
     def _puts(self, number: int) -> list[_Put]:
         rank, index, block = self._blocks[number]
-        body = self._plan.ranks[rank]
         return [
-            _Put(
-                self._connection(rank, block, body.remotes[block.remotes[target.remote or 0]][0]),
-                index,
-                step,
-                self._first[number] + step,
-                target.count,
-            )
+            _Put(Connection(*ends), index, step, self._first[number] + step, chunks)
             for step, operation in enumerate(block.operations)
-            if operation.action is Action.PUT
-            for target in operation.targets
+            for *ends, chunks in self._plan.puts(rank, block, operation)
         ]
-
-    def _connection(self, rank: int, block: PlanBlock, peer: int) -> Connection:
-        """Return the way from `rank` to `peer`: each direction has a channel of its own, of several the block's."""
-        peers = self._plan.ranks[rank].peers
-        own = next((channel for channel in block.channels if peers[channel] == peer), 0)
-        return Connection(rank, peer, peers[:own].count(peer) // 2)
 
     def _edges(self) -> set[tuple[int, int]]:
         """Return what happening helps what, by the numbers that `FlowGraph` has."""

@@ -95,7 +95,7 @@ def scheduled(recipe: Recipe) -> tuple[VerifiedSchedule, bytes]:
     """Return the verified schedule of `recipe`, also as a file; raises what synthesis and verification raise."""
     verified = synthesize(recipe.method, recipe.topology, recipe.collective, recipe.wanted, SerialExecutor())
     if recipe.depth > 1:
-        verified = verify(cut(verified.schedule, recipe.depth))
+        verified = verify(cut(verified.schedule.expand(), recipe.depth))
     return verified, to_parquet(verified.schedule)
 
 

@@ -67,7 +67,7 @@ class Preparer:
         if key not in self._kept:
             self.synthesized += 1
             verified, file = scheduled(recipe)
-            self._kept[key] = _Kept(verified, file, units=len(verified.schedule.src))
+            self._kept[key] = _Kept(verified, file, units=verified.schedule.transfer_count)
         self._kept.move_to_end(key)
         return self._kept[key]
 

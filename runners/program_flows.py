@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from runners.connections import Connection, Paths
-from runners.program_trace import ProgramTrace
+from runners.plan_flows import PlanFlows
+from runners.program_trace import ProgramTrace, Stuck
+from synth.lowering.definition import AnyProgram
+from synth.lowering.plans.plan import Plan
 from synth.lowering.program import QUEUE_DEPTH, Instruction, Op, Program, ThreadBlock
 from synth.schedule.routes import Routes
 from synth.simulation.flow_graph import FlowGraph
@@ -20,13 +23,28 @@ Indices = NDArray[np.int64]
 _ADDING = frozenset({Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND})
 
 
-class Stuck(NamedTuple):
-    """Where a block waits for something that never happens."""
+class Flows(Protocol):
+    """A program as a flow graph, and what the times of a simulation mean for it."""
 
-    rank: int
-    block: int
-    step: int
-    reason: str
+    @property
+    def graph(self) -> FlowGraph: ...
+
+    def stuck(self, times: FlowTimes) -> list[Stuck]:
+        """Return the blocks that did not finish, and what each waits for."""
+        ...
+
+    def trace(self, times: FlowTimes) -> ProgramTrace:
+        """Return every message with its times, once nothing is stuck."""
+        ...
+
+
+def flows_of(program: AnyProgram, topology: Topology, loops: int = 1, slices: int = 1) -> Flows:
+    """Return the flow graph of a checked `program`; `loops` and `slices`, see `ProgramFlows`, are 1 if it is
+    one-sided."""
+    if isinstance(program, Plan):
+        return PlanFlows(program, topology)
+    assert isinstance(program, Program)
+    return ProgramFlows(program, topology, loops, slices)
 
 
 class _Edges(NamedTuple):

@@ -1,9 +1,9 @@
-"""What a simulated program sent, message by message: the stuff of timelines and of loads."""
+"""What a simulated program sent, message by message, for timelines and loads, and where it never ended."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,3 +44,12 @@ class ProgramTrace:
 
     def __len__(self) -> int:
         return len(self.src)
+
+
+class Stuck(NamedTuple):
+    """Where a block waits for something that never happens."""
+
+    rank: int
+    block: int
+    step: int
+    reason: str

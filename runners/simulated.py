@@ -8,7 +8,8 @@ from runners.admission import refusal
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
 from runners.element_types import ELEMENT_TYPES
 from runners.environment import Facts, environment_id
-from runners.program_flows import ProgramFlows, Stuck
+from runners.program_flows import ProgramFlows
+from runners.program_trace import Stuck
 from runners.sizes import divisible_size
 from synth.errors import InvalidInput
 from synth.lowering.check_execution import execution_violations

@@ -141,7 +141,9 @@ def warm_lowering() -> int:
     pair = Topology("warm", ("0", "1"), 2, links)
     verified = synthesize("bfb", pair, ALLREDUCE, Options(chunks=1), SerialExecutor())
     check_program(lower(verified, LoweringOptions("oneccl-xml", fuse=True)))
-    trees = synthesize("double-binary-tree", parse_topology("ring:3"), ALLREDUCE, None, SerialExecutor()).schedule
+    trees = synthesize(
+        "double-binary-tree", parse_topology("ring:3"), ALLREDUCE, None, SerialExecutor()
+    ).schedule.expand()
     timetable_of(trees, trees.transfers)
     return compilations() - before
 

@@ -11,7 +11,7 @@ from synth.errors import InvalidInput
 from synth.executor.port import Executor, Progress
 from synth.forest.objective import Objective
 from synth.schedule.compose import concatenate, reverse_allgather
-from synth.schedule.schedule import Schedule
+from synth.schedule.schedule import AnySchedule, Schedule
 from synth.topology.topology import Topology
 from synth.topology.transpose import transpose_with_links
 
@@ -43,7 +43,8 @@ class Options:
         return tuple(name for name in names if name != "size_bytes")
 
 
-Make: TypeAlias = Callable[[Topology, Collective, Options, Executor, Progress | None], Schedule]
+Make: TypeAlias = Callable[[Topology, Collective, Options, Executor, Progress | None], AnySchedule]
+Spread: TypeAlias = Callable[[Topology, Collective, Options, Executor, Progress | None], Schedule]
 Gather: TypeAlias = Callable[[Topology, Options, Executor, Progress | None], Schedule]
 
 
@@ -64,7 +65,7 @@ class Method:
         options: Options,
         executor: Executor,
         progress: Progress | None,
-    ) -> Schedule:
+    ) -> AnySchedule:
         """Return the schedule, not yet verified; raise InvalidInput for what this method cannot do."""
         if collective.name not in self.collectives:
             known = _either(self.collectives)
@@ -88,7 +89,7 @@ def gathering(name: str, summary: str, options: tuple[str, ...], gather: Gather)
 
 
 def spreading(
-    name: str, summary: str, spreads: tuple[CollectiveName, ...], options: tuple[str, ...], spread: Make
+    name: str, summary: str, spreads: tuple[CollectiveName, ...], options: tuple[str, ...], spread: Spread
 ) -> Method:
     """Return the method that makes `spreads`, of allgather and broadcast, by `spread`, and what follows from them.
 

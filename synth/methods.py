@@ -6,16 +6,17 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from synth.bfb.bfb import bfb_allgather
+from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb
 from synth.collective import ALLGATHER, Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.executor.port import Executor, Progress
 from synth.expand.expand import expand_allgather
 from synth.forest.forest import forest
 from synth.forest.pairs import faster_pairs
-from synth.method import Make, Method, Options, gathering, spreading
+from synth.method import Method, Options, Spread, gathering, spreading
 from synth.patterns import ALGORITHMS, Algorithm, pattern_of
 from synth.rings.ring import ring_allgather
-from synth.schedule.schedule import Schedule
+from synth.schedule.schedule import AnySchedule, Form, Schedule
 from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
@@ -40,7 +41,7 @@ def _expand(topology: Topology, options: Options, executor: Executor, progress: 
     return expand_allgather(topology, executor, options.chunks, progress)
 
 
-def _trees(method: str) -> Make:
+def _trees(method: str) -> Spread:
     """Return what makes allgather and broadcast by `forest`, signed by the method called so."""
 
     def make(
@@ -57,7 +58,7 @@ def _faster_allreduce(method: Method) -> Method:
 
     def make(
         topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
-    ) -> Schedule:
+    ) -> AnySchedule:
         pairs = None
         if collective.name == CollectiveName.ALLREDUCE and options.warm_start is None:
             asked = options.k, options.objective, options.seed, options.seeds
@@ -65,6 +66,24 @@ def _faster_allreduce(method: Method) -> Method:
         return pairs or method.make(topology, collective, options, executor, progress)
 
     return replace(method, make=make)
+
+
+def _compact(method: Method) -> Method:
+    """Return `method`, breadth-first broadcast, in symmetric form where the rows of all ranks are too many."""
+
+    def make(
+        topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
+    ) -> AnySchedule:
+        if form_of(method.name, topology) == "columns":
+            return method.make(topology, collective, options, executor, progress)
+        return symmetric_bfb(topology, collective, executor, options.chunks, progress, options.size_bytes)
+
+    return replace(method, make=make)
+
+
+def form_of(method: str, topology: Topology) -> Form:
+    """Return the form of the schedules that `method` makes on `topology`."""
+    return "symmetric" if method == "bfb" and prefers_symmetric_form(topology) else "columns"
 
 
 def _closed_form(algorithm: Algorithm) -> Method:
@@ -77,7 +96,9 @@ def _closed_form(algorithm: Algorithm) -> Method:
 
 
 _ALL = (
-    gathering("bfb", "every shard along all shortest paths, balanced exactly step by step", ("chunks",), _bfb),
+    _compact(
+        gathering("bfb", "every shard along all shortest paths, balanced exactly step by step", ("chunks",), _bfb)
+    ),
     gathering(
         "ring",
         "around one cycle of all ranks, in one direction; over boxes of GPUs one ring per network port",
@@ -133,8 +154,8 @@ def synthesize_unverified(
     options: Options | None,
     executor: Executor,
     progress: Progress | None = None,
-) -> Schedule:
-    """Return the schedule that `method` makes, not yet verified (for timing the two apart).
+) -> AnySchedule:
+    """Return the schedule that `method` makes, in the form that suits its size, not yet verified.
 
     options: what is asked of the method; None asks for nothing in particular.
     Raises InvalidInput for an unknown method, and for a collective or an option that it does not know.

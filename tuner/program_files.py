@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from synth.errors import CheckFailed, InvalidInput
+from synth.lowering.definition import AnyProgram
+from synth.lowering.lift import violations_on
 from synth.lowering.lower import LONGEST_NAME
-from synth.lowering.plans.plan import Plan
 from synth.lowering.plans.read import holds_plan
 from synth.lowering.program import Program
-from synth.lowering.reading import faults_on, read_unchecked
+from synth.lowering.reading import read_unchecked
 from synth.lowering.target import Lifted
 from synth.lowering.xml_reader import MAX_TEXT_BYTES
 from synth.methods import METHODS
@@ -35,32 +36,31 @@ def is_plan_file(path: str) -> bool:
 def load_program(path: str, given: Topology | None) -> tuple[Topology, Program]:
     """Return the checked program in a file as `load_code` does; InvalidInput for a plan, which is no Program."""
     topology, program = load_code(path, given)
-    if isinstance(program, Plan):
+    if not isinstance(program, Program):
         raise InvalidInput("what is run or exported must be a schedule or an XML program", path, _PLAN)
     return topology, program
 
 
-def load_code(path: str, given: Topology | None) -> tuple[Topology, Program | Plan]:
-    """Return the checked program or plan in a file, and the network that it runs on.
+def load_code(path: str, given: Topology | None) -> tuple[Topology, AnyProgram]:
+    """Return the checked program in a file, and the network that it runs on.
 
     Without one `given`, the network is the one in the name that `chorale lower` gives a program. InvalidInput if that
     tells none, CheckFailed unless the program does what its collective says on the network.
     """
-    topology, content = load_for_check(path, given)
-    for violation in faults_on(content, topology):
+    topology, lifted = load_for_check(path, given)
+    for violation in violations_on(lifted, topology):
         rule = f"a program must do what its collective says on the topology ({violation.rule})"
         raise CheckFailed(rule, violation.message, "see all of it with `chorale lift`")
-    return topology, content if isinstance(content, Plan) else content.program
+    return topology, lifted.program
 
 
-def load_for_check(path: str, given: Topology | None) -> tuple[Topology, Lifted | Plan]:
+def load_for_check(path: str, given: Topology | None) -> tuple[Topology, Lifted[AnyProgram]]:
     """Return what a program file holds, not yet checked, and its network as `load_code` does."""
-    content = read_unchecked(read_file(path, MAX_TEXT_BYTES))
-    named = content if isinstance(content, Plan) else content.program
-    return given or load_topology(_spec_in_name(path, named)), content
+    lifted = read_unchecked(read_file(path, MAX_TEXT_BYTES))
+    return given or load_topology(_spec_in_name(path, lifted.program)), lifted
 
 
-def _spec_in_name(path: str, program: Program | Plan) -> str:
+def _spec_in_name(path: str, program: AnyProgram) -> str:
     """Return the last word of a name such as `allgather bfb torus:4x4`; InvalidInput if it may be cut or changed."""
     words = program.name.split()
     ours = len(words) == 3 and words[0] == program.collective.name.value and words[1] in METHODS

@@ -6,11 +6,9 @@ from pathlib import Path
 
 from synth.errors import InvalidInput
 from synth.schedule.codec import from_json_text, from_parquet, stated_id, to_json_text, to_parquet
-from synth.schedule.schedule import Schedule
-from synth.schedule.symmetric import SymmetricSchedule
-from synth.schedule.symmetric_codec import holds_symmetric, symmetric_from_parquet, symmetric_to_parquet
-from synth.verify.symmetric import VerifiedSymmetric, verify_symmetric
+from synth.schedule.schedule import AnySchedule, Form, Schedule
 from synth.verify.verified import VerifiedSchedule
+from synth.verify.verify import verify
 from tuner.files import read_file, write_file
 from tuner.specs import load_topology
 
@@ -19,16 +17,12 @@ MAX_EXPANDED_ROWS = 2**22
 """Symmetric schedules with more transfers are not written out to be lowered or run."""
 
 
-def require_schedule_suffix(path: str | Path) -> None:
-    """Raise InvalidInput unless `path` ends in a suffix that schedules have."""
+def require_schedule_suffix(path: str | Path, form: Form = "columns") -> None:
+    """Raise InvalidInput unless `path` ends in a suffix that schedules of `form` have."""
     if Path(path).suffix not in SUFFIXES:
         rule = "a schedule file must end in .parquet or .json"
         raise InvalidInput(rule, str(path), "choose one of the two, for example schedule.parquet")
-
-
-def require_suffix_of_symmetric(path: str | Path) -> None:
-    """Raise InvalidInput unless a schedule in symmetric form can be written to `path`."""
-    if Path(path).suffix != ".parquet":
+    if form == "symmetric" and Path(path).suffix != ".parquet":
         rule = "a schedule in symmetric form is written as .parquet"
         raise InvalidInput(rule, str(path), "use a file name that ends in .parquet")
 
@@ -40,18 +34,16 @@ def load_schedule(path: str | Path) -> Schedule:
     `MAX_EXPANDED_ROWS` transfers.
     """
     schedule = load_schedule_in_its_form(path)
-    if isinstance(schedule, SymmetricSchedule):
-        return verify_symmetric(schedule).schedule.expand(MAX_EXPANDED_ROWS)
-    return schedule
+    return schedule if isinstance(schedule, Schedule) else verify(schedule).schedule.expand(MAX_EXPANDED_ROWS)
 
 
-def load_schedule_in_its_form(path: str | Path) -> Schedule | SymmetricSchedule:
+def load_schedule_in_its_form(path: str | Path) -> AnySchedule:
     """Read the schedule file at `path`, in columns or in symmetric form as it is. The schedule is not yet verified."""
     require_schedule_suffix(path)
     return _read(path, read_file(str(path)))
 
 
-def load_for_inspection(path: str | Path) -> tuple[Schedule | SymmetricSchedule, str]:
+def load_for_inspection(path: str | Path) -> tuple[AnySchedule, str]:
     """Read a schedule file whose content may differ from its id; return the schedule and the stated id."""
     require_schedule_suffix(path)
     content = read_file(str(path))
@@ -59,26 +51,20 @@ def load_for_inspection(path: str | Path) -> tuple[Schedule | SymmetricSchedule,
     return schedule, stated_id(content)
 
 
-def _read(path: str | Path, content: bytes, require_id: bool = True) -> Schedule | SymmetricSchedule:
+def _read(path: str | Path, content: bytes, require_id: bool = True) -> AnySchedule:
     if Path(path).suffix != ".parquet":
         return from_json_text(content, load_topology, require_id)
     return read_parquet(content, require_id)
 
 
-def read_parquet(content: bytes, require_id: bool = True) -> Schedule | SymmetricSchedule:
+def read_parquet(content: bytes, require_id: bool = True) -> AnySchedule:
     """Return the schedule in the bytes of a .parquet file, in its form. It is not yet verified."""
-    if holds_symmetric(content):
-        return symmetric_from_parquet(content, load_topology, require_id)
     return from_parquet(content, load_topology, require_id)
 
 
-def save_schedule(verified: VerifiedSchedule | VerifiedSymmetric, path: str | Path) -> None:
+def save_schedule(verified: VerifiedSchedule, path: str | Path) -> None:
     """Write a verified schedule to `path`, by its suffix; an older file survives any failure."""
-    require_schedule_suffix(path)
     schedule = verified.schedule
-    if isinstance(schedule, SymmetricSchedule):
-        require_suffix_of_symmetric(path)
-        write_file(path, symmetric_to_parquet(schedule))
-        return
+    require_schedule_suffix(path, schedule.form)
     is_parquet = Path(path).suffix == ".parquet"
     write_file(path, to_parquet(schedule) if is_parquet else to_json_text(schedule).encode())

@@ -33,7 +33,7 @@ def _run(spec: str) -> Outcome:
     schedule = verified.schedule
     facts = {
         "steps": schedule.steps,
-        "transfers": len(schedule.transfers),
+        "transfers": schedule.transfer_count,
         "chunks_per_shard": schedule.chunks_per_shard,
         "time_per_byte": str(verified.cost.time_per_byte),
         "time_per_byte_of_reference": str(optimum),

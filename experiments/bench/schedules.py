@@ -29,7 +29,7 @@ def _run(case: str) -> Outcome:
     schedule = verified.schedule
     facts = {
         "steps": schedule.steps,
-        "transfers": len(schedule.transfers),
+        "transfers": schedule.transfer_count,
         "chunks_per_shard": schedule.chunks_per_shard,
         "trees_per_root": schedule.trees_per_root,
         "time_per_byte": str(achieved),

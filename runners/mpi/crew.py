@@ -49,7 +49,7 @@ class MpiCrew:
         """Give every rank its part of `programs`, and then of `library` algorithms for the same collective."""
         parts: list[list[Document]] = [[] for _ in self.ranks]
         for program in programs:
-            connections = list(program_connections(program))
+            connections = program_connections(program)
             for rank, plan in zip(self.ranks, node_plans(program, topology), strict=False):
                 own = [(number, *ends) for number, ends in enumerate(connections) if rank in (ends.src, ends.dst)]
                 parts[rank].append({"plan": encode_plan(plan), "connections": own, "library": False})

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
-from runners.admission import SHARDED
 from synth.collective import CollectiveName
+from synth.lowering.memory import SPLIT_BY_RANK
 from synth.lowering.program import Program
 from synth.lowering.targets import target_named
 
@@ -32,7 +32,7 @@ def served_size(size_bytes: int, element_bytes: int, programs: Iterable[Program]
     granule = element_bytes
     for program in programs:
         ranks = len(program.ranks)
-        if program.collective.name in SHARDED:
+        if program.collective.name in SPLIT_BY_RANK:
             share = math.lcm(element_bytes * program.chunks, ALIGNMENT_BYTES)
             granule = math.lcm(granule, ranks * share)
         else:

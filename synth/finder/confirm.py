@@ -17,8 +17,8 @@ from synth.topology.automorphism import known_symmetries_are_transitive
 from synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
-from synth.verify.symmetric import verify_symmetric
 from synth.verify.verified import Cost
+from synth.verify.verify import verify
 
 Confirmation = Literal["schedule", "symmetric schedule", "prediction", "none"]
 """schedule: made with the rows of all ranks and verified; symmetric schedule: with those of rank 0, and symmetries;
@@ -52,7 +52,7 @@ def _confirmed(
     """Return how, and the real steps and factor."""
     ranks = topology.compute_count
     if ranks > WHOLE_RANKS and candidate.method == "bfb" and known_symmetries_are_transitive(topology):
-        return "symmetric schedule", _facts(verify_symmetric(symmetric_bfb(topology, ALLGATHER, executor)).cost)
+        return "symmetric schedule", _facts(verify(symmetric_bfb(topology, ALLGATHER, executor)).cost)
     if ranks <= COLUMN_RANKS:
         return "schedule", _facts(synthesize(candidate.method, topology, ALLGATHER, None, executor).cost)
     prediction = _prediction(candidate, executor)

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from synth.collective import CollectiveName
 from synth.errors import InvalidInput
+from synth.lowering.definition import AnyProgram
 from synth.lowering.limits import Limits, limit_violations
-from synth.lowering.memory import Layout, buffer_chunks, layout_of
+from synth.lowering.memory import SPLIT_BY_RANK, Layout, buffer_chunks, layout_of
 from synth.lowering.program import Instruction, Place, Program, RankProgram, ThreadBlock
 from synth.lowering.violation import Violation
 
-_SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL)
 Connection = tuple[int, int, int]
 """Sender, receiver, channel."""
 
 
-def structure_violations(program: Program, limits: Limits) -> list[Violation]:
-    """Return every broken rule, limits of the dialect included. O(instructions)."""
+def structure_violations(program: Program, limits: Limits | None = None) -> list[Violation]:
+    """Return every broken rule, `limits` of the dialect included if given. O(instructions)."""
     found = list(_whole_program(program))
     for rank in range(len(program.ranks)):
         found.extend(rank_structure_violations(program, rank))
-    return [*found, *unmatched(*connections(program)), *limit_violations(program, limits)]
+    beyond = [] if limits is None else limit_violations(program, limits)
+    return [*found, *unmatched(*connections(program)), *beyond]
 
 
 def rank_structure_violations(program: Program, rank: int) -> list[Violation]:
@@ -40,13 +40,20 @@ def require_sound(program: Program, limits: Limits, target: str) -> None:
         raise InvalidInput(rule, violation.message, "lower it with other parameters")
 
 
-def _whole_program(program: Program) -> Iterator[Violation]:
+def collective_violations(program: AnyProgram) -> Iterator[Violation]:
+    """Yield what in chunks and ranks does not fit the collective of `program`, in any form."""
     ranks = len(program.ranks)
-    if program.collective.name in _SPLIT_BY_RANK and program.chunks % ranks:
+    if program.chunks < 1:
+        yield Violation.at("chunks", f"the vector has {program.chunks} chunks, must have at least 1")
+    if program.collective.name in SPLIT_BY_RANK and program.chunks % ranks:
         message = f"{program.chunks} chunks of the vector are not a multiple of {ranks} ranks"
         yield Violation.at("chunks", message)
     if program.collective.root is not None and program.collective.root >= ranks:
         yield Violation.at("root", f"root {program.collective.root} is not below {ranks} ranks")
+
+
+def _whole_program(program: Program) -> Iterator[Violation]:
+    yield from collective_violations(program)
     used = 1 + max((block.channel for rank in program.ranks for block in rank.blocks), default=-1)
     if program.channels != max(1, used):
         yield Violation.at("channels", f"declares {program.channels} channels, but uses {used}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -10,25 +10,53 @@ from numpy.typing import NDArray
 
 from synth.collective import Collective, CollectiveName
 from synth.lowering.memory import buffer_chunks
+from synth.lowering.program import Message
 
 NOTHING = -1
 _WORD = 64
 
 
-class Task(Protocol):
-    """What a program, or a plan of one-sided operations, is for."""
+class AnyRank(Protocol):
+    """What a rank executes in thread blocks, and the scratch memory that it takes."""
 
+    @property
+    def scratch_chunks(self) -> int: ...
+    @property
+    def blocks(self) -> Sequence[object]: ...
+
+
+class AnyProgram(Protocol):
+    """A program in any form: instructions (`Program`), or one-sided operations (`Plan`), with the facts of `Program`.
+
+    one_sided: whether senders write into memory of others, so that no buffers of connections hold them back
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def target(self) -> str: ...
     @property
     def collective(self) -> Collective: ...
-
     @property
     def chunks(self) -> int: ...
-
     @property
     def in_place(self) -> bool: ...
-
     @property
-    def ranks(self) -> Sequence[object]: ...
+    def protocol(self) -> str: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def ranks(self) -> Sequence[AnyRank]: ...
+    @property
+    def min_bytes(self) -> int: ...
+    @property
+    def max_bytes(self) -> int: ...
+    @property
+    def origin(self) -> str: ...
+    @property
+    def one_sided(self) -> bool: ...
+    def peers(self) -> set[tuple[int, int]]: ...
+    def messages(self) -> Iterator[Message]: ...
 
 
 class Values(NamedTuple):
@@ -42,7 +70,7 @@ class Values(NamedTuple):
     members: NDArray[np.uint64]
 
 
-def words_of(task: Task) -> int:
+def words_of(task: AnyProgram) -> int:
     """Return how many words a set of contributions takes; 0 where every chunk has one contribution only."""
     single = task.collective.name in (CollectiveName.ALLGATHER, CollectiveName.ALLTOALL)
     return 0 if single else -(-len(task.ranks) // _WORD)
@@ -53,7 +81,7 @@ def nothing(cells: int, words: int) -> Values:
     return Values(np.full(cells, NOTHING, dtype=np.int64), np.zeros((cells, words), dtype=np.uint64))
 
 
-def initial_inputs(task: Task, rank: int) -> Values:
+def initial_inputs(task: AnyProgram, rank: int) -> Values:
     """Return what each chunk of the input of `rank` holds."""
     ranks, chunks, name = len(task.ranks), task.chunks, task.collective.name
     count, _ = buffer_chunks(name, chunks, ranks)
@@ -65,7 +93,7 @@ def initial_inputs(task: Task, rank: int) -> Values:
     return _values(task, first + np.arange(count), [rank])
 
 
-def expected_outputs(task: Task, rank: int) -> Values | None:
+def expected_outputs(task: AnyProgram, rank: int) -> Values | None:
     """Return what each chunk of the output of `rank` must hold; None where its output is not defined."""
     ranks, chunks, collective = len(task.ranks), task.chunks, task.collective
     _, count = buffer_chunks(collective.name, chunks, ranks)
@@ -83,7 +111,7 @@ def expected_outputs(task: Task, rank: int) -> Values | None:
     return _values(task, chunk, range(ranks))
 
 
-def describe(values: Values, cell: int, task: Task) -> str:
+def describe(values: Values, cell: int, task: AnyProgram) -> str:
     """Return what `cell` of `values` holds, in words, short whatever the number of ranks."""
     identity = int(values.identity[cell])
     if identity == NOTHING:
@@ -93,7 +121,7 @@ def describe(values: Values, cell: int, task: Task) -> str:
     return f"chunk {identity} of rank{'s' if len(members) > 1 else ''} {names}"
 
 
-def _members(values: Values, cell: int, task: Task) -> list[int]:
+def _members(values: Values, cell: int, task: AnyProgram) -> list[int]:
     identity, ranks = int(values.identity[cell]), len(task.ranks)
     if task.collective.name == CollectiveName.ALLGATHER:
         return [identity // (task.chunks // ranks)]
@@ -103,7 +131,7 @@ def _members(values: Values, cell: int, task: Task) -> list[int]:
     return [rank for rank in range(ranks) if words[rank // _WORD] >> rank % _WORD & 1]
 
 
-def _values(task: Task, identity: NDArray[np.int64], members: range | list[int]) -> Values:
+def _values(task: AnyProgram, identity: NDArray[np.int64], members: range | list[int]) -> Values:
     """Return cells of the chunks `identity`, each the sum of what `members` contribute."""
     words = [0] * words_of(task)
     if words:

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from synth.errors import CheckFailed, InvalidInput
-from synth.lowering.check import check_program
+from synth.lowering.check import check_program, rank_count_violations
 from synth.lowering.check_structure import structure_violations
 from synth.lowering.connectivity import reachability
+from synth.lowering.definition import AnyProgram
 from synth.lowering.program import Program
 from synth.lowering.target import Lifted
 from synth.lowering.targets import XML_TARGETS
@@ -31,7 +32,7 @@ def lift(text: bytes) -> Program:
     return lifted.program
 
 
-def lift_with_findings(text: bytes) -> Lifted:
+def lift_with_findings(text: bytes) -> Lifted[Program]:
     """Return the program as `lift` does, with all faults of the text that a Program cannot express."""
     if text.lstrip()[:1] not in (b"<", b"\xef"):
         raise InvalidInput("a program must be an XML document", repr(text[:20]), "give a file made by `chorale lower`")
@@ -74,13 +75,12 @@ def checked_program(text: str, topology: Topology) -> Program:
     return lifted.program
 
 
-def violations_on(lifted: Lifted, topology: Topology) -> list[Violation]:
+def violations_on(lifted: Lifted[AnyProgram], topology: Topology) -> list[Violation]:
     """Return the faults of the text, then whatever the program breaks when it runs on the ranks of `topology`."""
-    found = list(lifted.findings)
-    ranks = len(lifted.program.ranks)
-    if ranks != topology.compute_count:
-        message = f"the program is for {ranks} ranks, the topology has {topology.compute_count}"
-        return [*found, Violation.at("ranks", message), *check_program(lifted.program)]
+    other = list(rank_count_violations(lifted.program, topology))
+    found = [*lifted.findings, *other]
+    if other:
+        return [*found, *check_program(lifted.program)]
     found += check_program(lifted.program, reachability(topology))
     if lifted.twin is not None:
         found += [replace(fault, message=f"out of place: {fault.message}") for fault in check_program(lifted.twin)]

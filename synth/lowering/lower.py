@@ -56,13 +56,14 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     through the steps in order (in trees: through the depths), held up by exact waits only. Raises InvalidInput where
     the target's limits are exceeded, with parameters that fit. O(chunks moved * log(chunks of a step)).
     """
-    schedule = rechunked(verified.schedule, options.chunks)
+    columns = verified.schedule.expand()
+    schedule = rechunked(columns, options.chunks)
     limits = limits_of(options)
     _require_possible(schedule, options, limits)
     program, excess = _attempt(schedule, options, limits)
     if program is None:
         raise _misfit_error(schedule, options, limits, excess)
-    return replace(program, origin=verified.schedule.id)
+    return replace(program, origin=columns.id)
 
 
 def _require_possible(schedule: Schedule, options: LoweringOptions, limits: Limits) -> None:
@@ -80,7 +81,7 @@ def with_usual_channels(verified: VerifiedSchedule, options: LoweringOptions) ->
     Several channels let loops over long chunks overlap where trees are deep: one for about every half of the time that
     the busiest link needs for a loop, of the time that a loop takes; as many of them as fit. Else there is one.
     """
-    schedule, limits = rechunked(verified.schedule, options.chunks), limits_of(options)
+    schedule, limits = rechunked(verified.schedule.expand(), options.chunks), limits_of(options)
     if tree_levels(schedule) < DEEP or _is_one_loop(schedule, options):
         return replace(options, channels=1)
     times = streaming_order(schedule, _vector(schedule, options, limits))
@@ -110,17 +111,15 @@ def lowered_stream(verified: VerifiedSchedule, options: LoweringOptions) -> Prog
     """
     if options.fuse:
         raise InvalidInput("programs that are written rank by rank are not fused", "fuse", "lower it without")
-    limits = limits_of(options)
-    _require_possible(verified.schedule, options, limits)
-    schedule = rechunked(verified.schedule, options.chunks)
+    columns, limits = verified.schedule.expand(), limits_of(options)
+    _require_possible(columns, options, limits)
+    schedule = rechunked(columns, options.chunks)
     try:
         stream = _prepared(schedule, options, limits)
-        return replace(stream, head=replace(stream.head, origin=verified.schedule.id))
+        return replace(stream, head=replace(stream.head, origin=columns.id))
     except _TooBig as reason:
         rule = f"a program must fit {options.target}: {reason}"
-        raise InvalidInput(
-            rule, verified.schedule.topology.spec, "use fewer chunks per shard, or fewer ranks"
-        ) from None
+        raise InvalidInput(rule, columns.topology.spec, "use fewer chunks per shard, or fewer ranks") from None
 
 
 def limits_of(options: LoweringOptions) -> Limits:

@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from synth.collective import CollectiveName
 from synth.lowering.program import Buffer, Place, Program
 
+SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL)
+"""Collectives whose vector is cut into one shard per rank, so that the ranks must divide the chunks."""
+
 
 @dataclass(frozen=True, slots=True)
 class Layout:

@@ -82,7 +82,7 @@ class MscclExecutorXml:
         """Return the step that `attributes` describe."""
         return read_msccl_step(attributes)
 
-    def assemble(self, raw: RawProgram, text: str) -> Lifted:
+    def assemble(self, raw: RawProgram, text: str) -> Lifted[Program]:
         """Return the program of `raw`, in place if it serves both placements, and the faults of `text`."""
         attributes = raw.attributes
         header = Header(

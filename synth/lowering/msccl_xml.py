@@ -77,7 +77,7 @@ class MscclXml:
         """Return the step that `attributes` describe."""
         return read_msccl_step(attributes)
 
-    def assemble(self, raw: RawProgram, text: str) -> Lifted:
+    def assemble(self, raw: RawProgram, text: str) -> Lifted[Program]:
         """Return the program of `raw` and everything in `text` that the runtime would refuse or misread."""
         attributes = raw.attributes
         above = attributes.integer("maxBytes", DEFAULT_MAX_BYTES + 1, least=1)

@@ -14,12 +14,11 @@ from synth.errors import InvalidInput
 from synth.lowering.check_structure import require_sound
 from synth.lowering.limits import Limits
 from synth.lowering.plans.check_structure import plan_structure_violations
-from synth.lowering.plans.plan import LONGEST_BLOCK, OFFSET_BYTES
+from synth.lowering.plans.plan import LONGEST_BLOCK, OFFSET_BYTES, TARGET
 from synth.lowering.plans.text import ALIGNMENT_BYTES, text_of
 from synth.lowering.plans.translate import plan_of
 from synth.lowering.program import Program
 
-NAME = "mscclpp-json"
 LIMITS = Limits(
     ranks=64,
     channels=1024,
@@ -46,7 +45,7 @@ LIMITS = Limits(
 class MscclppJson:
     """Target `mscclpp-json`. Limits: every block is on the GPU at once, with up to 1024 threads."""
 
-    name: str = NAME
+    name: str = TARGET
     limits: Limits = LIMITS
 
     def emit(self, program: Program) -> str:

@@ -80,7 +80,7 @@ class OneCclXml:
             published=True,
         )
 
-    def assemble(self, raw: RawProgram, text: str) -> Lifted:
+    def assemble(self, raw: RawProgram, text: str) -> Lifted[Program]:
         """Return the program of `raw`."""
         attributes = raw.attributes
         _refuse_unknown(attributes, ROOT_ATTRIBUTES)

@@ -6,10 +6,10 @@ MSCCL interpreters; dialects differ in names, limits and text (see `synth.loweri
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, cast, get_args
+from typing import Literal, NamedTuple, cast, get_args
 
 from synth.collective import Collective
 from synth.errors import InvalidInput
@@ -29,6 +29,15 @@ def as_protocol(text: str) -> Protocol:
             return cast(Protocol, protocol)
     known = ", ".join(get_args(Protocol))
     raise InvalidInput("the protocol must be one that is known", text, f"choose from {known}")
+
+
+class Message(NamedTuple):
+    """`chunks` chunks from rank `src` to rank `dst` on one channel."""
+
+    src: int
+    dst: int
+    channel: int
+    chunks: int
 
 
 class Op(StrEnum):
@@ -146,3 +155,21 @@ class Program:
     min_bytes: int = 0
     max_bytes: int = 0  # 0: no limit
     origin: str = ""
+
+    @property
+    def one_sided(self) -> bool:
+        return False
+
+    def peers(self) -> set[tuple[int, int]]:
+        """Return who may send to whom."""
+        blocks = [(rank, block.send_peer) for rank, body in enumerate(self.ranks) for block in body.blocks]
+        return {(rank, peer) for rank, peer in blocks if peer is not None}
+
+    def messages(self) -> Iterator[Message]:
+        """Yield what is sent, of each block in order. O(instructions)."""
+        for rank, body in enumerate(self.ranks):
+            for block in body.blocks:
+                if block.send_peer is not None:
+                    for step in block.instructions:
+                        if step.op.sends:
+                            yield Message(rank, block.send_peer, block.channel, step.count)

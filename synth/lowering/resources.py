@@ -1,12 +1,14 @@
-"""What a program or a plan uses: channels, thread blocks, steps, scratch."""
+"""What a program uses: channels, thread blocks, steps, scratch."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from synth.lowering.limits import Limits, written_steps
+from synth.lowering.definition import AnyProgram
+from synth.lowering.limits import written_steps
 from synth.lowering.plans.plan import Plan
 from synth.lowering.program import Program
+from synth.lowering.targets import target_named
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,21 +22,19 @@ class Resources:
     scratch_chunks_max: int
 
 
-def resources_of(program: Program, limits: Limits) -> Resources:
-    """Return what `program` uses when written in the dialect with `limits`."""
+def resources_of(program: AnyProgram) -> Resources:
+    """Return what `program` uses when written in its dialect."""
     return Resources(
         channels=program.channels,
         threadblocks_max=max(len(rank.blocks) for rank in program.ranks),
-        steps_max=max((written_steps(block, limits) for rank in program.ranks for block in rank.blocks), default=0),
+        steps_max=max(_steps(program), default=0),
         scratch_chunks_max=max(rank.scratch_chunks for rank in program.ranks),
     )
 
 
-def resources_of_plan(plan: Plan) -> Resources:
-    """Return what `plan` uses."""
-    return Resources(
-        channels=max(len(body.peers) for body in plan.ranks),
-        threadblocks_max=max(len(body.blocks) for body in plan.ranks),
-        steps_max=max((len(block.operations) for body in plan.ranks for block in body.blocks), default=0),
-        scratch_chunks_max=max(body.scratch_chunks for body in plan.ranks),
-    )
+def _steps(program: AnyProgram) -> list[int]:
+    if isinstance(program, Plan):
+        return [len(block.operations) for body in program.ranks for block in body.blocks]
+    assert isinstance(program, Program)
+    limits = target_named(program.target).limits
+    return [written_steps(block, limits) for rank in program.ranks for block in rank.blocks]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from synth.lowering.definition import Task, Values, describe, expected_outputs, initial_inputs
+from synth.lowering.definition import AnyProgram, Values, describe, expected_outputs, initial_inputs
 from synth.lowering.memory import Layout
 from synth.lowering.violation import Violation
 
@@ -14,7 +14,7 @@ MOST_REPORTED = 20
 
 
 def result_violations(
-    task: Task, layouts: Sequence[Layout], first_cell: Sequence[int], memory: Values
+    task: AnyProgram, layouts: Sequence[Layout], first_cell: Sequence[int], memory: Values
 ) -> list[Violation]:
     """Return the chunks of outputs that are not what they must be, and, out of place, of inputs that have changed.
 

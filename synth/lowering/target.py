@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
+from synth.lowering.definition import AnyProgram
 from synth.lowering.limits import Limits
 from synth.lowering.program import Program
 from synth.lowering.violation import Violation
 
+P_co = TypeVar("P_co", bound=AnyProgram, covariant=True)
+
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
+class Lifted(Generic[P_co]):
     """A program that was read back.
 
     findings: faults of the text that a Program cannot express
     twin:     the same instructions for the other placement, if the text promises both
     """
 
-    program: Program
+    program: P_co
     findings: tuple[Violation, ...]
     twin: Program | None = None
 

@@ -25,6 +25,6 @@ class XmlTarget(Target, Protocol):
         """Return the step that `attributes` describe."""
         ...
 
-    def assemble(self, raw: RawProgram, text: str) -> Lifted:
+    def assemble(self, raw: RawProgram, text: str) -> Lifted[Program]:
         """Return the program that the elements of `text` mean in this dialect."""
         ...

@@ -1,11 +1,15 @@
-"""Schedules as bytes: Parquet for any size, JSON for reading. Loading gives back the same content id."""
+"""Schedules as bytes: Parquet for any size, JSON for reading. Loading gives back the same content id.
+
+A file in symmetric form holds the base rows of every part. The symmetries are those that the builder of the topology's
+spec attaches; the content id covers them, so a file whose spec gives other ones by now is refused.
+"""
 
 from __future__ import annotations
 
 import io
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -14,10 +18,12 @@ import pyarrow.parquet as pq
 from synth.collective import parse_collective
 from synth.errors import InvalidInput
 from synth.schedule.routes import Routes
-from synth.schedule.schedule import Schedule
-from synth.schedule.transfers import COLUMN_NAMES, ColumnBounds
+from synth.schedule.schedule import AnySchedule, Schedule, shard_count
+from synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
+from synth.schedule.transfers import COLUMN_NAMES, ColumnBounds, Transfers
 from synth.topology.exchange import from_json, to_json
 from synth.topology.topology import Topology
+from synth.topology.transpose import transpose_with_links
 
 FORMAT = "chorale-schedule/1"
 METADATA_KEY = b"chorale"
@@ -27,36 +33,52 @@ ParseSpec = Callable[[str], Topology]
 _AGAIN = "write the file again with `chorale synth`"
 
 
-def to_parquet(schedule: Schedule) -> bytes:
-    """Return `schedule` as a Parquet file: one row per transfer, metadata in one JSON document.
+def to_parquet(schedule: AnySchedule) -> bytes:
+    """Return `schedule` as a Parquet file in its form: one row per (base) transfer, metadata in one JSON document.
 
-    `src` and `dst` are written too, for readers that know nothing of routes.
+    In columns, `src` and `dst` are written too, for readers that know nothing of routes; in symmetric form, `part`
+    says of which part a row is.
     """
-    named = dict(zip(COLUMN_NAMES, schedule.transfers.columns, strict=True))
-    ends = {"src": schedule.src.astype(np.uint32), "dst": schedule.dst.astype(np.uint32)}
-    table = pa.table({name: pa.array(column) for name, column in {**named, **ends}.items()})
-    table = table.replace_schema_metadata({METADATA_KEY: json.dumps(_metadata(schedule), sort_keys=True)})
+    if isinstance(schedule, SymmetricSchedule):
+        columns, metadata = _symmetric_columns(schedule), _symmetric_metadata(schedule)
+    else:
+        expanded = schedule.expand()
+        columns, metadata = _columns(expanded), _metadata(expanded)
+    table = pa.table({name: pa.array(column) for name, column in columns.items()})
+    table = table.replace_schema_metadata({METADATA_KEY: json.dumps(metadata, sort_keys=True)})
     sink = io.BytesIO()
     pq.write_table(table, sink, compression="zstd")
     return sink.getvalue()
 
 
-def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True) -> Schedule:
-    """Read a schedule back. Raises InvalidInput if the file is damaged.
+def _columns(schedule: Schedule) -> dict[str, np.ndarray]:
+    ends = {"src": schedule.src.astype(np.uint32), "dst": schedule.dst.astype(np.uint32)}
+    return dict(zip(COLUMN_NAMES, schedule.transfers.columns, strict=True)) | ends
+
+
+def _symmetric_columns(schedule: SymmetricSchedule) -> dict[str, np.ndarray]:
+    parts = schedule.parts
+    columns = {
+        name: np.concatenate([part.base.columns[index].astype(np.uint32) for part in parts])
+        for index, name in enumerate(COLUMN_NAMES)
+    }
+    return columns | {"part": np.repeat(np.arange(len(parts), dtype=np.uint32), [len(part.base) for part in parts])}
+
+
+def from_parquet(content: bytes, parse_spec: ParseSpec, require_id: bool = True) -> AnySchedule:
+    """Read a schedule back in the form in which it was written. Raises InvalidInput if the file is damaged.
 
     With `require_id`, also if the content does not give the id that the file states; without it the caller
     must compare (see `stated_id`), as the verifier does to report more than the first difference.
     """
-    document, table = read_table(content)
-    if is_symmetric(document):
-        rule = "a schedule in symmetric form holds the rows of one rank only"
-        raise InvalidInput(rule, "a file in that form", "read it with `synth.schedule.symmetric_codec`")
+    document, table = _read_table(content)
     columns = [table.column(name).to_numpy() for name in COLUMN_NAMES]
-    return _schedule(document, columns, parse_spec, require_id)
+    if document.get("form", "columns") == "symmetric":
+        return _checked(document, lambda: _build_symmetric(document, table, columns, parse_spec), require_id)
+    return _checked(document, lambda: _build(document, columns, parse_spec), require_id)
 
 
-def read_table(content: bytes) -> tuple[dict[str, Any], pa.Table]:
-    """Return the metadata and the columns of a .parquet schedule of any form."""
+def _read_table(content: bytes) -> tuple[dict[str, Any], pa.Table]:
     try:
         table = pq.read_table(io.BytesIO(content))
     except (pa.ArrowException, OSError) as error:
@@ -64,29 +86,25 @@ def read_table(content: bytes) -> tuple[dict[str, Any], pa.Table]:
     text = (table.schema.metadata or {}).get(METADATA_KEY)
     if text is None or any(name not in table.column_names for name in COLUMN_NAMES):
         raise InvalidInput("a schedule file must hold Chorale's columns and metadata", "other content", _AGAIN)
-    return parse_document(text), table
+    return _parse_document(text), table
 
 
-def is_symmetric(document: Mapping[str, Any]) -> bool:
-    """Whether the file with this metadata holds a `SymmetricSchedule`."""
-    return bool(document.get("form", "columns") == "symmetric")
-
-
-def to_json_text(schedule: Schedule) -> str:
-    """Return `schedule` as JSON with one transfer per line; refused beyond about a million transfers."""
-    rows = len(schedule.transfers)
+def to_json_text(schedule: AnySchedule) -> str:
+    """Return `schedule`, expanded, as JSON with one transfer per line; refused beyond about a million transfers."""
+    rows = schedule.transfer_count
     if rows > MAX_JSON_ROWS:
         rule = f"a JSON schedule holds at most {MAX_JSON_ROWS} transfers"
         raise InvalidInput(rule, f"{rows} transfers", "use a file name that ends in .parquet")
-    columns = [column.tolist() for column in schedule.transfers.columns]
+    expanded = schedule.expand()
+    columns = [column.tolist() for column in expanded.transfers.columns]
     lines = ",\n".join("  " + json.dumps(row) for row in zip(*columns, strict=True))
-    head = json.dumps({**_metadata(schedule), "columns": COLUMN_NAMES}, sort_keys=True, indent=1)
+    head = json.dumps({**_metadata(expanded), "columns": COLUMN_NAMES}, sort_keys=True, indent=1)
     return f'{head[:-2]},\n "transfers": [\n{lines}\n ]\n}}\n'
 
 
 def from_json_text(content: bytes, parse_spec: ParseSpec, require_id: bool = True) -> Schedule:
     """Read a schedule back from JSON. Raises InvalidInput like `from_parquet`."""
-    document = parse_document(content)
+    document = _parse_document(content)
     rows = document.get("transfers")
     if document.get("columns") != list(COLUMN_NAMES) or not isinstance(rows, list):
         raise InvalidInput("a JSON schedule must have `columns` and `transfers`", "other keys", _AGAIN)
@@ -94,22 +112,22 @@ def from_json_text(content: bytes, parse_spec: ParseSpec, require_id: bool = Tru
         table = np.array(rows, dtype=np.int64).reshape(len(rows), len(COLUMN_NAMES))
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidInput("every transfer must be a row of six integers", error, _AGAIN) from error
-    return _schedule(document, list(table.T), parse_spec, require_id)
+    return _checked(document, lambda: _build(document, list(table.T), parse_spec), require_id)
 
 
 def stated_id(content: bytes) -> str:
     """Return the content id that a schedule file states."""
     if content[:4] == b"PAR1":
         metadata = pq.read_schema(io.BytesIO(content)).metadata
-        return str(parse_document(metadata[METADATA_KEY])["id"])
-    return str(parse_document(content)["id"])
+        return str(_parse_document(metadata[METADATA_KEY])["id"])
+    return str(_parse_document(content)["id"])
 
 
 def _metadata(schedule: Schedule) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "id": schedule.id,
-        "topology": topology_reference(schedule.topology),
+        "topology": _topology_reference(schedule.topology),
         "collective": schedule.collective.name.value,
         "root": schedule.collective.root,
         "kind": schedule.kind,
@@ -124,7 +142,28 @@ def _metadata(schedule: Schedule) -> dict[str, Any]:
     }
 
 
-def topology_reference(topology: Topology) -> dict[str, Any]:
+def _symmetric_metadata(schedule: SymmetricSchedule) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "form": "symmetric",
+        "id": schedule.id,
+        "topology": _topology_reference(schedule.topology),
+        "collective": schedule.collective.name.value,
+        "method": schedule.method,
+        "parameters": dict(schedule.parameters),
+        "parts": [
+            {
+                "name": "scatter" if part is schedule.scatter else "gather",
+                "steps": part.steps,
+                "chunks_per_shard": part.chunks_per_shard,
+                "certificate": dict(part.certificate),
+            }
+            for part in schedule.parts
+        ],
+    }
+
+
+def _topology_reference(topology: Topology) -> dict[str, Any]:
     """Name the topology by spec and id; a spec that reads a file travels with the whole network."""
     reference: dict[str, Any] = {"spec": topology.spec, "id": topology.id}
     if "file:" in topology.spec:
@@ -136,8 +175,7 @@ def _route_lists(routes: Routes) -> dict[str, list[int]]:
     return {"offsets": routes.offsets.tolist(), "link_ids": routes.link_ids.tolist()}
 
 
-def parse_document(text: bytes) -> dict[str, Any]:
-    """Return the metadata of a schedule file, after checking its format."""
+def _parse_document(text: bytes) -> dict[str, Any]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -148,12 +186,13 @@ def parse_document(text: bytes) -> dict[str, Any]:
     return document
 
 
-def _schedule(
-    document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: ParseSpec, require_id: bool
-) -> Schedule:
+_S = TypeVar("_S", bound=AnySchedule)
+
+
+def _checked(document: Mapping[str, Any], build: Callable[[], _S], require_id: bool) -> _S:
     try:
-        schedule = _build(document, columns, parse_spec)
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        schedule = build()
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError) as error:
         raise InvalidInput("a schedule file must be complete and well-typed", repr(error), _AGAIN) from error
     if require_id and schedule.id != document.get("id"):
         rule = "the content of a schedule file must match its id"
@@ -162,27 +201,55 @@ def _schedule(
 
 
 def _build(document: Mapping[str, Any], columns: list[np.ndarray], parse_spec: ParseSpec) -> Schedule:
-    topology = read_topology(document["topology"], parse_spec)
+    topology = _read_topology(document["topology"], parse_spec)
     collective = parse_collective(document["collective"], document["root"] or 0)
     table = document["routes"]
     routes = Routes.direct(len(topology.links)) if table is None else _read_routes(table)
     steps, chunks = int(document["steps"]), int(document["chunks_per_shard"])
     if document["kind"] not in ("stepped", "pipelined") or steps < 0 or chunks < 1:
         raise ValueError("kind, steps or chunks_per_shard")
-    shards = topology.compute_count ** (2 if collective.name == "alltoall" else 1)
-    bounds = ColumnBounds(steps, len(routes), shards, chunks)
-    for column, dtype in zip(columns, bounds.dtypes, strict=True):
-        if len(column) and not (int(column.min()) >= 0 and int(column.max()) <= np.iinfo(dtype).max):
-            raise ValueError("a column holds numbers beyond its range")
+    transfers = _packed(ColumnBounds(steps, len(routes), shard_count(topology, collective), chunks), columns)
     return Schedule(
-        topology, collective, document["kind"], steps, chunks, bounds.pack(columns), routes,
+        topology, collective, document["kind"], steps, chunks, transfers, routes,
         str(document["method"]), document["parameters"], document["certificate"], document["trees_per_root"],
         tuple(int(step) for step in document.get("barriers", ())),
     )  # fmt: skip
 
 
-def read_topology(reference: Mapping[str, Any], parse_spec: ParseSpec) -> Topology:
-    """Return the topology that `topology_reference` described. Raises InvalidInput if it is another one by now."""
+def _build_symmetric(
+    document: Mapping[str, Any], table: pa.Table, columns: list[np.ndarray], parse_spec: ParseSpec
+) -> SymmetricSchedule:
+    topology = _read_topology(document["topology"], parse_spec)
+    owner = table.column("part").to_numpy()
+    parts: dict[str, SymmetricGather] = {}
+    for index, facts in enumerate(document["parts"]):
+        if facts["name"] not in ("scatter", "gather"):
+            raise ValueError("the name of a part")
+        oriented = topology if facts["name"] == "gather" else transpose_with_links(topology)[0]
+        parts[facts["name"]] = _build_part(oriented, facts, [column[owner == index] for column in columns])
+    return SymmetricSchedule(
+        topology, parse_collective(document["collective"]), parts.get("scatter"), parts.get("gather"),
+        str(document["method"]), document["parameters"],
+    )  # fmt: skip
+
+
+def _build_part(topology: Topology, facts: Mapping[str, Any], columns: list[np.ndarray]) -> SymmetricGather:
+    steps, chunks = int(facts["steps"]), int(facts["chunks_per_shard"])
+    if steps < 0 or not 1 <= chunks < 2**31:
+        raise ValueError("steps or chunks_per_shard")
+    bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, chunks)
+    return SymmetricGather(topology, steps, chunks, _packed(bounds, columns), facts["certificate"])
+
+
+def _packed(bounds: ColumnBounds, columns: list[np.ndarray]) -> Transfers:
+    for column, dtype in zip(columns, bounds.dtypes, strict=True):
+        if len(column) and not (int(column.min()) >= 0 and int(column.max()) <= np.iinfo(dtype).max):
+            raise ValueError("a column holds numbers beyond its range")
+    return bounds.pack(columns)
+
+
+def _read_topology(reference: Mapping[str, Any], parse_spec: ParseSpec) -> Topology:
+    """Return the topology that `_topology_reference` described. Raises InvalidInput if it is another one by now."""
     network = reference.get("network")
     topology = (
         parse_spec(reference["spec"]) if network is None else from_json(json.dumps(network).encode(), reference["spec"])

@@ -38,7 +38,7 @@ def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.nd
     reversed_transfers = bounds.pack([column[backwards] for column in columns])
     return Schedule(
         topology, collective, gather.kind, gather.steps, gather.chunks_per_shard, reversed_transfers, routes,
-        gather.method, gather.parameters, _reversed_certificate(gather.certificate), gather.trees_per_root,
+        gather.method, gather.parameters, reversed_certificate(gather.certificate), gather.trees_per_root,
         tuple(gather.steps - barrier for barrier in reversed(gather.barriers)),
     )  # fmt: skip
 
@@ -67,7 +67,7 @@ def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
         lo, hi = rows.lo.astype(np.int64) * factor, rows.hi.astype(np.int64) * factor
         parts.append(bounds.pack((step, route, rows.shard, lo, hi, rows.reduce)).columns)
     columns = [np.concatenate(pair) for pair in zip(*parts, strict=True)]
-    certificate = {"kind": "concatenation", "parts": [scatter.certificate, gather.certificate]}
+    certificate = joined_certificate(scatter.certificate, gather.certificate)
     kind: Kind = "stepped" if scatter.kind == gather.kind == "stepped" else "pipelined"
     ends = {*_ends_of_streams(scatter, 0), *_ends_of_streams(gather, scatter.steps)}
     barriers = () if kind == "stepped" else tuple(sorted(ends - {0, steps}))
@@ -97,5 +97,11 @@ def joined_routes(first: Routes, second: Routes) -> Routes:
     return Routes(offsets, np.concatenate([first.link_ids, second.link_ids]))
 
 
-def _reversed_certificate(certificate: Mapping[str, Any]) -> Mapping[str, Any]:
+def reversed_certificate(certificate: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the claim of a schedule that runs another one, with `certificate`, backwards in time."""
     return {"kind": "reversed", "of": certificate} if certificate else {}
+
+
+def joined_certificate(scatter: Mapping[str, Any], gather: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the claim of a schedule of two parts."""
+    return {"kind": "concatenation", "parts": [scatter, gather]}

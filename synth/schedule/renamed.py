@@ -9,27 +9,28 @@ from numpy.typing import NDArray
 
 from synth.collective import CollectiveName
 from synth.schedule.routes import Routes
-from synth.schedule.schedule import Schedule
+from synth.schedule.schedule import AnySchedule, Schedule
 from synth.topology.links import link_ids
 from synth.topology.topology import Topology
 
 
-def renamed_schedule(schedule: Schedule, new_node: NDArray[np.integer], topology: Topology) -> Schedule:
-    """Return `schedule` on `topology`, the same network with node v called `new_node[v]`.
+def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topology: Topology) -> Schedule:
+    """Return `schedule`, with the rows of all ranks, on `topology`, the same network with node v called `new_node[v]`.
 
     Steps, chunks and costs stay. A certificate speaks of nodes by their old names and is left out. That the
     networks are the same is not checked here (see `synth.topology.isomorphism.carries`). O(rows + L log L).
     """
-    links, rows = schedule.topology.links, schedule.transfers
+    old = schedule.expand()
+    links, rows = old.topology.links, old.transfers
     ids = link_ids(new_node[links.src], new_node[links.dst], links.bandwidth_class, links.latency_class)
-    routes, route = _new_routes(schedule, ids)
-    columns = (rows.step, route, _new_shards(schedule, new_node), rows.lo, rows.hi, rows.reduce)
-    root = schedule.collective.root
+    routes, route = _new_routes(old, ids)
+    columns = (rows.step, route, _new_shards(old, new_node), rows.lo, rows.hi, rows.reduce)
+    root = old.collective.root
     return replace(
-        schedule,
+        old,
         topology=topology,
-        collective=replace(schedule.collective, root=None if root is None else int(new_node[root])),
-        transfers=schedule.bounds.pack(columns),
+        collective=replace(old.collective, root=None if root is None else int(new_node[root])),
+        transfers=old.bounds.pack(columns),
         routes=routes,
         certificate={},
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,45 @@ from synth.schedule.transfers import ColumnBounds, Transfers
 from synth.topology.topology import Topology
 
 Kind = Literal["stepped", "pipelined"]
+Form = Literal["columns", "symmetric"]
 Parameter = str | int | bool | None
+MAX_EXPANDED_ROWS = 2**27
+
+
+class AnySchedule(Protocol):
+    """A schedule in any form: what users of schedules may rely on, whether or not the rows of all ranks exist.
+
+    certificate:    JSON-able claim of the method about its own optimality
+    transfer_count: rows of the expanded schedule
+    expand:         the same schedule with the rows of all ranks, at most `most_rows` (else InvalidInput); itself where
+                    it has them
+    """
+
+    @property
+    def topology(self) -> Topology: ...
+    @property
+    def collective(self) -> Collective: ...
+    @property
+    def form(self) -> Form: ...
+    @property
+    def kind(self) -> Kind: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def chunks_per_shard(self) -> int: ...
+    @property
+    def trees_per_root(self) -> int | None: ...
+    @property
+    def transfer_count(self) -> int: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def parameters(self) -> Mapping[str, Parameter]: ...
+    @property
+    def certificate(self) -> Mapping[str, Any]: ...
+    @property
+    def id(self) -> str: ...
+    def expand(self, most_rows: int = MAX_EXPANDED_ROWS) -> Schedule: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,6 +93,18 @@ class Schedule:
     def on(self, topology: Topology) -> Schedule:
         """Return this schedule with `topology`, an equal network of another spec, in place of its own."""
         return replace(self, topology=topology)
+
+    @property
+    def form(self) -> Form:
+        return "columns"
+
+    @property
+    def transfer_count(self) -> int:
+        return len(self.transfers)
+
+    def expand(self, most_rows: int = MAX_EXPANDED_ROWS) -> Schedule:
+        """Return this schedule: it has the rows of all ranks."""
+        return self
 
     @property
     def shard_count(self) -> int:

@@ -13,15 +13,13 @@ from numpy.typing import NDArray
 from synth.collective import ALLGATHER, Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.identity import content_id
-from synth.schedule.compose import concatenate, reverse_allgather
+from synth.schedule.compose import concatenate, joined_certificate, reverse_allgather, reversed_certificate
 from synth.schedule.routes import Routes
-from synth.schedule.schedule import Kind, Parameter, Schedule
+from synth.schedule.schedule import MAX_EXPANDED_ROWS, Form, Kind, Parameter, Schedule
 from synth.schedule.transfers import ColumnBounds, Transfers
 from synth.topology.topology import Topology
 from synth.topology.transpose import transpose_with_links
 from synth.topology.transversal import Transversal
-
-MAX_EXPANDED_ROWS = 2**27
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,6 +118,10 @@ class SymmetricSchedule:
         return tuple(part for part in (self.scatter, self.gather) if part is not None)
 
     @property
+    def form(self) -> Form:
+        return "symmetric"
+
+    @property
     def kind(self) -> Kind:
         return "stepped"
 
@@ -139,6 +141,14 @@ class SymmetricSchedule:
     def transfer_count(self) -> int:
         """Rows of the expanded schedule."""
         return sum(part.transfer_count for part in self.parts)
+
+    @property
+    def certificate(self) -> Mapping[str, Any]:
+        """The claim of `expand()`."""
+        claims = [part.certificate for part in self.parts]
+        if self.scatter is not None:
+            claims[0] = reversed_certificate(claims[0])
+        return joined_certificate(*claims) if len(claims) > 1 else claims[0]
 
     def rank_transfers(self, rank: int) -> Transfers:
         """Return the rows of `expand()` that are the images of the base rows at `rank`, without making the others.

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from synth.collective import Collective
 from synth.schedule.routes import Routes
-from synth.schedule.schedule import Kind, Schedule
+from synth.schedule.schedule import AnySchedule, Kind, Schedule
+from synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
 from synth.topology.topology import Topology
+from synth.topology.transpose import transpose_with_links
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,8 +86,18 @@ def merged_step(route: NDArray[np.integer], amount: NDArray[np.integer]) -> Traf
     return TrafficStep(ordered[first], sums)
 
 
-def traffic_of(schedule: Schedule) -> Traffic:
-    """Return the traffic of any schedule: its rows added up per step and route. O(rows log rows)."""
+def traffic_of(schedule: AnySchedule) -> Traffic:
+    """Return the traffic of any schedule.
+
+    Its rows are added up per step and route, O(rows log rows); in symmetric form without writing them out,
+    O(steps * links).
+    """
+    if isinstance(schedule, SymmetricSchedule):
+        return _symmetric_traffic(schedule)
+    return _column_traffic(schedule.expand())
+
+
+def _column_traffic(schedule: Schedule) -> Traffic:
     rows = schedule.transfers
     key = rows.step.astype(np.int64) * len(schedule.routes) + rows.route
     size = rows.hi.astype(np.int64) - rows.lo
@@ -104,3 +116,29 @@ def _steps(schedule: Schedule, key: NDArray[np.int64], size: NDArray[np.int64]) 
     bounds = np.searchsorted(step, np.arange(schedule.steps + 1))
     for low, high in pairwise(bounds.tolist()):
         yield TrafficStep(route[low:high].astype(np.int32), sums[low:high])
+
+
+def _symmetric_traffic(schedule: SymmetricSchedule) -> Traffic:
+    """Return what rank 0 receives over each in-link, on all images of that link."""
+    links = schedule.topology.links
+    steps: list[TrafficStep] = []
+    if schedule.scatter is not None:
+        scale = schedule.chunks_per_shard // schedule.scatter.chunks_per_shard
+        _, original_link = transpose_with_links(schedule.topology)
+        backwards = reversed(list(_link_amounts(schedule.scatter)))
+        steps += [merged_step(original_link[link], amount * scale) for link, amount in backwards]
+    if schedule.gather is not None:
+        scale = schedule.chunks_per_shard // schedule.gather.chunks_per_shard
+        steps += [merged_step(link, amount * scale) for link, amount in _link_amounts(schedule.gather)]
+    denominator = schedule.chunks_per_shard * schedule.topology.compute_count
+    routes = Routes.direct(len(links))
+    return Traffic(schedule.topology, schedule.collective, schedule.kind, tuple(steps), denominator, routes)
+
+
+def _link_amounts(part: SymmetricGather) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield for each step the links that carry anything, and how many chunks each carries."""
+    base_link = part.base_links()
+    for load in part.loads():
+        of_link = load[base_link]
+        used = np.flatnonzero(of_link)
+        yield used, of_link[used]

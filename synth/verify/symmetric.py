@@ -12,13 +12,11 @@ right and still be refused here; written out, `verify` decides about it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import CheckFailed
 from synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
 from synth.schedule.transfers import COLUMN_NAMES
 from synth.topology.automorphism import is_automorphism
@@ -30,35 +28,10 @@ from synth.verify.verified import Cost, LoadSummary
 from synth.verify.violation import Violation
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class VerifiedSymmetric:
-    """A symmetric schedule in which no fault was found; the same facts as of a `VerifiedSchedule`.
-
-    Only `synth.verify.symmetric.verify_symmetric` makes one.
-    """
-
-    schedule: SymmetricSchedule
-    cost: Cost
-    link_loads: LoadSummary
-
-
-def verify_symmetric(schedule: SymmetricSchedule, size_bytes: int | None = None) -> VerifiedSymmetric:
-    """Return the verified form of `schedule`, or raise CheckFailed naming the first fault.
-
-    `size_bytes` as in `synth.verify.verify.verify`. Cost: O(generators * links log links + degree * links + rows of
-    rank 0 * log).
-    """
-    found, verified = inspect_symmetric(schedule, size_bytes)
-    if verified is None:
-        value = f"{found[0].message} ({len(found)} violation(s))"
-        raise CheckFailed("a schedule must pass verification", value, "synthesize it again")
-    return verified
-
-
 def inspect_symmetric(
-    schedule: SymmetricSchedule, size_bytes: int | None = None
-) -> tuple[list[Violation], VerifiedSymmetric | None]:
-    """Return all kinds of fault found, and the verified schedule where there are none."""
+    schedule: SymmetricSchedule, size_bytes: int | None
+) -> tuple[list[Violation], tuple[Cost, LoadSummary] | None]:
+    """Return all kinds of fault found; the cost, at `size_bytes` too, and the loads where there are none."""
     found = list(_whole_violations(schedule))
     for part in schedule.parts if not found else ():
         found += _symmetry_violations(part)
@@ -69,7 +42,7 @@ def inspect_symmetric(
         found.append(Violation("reduced-twice", "the scatter part brings a chunk to rank 0 for the second time"))
     if found:
         return found, None
-    return [], VerifiedSymmetric(schedule, _cost(schedule, size_bytes), _summary(schedule))
+    return [], (_cost(schedule, size_bytes), _summary(schedule))
 
 
 def _whole_violations(schedule: SymmetricSchedule) -> Iterator[Violation]:

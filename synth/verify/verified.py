@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from synth.schedule.schedule import Schedule
+from synth.schedule.schedule import AnySchedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Optimality:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VerifiedSchedule:
-    """A schedule whose replay found no fault. Only `synth.verify.verify` makes one."""
+    """A schedule, in any form, in which no fault was found. Only `synth.verify.verify` makes one."""
 
-    schedule: Schedule
+    schedule: AnySchedule
     cost: Cost
     link_loads: LoadSummary

@@ -1,7 +1,8 @@
 """Verification: an independent replay of a schedule, chunk by chunk, before anything may use it.
 
 This code shares nothing with the synthesizers. It takes any Schedule, from any method or file, and finds
-whether every chunk is there before it is sent, everything is delivered, and nothing is reduced twice.
+whether every chunk is there before it is sent, everything is delivered, and nothing is reduced twice. A schedule in
+symmetric form is replayed at rank 0, see `synth.verify.symmetric`.
 """
 
 from __future__ import annotations
@@ -13,13 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.errors import CheckFailed
-from synth.schedule.schedule import Schedule
+from synth.schedule.schedule import AnySchedule, Schedule
+from synth.schedule.symmetric import SymmetricSchedule
 from synth.verify import general, replay
 from synth.verify.cells import Cells
 from synth.verify.cost import cost_of, summarize
 from synth.verify.structure import structural_violations
+from synth.verify.symmetric import inspect_symmetric
 from synth.verify.terms import Terms, terms_of
-from synth.verify.verified import VerifiedSchedule
+from synth.verify.verified import Cost, LoadSummary, VerifiedSchedule
 from synth.verify.violation import Violation
 
 ROWS_AT_ONCE = 2**20
@@ -38,11 +41,12 @@ class _Window:
     fed: replay.Times
 
 
-def verify(schedule: Schedule, size_bytes: int | None = None) -> VerifiedSchedule:
+def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSchedule:
     """Return the verified form of `schedule`, or raise CheckFailed naming the first fault.
 
     With `size_bytes`, the bytes of the whole vector, the cost holds the exact time at that size; InvalidInput where
-    bandwidths count links. Cost: O(chunk deliveries) time, at most about 0.5 GiB of tables at a time.
+    bandwidths count links. Cost: O(chunk deliveries) time, at most about 0.5 GiB of tables at a time; in symmetric
+    form O(generators * links log links + degree * links + rows of rank 0 * log).
     """
     found, verified = inspect(schedule, size_bytes)
     if verified is None:
@@ -51,8 +55,18 @@ def verify(schedule: Schedule, size_bytes: int | None = None) -> VerifiedSchedul
     return verified
 
 
-def inspect(schedule: Schedule, size_bytes: int | None = None) -> tuple[list[Violation], VerifiedSchedule | None]:
+def inspect(schedule: AnySchedule, size_bytes: int | None = None) -> tuple[list[Violation], VerifiedSchedule | None]:
     """Return all kinds of fault found, and the verified schedule where there are none; `size_bytes` as in `verify`."""
+    if isinstance(schedule, SymmetricSchedule):
+        found, facts = inspect_symmetric(schedule, size_bytes)
+    else:
+        found, facts = _inspect_columns(schedule.expand(), size_bytes)
+    return found, None if facts is None else VerifiedSchedule(schedule, *facts)
+
+
+def _inspect_columns(
+    schedule: Schedule, size_bytes: int | None
+) -> tuple[list[Violation], tuple[Cost, LoadSummary] | None]:
     found = structural_violations(schedule)
     if found:
         return found, None
@@ -62,8 +76,7 @@ def inspect(schedule: Schedule, size_bytes: int | None = None) -> tuple[list[Vio
     if found:
         return found, None
     loads = _link_loads(schedule)
-    cost = cost_of(schedule, loads, size_bytes)
-    return [], VerifiedSchedule(schedule, cost, summarize(schedule, loads, duplicates))
+    return [], (cost_of(schedule, loads, size_bytes), summarize(schedule, loads, duplicates))
 
 
 def _may_be_general(schedule: Schedule, found: list[Violation]) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
@@ -16,7 +16,7 @@ from synth.lowering.lower import lower as lower_schedule
 from synth.lowering.lower import with_usual_channels
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import as_protocol
-from synth.lowering.reading import Reading, read_on
+from synth.lowering.reading import read_on
 from synth.lowering.streaming import streamed_text
 from synth.lowering.targets import TARGETS, target_named
 from synth.lowering.violation import Violation
@@ -28,6 +28,7 @@ from tuner.cli.shared_options import AsJson, Protocol, ScheduleFile
 from tuner.files import read_file, write_file, write_parts
 from tuner.reports.lowering_advice import advice
 from tuner.reports.prediction import prediction
+from tuner.reports.show_report import program_facts
 from tuner.schedule_files import load_schedule
 from tuner.specs import load_topology
 
@@ -101,7 +102,7 @@ def lower(
     options = replace(options, chunks=None if split == 1 else split * chunks_per_shard)
     if sizes is not None:
         granule_bytes = max(element_bytes(dtype), target_named(target).limits.alignment_bytes)
-        options = dividing(verified.schedule, options, parse_sizes(sizes), granule_bytes)
+        options = dividing(verified.schedule.expand(), options, parse_sizes(sizes), granule_bytes)
     if channels is None:
         options = with_usual_channels(verified, options)
     if verified.schedule.topology.compute_count > MOST_CHECKED_RANKS:
@@ -116,7 +117,7 @@ def lower(
         text = target_named(target).emit(program)
         reading = read_on(text.encode(), verified.schedule.topology)
         reading.require_right()
-        document = {**_summary(reading), "checked": "execution"}
+        document = {**program_facts(reading.program), "checked": "execution"}
         document["predicted"] = prediction(reading, verified.schedule.topology, size_bytes, link_gbps)
         advised = advice(verified, options, program, size_bytes)
         if advised is not None:
@@ -148,7 +149,7 @@ def lift(
     violations = reading.violations
     if output is not None and not violations:
         write_file(output, reading.text.encode())
-    document = {"ok": not violations, "violations": _listed(violations), **_summary(reading)}
+    document = {"ok": not violations, "violations": _listed(violations), **program_facts(reading.program)}
     document |= {"dialects": list(reading.dialects)}
     document["predicted"] = prediction(reading, topology, size_bytes, link_gbps)
     if as_json:
@@ -157,17 +158,6 @@ def lift(
         results.print(_table(f"{file} on {spec}: {'right' if not violations else 'NOT right'}", document))
     if violations:
         raise typer.Exit(1)
-
-
-def _summary(reading: Reading) -> dict[str, Any]:
-    return {
-        "target": reading.target,
-        "collective": reading.collective.name.value,
-        "ranks": reading.ranks,
-        "chunks": reading.chunks,
-        "in_place": reading.in_place,
-        "resources": asdict(reading.resources),
-    }
 
 
 def _listed(violations: Sequence[Violation]) -> list[dict[str, str]]:

@@ -75,7 +75,7 @@ def _show_schedule(file: str, spec: str | None, rank: int, plot: Path | None) ->
     if plot is not None:
         from tuner.plots.schedule_plot import plot_schedule
 
-        plot_schedule(verified.schedule, rank, plot)
+        plot_schedule(verified.schedule.expand(), rank, plot)
     return schedule_document(verified, rank)
 
 

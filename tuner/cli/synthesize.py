@@ -12,19 +12,18 @@ from synth.collective import parse_collective
 from synth.errors import InvalidInput
 from synth.forest.objective import Objective
 from synth.method import Options
-from synth.methods import METHODS, method_named
+from synth.methods import METHODS, form_of, method_named
 from synth.topology.topology import Topology
 from synth.topology.units import bytes_per_second
-from synth.verify.verified import VerifiedSchedule
 from tuner.cli.output import emit_json, results
 from tuner.cli.progress_bar import progress_bar
 from tuner.cli.shared_options import AsJson, ExecutorName, Root, Workers
 from tuner.executors import open_executor
 from tuner.reports.stages import Stages, peak_memory_bytes
-from tuner.reports.synthesis import SynthesisRequest, is_symmetric, proved, synthesized, warm
+from tuner.reports.synthesis import SynthesisRequest, proved, synthesized, warm
 from tuner.reports.synthesis_report import synthesis_table
 from tuner.reports.warm_start import load_warm_start, warm_start_document
-from tuner.schedule_files import require_schedule_suffix, require_suffix_of_symmetric, save_schedule
+from tuner.schedule_files import require_schedule_suffix, save_schedule
 from tuner.specs import load_topology
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
@@ -84,7 +83,7 @@ def synth(
     wanted = parse_collective(collective, root)
     size_bytes = None if size is None else parse_size(size)
     old = None if warm_start is None else load_warm_start(warm_start)
-    before = None if old is None else old.schedule
+    before = None if old is None else old.schedule.expand()
     others = Options(chunks, seed=seed, seeds=seeds, size_bytes=size_bytes, warm_start=before)
     request = SynthesisRequest(method, wanted, _options(method, k, objective, others))
     with stages.stage("topology"):
@@ -96,7 +95,7 @@ def synth(
         with stages.stage("writing"):
             save_schedule(verified, output)
     document = proved(verified, size_bytes, stages)
-    if old is not None and isinstance(verified, VerifiedSchedule):
+    if old is not None:
         document["warm_start"] = warm_start_document(old, verified)
     document |= {"peak_memory_bytes": peak_memory_bytes(), "output": output}
     if as_json:
@@ -110,8 +109,8 @@ def _network(spec: str, method: str, size_bytes: int | None, output: str | None)
     topology = load_topology(spec)
     if size_bytes is not None:
         bytes_per_second(topology)
-    if output is not None and is_symmetric(topology, method):
-        require_suffix_of_symmetric(output)
+    if output is not None:
+        require_schedule_suffix(output, form_of(method, topology))
     return topology
 
 

@@ -10,13 +10,10 @@ import typer
 from rich.table import Table
 
 from synth.errors import InvalidInput
-from synth.lowering.plans.plan import Plan
-from synth.lowering.reading import faults_on
+from synth.lowering.lift import violations_on
 from synth.lowering.violation import Violation as ProgramViolation
-from synth.schedule.schedule import Schedule
-from synth.schedule.symmetric import SymmetricSchedule
+from synth.schedule.schedule import AnySchedule
 from synth.topology.topology import Topology
-from synth.verify.symmetric import VerifiedSymmetric, inspect_symmetric
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import inspect
 from synth.verify.violation import Violation
@@ -60,7 +57,7 @@ def _verify_schedule(file: str, spec: str | None) -> tuple[str, dict[str, Any]]:
     if spec is not None:
         raise InvalidInput("a schedule file names its topology itself", f"--spec {spec}", "leave it out")
     schedule, stated = load_for_inspection(file)
-    violations, verified = _inspect(schedule)
+    violations, verified = inspect(schedule, _size_bytes(schedule))
     if stated != schedule.id:
         violations = [
             Violation("content-id", f"the file states id {stated}, its content has {schedule.id}"),
@@ -71,9 +68,9 @@ def _verify_schedule(file: str, spec: str | None) -> tuple[str, dict[str, Any]]:
 
 
 def _verify_program(file: str, given: Topology | None) -> tuple[str, dict[str, Any]]:
-    topology, content = load_for_check(file, given)
-    program = content if isinstance(content, Plan) else content.program
-    document = _listed(faults_on(content, topology))
+    topology, lifted = load_for_check(file, given)
+    program = lifted.program
+    document = _listed(violations_on(lifted, topology))
     if document["ok"]:
         loads = program_loads(program, topology)
         time_per_byte = topology.links.longest_time(loads) / program.chunks
@@ -87,16 +84,7 @@ def _verify_program(file: str, given: Topology | None) -> tuple[str, dict[str, A
     return f"{program.name} on {topology.spec}", document
 
 
-def _inspect(
-    schedule: Schedule | SymmetricSchedule,
-) -> tuple[list[Violation], VerifiedSchedule | VerifiedSymmetric | None]:
-    size_bytes = _size_bytes(schedule)
-    if isinstance(schedule, SymmetricSchedule):
-        return inspect_symmetric(schedule, size_bytes)
-    return inspect(schedule, size_bytes)
-
-
-def _size_bytes(schedule: Schedule | SymmetricSchedule) -> int | None:
+def _size_bytes(schedule: AnySchedule) -> int | None:
     """Return the size that the schedule was made for, if it was made for one."""
     size_bytes = schedule.parameters.get("size_bytes")
     if size_bytes is None:
@@ -117,7 +105,7 @@ def _listed(violations: Sequence[Violation | ProgramViolation]) -> dict[str, Any
     }
 
 
-def _document(violations: list[Violation], verified: VerifiedSchedule | VerifiedSymmetric | None) -> dict[str, Any]:
+def _document(violations: list[Violation], verified: VerifiedSchedule | None) -> dict[str, Any]:
     document = _listed(violations)
     if verified is not None:
         loads, cost = verified.link_loads, verified.cost

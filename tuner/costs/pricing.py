@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runners.calibration import Calibration
 from synth.errors import InvalidInput
-from synth.lowering.plans.plan import Plan
+from synth.lowering.definition import AnyProgram
 from synth.lowering.program import Program
 from synth.schedule.traffic import Traffic
 from synth.simulation.network_model import NetworkModel
@@ -53,11 +53,11 @@ class Pricing:
         """Return the seconds of a run of `traffic` that the network model does not know of."""
         return 0.0 if self.calibration is None else self.calibration.beside_flows_s(traffic)
 
-    def beside_program_s(self, program: Program | Plan) -> float:
+    def beside_program_s(self, program: AnyProgram) -> float:
         """Return the same for a run of `program`; InvalidInput for a plan: what its messages cost is not calibrated."""
         if self.calibration is None:
             return 0.0
-        if isinstance(program, Plan):
+        if not isinstance(program, Program):
             way_out = "give latencies and rates instead"
             raise InvalidInput("a calibration must be for what is simulated", "a plan for MSCCL++", way_out)
         return self.calibration.beside_program_s(program)

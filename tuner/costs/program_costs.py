@@ -8,13 +8,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from runners.connections import Paths, program_connections
-from runners.plan_flows import PlanFlows
-from runners.program_flows import ProgramFlows
+from runners.connections import Paths, sent_chunks
+from runners.program_flows import flows_of
 from runners.program_trace import ProgramTrace
 from runners.simulated import buffer_parts
 from synth.errors import CheckFailed, InvalidInput
-from synth.lowering.plans.plan import Plan
+from synth.lowering.definition import AnyProgram
 from synth.lowering.program import Program
 from synth.simulation.flow_simulation import simulate_flows
 from synth.simulation.network_model import NetworkModel
@@ -29,28 +28,26 @@ _BUFFER_BYTES: Mapping[str, int] = {"msccl-xml": 2**22, "msccl-executor-xml": 2*
 _FREE = NetworkModel(link_gbps=Fraction(100))
 
 
-def usual_buffer_bytes(program: Program | Plan) -> int | None:
+def usual_buffer_bytes(program: AnyProgram) -> int | None:
     """Return the buffer of a connection of the runtime that `program` is for, None where there is none."""
-    return None if isinstance(program, Plan) else _BUFFER_BYTES.get(program.target)
+    return _BUFFER_BYTES.get(program.target)
 
 
-def program_loads(program: Program | Plan, topology: Topology) -> NDArray[np.int64]:
+def program_loads(program: AnyProgram, topology: Topology) -> NDArray[np.int64]:
     """Return int64[links]: the chunks of `program` that cross each link. O(instructions + links of the routes)."""
-    if isinstance(program, Plan):
-        return PlanFlows(program, topology).loads(len(topology.links))
     paths, loads = Paths(topology), np.zeros(len(topology.links), dtype=np.int64)
-    for connection, ends in program_connections(program).items():
-        loads[list(paths.path(connection) or ())] += sum(ends.sent)
+    for connection, chunks in sent_chunks(program).items():
+        loads[list(paths.path(connection) or ())] += chunks
     return loads
 
 
-def program_time_per_byte(program: Program | Plan, topology: Topology) -> Fraction:
+def program_time_per_byte(program: AnyProgram, topology: Topology) -> Fraction:
     """Return the least time per byte of the vector that the busiest link allows, in 1 / bandwidth_unit."""
     return topology.links.longest_time(program_loads(program, topology)) / program.chunks
 
 
 def play(
-    program: Program | Plan, topology: Topology, network: NetworkModel, size_bytes: int, buffer_bytes: int | None
+    program: AnyProgram, topology: Topology, network: NetworkModel, size_bytes: int, buffer_bytes: int | None
 ) -> ProgramTrace:
     """Return what happens when `program` runs on a vector of `size_bytes`, by the flow model.
 
@@ -58,22 +55,19 @@ def play(
     are taken as they are. The program must have been checked. InvalidInput for more than `MOST_MESSAGES`, CheckFailed
     if it hangs.
     """
-    chunk_bytes = size_bytes / program.chunks
-    if isinstance(program, Plan):
-        return _played(PlanFlows(program, topology), topology, network, chunk_bytes)
     loops, slices, messages = _parts(program, size_bytes, buffer_bytes)
     if messages > MOST_MESSAGES:
-        value = f"{messages} for {size_bytes} bytes"
-        raise InvalidInput(f"at most {MOST_MESSAGES} messages are simulated", value, "ask for a smaller size")
-    flows = ProgramFlows(program, topology, loops, slices)
-    times = simulate_flows(flows.graph, topology, network, chunk_bytes / (loops * slices))
+        value, way_out = f"{messages} for {size_bytes} bytes", "ask for a smaller size, or lower it with fewer chunks"
+        raise InvalidInput(f"at most {MOST_MESSAGES} messages are simulated", value, way_out)
+    flows = flows_of(program, topology, loops, slices)
+    times = simulate_flows(flows.graph, topology, network, size_bytes / program.chunks / (loops * slices))
     for at in flows.stuck(times):
         value = f"rank {at.rank} block {at.block} instruction {at.step}: {at.reason}"
         raise CheckFailed("a program must end", value, "see all of it with `chorale lift`")
     return flows.trace(times)
 
 
-def simulated_messages(program: Program, size_bytes: int, buffer_bytes: int | None) -> int:
+def simulated_messages(program: AnyProgram, size_bytes: int, buffer_bytes: int | None) -> int:
     """Return how many messages `play` would simulate."""
     return _parts(program, size_bytes, buffer_bytes)[2]
 
@@ -86,15 +80,9 @@ def time_lost(verified: VerifiedSchedule, program: Program, size_bytes: int, buf
     return play(program, topology, _FREE, size_bytes, buffer_bytes).end_s / planned_s - 1
 
 
-def _parts(program: Program, size_bytes: int, buffer_bytes: int | None) -> tuple[int, int, int]:
+def _parts(program: AnyProgram, size_bytes: int, buffer_bytes: int | None) -> tuple[int, int, int]:
     """Return loops, slices and messages of a simulation."""
-    loops, slices = (1, 1) if buffer_bytes is None else buffer_parts(size_bytes / program.chunks, buffer_bytes)
-    sends = sum(len(ends.sent) for ends in program_connections(program).values())
-    return loops, slices, sends * loops * slices
-
-
-def _played(flows: PlanFlows, topology: Topology, network: NetworkModel, chunk_bytes: float) -> ProgramTrace:
-    if flows.graph.messages > MOST_MESSAGES:
-        rule = f"at most {MOST_MESSAGES} messages are simulated"
-        raise InvalidInput(rule, flows.graph.messages, "lower it with fewer chunks")
-    return flows.trace(simulate_flows(flows.graph, topology, network, chunk_bytes))
+    loops, slices = 1, 1
+    if buffer_bytes is not None and not program.one_sided:
+        loops, slices = buffer_parts(size_bytes / program.chunks, buffer_bytes)
+    return loops, slices, sum(1 for _ in program.messages()) * loops * slices

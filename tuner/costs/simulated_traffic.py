@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb
 from synth.collective import parse_collective
 from synth.errors import InvalidInput
 from synth.executor.port import Progress
@@ -14,11 +13,8 @@ from synth.executor.serial import SerialExecutor
 from synth.methods import METHODS, synthesize
 from synth.patterns import pattern_of
 from synth.rings.ring_traffic import ring_traffic
-from synth.schedule.schedule import Schedule
-from synth.schedule.symmetric import SymmetricSchedule
+from synth.schedule.schedule import AnySchedule
 from synth.schedule.traffic import Traffic, traffic_of
-from synth.simulation.symmetric_traffic import symmetric_traffic
-from synth.verify.symmetric import verify_symmetric
 from synth.verify.verify import verify
 from tuner.costs.pricing import Pricing
 from tuner.schedule_files import SUFFIXES, load_schedule_in_its_form, read_parquet
@@ -54,14 +50,14 @@ def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> Pric
         rule = f"--collective must be that of the schedule, {schedule.collective.name.value}"
         raise InvalidInput(rule, collective, "leave it out")
     pricing.network(schedule.topology)
-    return _priced(schedule)
+    return _priced(verify(schedule).schedule)
 
 
 def traffic_of_content(content: bytes, pricing: Pricing) -> Priced:
     """Return the traffic of the schedule in the bytes of a .parquet file, after its verification."""
     schedule = read_parquet(content)
     pricing.network(schedule.topology)
-    return _priced(schedule)
+    return _priced(verify(schedule).schedule)
 
 
 def traffic_of_method(method: str, spec: str, collective: str, pricing: Pricing, progress: Progress | None) -> Priced:
@@ -76,18 +72,8 @@ def traffic_of_method(method: str, spec: str, collective: str, pricing: Pricing,
         return Priced(pattern.traffic(), pattern.method, dict(pattern.parameters), None)
     if method in _RINGS:
         return Priced(ring_traffic(topology, wanted, both_ways=_RINGS[method]), method, {}, None)
-    executor = SerialExecutor()
-    if method == "bfb" and prefers_symmetric_form(topology):
-        return _priced(symmetric_bfb(topology, wanted, executor, None, progress))
-    return _described(synthesize(method, topology, wanted, None, executor, progress).schedule)
+    return _priced(synthesize(method, topology, wanted, None, SerialExecutor(), progress).schedule)
 
 
-def _priced(schedule: Schedule | SymmetricSchedule) -> Priced:
-    if isinstance(schedule, SymmetricSchedule):
-        return _described(verify_symmetric(schedule).schedule)
-    return _described(verify(schedule).schedule)
-
-
-def _described(schedule: Schedule | SymmetricSchedule) -> Priced:
-    traffic = symmetric_traffic(schedule) if isinstance(schedule, SymmetricSchedule) else traffic_of(schedule)
-    return Priced(traffic, schedule.method, dict(schedule.parameters), schedule.id)
+def _priced(schedule: AnySchedule) -> Priced:
+    return Priced(traffic_of(schedule), schedule.method, dict(schedule.parameters), schedule.id)

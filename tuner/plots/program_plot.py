@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from runners.program_trace import ProgramTrace
 from runners.sizes import format_size
-from synth.lowering.plans.plan import Plan
-from synth.lowering.program import Program
+from synth.lowering.definition import AnyProgram
 from synth.simulation.network_model import NetworkModel
 from synth.topology.topology import Topology
 from tuner.plots.figure_file import write_figure
@@ -24,7 +23,7 @@ _NAMED_NODES = 40
 
 
 def plot_program(
-    program: Program | Plan, topology: Topology, network: NetworkModel, size_bytes: int, trace: ProgramTrace, path: Path
+    program: AnyProgram, topology: Topology, network: NetworkModel, size_bytes: int, trace: ProgramTrace, path: Path
 ) -> None:
     """Draw what `trace` says of `program` at `size_bytes` into `path` (.png, .svg or .pdf).
 
@@ -46,7 +45,7 @@ def plot_program(
 
 
 def _busy_parts(
-    program: Program | Plan, topology: Topology, unit_bytes_per_s: float, size_bytes: int, trace: ProgramTrace
+    program: AnyProgram, topology: Topology, unit_bytes_per_s: float, size_bytes: int, trace: ProgramTrace
 ) -> NDArray[np.float64]:
     """Return float64[links]: the part of the time for which each link carries as much as it can."""
     links, routes = topology.links, trace.routes

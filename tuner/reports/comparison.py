@@ -14,15 +14,15 @@ from rich.table import Table
 from runners.sizes import format_size
 from synth.errors import InvalidInput
 from synth.identity import rational_text
-from synth.lowering.plans.plan import Plan
-from synth.lowering.program import Program
+from synth.lowering.definition import AnyProgram
+from synth.lowering.resources import resources_of
 from synth.schedule.traffic import traffic_of
 from synth.simulation.simulate import Fidelity, simulate
 from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
 from tuner.costs.pricing import Pricing
 from tuner.costs.program_costs import play, program_time_per_byte, usual_buffer_bytes
-from tuner.reports.show_report import target_and_resources, topology_document
+from tuner.reports.show_report import topology_document
 
 _SAME = 1e-9  # times that differ by less are equal
 _NARROW = 1.01
@@ -34,7 +34,7 @@ class Side:
 
     name: str
     topology: Topology
-    content: VerifiedSchedule | Program | Plan
+    content: VerifiedSchedule | AnyProgram
 
     @property
     def collective(self) -> str:
@@ -64,16 +64,14 @@ def _schedule_document(verified: VerifiedSchedule) -> dict[str, Any]:
         "steps": schedule.steps,
         "bandwidth_factor": None if factor is None else rational_text(factor),
         "chunks_per_shard": schedule.chunks_per_shard,
-        "transfers": len(schedule.transfers),
+        "transfers": schedule.transfer_count,
         "id": schedule.id,
     }
 
 
-def _program_document(program: Program | Plan) -> dict[str, Any]:
-    target, resources = target_and_resources(program)
-    names = {"target": target, "chunks": program.chunks, "in_place": program.in_place}
-    protocol = "Simple" if isinstance(program, Plan) else program.protocol
-    return {"kind": "program", **names, "protocol": protocol, **asdict(resources)}
+def _program_document(program: AnyProgram) -> dict[str, Any]:
+    names = {"target": program.target, "chunks": program.chunks, "in_place": program.in_place}
+    return {"kind": "program", **names, "protocol": program.protocol, **asdict(resources_of(program))}
 
 
 @dataclass(frozen=True, slots=True)

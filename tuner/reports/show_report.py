@@ -13,11 +13,8 @@ from rich.table import Table
 
 from runners.program_trace import ProgramTrace
 from synth.identity import rational_text
-from synth.lowering.mscclpp_json import NAME as MSCCLPP
-from synth.lowering.plans.plan import Plan
-from synth.lowering.program import Program
-from synth.lowering.resources import Resources, resources_of, resources_of_plan
-from synth.lowering.targets import target_named
+from synth.lowering.definition import AnyProgram
+from synth.lowering.resources import resources_of
 from synth.schedule.schedule import Schedule
 from synth.schedule.traffic import traffic_of
 from synth.schedule.ways import ways_of
@@ -40,7 +37,7 @@ def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
             "kind": schedule.kind,
             "steps": schedule.steps,
             "chunks_per_shard": schedule.chunks_per_shard,
-            "transfers": len(schedule.transfers),
+            "transfers": schedule.transfer_count,
             "trees_per_root": schedule.trees_per_root,
             "id": schedule.id,
         },
@@ -50,12 +47,12 @@ def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
             "algbw": float(1 / cost.time_per_byte),
         },
         "links": _links(schedule.topology, loads, traffic.denominator),
-        "ways": _ways(schedule, rank),
+        "ways": _ways(schedule.expand(), rank),
     }
 
 
 def program_document(
-    program: Program | Plan, topology: Topology, size_bytes: int, trace: ProgramTrace, time_s: float
+    program: AnyProgram, topology: Topology, size_bytes: int, trace: ProgramTrace, time_s: float
 ) -> dict[str, Any]:
     """Return the JSON document of a program and of what a simulation of it says."""
     loads = program_loads(program, topology)
@@ -78,24 +75,16 @@ def topology_document(topology: Topology) -> dict[str, Any]:
     return {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id}
 
 
-def program_facts(program: Program | Plan) -> dict[str, Any]:
+def program_facts(program: AnyProgram) -> dict[str, Any]:
     """Return what a program is and what it takes, as documents of several commands have it."""
-    target, resources = target_and_resources(program)
     return {
-        "target": target,
+        "target": program.target,
         "collective": program.collective.name.value,
         "ranks": len(program.ranks),
         "chunks": program.chunks,
         "in_place": program.in_place,
-        "resources": asdict(resources),
+        "resources": asdict(resources_of(program)),
     }
-
-
-def target_and_resources(program: Program | Plan) -> tuple[str, Resources]:
-    """Return for which target a program or plan is written, and what it takes."""
-    if isinstance(program, Plan):
-        return MSCCLPP, resources_of_plan(program)
-    return program.target, resources_of(program, target_named(program.target).limits)
 
 
 def show_table(title: str, document: Mapping[str, Any]) -> Table:

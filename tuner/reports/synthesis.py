@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb
 from synth.bound.bound import lower_bound
 from synth.bound.certificate import check_certificate
 from synth.collective import Collective
@@ -14,7 +13,6 @@ from synth.kernels import warm_method
 from synth.method import Options
 from synth.methods import synthesize_unverified
 from synth.topology.topology import Topology
-from synth.verify.symmetric import VerifiedSymmetric, verify_symmetric
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
 from tuner.reports.stages import Stages
@@ -33,11 +31,6 @@ class SynthesisRequest:
     options: Options
 
 
-def is_symmetric(topology: Topology, method: str) -> bool:
-    """Whether the schedule will be in symmetric form: base transfers of one root and symmetries that spread them."""
-    return method == "bfb" and prefers_symmetric_form(topology)
-
-
 def warm(method: str, stages: Stages) -> None:
     """Compile kernels before the clock of the synthesis runs; the stage is reported only if anything was compiled."""
     stages.compile(lambda: warm_method(method))
@@ -45,23 +38,16 @@ def warm(method: str, stages: Stages) -> None:
 
 def synthesized(
     topology: Topology, request: SynthesisRequest, executor: Executor, progress: Progress | None, stages: Stages
-) -> VerifiedSchedule | VerifiedSymmetric:
+) -> VerifiedSchedule:
     """Return the verified schedule; stages `synthesis` and `verification` take the time of each."""
     options = request.options
     with stages.stage("synthesis"):
-        symmetric = is_symmetric(topology, request.method)
-    if not symmetric:
-        with stages.stage("synthesis"):
-            schedule = synthesize_unverified(request.method, topology, request.collective, options, executor, progress)
-        with stages.stage("verification"):
-            return verify(schedule, options.size_bytes)
-    with stages.stage("synthesis"):
-        base = symmetric_bfb(topology, request.collective, executor, options.chunks, progress, options.size_bytes)
+        schedule = synthesize_unverified(request.method, topology, request.collective, options, executor, progress)
     with stages.stage("verification"):
-        return verify_symmetric(base, options.size_bytes)
+        return verify(schedule, options.size_bytes)
 
 
-def proved(verified: VerifiedSchedule | VerifiedSymmetric, size_bytes: int | None, stages: Stages) -> dict[str, Any]:
+def proved(verified: VerifiedSchedule, size_bytes: int | None, stages: Stages) -> dict[str, Any]:
     """Return the JSON document of the contract, but for memory and output; its bound is checked by separate code."""
     schedule = verified.schedule
     with stages.stage("bound"):

@@ -11,9 +11,7 @@ from rich.table import Table
 from runners.sizes import format_size
 from synth.bound.cut import Bound
 from synth.bound.pair_certificate import check_pair_certificate
-from synth.schedule.symmetric import SymmetricSchedule
 from synth.verify.bfb_certificate import least_time
-from synth.verify.symmetric import VerifiedSymmetric
 from synth.verify.verified import VerifiedSchedule
 from tuner.reports.describe import describe_topology
 
@@ -23,28 +21,22 @@ _VERIFIED = {
 }
 
 
-def synthesis_document(
-    verified: VerifiedSchedule | VerifiedSymmetric, bound: Bound, seconds: Mapping[str, float]
-) -> dict[str, Any]:
+def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mapping[str, float]) -> dict[str, Any]:
     """Return the JSON document of the contract, without memory and output path."""
     schedule, cost = verified.schedule, verified.cost
     gap = cost.time_per_byte / bound.value - 1
     factor = cost.bandwidth_factor
-    if isinstance(schedule, SymmetricSchedule):
-        form, transfers = "symmetric", schedule.transfer_count
-    else:
-        form, transfers = "columns", len(schedule.transfers)
     return {
         "topology": describe_topology(schedule.topology),
         "collective": schedule.collective.name.value,
         "method": schedule.method,
         "parameters": dict(schedule.parameters),
         "schedule": {
-            "form": form,
+            "form": schedule.form,
             "kind": schedule.kind,
             "steps": schedule.steps,
             "height": schedule.steps,
-            "transfers": transfers,
+            "transfers": schedule.transfer_count,
             "chunks_per_shard": schedule.chunks_per_shard,
             "trees_per_root": schedule.trees_per_root,
             "id": schedule.id,
@@ -65,28 +57,23 @@ def synthesis_document(
     } | _pairs_document(verified)
 
 
-def _pairs_document(verified: VerifiedSchedule | VerifiedSymmetric) -> dict[str, Any]:
+def _pairs_document(verified: VerifiedSchedule) -> dict[str, Any]:
     """Return what no pairs of trees beat, checked by separate code, for allreduce by pairs of trees; else nothing."""
     schedule = verified.schedule
-    if isinstance(schedule, SymmetricSchedule) or schedule.certificate.get("kind") != "tree-pairs":
+    if schedule.certificate.get("kind") != "tree-pairs":
         return {}
     least = check_pair_certificate(schedule.topology, schedule.certificate)
     gap = verified.cost.time_per_byte / least - 1
     return {"tree_pairs": {"lower_bound": str(least), "gap": str(gap), "certificate": dict(schedule.certificate)}}
 
 
-def timing_document(verified: VerifiedSchedule | VerifiedSymmetric, size_bytes: int) -> dict[str, Any]:
+def timing_document(verified: VerifiedSchedule, size_bytes: int) -> dict[str, Any]:
     """Return what a given size adds to the costs: exact seconds, and for bfb the least with divisible shards."""
     schedule, time_s = verified.schedule, verified.cost.time_s
     document: dict[str, Any] = {"size_bytes": size_bytes, "time_s": None if time_s is None else str(time_s)}
     if schedule.method != "bfb":
         return document
-    if isinstance(schedule, SymmetricSchedule):
-        claims = [(part.topology, part.certificate) for part in schedule.parts]
-    else:
-        claims = [(schedule.topology, schedule.certificate)]
-    least_s = sum((least_time(topology, certificate) for topology, certificate in claims), Fraction(0))
-    return document | {"divisible_time_s": str(least_s)}
+    return document | {"divisible_time_s": str(least_time(schedule.topology, schedule.certificate))}
 
 
 def synthesis_table(document: Mapping[str, Any]) -> Table:

@@ -25,7 +25,7 @@ def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[st
     schedule = old.schedule
     bound = lower_bound(schedule.topology, schedule.collective, old.cost.time_per_byte)
     check_certificate(schedule.topology, schedule.collective, bound.to_json(schedule.topology))
-    kept, survivors = _kept(schedule, new.schedule)
+    kept, survivors = _kept(schedule.expand(), new.schedule.expand())
     return {
         "schedule": schedule.id,
         "topology": schedule.topology.spec,

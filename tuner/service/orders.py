@@ -11,10 +11,9 @@ from synth.errors import InvalidInput
 from synth.finder.query import Query
 from synth.identity import content_id
 from synth.lowering.targets import target_named
-from synth.methods import method_named
+from synth.methods import form_of, method_named
 from synth.topology.isomorphism import shape_key
 from synth.topology.topology import Topology
-from tuner.reports.synthesis import is_symmetric
 from tuner.service.estimate import Limits, memory_estimate, require_affordable
 from tuner.service.job_store import JobStore
 from tuner.service.networks import Named, network_of
@@ -67,7 +66,8 @@ def _synthesis_order(body: SynthesisBody, limits: Limits, _store: JobStore) -> O
         raise InvalidInput(f"{method.name} makes {known}", body.collective, "choose another method or collective")
     wanted = body.model_dump(exclude={"topology", "priority"})
     key = _key("synthesis", {"topology": topology.id, **wanted})
-    renameable = not collective.is_rooted and body.size_bytes is None and not is_symmetric(topology, body.method)
+    in_columns = form_of(body.method, topology) == "columns"
+    renameable = not collective.is_rooted and body.size_bytes is None and in_columns
     shape = _key("synthesis", {"shape": shape_key(topology), **wanted}) if renameable else None
     return Order("synthesis", _request(body), key, memory_bytes, body.topology, shape)
 

@@ -10,7 +10,6 @@ from synth.collective import CollectiveName
 from synth.errors import CheckFailed, InvalidInput
 from synth.schedule.codec import from_parquet
 from synth.schedule.schedule import Schedule
-from synth.schedule.symmetric_codec import holds_symmetric
 from tuner.plots.layout import node_positions
 from tuner.specs import load_topology
 
@@ -24,8 +23,6 @@ def picture_of(content: bytes, root: int) -> dict[str, Any]:
     load: what goes over the links from one node to another during the whole collective, in shards; share: that
     over the bandwidth there, the busiest being 1. CheckFailed for schedules too large to be looked at.
     """
-    if holds_symmetric(content):
-        raise CheckFailed("a picture is drawn of schedules in columns", "symmetric form", _WAY_OUT)
     schedule = from_parquet(content, load_topology)
     topology = schedule.topology
     if topology.node_count > MOST_NODES or len(topology.links) > MOST_LINKS:
@@ -34,12 +31,12 @@ def picture_of(content: bytes, root: int) -> dict[str, Any]:
     if root >= topology.compute_count:
         rule = f"a root must be one of the ranks 0 to {topology.compute_count - 1}"
         raise InvalidInput(rule, root, "choose a rank of the network")
-    places = node_positions(topology)
+    places, columns = node_positions(topology), schedule.expand()
     nodes = [
         {"id": name, "kind": topology.node_kind(node), "x": round(float(x), 4), "y": round(float(y), 4)}
         for node, (name, (x, y)) in enumerate(zip(topology.node_ids, places, strict=True))
     ]
-    return {"nodes": nodes, "connections": _connections(schedule), "tree": _tree(schedule, root), "root": root}
+    return {"nodes": nodes, "connections": _connections(columns), "tree": _tree(columns, root), "root": root}
 
 
 def _connections(schedule: Schedule) -> list[dict[str, Any]]:

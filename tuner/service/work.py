@@ -18,8 +18,6 @@ from synth.lowering.targets import target_named
 from synth.method import Options
 from synth.schedule.codec import from_parquet, to_parquet
 from synth.schedule.renamed import renamed_schedule
-from synth.schedule.symmetric import SymmetricSchedule
-from synth.schedule.symmetric_codec import symmetric_to_parquet
 from synth.simulation.simulate import simulate as simulate_traffic
 from synth.topology.isomorphism import isomorphism
 from synth.topology.topology import Topology
@@ -81,9 +79,7 @@ def _synthesis(task: Task, progress: Progress) -> Result:
     warm(wanted.method, stages)
     verified = synthesized(topology, wanted, SerialExecutor(), progress, stages)
     document = proved(verified, options.size_bytes, stages)
-    schedule = verified.schedule
-    content = symmetric_to_parquet(schedule) if isinstance(schedule, SymmetricSchedule) else to_parquet(schedule)
-    return Result(document | {"unit": topology.bandwidth_unit}, {SCHEDULE_FILE: content})
+    return Result(document | {"unit": topology.bandwidth_unit}, {SCHEDULE_FILE: to_parquet(verified.schedule)})
 
 
 def _renamed(content: bytes, topology: Topology) -> Result | None:

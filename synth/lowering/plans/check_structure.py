@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from synth.collective import CollectiveName
+from synth.lowering.check_structure import collective_violations
 from synth.lowering.memory import buffer_chunks
 from synth.lowering.plans.plan import (
     LONGEST_BLOCK,
@@ -26,7 +27,6 @@ from synth.lowering.plans.plan import (
 from synth.lowering.program import Buffer
 from synth.lowering.violation import Violation
 
-_SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL)
 LARGEST_MIN_BYTES = 2**31 - 1
 
 
@@ -51,10 +51,7 @@ def limit_excess(plan: Plan) -> str:
 
 def _whole_plan(plan: Plan) -> Iterator[Violation]:
     ranks = len(plan.ranks)
-    if plan.collective.name in _SPLIT_BY_RANK and plan.chunks % ranks:
-        yield Violation.at("chunks", f"{plan.chunks} chunks of the vector are not a multiple of {ranks} ranks")
-    if plan.collective.root is not None and plan.collective.root >= ranks:
-        yield Violation.at("root", f"root {plan.collective.root} is not below {ranks} ranks")
+    yield from collective_violations(plan)
     if plan.min_bytes > plan.max_bytes:
         yield Violation.at("never used", f"no size is from {plan.min_bytes} to {plan.max_bytes} bytes")
     if plan.min_bytes > LARGEST_MIN_BYTES:

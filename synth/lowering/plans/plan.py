@@ -7,12 +7,15 @@ learned by a wait holds for the others after it, and what all threads wrote may 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
 from synth.collective import Collective
 from synth.lowering.memory import Layout, Shape
-from synth.lowering.program import Buffer
+from synth.lowering.program import Buffer, Message
+
+TARGET = "mscclpp-json"
 
 
 class Action(StrEnum):
@@ -97,9 +100,51 @@ class Plan:
     origin: str = ""
 
     @property
+    def target(self) -> str:
+        return TARGET
+
+    @property
+    def protocol(self) -> str:
+        return "Simple"
+
+    @property
+    def one_sided(self) -> bool:
+        return True
+
+    @property
+    def channels(self) -> int:
+        """The most channels of a rank."""
+        return max(len(body.peers) for body in self.ranks)
+
+    @property
     def chunks(self) -> int:
         """Number of equal chunks of the whole vector."""
         return max(self.ranks[0].input_chunks, self.ranks[0].output_chunks)
+
+    def peers(self) -> set[tuple[int, int]]:
+        """Return who may write to whom."""
+        return {(rank, peer) for rank, body in enumerate(self.ranks) for peer, _ in body.remotes}
+
+    def messages(self) -> Iterator[Message]:
+        """Yield what is put, of each block in order. O(operations)."""
+        for rank, body in enumerate(self.ranks):
+            for block in body.blocks:
+                for operation in block.operations:
+                    yield from self.puts(rank, block, operation)
+
+    def puts(self, rank: int, block: PlanBlock, operation: Operation) -> list[Message]:
+        """Return what `operation` of `block` writes to other ranks.
+
+        Each direction between two ranks has a channel of its own, of several the block's.
+        """
+        if operation.action is not Action.PUT:
+            return []
+        body, found = self.ranks[rank], []
+        for target in operation.targets:
+            peer = body.remotes[block.remotes[target.remote or 0]][0]
+            own = next((channel for channel in block.channels if body.peers[channel] == peer), 0)
+            found.append(Message(rank, peer, body.peers[:own].count(peer) // 2, target.count))
+        return found
 
     def layout(self, rank: int) -> Layout:
         """Return the memory of `rank`."""

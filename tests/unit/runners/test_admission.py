@@ -11,7 +11,7 @@ from runners.api import RunRequest
 from synth.lowering.program import Instruction, Op, Place, Program, ThreadBlock, Wait
 from synth.topology.links import Link, Links
 from synth.topology.topology import Topology
-from tests.conformance.example_programs import rank_of, ring_allgather, ring_allreduce, star_broadcast
+from tests.conformance.example_programs import ring_allgather, ring_allreduce, star_broadcast
 from tests.conformance.runner_kit import RING, request_of
 
 Change = Callable[[ThreadBlock], ThreadBlock]
@@ -20,7 +20,7 @@ Change = Callable[[ThreadBlock], ThreadBlock]
 def _changed(change: Change) -> Program:
     """RING with block 0 of rank 1 changed."""
     block = change(RING.ranks[1].blocks[0])
-    return replace(RING, ranks=(RING.ranks[0], rank_of(block), *RING.ranks[2:]))
+    return replace(RING, ranks=(RING.ranks[0], replace(RING.ranks[1], blocks=(block,)), *RING.ranks[2:]))
 
 
 def _first(**fields: Any) -> Change:
@@ -38,28 +38,42 @@ def test_a_sound_request_is_admitted(program: Program) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (_first(src=Place("o", 4)), "chunks 4 to 4 are outside buffer o"),
-        (_first(src=Place("o", -1)), "chunks -1 to -1 are outside buffer o"),
-        (_first(src=Place("s", 0)), "chunks 0 to 0 are outside buffer s"),
-        (_first(count=0), "it works on 0 chunks"),
-        (_first(count=2), "the messages sent do not match the messages received"),
-        (_first(waits=(Wait(1, 0),)), "it waits for instruction 0 of block 1, which does not exist"),
-        (_first(waits=(Wait(0, 99),)), "it waits for instruction 99 of block 0, which does not exist"),
-        (lambda block: replace(block, send_peer=None), "s needs a peer that its block does not have"),
-        (lambda block: replace(block, recv_peer=1), "has peer 1, which is not another rank"),
-        (lambda block: replace(block, send_peer=9), "has peer 9, which is not another rank"),
+        (_first(src=Place("o", 4)), "rank 1, block 0, step 0: s reads o[4..4], outside the buffer"),
+        (_first(src=Place("o", -1)), "s reads o[-1..-1], outside the buffer"),
+        (_first(src=Place("s", 0)), "s reads s[0..0], outside the buffer"),
+        (_first(count=0), "s moves 0 chunks, must move at least 1"),
+        (_first(count=2), "from rank 1 to rank 2 on channel 0: counts sent and received differ at message 0"),
+        (_first(waits=(Wait(1, 0),)), "waits for step 0 of block 1, which does not exist"),
+        (_first(waits=(Wait(0, 99),)), "waits for step 99 of block 0, which does not exist"),
+        (lambda block: replace(block, send_peer=None), "s needs a block with a rank to send to"),
+        (lambda block: replace(block, recv_peer=1), "rank 1, block 0: peer 1 is not another rank"),
+        (lambda block: replace(block, send_peer=9), "rank 1, block 0: peer 9 is not another rank"),
+        (lambda block: replace(block, channel=1), "channel 1 is not in 0 to 0"),
+        (lambda block: replace(block, channel=-1), "channel -1 is not in 0 to 0"),
         (
-            lambda block: replace(block, channel=1),
-            "0 -> 1 on channel 0 has 1 sending and 0 receiving blocks, not one each",
+            lambda block: replace(block, instructions=block.instructions[:-1]),
+            "from rank 0 to rank 1 on channel 0: counts sent and received differ at message 5",
         ),
-        (lambda block: replace(block, channel=-1), "has a negative channel"),
-        (lambda block: replace(block, instructions=block.instructions[:-1]), "do not match the messages received"),
     ],
 )
 def test_a_broken_program_is_refused_with_the_reason(change: Change, reason: str) -> None:
     found = refusal(request_of(_changed(change)))
     assert found is not None
     assert reason in found
+
+
+def test_every_connection_has_one_block_at_either_end() -> None:
+    elsewhere = replace(_changed(lambda block: replace(block, channel=1)), channels=2)
+    assert "from rank 0 to rank 1 on channel 0 has no block at the receiver" in (refusal(request_of(elsewhere)) or "")
+    rank = RING.ranks[1]
+    twice = replace(RING, ranks=(RING.ranks[0], replace(rank, blocks=rank.blocks * 2), *RING.ranks[2:]))
+    assert "sends with rank 2 on channel 0, as block 0 does" in (refusal(request_of(twice)) or "")
+
+
+def test_limits_of_a_dialect_and_idle_ranks_do_not_hinder() -> None:
+    assert refusal(request_of(replace(RING, channels=7, target="msccl-xml"))) is None
+    idle = replace(RING, ranks=tuple(replace(rank, blocks=()) for rank in RING.ranks), channels=0)
+    assert refusal(request_of(idle)) is None
 
 
 @pytest.mark.parametrize(
@@ -74,8 +88,12 @@ def test_a_broken_program_is_refused_with_the_reason(change: Change, reason: str
         ({"programs": {"a": RING, "b": ring_allgather(4, True)}}, "for the same collective"),
         ({"programs": {"a": replace(RING, max_bytes=100)}}, "program a serves 0 to 100 bytes, not 4096"),
         ({"programs": {"a": replace(RING, min_bytes=10**6)}}, "program a serves 1000000 to"),
-        ({"programs": {"a": ring_allreduce(range(5))}}, "it has 5 ranks, the topology 4"),
-        ({"programs": {"a": replace(ring_allgather(4, True), chunks=6)}}, "6 chunks cannot be shared among 4 ranks"),
+        ({"programs": {"a": ring_allreduce(range(5))}}, "for 5 ranks, the topology has 4"),
+        ({"programs": {"a": replace(RING, chunks=0)}}, "the vector has 0 chunks, must have at least 1"),
+        (
+            {"programs": {"a": replace(ring_allgather(4, True), chunks=6)}},
+            "6 chunks of the vector are not a multiple of 4 ranks",
+        ),
     ],
 )
 def test_a_request_that_makes_no_sense_is_refused(fields: dict[str, Any], reason: str) -> None:
@@ -89,7 +107,7 @@ def test_a_network_without_the_way_is_refused() -> None:
     one_way = Topology("", tuple("abcd"), 4, Links.build([Link(0, 1), Link(1, 2), Link(2, 3)]))
     found = refusal(replace(request_of(RING), topology=one_way))
     assert found is not None
-    assert "connection 3 -> 0 on channel 0: the topology has no path" in found
+    assert "rank 3: sends to rank 0, to which the network has no path" in found
 
 
 def test_a_place_that_is_not_used_may_be_anywhere() -> None:

@@ -4,7 +4,8 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.connections import Connection, Paths, program_connections
+from runners.connections import Connection, Paths, program_connections, sent_chunks
+from synth.lowering.check_structure import connections
 from synth.lowering.program import Op, ThreadBlock
 from synth.topology.links import Link, Links
 from synth.topology.topology import Topology
@@ -45,14 +46,15 @@ def test_without_a_way_there_is_no_path() -> None:
 
 def test_both_ends_of_a_connection_are_listed() -> None:
     found = program_connections(ring_allreduce(range(3)))
-    assert list(found) == [Connection(0, 1, 0), Connection(1, 2, 0), Connection(2, 0, 0)]
-    assert all(ends.senders == [0] and ends.receivers == [0] for ends in found.values())
-    assert all(ends.sent == ends.received == [1, 1, 1, 1] for ends in found.values())
+    assert found == [Connection(0, 1, 0), Connection(1, 2, 0), Connection(2, 0, 0)]
+    sent, received = connections(ring_allreduce(range(3)))
+    assert sent == received == {connection: [1, 1, 1, 1] for connection in found}
+    assert sent_chunks(ring_allreduce(range(3))) == {connection: 4 for connection in found}
 
 
 def test_a_missing_end_is_empty() -> None:
     lonely = rank_of(ThreadBlock(1, None, 2, (step(Op.SEND, "o", 0, count=3),)))
     program = ring_allreduce(range(2))
-    found = program_connections(type(program)("", "", program.collective, 3, True, "Simple", 3, (lonely, rank_of())))
-    assert found[Connection(0, 1, 2)].sent == [3]
-    assert found[Connection(0, 1, 2)].receivers == []
+    cut = type(program)("", "", program.collective, 3, True, "Simple", 3, (lonely, rank_of()))
+    assert program_connections(cut) == [Connection(0, 1, 2)]
+    assert connections(cut) == ({(0, 1, 2): [3]}, {})

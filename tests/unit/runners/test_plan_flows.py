@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+from runners.connections import sent_chunks
 from runners.plan_flows import PlanFlows
+from runners.program_flows import flows_of
 from synth.lowering.plans.plan import Action
 from synth.lowering.plans.read import plan_of_text
 from synth.simulation.flow_simulation import simulate_flows
 from synth.simulation.network_model import NetworkModel
 from synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.plans.examples import SMALL, made, operations
+from tuner.costs.program_costs import program_loads
 
 MODEL = NetworkModel(alpha_s=Fraction(1, 10**6), link_latency_s=Fraction(1, 10**6), link_gbps=Fraction(8))
 
@@ -27,8 +31,9 @@ def test_every_put_becomes_a_message_and_all_of_it_happens(plan):
     assert flows.graph.gates == len(list(operations(plan)))
     times = simulate_flows(flows.graph, topology, MODEL, 1000)
     assert not np.isnan(times.opened_s).any()
+    assert flows.stuck(times) == []
     trace = flows.trace(times)
-    assert flows.loads(len(topology.links)).sum() == sum(target.count for put in puts for target in put.targets)
+    assert sum(sent_chunks(plan).values()) == sum(target.count for put in puts for target in put.targets)
     assert trace.end_s == max(trace.arrived_s) > 0
     for rank, block, step, operation in operations(plan):
         own = (trace.src == rank) & (trace.block == block) & (trace.step == step)
@@ -49,5 +54,19 @@ def test_a_hop_waits_for_the_one_before():
 
 def test_parallel_links_carry_a_channel_each():
     plan = plan_of_text(made("biring:4,3", "allgather").encode())
-    loads = PlanFlows(plan, parse_topology("biring:4,3")).loads(12)
+    loads = program_loads(plan, parse_topology("biring:4,3"))
+    assert len(loads) == 12
     assert len(set(loads.tolist())) == 1
+
+
+def test_blocks_that_wait_for_each_other_are_named():
+    plan = SMALL[1]
+    ranks = []
+    for body in plan.ranks:
+        blocks = (sorted(block.operations, key=lambda item: item.action is not Action.WAIT) for block in body.blocks)
+        swapped = zip(body.blocks, blocks, strict=True)
+        ranks.append(replace(body, blocks=tuple(replace(block, operations=tuple(items)) for block, items in swapped)))
+    topology = parse_topology("ring:4")
+    flows = flows_of(replace(plan, ranks=tuple(ranks)), topology)
+    stuck = flows.stuck(simulate_flows(flows.graph, topology, MODEL, 1000))
+    assert {(at.step, at.reason) for at in stuck} == {(0, "wait never ends")}

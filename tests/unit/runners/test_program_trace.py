@@ -8,6 +8,7 @@ import pytest
 from runners.connections import program_connections
 from runners.program_flows import ProgramFlows
 from runners.program_trace import ProgramTrace
+from synth.lowering.check_structure import connections
 from synth.lowering.program import Program
 from synth.simulation.flow_simulation import simulate_flows
 from synth.simulation.network_model import NetworkModel
@@ -47,11 +48,17 @@ def test_sums_are_told_from_copies():
 def test_every_message_is_there_with_what_it_carries(method, loops, slices):
     program = lowered("hypercube:3", "allreduce", method=method, instances=2)
     trace = traced(program, "hypercube:3", 6000, loops, slices)
-    for connection, sides in program_connections(program).items():
+    sent, _ = connections(program)
+    for connection in program_connections(program):
         own = (trace.src == connection.src) & (trace.dst == connection.dst) & (trace.channel == connection.channel)
-        assert own.sum() == len(sides.sent) * loops * slices
-        assert trace.chunks[own].sum() == pytest.approx(sum(sides.sent))
-        assert np.unique(trace.block[own]).tolist() == sides.senders
+        assert own.sum() == len(sent[connection]) * loops * slices
+        assert trace.chunks[own].sum() == pytest.approx(sum(sent[connection]))
+        senders = [
+            number
+            for number, block in enumerate(program.ranks[connection.src].blocks)
+            if (block.send_peer, block.channel) == (connection.dst, connection.channel)
+        ]
+        assert np.unique(trace.block[own]).tolist() == senders
         links = [trace.routes.path(route).tolist() for route in np.unique(trace.route[own]).tolist()]
         assert len(links) == 1
     assert np.all(trace.start_s < trace.left_s)

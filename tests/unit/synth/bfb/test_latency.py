@@ -25,7 +25,6 @@ from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from synth.verify.bfb_certificate import check_bfb_steps, least_time
 from synth.verify.general import violations
-from synth.verify.symmetric import verify_symmetric
 from synth.verify.verify import verify
 from tests.reference.breadth_first_programs import least_time_with_latencies
 from tests.strategies import MIXED, strongly_connected_topologies
@@ -161,7 +160,7 @@ def with_latency(topology: Topology, latency_s: Fraction) -> Topology:
 def test_the_symmetric_form_gives_the_same(size_bytes):
     topology = replace(unequal_torus(), bandwidth_unit="Gbit/s")
     for collective in (ALLGATHER, ALLREDUCE):
-        found = verify_symmetric(symmetric_bfb(topology, collective, SERIAL, size_bytes=size_bytes), size_bytes)
+        found = verify(symmetric_bfb(topology, collective, SERIAL, size_bytes=size_bytes), size_bytes)
         full = synthesize("bfb", topology, collective, Options(size_bytes=size_bytes), SERIAL)
         assert found.cost == full.cost
         assert found.cost == verify(found.schedule.expand(), size_bytes).cost

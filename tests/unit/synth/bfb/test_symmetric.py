@@ -18,10 +18,9 @@ from synth.executor.processes import ProcessExecutor
 from synth.executor.serial import SerialExecutor
 from synth.kernels import warm
 from synth.method import Options
-from synth.methods import synthesize
+from synth.methods import form_of, synthesize
 from synth.topology.spec import parse_topology
 from synth.verify.bfb_certificate import check_bfb_steps
-from synth.verify.symmetric import verify_symmetric
 from synth.verify.verify import verify
 from tests.symmetric_networks import symmetric_networks, unequal_torus
 
@@ -33,12 +32,13 @@ NETWORKS = pytest.mark.parametrize("topology", symmetric_networks(), ids=lambda 
 @pytest.mark.parametrize("collective", [ALLGATHER, REDUCE_SCATTER, ALLREDUCE], ids=str)
 def test_the_expanded_schedule_is_right_and_costs_the_same(topology, collective):
     schedule = symmetric_bfb(topology, collective, SERIAL)
-    found = verify_symmetric(schedule)
+    found = verify(schedule)
     expanded = verify(schedule.expand())
     assert expanded.schedule.collective == collective
     assert len(expanded.schedule.transfers) == schedule.transfer_count
     assert found.cost == expanded.cost
     assert found.link_loads == expanded.link_loads
+    assert schedule.certificate == expanded.schedule.certificate
     full = synthesize("bfb", topology, collective, None, SERIAL)
     assert full.cost == expanded.cost
     assert (full.schedule.steps, full.schedule.chunks_per_shard) == (schedule.steps, schedule.chunks_per_shard)
@@ -58,10 +58,7 @@ def test_rank_0_receives_what_the_full_schedule_gives_it(topology):
 def test_a_given_number_of_chunks(chunks):
     schedule = symmetric_bfb(unequal_torus(), ALLREDUCE, SERIAL, chunks)
     assert schedule.chunks_per_shard == chunks
-    assert (
-        verify_symmetric(schedule).cost
-        == synthesize("bfb", unequal_torus(), ALLREDUCE, Options(chunks=chunks), SERIAL).cost
-    )
+    assert verify(schedule).cost == synthesize("bfb", unequal_torus(), ALLREDUCE, Options(chunks=chunks), SERIAL).cost
 
 
 @NETWORKS
@@ -79,7 +76,7 @@ def test_processes_give_the_same_schedule():
 def test_warm_kernels_cover_the_symmetric_form():
     warm()
     before = compilations()
-    verify_symmetric(symmetric_bfb(unequal_torus(), ALLREDUCE, SERIAL))
+    verify(symmetric_bfb(unequal_torus(), ALLREDUCE, SERIAL))
     assert compilations() == before
 
 
@@ -100,7 +97,7 @@ def test_large_networks_are_solved_for_one_rank_at_the_same_cost(spec):
 
 def test_sixteen_thousand_nodes():
     topology = parse_topology("torus:128x128")
-    verified = verify_symmetric(symmetric_bfb(topology, ALLGATHER, SERIAL))
+    verified = verify(symmetric_bfb(topology, ALLGATHER, SERIAL))
     assert verified.cost.steps == 128
     assert verified.cost.time_per_byte == verified.link_loads.largest
     assert str(verified.cost.bandwidth_factor) == "16383/16384"
@@ -111,7 +108,10 @@ def test_sixteen_thousand_nodes():
     [("torus:64x64", False), ("torus:65x64", True), ("mesh:65x64", False), ("genkautz:4,4097", False)],
 )
 def test_the_form_is_chosen_by_size_and_symmetry(spec, preferred):
-    assert prefers_symmetric_form(parse_topology(spec)) is preferred
+    topology = parse_topology(spec)
+    assert prefers_symmetric_form(topology) is preferred
+    assert form_of("bfb", topology) == ("symmetric" if preferred else "columns")
+    assert form_of("ring", topology) == "columns"
 
 
 @pytest.mark.parametrize("spec", ["mesh:3x3", "genkautz:2,9"])

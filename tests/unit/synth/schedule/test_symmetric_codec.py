@@ -13,15 +13,14 @@ from synth.bfb.symmetric import symmetric_bfb
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
-from synth.schedule.codec import METADATA_KEY, from_parquet, stated_id
-from synth.schedule.symmetric_codec import holds_symmetric, symmetric_from_parquet, symmetric_to_parquet
+from synth.schedule.codec import METADATA_KEY, from_parquet, stated_id, to_parquet
 from synth.topology.spec import parse_topology
 
 SERIAL = SerialExecutor()
 
 
 def content_of(spec="torus:4x3", collective=ALLREDUCE):
-    return symmetric_to_parquet(symmetric_bfb(parse_topology(spec), collective, SERIAL))
+    return to_parquet(symmetric_bfb(parse_topology(spec), collective, SERIAL))
 
 
 def with_metadata(content, change):
@@ -33,13 +32,19 @@ def with_metadata(content, change):
     return sink.getvalue()
 
 
+def without_column(content, name):
+    sink = io.BytesIO()
+    pq.write_table(pq.read_table(io.BytesIO(content)).drop_columns([name]), sink)
+    return sink.getvalue()
+
+
 @pytest.mark.parametrize("spec", ["torus:4x3", "dicirculant:3", "biring:4,6"])
 @pytest.mark.parametrize("collective", [ALLGATHER, REDUCE_SCATTER, ALLREDUCE], ids=str)
 def test_files_give_back_the_same_schedule(spec, collective):
     schedule = symmetric_bfb(parse_topology(spec), collective, SERIAL, 4)
-    content = symmetric_to_parquet(schedule)
-    back = symmetric_from_parquet(content, parse_topology)
-    assert holds_symmetric(content)
+    content = to_parquet(schedule)
+    back = from_parquet(content, parse_topology)
+    assert back.form == schedule.form == "symmetric"
     assert back.id == schedule.id == stated_id(content)
     assert (back.collective, back.method, dict(back.parameters)) == (collective, "bfb", {"chunks": 4})
     assert [part.certificate for part in back.parts] == [part.certificate for part in schedule.parts]
@@ -51,8 +56,15 @@ def test_the_same_bytes_every_time():
 
 
 def test_rows_of_one_rank_are_not_taken_for_a_whole_schedule():
-    with pytest.raises(InvalidInput, match="the rows of one rank only"):
-        from_parquet(content_of(), parse_topology)
+    assert from_parquet(content_of(), parse_topology).form == "symmetric"
+    columns = from_parquet(content_of(), parse_topology).expand()
+    assert from_parquet(to_parquet(columns), parse_topology).form == "columns"
+    with pytest.raises(InvalidInput, match="columns and metadata"):
+        from_parquet(without_column(content_of(), "lo"), parse_topology)
+    with pytest.raises(InvalidInput, match="complete and well-typed"):
+        from_parquet(without_column(content_of(), "part"), parse_topology)
+    with pytest.raises(InvalidInput, match="complete and well-typed"):
+        from_parquet(with_metadata(content_of(), lambda document: document.pop("form")), parse_topology)
 
 
 def test_other_symmetries_than_those_of_the_file_are_noticed():
@@ -61,8 +73,8 @@ def test_other_symmetries_than_those_of_the_file_are_noticed():
         return replace(topology, automorphisms=topology.automorphisms[::-1])
 
     with pytest.raises(InvalidInput, match="must match its id"):
-        symmetric_from_parquet(content_of(), turned)
-    assert symmetric_from_parquet(content_of(), turned, require_id=False).id != stated_id(content_of())
+        from_parquet(content_of(), turned)
+    assert from_parquet(content_of(), turned, require_id=False).id != stated_id(content_of())
 
 
 @pytest.mark.parametrize(
@@ -80,8 +92,9 @@ def test_other_symmetries_than_those_of_the_file_are_noticed():
 )
 def test_damaged_metadata_is_refused(change):
     with pytest.raises(InvalidInput):
-        symmetric_from_parquet(with_metadata(content_of(), change), parse_topology)
+        from_parquet(with_metadata(content_of(), change), parse_topology)
 
 
-def test_what_is_no_schedule_file_is_no_symmetric_one():
-    assert not holds_symmetric(b"PAR1 nothing")
+def test_what_is_no_schedule_file_is_refused():
+    with pytest.raises(InvalidInput, match="Parquet"):
+        from_parquet(b"PAR1 nothing", parse_topology)

@@ -19,7 +19,6 @@ from synth.schedule.routes import Routes
 from synth.schedule.traffic import Traffic, TrafficStep, traffic_of
 from synth.simulation.network_model import NetworkModel
 from synth.simulation.simulate import as_fidelity, simulate
-from synth.simulation.symmetric_traffic import symmetric_traffic
 from synth.swing.swing import swing
 from synth.topology.spec import parse_topology
 from tests.strategies import strongly_connected_topologies
@@ -96,7 +95,7 @@ def test_traffic_of_the_symmetric_form_is_that_of_its_expansion(collective, spec
     if not topology.automorphisms:
         pytest.fail(f"{spec} must carry symmetries for this test")
     symmetric = symmetric_bfb(topology, collective, SerialExecutor())
-    one, other = symmetric_traffic(symmetric), traffic_of(symmetric.expand())
+    one, other = traffic_of(symmetric), traffic_of(symmetric.expand())
     assert one.denominator == other.denominator
     assert len(one.steps) == len(other.steps)
     for left, right in zip(one.steps, other.steps, strict=True):

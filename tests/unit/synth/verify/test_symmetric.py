@@ -17,8 +17,7 @@ from synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
 from synth.schedule.transfers import COLUMN_NAMES, Transfers
 from synth.topology.spec import parse_topology
 from synth.topology.transpose import transpose
-from synth.verify.symmetric import inspect_symmetric, verify_symmetric
-from synth.verify.verify import inspect
+from synth.verify.verify import inspect, verify
 from tests.symmetric_networks import unequal_torus
 
 SERIAL = SerialExecutor()
@@ -42,7 +41,7 @@ def with_value(base, name, row, value):
 
 
 def rules(schedule):
-    return {violation.rule for violation in inspect_symmetric(schedule)[0]}
+    return {violation.rule for violation in inspect(schedule)[0]}
 
 
 @settings(max_examples=200, deadline=None)
@@ -63,7 +62,7 @@ def test_what_is_accepted_is_right_and_costs_what_it_says(data):
         most = {"step": part.steps, "route": degree, "shard": topology.compute_count, "lo": 2, "hi": 3}[name]
         base = with_value(part.base, name, row, data.draw(st.integers(0, most - 1)))
     damaged = with_base(schedule, base)
-    _, verified = inspect_symmetric(damaged)
+    _, verified = inspect(damaged)
     _, replayed = inspect(damaged.expand())
     if verified is not None:
         assert replayed is not None
@@ -92,7 +91,7 @@ def test_a_second_delivery_is_counted_when_gathering_and_refused_when_reducing()
         damaged = with_base(schedule, base.select(np.append(np.arange(len(base)), 0)))
         assert rules(damaged) == fault
         if not fault:
-            loads = verify_symmetric(damaged).link_loads
+            loads = verify(damaged).link_loads
             assert loads == inspect(damaged.expand())[1].link_loads
             assert loads.duplicate_deliveries == 12 * int(base.hi[0] - base.lo[0])
 
@@ -131,7 +130,7 @@ def test_a_symmetry_that_is_none_is_noticed():
     schedule = symmetric_bfb(replace(mesh, automorphisms=(turned,)), ALLGATHER, SERIAL)
     assert rules(schedule) == {"symmetry"}
     with pytest.raises(CheckFailed, match="generator 0 does not keep the links of mesh:5"):
-        verify_symmetric(schedule)
+        verify(schedule)
 
 
 def test_parts_of_another_collective_or_network_are_noticed():

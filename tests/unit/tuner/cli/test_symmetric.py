@@ -9,10 +9,10 @@ import pytest
 from synth.bfb.symmetric import symmetric_bfb
 from synth.collective import ALLGATHER
 from synth.executor.serial import SerialExecutor
+from synth.schedule.codec import to_parquet
 from synth.schedule.symmetric import SymmetricSchedule
-from synth.schedule.symmetric_codec import symmetric_to_parquet
 from synth.topology.spec import parse_topology
-from synth.verify.symmetric import verify_symmetric
+from synth.verify.verify import verify
 from tests.command import chorale
 from tuner.schedule_files import save_schedule
 
@@ -50,7 +50,7 @@ def test_a_symmetric_schedule_is_not_written_as_json(capsys, tmp_path):
 
 def test_a_small_one_is_written_out_to_be_lowered(capsys, tmp_path):
     schedule = symmetric_bfb(parse_topology("ring:5"), ALLGATHER, SerialExecutor())
-    save_schedule(verify_symmetric(schedule), tmp_path / "ring.parquet")
+    save_schedule(verify(schedule), tmp_path / "ring.parquet")
     done = chorale(
         capsys, "lower", tmp_path / "ring.parquet", "--target", "msccl-xml", "-o", tmp_path / "ring.xml", "--json"
     )
@@ -65,7 +65,7 @@ def test_a_file_that_lacks_a_row_fails(capsys, tmp_path):
     damaged = replace(gather, base=gather.base.select(slice(1, None)))
     schedule = SymmetricSchedule(topology, ALLGATHER, None, damaged, "bfb", {})
     path = tmp_path / "ring.parquet"
-    path.write_bytes(symmetric_to_parquet(schedule))
+    path.write_bytes(to_parquet(schedule))
     done = chorale(capsys, "verify", path, "--json")
     assert done.code == 1
     assert [violation["rule"] for violation in done.document["violations"]] == ["not-delivered"]

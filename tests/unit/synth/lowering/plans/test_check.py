@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth.collective import Collective, CollectiveName
+from synth.lowering.check import check_program
 from synth.lowering.plans import check_execution
-from synth.lowering.plans.check import check_plan
 from synth.lowering.plans.plan import Action, Operand, Operation, Plan, PlanBlock
 from synth.lowering.plans.text import text_of
 from tests.unit.synth.lowering.plans.examples import SMALL, Spot, edited, operations, with_block
@@ -28,9 +28,9 @@ NOP = Operation(Action.NOP)
 @pytest.mark.parametrize("plan", SMALL, ids=lambda plan: f"{plan.name} {plan.in_place}")
 def test_no_operation_can_be_left_out(plan):
     """Every nop, signal, wait, semaphore and move that is written is needed."""
-    assert check_plan(plan) == []
+    assert check_program(plan) == []
     for spot in operations(plan):
-        assert check_plan(edited(plan, spot)) != [], spot
+        assert check_program(edited(plan, spot)) != [], spot
 
 
 @settings(max_examples=400, deadline=None)
@@ -40,7 +40,7 @@ def test_what_passes_the_check_is_right_whatever_the_order(plan, data):
     for _ in range(data.draw(st.integers(1, 2))):
         spot = data.draw(st.sampled_from(list(operations(damaged))))
         damaged = data.draw(st.sampled_from(CHANGES))(damaged, spot, data)
-    if check_plan(damaged):
+    if check_program(damaged):
         return
     text = text_of(damaged)
     for seed in range(3):
@@ -209,7 +209,7 @@ FAULTS: dict[str, list[Callable[[], Plan]]] = {
 
 @pytest.mark.parametrize(("rule", "number"), [(rule, n) for rule, found in FAULTS.items() for n in range(len(found))])
 def test_a_broken_rule_is_named(rule, number):
-    assert rule in {violation.rule for violation in check_plan(FAULTS[rule][number]())}
+    assert rule in {violation.rule for violation in check_program(FAULTS[rule][number]())}
 
 
 def test_every_rule_is_described_and_broken_here():
@@ -220,13 +220,13 @@ def test_every_rule_is_described_and_broken_here():
 def test_semaphores_that_begin_high_order_nothing():
     """Nobody has to wait for them: what they ordered races, or is read too early. Their number takes no memory."""
     high = tuple(2**40 for _ in ALLREDUCE.ranks[0].semaphores)
-    assert {violation.rule for violation in check_plan(rank_changed(ALLREDUCE, semaphores=high))} <= {
+    assert {violation.rule for violation in check_program(rank_changed(ALLREDUCE, semaphores=high))} <= {
         "race",
         "uninitialised",
     }
-    assert check_plan(rank_changed(ALLREDUCE, semaphores=high))
+    assert check_program(rank_changed(ALLREDUCE, semaphores=high))
 
 
 def test_a_plan_too_large_for_the_check_is_refused(monkeypatch):
     monkeypatch.setattr(check_execution, "MOST_CELLS", 7)
-    assert {violation.rule for violation in check_plan(ALLREDUCE)} == {"size"}
+    assert {violation.rule for violation in check_program(ALLREDUCE)} == {"size"}

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from synth.errors import CheckFailed, InvalidInput
+from synth.lowering.check import check_program
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
-from synth.lowering.plans.check import check_plan
 from synth.lowering.plans.plan import Action
 from synth.lowering.plans.read import plan_of_text
 from synth.lowering.plans.text import text_of
@@ -27,7 +27,7 @@ COLLECTIVES = ("allgather", "reduce_scatter", "allreduce")
 
 def is_right(text: str) -> None:
     plan = plan_of_text(text.encode())
-    assert check_plan(plan) == []
+    assert check_program(plan) == []
     assert text_of(plan) == text
     for seed in range(2):
         memory = run(text, seed)
@@ -66,7 +66,7 @@ def test_an_allgather_in_place_needs_no_scratch_and_no_copies():
 def test_what_an_exchange_overwrites_waits_in_scratch():
     """Both send what they then overwrite, and neither knows when the other has."""
     plan = plan_of(lower(exchange_schedule(3), LoweringOptions("mscclpp-json")))
-    assert check_plan(plan) == []
+    assert check_program(plan) == []
     assert max(body.scratch_chunks for body in plan.ranks) >= 6
 
 
@@ -74,7 +74,7 @@ def test_too_many_operations_are_refused_with_channels_that_fit():
     schedule = verified("ring:16", "allreduce", "ring")
     with pytest.raises(InvalidInput, match=r"operations of a thread block: .* above the limit 64.*channels 2, .* fits"):
         lower(schedule, LoweringOptions("mscclpp-json"))
-    assert check_plan(plan_of(lower(schedule, LoweringOptions("mscclpp-json", channels=2)))) == []
+    assert check_program(plan_of(lower(schedule, LoweringOptions("mscclpp-json", channels=2)))) == []
 
 
 def test_packets_and_wrapping_offsets_are_refused():
@@ -88,7 +88,8 @@ def test_a_plan_is_checked_on_its_network():
     text = made("ring:4", "allreduce").encode()
     reading = read_on(text, parse_topology("ring:4"))
     reading.require_right()
-    assert (reading.target, reading.ranks, reading.dialects) == ("mscclpp-json", 4, ("mscclpp-json",))
+    assert (reading.program.target, len(reading.program.ranks)) == ("mscclpp-json", 4)
+    assert reading.dialects == ("mscclpp-json",)
     assert reading.text.encode() == text
     with pytest.raises(CheckFailed, match="ranks"):
         read_on(text, parse_topology("ring:5")).require_right()

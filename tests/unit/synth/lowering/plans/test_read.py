@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth.errors import InvalidInput
+from synth.lowering.check import check_program
 from synth.lowering.plans import read
-from synth.lowering.plans.check import check_plan
 from synth.lowering.plans.read import plan_of_text
 from tests.unit.synth.lowering.plans.examples import made
 from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
@@ -83,7 +83,7 @@ def test_damaged_text_is_refused_or_harmless(data):
     node[key] = data.draw(VALUES)
     text = json.dumps(document)
     try:
-        found = check_plan(plan_of_text(text.encode()))
+        found = check_program(plan_of_text(text.encode()))
     except InvalidInput:
         return
     if found:
