@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from synth.auto import AUTO, auto_method
 from synth.bfb.bfb import bfb_allgather
 from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb
 from synth.collective import ALLGATHER, Collective, CollectiveName
@@ -136,7 +137,8 @@ _ALL = (
     *(_closed_form(algorithm) for algorithm in ALGORITHMS.values()),
 )
 
-METHODS: Mapping[str, Method] = {method.name: method for method in _ALL}
+_NAMED = {method.name: method for method in _ALL}
+METHODS: Mapping[str, Method] = {**_NAMED, AUTO: auto_method(_NAMED)}
 """All methods by name."""
 
 
