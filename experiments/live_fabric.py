@@ -52,14 +52,14 @@ def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
         try:
             _remove_orphans()
             with _fabric(request.topology, Fraction(link_mbps), f"{_NAME}{os.getpid()}", root) as fabric:
-                for runner, options in (("oneccl", {"fabric": fabric, "home": root}), ("mpi", {"fabric": fabric})):
-                    outcome = _submit(runner, options, request)
+                for runner in ("oneccl", "mpi"):
+                    outcome = _submit(runner, {"fabric": fabric}, root, request)
                     if not (isinstance(outcome, RunFailure) and outcome.kind == FailureKind.UNAVAILABLE):
                         return LiveRun(outcome, f"{runner} on a fabric", "; ".join(missing) or None)
                     missing.append(f"no {runner}: {outcome.message}")
         except (InvalidInput, Unavailable) as error:
             missing.append(f"no fabric: {error}")
-        outcome = _submit("local", {"link_mbps": link_mbps, "home": root}, request)
+        outcome = _submit("local", {"link_mbps": link_mbps}, root, request)
     return LiveRun(outcome, "local", f"processes over paced sockets stand for a fabric; {'; '.join(missing)}")
 
 
@@ -82,8 +82,8 @@ def _fabric(topology: Topology, link_mbps: Fraction, name: str, home: Path) -> I
         take_down(fabric)
 
 
-def _submit(runner: str, options: Mapping[str, Any], request: RunRequest) -> Outcome:
-    running = create_runner(runner, options)
+def _submit(runner: str, options: Mapping[str, Any], home: Path, request: RunRequest) -> Outcome:
+    running = create_runner(runner, options, home)
     try:
         return running.submit(request)
     finally:

@@ -2,24 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from runners.api import RunRequest, library_result
+from runners.api import FailureKind, RunRequest, library_result
 from runners.element_types import ELEMENT_TYPES
 from synth.lowering.check import execution_blockers
 
 
-def refusal(request: RunRequest, library: tuple[str, ...] = (), computes: bool = False) -> str | None:
-    """Return in one line why `request` cannot run, None if it can.
+RequestFault = tuple[FailureKind, str]
+"""Why a request cannot run, in one line."""
 
-    library:  the runtime's own algorithms
-    computes: whether ranks can compute beside a run
+
+def validate_request(
+    request: RunRequest,
+    library: Callable[[str], tuple[str, ...]],
+    runner_faults: Callable[[RunRequest], Iterator[RequestFault]] | None = None,
+    *,
+    overlap: bool = False,
+) -> RequestFault | None:
+    """Return why `request` cannot run, None if it can: first what holds for all runners, then what is the runner's own.
+
+    library:       of the runner, see `Runner.library`
+    runner_faults: the rules of the runner; asked only if the request keeps those of all runners
+    overlap:       whether ranks can compute beside a run
 
     Passing says nothing about right results or deadlocks: those show when the program runs.
     """
-    if request.products and not computes:
-        return "this runner cannot compute beside a run: use the local runner"
-    return next(_request_faults(request, library), None)
+    if request.products and not overlap:
+        return FailureKind.REJECTED, "this runner cannot compute beside a run: use the local runner"
+    collectives = {program.collective.name.value for program in request.programs.values()}
+    algorithms = library(collectives.pop()) if len(collectives) == 1 else ()
+    for reason in _request_faults(request, algorithms):
+        return FailureKind.REJECTED, reason
+    return None if runner_faults is None else next(runner_faults(request), None)
 
 
 def _request_faults(request: RunRequest, library: tuple[str, ...]) -> Iterator[str]:

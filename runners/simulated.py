@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from runners.admission import refusal
+from runners.admission import validate_request
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
 from runners.element_types import ELEMENT_TYPES
 from runners.environment import Facts, environment_id
@@ -45,9 +45,8 @@ class SimulatedRunner:
     def submit(self, request: RunRequest) -> Outcome:
         """Replay every program at every size; InvalidInput if the model lacks the rate of a link."""
         environment = self._environment()
-        reason = refusal(request)
-        if reason is not None:
-            return RunFailure(FailureKind.REJECTED, reason, environment=environment)
+        if (fault := validate_request(request, self.library)) is not None:
+            return RunFailure(*fault, environment=environment)
         results = {}
         for name, program in request.programs.items():
             measured = self._replay(name, program, request, environment)

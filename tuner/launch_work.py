@@ -18,7 +18,7 @@ from tuner.campaigns.combinations import search_space
 from tuner.campaigns.controller import Clocks, Controller
 from tuner.campaigns.effort import Effort
 from tuner.campaigns.final import Standing, standings
-from tuner.campaigns.launch import conditions_of, space_id
+from tuner.campaigns.launch import space_id
 from tuner.campaigns.progress import Progress
 from tuner.campaigns.records import Candidate, CompleteTrial, TrialRecord, trial_id
 from tuner.campaigns.search import Search, SearchPlan, open_storage
@@ -131,10 +131,9 @@ class LaunchWork:
 
     def _search(self, workshop: Workshop, space: SearchSpace) -> Search:
         campaign, launch_id = self.campaign, self.store.launch.launch_id
-        conditions = conditions_of(campaign, self.topology)
         plan = SearchPlan(
             space=space,
-            study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, conditions)[:12]}",
+            study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, self.store.launch.conditions)[:12]}",
             sampler=campaign.resolved_sampler,
             seed=campaign.seed,
             trial_id=partial(trial_id, launch_id),

@@ -16,6 +16,8 @@ from pydantic import TypeAdapter
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, SizeMeasurement, library_result
 from runners.measurement.interval import ratio_interval
 from runners.preparation import Prepared, Refusal
+from runners.registry import RUNNERS
+from runners.runner_config import TimeSource
 from runners.sizes import format_size
 from runners.workshop import Workshop
 from synth.errors import CheckFailed, ChoraleError
@@ -153,8 +155,8 @@ class _Gate:
             return Verdict(False, f"fault test: {fault.message}", against)
         if champion is None:
             return Verdict(True, f"first of its class; {passed}")
-        simulated = self.campaign.runner.kind == "simulated"
-        if simulated != (champion.tags.get(RUNNER) == "simulated"):
+        simulated = _is_simulated(self.campaign.runner.kind)
+        if simulated != _is_simulated(champion.tags.get(RUNNER)):
             reason = "simulated, and the champion was measured" if simulated else "measured, and the champion was not"
             return Verdict(not simulated, f"{reason}; {passed}", against)
         return self._compared(winner, {**challenger, CHAMPION: self._holder(champion)}, champion, passed)
@@ -163,7 +165,7 @@ class _Gate:
         """Run once at a size of no trial; return what went wrong, and what is to be said if nothing did."""
         if winner.library is not None:
             return None, "the library's own, which nothing beat"
-        if self.campaign.runner.kind == "recorded":  # which executes nothing: `register` replays what it computes
+        if self.campaign.runner.capabilities.times is TimeSource.RECORD:  # `register` replays what programs compute
             return None, "its replay is right"
         size_bytes = unseen_size(winner.size_class, self.campaign.sizes)
         outcome = self._run(winner, "fault test", challenger, (size_bytes,), 1)
@@ -257,6 +259,10 @@ def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:
     while size_bytes in sizes_bytes:
         size_bytes += 4
     return size_bytes
+
+
+def _is_simulated(runner: str | None) -> bool:
+    return runner is not None and runner in RUNNERS and RUNNERS[runner].capabilities.times is TimeSource.MODEL
 
 
 def _mean_times(sizes: Sequence[SizeMeasurement]) -> list[float]:

@@ -25,8 +25,8 @@ class Runnable:
     settings: Settings | None = None
 
 
-def load_runnable(file: str, given: Topology | None, target: str) -> Runnable:
-    """Return the program of a schedule file, lowered to `target`, or of a program file, see `load_program`."""
+def load_runnable(file: str, given: Topology | None, target: LoweringOptions) -> Runnable:
+    """Return the program of a schedule file, lowered as `target` says, or of a program file, see `load_program`."""
     if Path(file).suffix in SUFFIXES and not is_plan_file(file):
         verified = verify(load_schedule(file))
         topology = verified.schedule.topology
@@ -34,6 +34,6 @@ def load_runnable(file: str, given: Topology | None, target: str) -> Runnable:
             rule = f"--spec must be the topology of the schedule, {topology.spec}"
             raise InvalidInput(rule, given.spec, "leave it out")
         settings = Settings(k=verified.schedule.trees_per_root)
-        return Runnable(topology, lower(verified, LoweringOptions(target)), settings)
+        return Runnable(topology, lower(verified, target), settings)
     topology, program = load_program(file, given)
     return Runnable(topology, program)

@@ -10,12 +10,12 @@ from itertools import chain, islice
 from runners.api import Measurement, RunRequest
 from runners.preparation import Prepared
 from runners.simulated import SimulatedRunner
+from runners.simulated_config import DEFAULT_LINK_MBPS
 from runners.workshop import Workshop
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.orders import Orders
 from tuner.campaigns.records import Candidate
-from tuner.campaigns.runner_choice import SIMULATED_LINK_MBPS
 from tuner.campaigns.space import SearchSpace
 from tuner.costs.pricing import Pricing
 
@@ -75,7 +75,7 @@ def _pricing(campaign: Campaign, topology: Topology) -> Pricing:
     wanted = campaign.screening
     if wanted.calibration is not None:
         return Pricing.of({}, wanted.calibration)
-    rate = campaign.runner.link_mbps or (SIMULATED_LINK_MBPS if topology.bandwidth_unit == "link" else None)
+    rate = campaign.runner.config.link_rate_mbps or (DEFAULT_LINK_MBPS if topology.bandwidth_unit == "link" else None)
     gbps = None if rate is None else str(rate / 1000)
     return Pricing.of({"alpha_us": str(wanted.alpha_us), "link_gbps": gbps}, None)
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 
-from runners.admission import refusal
+from runners.admission import RequestFault
 from runners.api import FailureKind, RunRequest
 from runners.element_types import ELEMENT_TYPES
 from runners.memory_need import lack_of_memory
@@ -18,13 +19,10 @@ MAX_NODE_LINKS = 900  # `select` watches descriptors below 1024
 _WORK_BYTES = 40  # per element, to make and to check data
 
 
-def unmet_need(request: RunRequest) -> tuple[FailureKind, str] | None:
-    """Return why `request` is refused, too large for this runner or for this machine's memory; None if it can run."""
-    if (reason := refusal(request, computes=True)) is not None:
-        return FailureKind.REJECTED, reason
+def precondition_faults(request: RunRequest) -> Iterator[RequestFault]:
+    """Yield why `request` is too large for this runner or for this machine's memory."""
     if (reason := _beyond_limits(request) or lack_of_memory(request, _WORK_BYTES)) is not None:
-        return FailureKind.UNAVAILABLE, reason
-    return None
+        yield FailureKind.UNAVAILABLE, reason
 
 
 def _beyond_limits(request: RunRequest) -> str | None:

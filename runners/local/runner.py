@@ -7,13 +7,14 @@ import time
 from pathlib import Path
 from types import TracebackType
 
+from runners.admission import validate_request
 from runners.api import Measurement, Outcome, RunFailure, RunRequest
 from runners.environment import environment_id, load_average, machine_facts
 from runners.execution.failure import DeadlinePassed, RunStopped, failure_of
 from runners.execution.rounds import Rounds
 from runners.local.fleet import Fleet
 from runners.local.loading import load_programs
-from runners.local.means import unmet_need
+from runners.local.means import precondition_faults
 from runners.local.probe import LinkRate, carried_rate, rate_efficiency
 from synth.errors import InvalidInput
 from synth.topology.topology import Topology
@@ -51,9 +52,8 @@ class LocalRunner:
         The first request for a new kind of network may take a few seconds more than its time limit, to probe.
         """
         environment = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average())
-        reason = unmet_need(request)
-        if reason is not None:
-            return RunFailure(*reason, environment=environment)
+        if (fault := validate_request(request, self.library, precondition_faults, overlap=True)) is not None:
+            return RunFailure(*fault, environment=environment)
         finished = False
         try:
             outcome: Outcome = self._measure(request, environment)

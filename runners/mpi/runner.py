@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from types import TracebackType
 
-from runners.admission import refusal
+from runners.admission import RequestFault, validate_request
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from runners.element_types import ELEMENT_TYPES
 from runners.environment import environment_id, load_average, machine_facts
@@ -51,9 +52,8 @@ class MpiRunner:
         InvalidInput if it is not clear where.
         """
         environment: Environment = dict(machine_facts(), runner=self.name, load_average=load_average())
-        reason = _refusal(request)
-        if reason is not None:
-            return RunFailure(FailureKind.REJECTED, reason, environment=environment)
+        if (fault := validate_request(request, self.library, _faults)) is not None:
+            return RunFailure(*fault, environment=environment)
         finished = False
         try:
             outcome: Outcome = self._measure(request, environment)
@@ -120,14 +120,10 @@ class MpiRunner:
         return failure_of(stopped, self._crew.blocked_ranks() if stuck and self._crew is not None else {}, environment)
 
 
-def _refusal(request: RunRequest) -> str | None:
-    reason = refusal(request, LIBRARY)
-    if reason is not None:
-        return reason
+def _faults(request: RunRequest) -> Iterator[RequestFault]:
     most = ELEMENT_TYPES[request.dtype].max_ranks
     if request.topology.compute_count > most:
-        return f"data of type {request.dtype} can be checked on at most {most} ranks"
+        yield FailureKind.REJECTED, f"data of type {request.dtype} can be checked on at most {most} ranks"
     reduces = any(program.collective.reduces for program in request.programs.values())
     if request.library and reduces and request.dtype == "bfloat16":
-        return "MPI has no sum of its own for bfloat16"
-    return None
+        yield FailureKind.REJECTED, "MPI has no sum of its own for bfloat16"

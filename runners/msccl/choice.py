@@ -1,74 +1,69 @@
-"""The msccl runner from options as people write them."""
+"""From the declared options of the msccl runner to its jobs and the nodes that they run on."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
+from runners.msccl.cluster import Cluster
+from runners.msccl.command import gpus_per_node
+from runners.msccl.config import MscclConfig
 from runners.msccl.options import JobOptions, Launcher
 from runners.msccl.runner import MscclRunner
 from runners.needs import Needs
+from runners.runner_config import MeasurerRequest
 from synth.errors import InvalidInput
+from synth.topology.topology import Topology
 
-RAY = "ray"
 
+def msccl_runner(config: MscclConfig, node: Needs) -> MscclRunner:
+    """Return the runner. node: what each node of a Ray cluster must have besides GPUs, where the launcher is `ray`.
 
-def msccl_runner(
-    runtime: str | None,
-    launcher: str,
-    hosts: str | None,
-    gpus_per_node: int | None,
-    tests_folder: str | None,
-    library_folder: str | None,
-    shared_folder: Path | None,
-    buffer_bytes: int | None,
-    iterations: int,
-    variables: str | None,
-) -> MscclRunner:
-    """Return the runner. hosts: names with commas; variables: NAME=VALUE with blanks between them.
-
-    The launcher `ray` takes nodes of a Ray cluster instead of `hosts`, and MPICH to start the ranks. Raises
-    InvalidInput for what `JobOptions` refuses.
+    Raises InvalidInput for what `JobOptions` refuses.
     """
-    names = () if hosts is None else tuple(host.strip() for host in hosts.split(","))
-    options = JobOptions(
+    folder = None if config.shared_folder is None else Path(config.shared_folder)
+    return MscclRunner(job_options(config), folder, cluster=_lender(config, node))
+
+
+def job_options(config: MscclConfig) -> JobOptions:
+    """Return how jobs are launched; InvalidInput for names and numbers that cannot be."""
+    if config.takes_nodes_from_ray and config.hosts:
+        raise InvalidInput("the launcher ray chooses the nodes itself", ",".join(config.hosts), "leave out hosts")
+    return JobOptions(
         sizes_bytes=(1,),  # those of each request take its place
-        runtime=runtime,
-        launcher=known_launcher(launcher, names),
-        hosts=names,
-        gpus_per_node=gpus_per_node,
-        tests_folder=tests_folder,
-        library_folder=library_folder,
-        buffer_bytes=buffer_bytes,
-        iterations=iterations,
-        environment=_variables(variables or ""),
+        runtime=config.runtime,
+        launcher="mpich" if config.takes_nodes_from_ray else cast(Launcher, config.launcher),
+        hosts=tuple(config.hosts),
+        gpus_per_node=config.gpus_per_node,
+        tests_folder=config.tests_folder,
+        library_folder=config.library_folder,
+        buffer_bytes=config.buffer_bytes,
+        iterations=config.iterations,
+        environment=dict(config.variables),
     )
-    return runner_on(options, shared_folder, Needs(cpus=0) if launcher == RAY else None)
 
 
-def known_launcher(launcher: str, hosts: Sequence[str]) -> Launcher:
-    """Return what starts the ranks where people write `launcher`; InvalidInput for `ray` on `hosts` of their choice."""
-    if launcher == RAY and hosts:
-        raise InvalidInput("the launcher ray chooses the nodes itself", ",".join(hosts), "leave out hosts")
-    return "mpich" if launcher == RAY else cast(Launcher, launcher)  # `JobOptions` checks it
+def check_gpus(config: MscclConfig, request: MeasurerRequest, topology: Topology) -> None:
+    """Raise InvalidInput where hosts, GPUs and ranks of a campaign do not go together."""
+    ranks = topology.compute_count
+    per_node = gpus_per_node(ranks, job_options(config))
+    from_ray = config.takes_nodes_from_ray
+    if from_ray and request.gpus not in (None, per_node):
+        rule = "campaign key `runner.needs.gpus`: each node that Ray lends must have a GPU for each of its ranks"
+        raise InvalidInput(rule, f"{request.gpus:g} GPUs for {per_node} ranks", "leave it out")
+    several = from_ray or ranks > per_node
+    if several and request.count > 1:
+        rule = "campaign key `runner.at_once`: launches over several nodes must not share them"
+        raise InvalidInput(rule, request.count, "leave it at 1")
+    if several and config.shared_folder is None:
+        rule = "campaign key `runner.msccl.shared_folder`: jobs on several nodes need a folder that all of them see"
+        raise InvalidInput(rule, "none", "name one, such as /shared/tmp")
 
 
-def runner_on(options: JobOptions, shared_folder: Path | None, needs: Needs | None) -> MscclRunner:
-    """Return the runner. needs: what each node of the Ray cluster must have that lends itself; None without Ray."""
-    cluster = None
-    if needs is not None:
-        from runners.ray_gpus import RayGpus  # noqa: PLC0415 - Ray is slow to import
+def _lender(config: MscclConfig, node: Needs) -> Cluster | None:
+    """Return what lends nodes; their CPUs stay free for launches, whatever a measurer holds."""
+    if not config.takes_nodes_from_ray:
+        return None
+    from runners.ray_gpus import RayGpus  # noqa: PLC0415 - Ray is slow to import
 
-        cluster = RayGpus(needs)
-    return MscclRunner(options, shared_folder, cluster=cluster)
-
-
-def _variables(text: str) -> Mapping[str, str]:
-    found = {}
-    for word in text.split():
-        name, equals, value = word.partition("=")
-        if not equals:
-            raise InvalidInput("a variable must be of the form NAME=VALUE", word, "write NCCL_SOCKET_IFNAME=eth0")
-        found[name] = value
-    return found
+    return RayGpus(Needs(0, 0, node.resources, node.labels))

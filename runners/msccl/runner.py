@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from runners.admission import refusal
+from runners.admission import RequestFault, validate_request
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from runners.environment import environment_id, load_average, machine_facts
 from runners.msccl.cluster import Cluster
@@ -71,8 +71,8 @@ class MscclRunner:
         """Run `request`; see the port for the contract."""
         deadline_s = time.monotonic() + request.timeout_s
         environment: Facts = {**machine_facts(), "runner": self.name}
-        if (failure := self._refusal(request)) is not None:
-            return replace(failure, environment=_identified(environment))
+        if (fault := validate_request(request, self.library, self._faults)) is not None:
+            return RunFailure(*fault, environment=_identified(environment))
         try:
             with self._nodes(request) as (options, place), self._new_folder() as folder:
                 session = Session(request, options, Path(folder), place, self._proofs)
@@ -106,20 +106,18 @@ class MscclRunner:
         finally:
             self._cluster.take_back()
 
-    def _refusal(self, request: RunRequest) -> RunFailure | None:
-        collectives = {program.collective.name.value for program in request.programs.values()}
-        reason = refusal(request, self.library(collectives.pop() if len(collectives) == 1 else ""))
-        if reason is None and request.dtype not in DTYPES:
-            reason = f"the test programs have no element type {request.dtype}"
-        if reason is None and len({program.in_place for program in request.programs.values()}) > 1:
-            reason = "all programs of a request must be of one placement"
-        if reason is not None:
-            return RunFailure(FailureKind.REJECTED, reason)
+    def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
+        if request.dtype not in DTYPES:
+            yield FailureKind.REJECTED, f"the test programs have no element type {request.dtype}"
+        if len({program.in_place for program in request.programs.values()}) > 1:
+            yield FailureKind.REJECTED, "all programs of a request must be of one placement"
         try:
             unmet = self._unmet_need(request)
         except InvalidInput as error:
-            return RunFailure(FailureKind.REJECTED, str(error))
-        return None if unmet is None else RunFailure(FailureKind.UNAVAILABLE, unmet)
+            yield FailureKind.REJECTED, str(error)
+        else:
+            if unmet is not None:
+                yield FailureKind.UNAVAILABLE, unmet
 
     def _unmet_need(self, request: RunRequest) -> str | None:
         first = next(iter(request.programs.values()))

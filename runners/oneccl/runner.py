@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from runners.admission import refusal
+from runners.admission import RequestFault, validate_request
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from runners.element_types import ELEMENT_TYPES
 from runners.environment import Facts, environment_id, load_average, machine_facts
@@ -62,10 +63,8 @@ class OneCclRunner:
     def submit(self, request: RunRequest) -> Outcome:
         """Run `request`; see the port for the contract. InvalidInput if it is not clear where."""
         facts = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average(), **VERSIONS)
-        if (reason := self._refusal(request)) is not None:
-            return RunFailure(FailureKind.REJECTED, reason, environment=facts)
-        if (reason := _beyond_limits(request)) is not None:
-            return RunFailure(FailureKind.UNAVAILABLE, reason, environment=facts)
+        if (fault := validate_request(request, self.library, _faults)) is not None:
+            return RunFailure(*fault, environment=facts)
         try:
             interpreter = built_interpreter(self._home)
             ground = self._ground_for(request.topology)
@@ -100,17 +99,11 @@ class OneCclRunner:
         self._ground = ground_of(topology, self._where, self._fabric)
         return self._ground
 
-    def _refusal(self, request: RunRequest) -> str | None:
-        collectives = {program.collective.name for program in request.programs.values()}
-        known = self.library(next(iter(collectives))) if len(collectives) == 1 else ()
-        return refusal(request, known)
 
-
-def _beyond_limits(request: RunRequest) -> str | None:
+def _faults(request: RunRequest) -> Iterator[RequestFault]:
     most = min(MAX_RANKS, ELEMENT_TYPES[request.dtype].max_ranks)
-    if request.topology.compute_count <= most:
-        return None
-    return f"the oneccl runner takes at most {most} ranks of {request.dtype}, not {request.topology.compute_count}"
+    if (ranks := request.topology.compute_count) > most:
+        yield FailureKind.UNAVAILABLE, f"the oneccl runner takes at most {most} ranks of {request.dtype}, not {ranks}"
 
 
 def _measure(request: RunRequest, interpreter: Path, ground: Ground, facts: Facts, fault: Fault | None) -> Outcome:

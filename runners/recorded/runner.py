@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from runners.admission import refusal
+from runners.admission import RequestFault, validate_request
 from runners.api import (
     FailureKind,
     Measurement,
@@ -74,6 +74,8 @@ class RecordedRunner:
     def submit(self, request: RunRequest) -> Outcome:
         """Return what the record has for every program and library algorithm at every size."""
         environment = self._environment()
+        if (fault := validate_request(request, self.library, _faults)) is not None:
+            return RunFailure(*fault, environment=environment)
         try:
             return Measurement(self.name, dict(self._results(request)), environment)
         except _Refused as refused:
@@ -83,11 +85,6 @@ class RecordedRunner:
         """Nothing is held."""
 
     def _results(self, request: RunRequest) -> Iterator[tuple[str, tuple[SizeMeasurement, ...]]]:
-        library = self.library(_collective(request)) if request.programs else ()
-        if (reason := refusal(request, library)) is not None:
-            raise _Refused(reason)
-        if request.dtype != DTYPE:
-            raise _Refused(f"everything was recorded with {DTYPE}, nothing with {request.dtype}")
         fabric = self._fabric(request.topology)
         for name, program in request.programs.items():
             settings = request.settings.get(name) or _settings_in_name(program)
@@ -178,8 +175,9 @@ def _described(one: Configuration, by_name: bool) -> str:
     return f"k {one.origin.k} with {one.origin.instances} instances"
 
 
-def _collective(request: RunRequest) -> str:
-    return next(iter(request.programs.values())).collective.name.value
+def _faults(request: RunRequest) -> Iterator[RequestFault]:
+    if request.dtype != DTYPE:
+        yield FailureKind.REJECTED, f"everything was recorded with {DTYPE}, nothing with {request.dtype}"
 
 
 def _settings_in_name(program: Program) -> Settings:

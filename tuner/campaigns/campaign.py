@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from tuner.campaigns.runner_section import RunnerSection
+from runners.registry import RUNNERS
+from tuner.campaigns.runner_section import AnyRunnerSection, read_section
 from tuner.campaigns.section import Section
 from tuner.campaigns.space import Value
 from tuner.campaigns.value_lists import MOST_VALUES, Buffers, Counts, OptionalCounts, Sizes
@@ -119,7 +120,7 @@ class Campaign(Section):
     topology: str = Field(min_length=1, max_length=4096, description="Topology spec, as on the command line.")
     collective: Literal["allgather", "reduce_scatter", "allreduce"] = Field(description="Collective to tune.")
     sizes: Sizes = Field(description="Sizes of the whole vector: 64KiB, 1M, or 4KiB:1MiB:x4.")
-    runner: RunnerSection = Field(default=RunnerSection(), description="Where programs are measured.")
+    runner: AnyRunnerSection = Field(default=read_section({}), description="Where programs are measured.")
     search: SearchSection = Field(description="The search space.")
     objective: Literal["median_time", "geomean_speedup"] = Field(
         default="median_time",
@@ -183,8 +184,9 @@ class Campaign(Section):
 
     @model_validator(mode="after")
     def _can_overlap(self) -> Campaign:
-        if self.overlap.products and self.runner.kind != "local":
-            raise ValueError("`overlap.products` needs the local runner")
+        if self.overlap.products and not self.runner.capabilities.overlap:
+            able = " or ".join(name for name, runner in RUNNERS.items() if runner.capabilities.overlap)
+            raise ValueError(f"`overlap.products` needs the {able} runner")
         return self
 
     @property

@@ -12,9 +12,11 @@ from pydantic_core import ErrorDetails
 
 from synth.errors import InvalidInput
 from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.runner_section import DEFAULT_KIND, SECTIONS
 from tuner.files import read_file
 
 MAX_BYTES = 2**20
+_KIND = ["runner", "kind"]
 _SCHEMA = "see `chorale tune --schema`"
 
 
@@ -32,8 +34,10 @@ def load_campaign(path: str, overrides: Sequence[str] = ()) -> Campaign:
 def parse_campaign(text: str, overrides: Sequence[str] = ()) -> Campaign:
     """Return the campaign that `text` describes; see `load_campaign`."""
     document = _mapping(text)
-    for override in overrides:
-        _override(document, override)
+    for keys, value in sorted(map(_parsed, overrides), key=lambda override: override[0] != _KIND):
+        if keys == _KIND:
+            _drop_options_of_former(document, value)
+        _set(document, keys, value)
     try:
         return Campaign.model_validate(document)
     except ValidationError as error:
@@ -51,53 +55,89 @@ def _mapping(text: str) -> dict[str, Any]:
     return document
 
 
-def _override(document: dict[str, Any], override: str) -> None:
-    """Set `a.b=c` in place; c is read as YAML, sections that are missing are made."""
+def _parsed(override: str) -> tuple[list[str], Any]:
+    """Return the keys and the value of `a.b=c`, which is read as YAML."""
     path, separator, text = override.partition("=")
     keys = path.strip().split(".")
     if not separator or not all(keys):
         raise InvalidInput("an override must have the form key.path=value", override, "write --set budget.trials=10")
     try:
-        value = yaml.safe_load(text)
+        return keys, yaml.safe_load(text)
     except yaml.YAMLError:
         raise InvalidInput("the value of an override must be YAML", override, "quote it") from None
+
+
+def _set(document: dict[str, Any], keys: Sequence[str], value: Any) -> None:
+    """Set a key in place; sections that are missing are made."""
     section = document
     for key in keys[:-1]:
         inner = section.setdefault(key, {})
         if not isinstance(inner, dict):
-            raise InvalidInput("an override must lead to a key of a section", override, f"`{key}` has no keys inside")
+            rule = "an override must lead to a key of a section"
+            raise InvalidInput(rule, f"{'.'.join(keys)}={value}", f"`{key}` has no keys inside")
         section = inner
     section[keys[-1]] = value
+
+
+def _drop_options_of_former(document: dict[str, Any], kind: Any) -> None:
+    """Take out of `runner` what the runner of the file has and the one called `kind`, which replaces it, has not."""
+    section = document.get("runner")
+    if isinstance(section, dict) and kind in SECTIONS:
+        former = SECTIONS.get(section.get("kind", DEFAULT_KIND))
+        others = set() if former is None else former.model_fields.keys() - SECTIONS[kind].model_fields.keys()
+        document["runner"] = {key: value for key, value in section.items() if key not in others}
 
 
 def _explained(error: ValidationError) -> InvalidInput:
     """Return the first fault as one line. Unknown keys come first: they often cause the others."""
     faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
     fault, more = faults[0], len(faults) - 1
-    key = ".".join(str(part) for part in fault["loc"]) or "the campaign"
+    keys, kind = _keys_and_kind(fault)
+    key = ".".join(keys) or "the campaign"
     also = f" (and {more} more)" if more else ""
     if fault["type"] == "extra_forbidden":
-        rule = "a campaign file must use known keys only"
-        return InvalidInput(rule, f"unknown key `{key}`{also}", _nearest(fault))
+        return _unknown_key(keys, kind, also)
+    if fault["type"] == "union_tag_invalid":
+        rule = f"campaign key `{key}.kind`: the value should be {_alternatives(list(SECTIONS))}"
+        return InvalidInput(rule, f"{fault['ctx']['tag']!r}{also}", _SCHEMA)
     if fault["type"] == "missing":
         return InvalidInput(f"a campaign file needs the key `{key}`", f"no such key{also}", f"add it; {_SCHEMA}")
     rule = fault["msg"].removeprefix("Value error, ").replace("Input should", "the value should", 1)
     return InvalidInput(f"campaign key `{key}`: {rule}", f"{fault['input']!r}{also}", _SCHEMA)
 
 
-def _nearest(fault: ErrorDetails) -> str:
-    *sections, unknown = fault["loc"]
-    known = _keys_of(tuple(str(part) for part in sections))
-    close = difflib.get_close_matches(str(unknown), known, n=1)
-    return f"did you mean `{close[0]}`? known here: {', '.join(known)}" if close else f"known here: {', '.join(known)}"
+def _keys_and_kind(fault: ErrorDetails) -> tuple[list[str], str | None]:
+    """Return the keys that lead to a fault, and the runner in whose section it is; pydantic has that among the keys."""
+    keys = [str(part) for part in fault["loc"]]
+    if len(keys) > 1 and keys[0] == _KIND[0]:
+        return [keys[0], *keys[2:]], keys[1]
+    return keys, None
 
 
-def _keys_of(sections: tuple[str, ...]) -> list[str]:
+def _unknown_key(keys: Sequence[str], kind: str | None, also: str) -> InvalidInput:
+    *sections, unknown = keys
+    known = _keys_of(sections, kind)
+    way_out = f"known here: {', '.join(known)}"
+    others = [other for other, section in SECTIONS.items() if unknown in section.model_fields]
+    if kind is not None and len(sections) == 1 and others:
+        rule = f"the section `runner` must use keys of its runner only, which is {kind}"
+        return InvalidInput(rule, f"`{'.'.join(keys)}`, a key of {_alternatives(others, 'and')}{also}", way_out)
+    if close := difflib.get_close_matches(unknown, known, n=1):
+        way_out = f"did you mean `{close[0]}`? {way_out}"
+    return InvalidInput("a campaign file must use known keys only", f"unknown key `{'.'.join(keys)}`{also}", way_out)
+
+
+def _keys_of(sections: Sequence[str], kind: str | None) -> list[str]:
     model: type[BaseModel] = Campaign
     for section in sections:
         names = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
-        inner = names.get(section)
+        inner = SECTIONS.get(kind or "") if model is Campaign and section == _KIND[0] else names.get(section)
         if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
             return ["from", "to", "step", "factor"]
         model = inner
     return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _alternatives(names: Sequence[str], word: str = "or") -> str:
+    quoted = [repr(name) if word == "or" else name for name in names]
+    return f" {word} ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)

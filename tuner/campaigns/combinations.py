@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from runners.runner_config import Capabilities
 from runners.sizes import divisible_size
 from synth.errors import InvalidInput
 from synth.methods import METHODS
@@ -17,10 +18,6 @@ ELEMENT_BYTES = 4
 MOST_PADDING = 0.05
 """How much longer than it is a vector may become because it is cut into whole elements."""
 
-RUNNERS_WITH_PROTOCOLS = frozenset({"msccl"})
-RUNNERS_WITH_BUFFERS = frozenset({"simulated", "recorded", "oneccl", "msccl"})
-"""Runners on which these change anything; on the others they would only repeat a measurement."""
-
 _NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
 """Parameter -> the option that a method must obey for it to matter: trees stream, so that `depth` is for them."""
 
@@ -29,7 +26,7 @@ _NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
 class Combinations:
     """What is known about the candidates of one campaign without making them."""
 
-    runner: str
+    runner: Capabilities
     dialect: Dialect
     ranks: int
     sizes_bytes: tuple[int, ...]
@@ -37,9 +34,9 @@ class Combinations:
     def matters(self, parameter: str, method: str) -> bool:
         """Whether `parameter` changes anything for schedules of `method`."""
         if parameter == "protocol":
-            return self.runner in RUNNERS_WITH_PROTOCOLS
+            return self.runner.protocols
         if parameter == "buffer_bytes":
-            return self.runner in RUNNERS_WITH_BUFFERS
+            return self.runner.buffers
         needed = _NEEDED_OPTION.get(parameter)
         return needed is None or method not in METHODS or needed in METHODS[method].options
 
@@ -75,7 +72,7 @@ class Combinations:
 def search_space(campaign: Campaign, topology: Topology) -> SearchSpace:
     """Return the points of `campaign` that make sense on `topology`."""
     section = campaign.runner
-    known = Combinations(section.kind, dialect_for(section), topology.compute_count, tuple(campaign.sizes))
+    known = Combinations(section.capabilities, dialect_for(section), topology.compute_count, tuple(campaign.sizes))
     return SearchSpace(campaign.search.dimensions(), known)
 
 

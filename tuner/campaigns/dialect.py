@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runners.dialects import dialect_of
-from runners.msccl.runtimes import known_runtime
 from synth.lowering.limits import Limits
 from synth.lowering.lower import limits_of
 from synth.lowering.options import LoweringOptions
@@ -45,8 +43,5 @@ class Dialect:
 
 def dialect_for(section: RunnerSection) -> Dialect:
     """Return the dialect of all programs of a campaign with this runner."""
-    if section.kind != "msccl":
-        return Dialect(dialect_of(section.kind))
-    runtime = known_runtime(section.msccl.runtime)
-    blocks = [most for most in (section.msccl.sm_count, runtime.threadblocks) if most is not None]
-    return Dialect(runtime.dialect, min(blocks, default=None), section.msccl.in_place)
+    lowering = section.config.lowering()
+    return Dialect(lowering.target, lowering.sm_count, lowering.in_place)

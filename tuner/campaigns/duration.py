@@ -10,9 +10,6 @@ from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.orders import LIBRARY
 
-PACED = ("local", "oneccl", "mpi")
-"""Runners on which bytes take the time that their links take."""
-
 WARM_UPS = 1
 
 
@@ -21,10 +18,10 @@ def least_seconds(campaign: Campaign, topology: Topology, trials: int) -> float 
 
     Candidates and baselines run in turns, warm-up and all repetitions; a ring takes as many times longer as the network
     has links to spare, and preparing comes on top. None where no rate is known beforehand: without
-    `runner.link_mbps`, on networks with bandwidths of their own, and on runners without links.
+    `runner.link_mbps`, on networks with bandwidths of their own, and on runners that execute nothing.
     """
-    rate_mbps = campaign.runner.link_mbps
-    if campaign.runner.kind not in PACED or rate_mbps is None or topology.bandwidth_unit != "link":
+    rate_mbps = campaign.runner.config.link_rate_mbps
+    if rate_mbps is None or not campaign.runner.capabilities.is_live or topology.bandwidth_unit != "link":
         return None
     bytes_per_s = Fraction(rate_mbps) * 10**6 / 8
     bound = lower_bound(topology, parse_collective(campaign.collective)).value
@@ -38,7 +35,7 @@ def least_launches(campaign: Campaign, trials: int) -> int | None:
     Each program has a proof and then, like every baseline, as many launches as there are repetitions. The final and the
     comparison with champions come on top.
     """
-    if campaign.runner.kind != "msccl":
+    if not campaign.runner.capabilities.launches_repetitions:
         return None
     programs = sum(not name.startswith(LIBRARY) for name in campaign.baselines)
     return programs + trials * (1 + campaign.repeats * (1 + len(campaign.baselines)))

@@ -13,7 +13,7 @@ from synth.errors import InvalidInput
 from synth.identity import content_id
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.runner_section import RunnerSection
+from tuner.campaigns.runner_section import RunnerSection, read_section
 from tuner.home import Home
 
 
@@ -35,6 +35,12 @@ class Launch:
     format: str = "chorale-launch/1"
 
 
+_ALWAYS_STATED: Mapping[str, Any] = {"fabric": None, "link_mbps": None, "alpha_us": 0, "link_latency_us": 0}
+"""Conditions of every runner, and what they are where it has no such option."""
+
+_ONCE_SHARED = (*_ALWAYS_STATED, "where", "msccl")
+"""Options that campaigns of earlier versions had for every runner."""
+
 launch_codec: TypeAdapter[Launch] = TypeAdapter(Launch)
 
 
@@ -53,19 +59,37 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
 
 
 def _runner_conditions(section: RunnerSection) -> dict[str, Any]:
-    """Return what makes measurements of a runner comparable; keys of other runners do not count."""
-    found = section.model_dump(exclude={"timeout_s", "needs", "at_once", "where", "msccl"})
-    if section.where is not None:
-        found["where"] = section.where
-    if section.kind == "msccl":
-        found["msccl"] = section.msccl.model_dump(exclude={"shared_folder"})
-    return found
+    """Return what makes measurements of a runner comparable.
+
+    Launches are compared by this, and studies named after it, so that its form never changes: the first keys are there
+    for every runner, others where they are not at their defaults.
+    """
+    options = section.config.conditions()
+    if section.runner.is_nested:
+        options = {section.kind: options}
+    return {"kind": section.kind, **_ALWAYS_STATED, **options}
+
+
+def stored_campaign(launch: Launch) -> dict[str, Any]:
+    """Return the campaign of a launch as campaigns are read today.
+
+    Earlier versions wrote, and took, the options of every runner for any runner: those of others meant nothing.
+    """
+    return {**launch.campaign, "runner": _without_others(launch.campaign["runner"])}
+
+
+def _without_others(runner: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options, or conditions, of a runner without those of others that earlier versions had beside them."""
+    own = read_section({"kind": runner["kind"]}).model_dump()
+    return {key: value for key, value in runner.items() if key in own or key not in _ONCE_SHARED}
 
 
 def check_same_conditions(launch: Launch, conditions: Mapping[str, Any]) -> None:
     """Raise InvalidInput if a launch cannot go on because its trials would not compare with new ones."""
     for key, value in conditions.items():
         before = launch.conditions.get(key)
+        if key == "runner" and before is not None:
+            before, value = _without_others(before), _without_others(value)  # noqa: PLW2901
         if before != value:
             way_out = "undo the change, or start a new launch without --resume"
             raise InvalidInput(f"a resumed launch must keep its `{key}`", f"{value}, before {before}", way_out)

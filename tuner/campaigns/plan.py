@@ -11,7 +11,6 @@ from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import search_space
 from tuner.campaigns.dialect import dialect_for
 from tuner.campaigns.duration import least_launches, least_seconds
-from tuner.campaigns.gpu_choice import check_gpus, measurer_needs
 from tuner.campaigns.orders import LIBRARY
 
 
@@ -27,8 +26,7 @@ def check_methods(campaign: Campaign) -> None:
 
 def check_runner(campaign: Campaign, topology: Topology) -> None:
     """Raise InvalidInput where the runner of `campaign` cannot have the ranks of `topology`."""
-    if campaign.runner.kind == "msccl":
-        check_gpus(campaign.runner, topology)
+    campaign.runner.config.check_plan(campaign.runner.measurers, topology)
 
 
 def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
@@ -40,7 +38,7 @@ def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "topology": {"spec": topology.spec, "id": topology.id, "nodes": topology.compute_count},
         "collective": campaign.collective,
         "target": dialect_for(campaign.runner).target,
-        "node_to_measure_on": str(measurer_needs(campaign.runner, topology)),
+        "node_to_measure_on": str(campaign.runner.config.resources(campaign.runner.measurers, topology)),
         "sizes_bytes": list(campaign.sizes),
         "points": len(space),
         "pruned_beforehand": sum(space.refused.values()),

@@ -1,13 +1,28 @@
-"""The section of a campaign file that says where programs are measured."""
+"""The section of a campaign file that says where programs are measured: one form for each runner there is."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, Union
 
-from pydantic import Field
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    TypeAdapter,
+    create_model,
+)
+from pydantic_core import CoreSchema
 
-from synth.lowering.options import MOST_PROCESSORS
+from runners.local.config import LocalConfig
+from runners.needs import Needs
+from runners.registry import RUNNERS
+from runners.runner_config import Capabilities, MeasurerRequest, RunnerConfig
 from tuner.campaigns.section import Section
+
+DEFAULT_KIND = LocalConfig.name
 
 
 class NeedsSection(Section):
@@ -29,74 +44,76 @@ class NeedsSection(Section):
     )
 
 
-class MscclSection(Section):
-    """How the msccl runner reaches its GPUs; docs/msccl.md says what a cluster needs."""
-
-    runtime: Literal["msccl", "executor", "rccl"] = Field(
-        default="msccl", description="The library that executes programs; it decides their dialect."
-    )
-    launcher: Literal["openmpi", "mpich", "srun", "ray"] = Field(
-        default="openmpi",
-        description="What starts a process for each GPU: mpirun, mpiexec, Slurm, or MPICH on nodes that Ray lends.",
-    )
-    hosts: list[str] = Field(
-        default=[], description="Nodes in the order of their ranks; by default this one, or the allocation."
-    )
-    gpus_per_node: int | None = Field(
-        default=None, ge=1, description="By default what the hosts, or the boxes of the topology, come to."
-    )
-    tests_folder: str | None = Field(default=None, description="Folder of nccl-tests on the nodes; else the PATH.")
-    library_folder: str | None = Field(default=None, description="Folder of the runtime's library on the nodes.")
-    shared_folder: str | None = Field(
-        default=None, description="Folder that all nodes see under one path, for jobs; needed on several nodes."
-    )
-    iterations: int = Field(default=50, ge=1, le=10**6, description="Calls that a launch times; a repetition each.")
-    variables: dict[str, str] = Field(
-        default={}, description="Variables of every process, such as NCCL_SOCKET_IFNAME: eth0."
-    )
-    in_place: bool = Field(
-        default=True,
-        description=(
-            "Whether input and output of calls share memory: programs serve one kind only. PyTorch's all_reduce is in "
-            "place, its all_gather and reduce_scatter are not."
-        ),
-    )
-    sm_count: int | None = Field(
-        default=None,
-        ge=1,
-        le=MOST_PROCESSORS,
-        description="Multiprocessors of a GPU, the thread blocks that run at once: programs have no more. Default 108.",
-    )
-
-
 class RunnerSection(Section):
-    """Where programs are measured."""
+    """What the sections of all runners have in common; each has the options of its runner besides.
 
-    kind: Literal["local", "simulated", "recorded", "oneccl", "mpi", "msccl"] = Field(
-        default="local",
-        description=(
-            "local: real processes with paced links on this machine; simulated: a cost model; recorded: measurements "
-            "of an earlier run on GPUs; oneccl, mpi: over these libraries, on the fabric that is up or a cluster; "
-            "msccl: GPUs."
-        ),
-    )
-    fabric: str | None = Field(
-        default=None, description="oneccl and mpi only: name of the fabric; by default the one for the topology."
-    )
-    where: Literal["fabric", "cluster", "loopback"] | None = Field(
-        default=None, description="oneccl and mpi only: by default a fabric if one is up, else the cluster."
-    )
-    msccl: MscclSection = Field(default=MscclSection(), description="msccl only: how it reaches its GPUs.")
-    link_mbps: float | None = Field(
-        default=None,
-        gt=0,
-        le=10**6,
-        description="Rate of a link in Mbit/s; by default what a probe finds (local) or 1000 (simulated).",
-    )
-    alpha_us: float = Field(default=0, ge=0, le=10**6, description="Simulated only: cost of a message, microseconds.")
-    link_latency_us: float = Field(default=0, ge=0, le=10**6, description="Simulated only: latency of a link.")
+    Sections are made by `section_model`, from the runner as it is declared.
+    """
+
+    runner: ClassVar[type[RunnerConfig]]
+
+    kind: str = Field(description="The runner.")
     timeout_s: float = Field(default=60.0, gt=0, le=86400, description="Watchdog of one measurement, in seconds.")
     needs: NeedsSection = Field(default=NeedsSection(), description="What a node must have to measure on it.")
     at_once: int = Field(
         default=1, ge=1, le=64, description="Nodes that measure at once; live runners never share a machine."
     )
+
+    @property
+    def config(self) -> RunnerConfig:
+        """The runner with its options."""
+        if self.runner.is_nested:
+            config: RunnerConfig = getattr(self, self.runner.name)
+            return config
+        return self.runner.model_construct(**{name: getattr(self, name) for name in self.runner.model_fields})
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the runner can do."""
+        return self.runner.capabilities
+
+    @property
+    def measurers(self) -> MeasurerRequest:
+        """What the user asks of the nodes that measure."""
+        node = Needs(**self.needs.model_dump(exclude={"gpus"}))
+        return MeasurerRequest(node, self.needs.gpus, self.at_once)
+
+
+def section_model(runner: type[RunnerConfig]) -> type[RunnerSection]:
+    """Return the form of the section for `runner`: what all have in common and its options, and no other keys."""
+    bases: tuple[type[Any], ...] = (RunnerSection,) if runner.is_nested else (runner, RunnerSection)
+    fields: dict[str, Any] = {"kind": (Literal[runner.name], Field(default=runner.name, description=runner.summary))}
+    if runner.is_nested:
+        fields[runner.name] = (runner, Field(default=runner(), description="Options of the runner."))
+    model = create_model(f"{runner.name.capitalize()}Section", __base__=bases, __doc__=runner.__doc__, **fields)
+    model.runner = runner
+    return model
+
+
+def section_union(sections: Iterable[type[RunnerSection]]) -> Any:
+    """Return the type of any of `sections`, told apart by `kind`; without one it is that of the local runner."""
+    models = tuple(sections)
+    return Annotated[Union[models], Discriminator("kind"), BeforeValidator(_with_kind)]  # noqa: UP007 - made of a tuple
+
+
+def _with_kind(section: Any) -> Any:
+    return {"kind": DEFAULT_KIND, **section} if isinstance(section, dict) else section
+
+
+SECTIONS: Mapping[str, type[RunnerSection]] = {name: section_model(runner) for name, runner in RUNNERS.items()}
+"""The section of each runner that is registered, by `kind`."""
+
+
+def _schema(_source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    return handler.generate_schema(section_union(SECTIONS.values()))
+
+
+AnyRunnerSection: TypeAlias = Annotated[RunnerSection, GetPydanticSchema(_schema)]
+"""The section of any runner that is registered."""
+
+_section: TypeAdapter[RunnerSection] = TypeAdapter(AnyRunnerSection)
+
+
+def read_section(document: Mapping[str, Any]) -> RunnerSection:
+    """Return the section that `document` describes; pydantic's ValidationError for anything that does not fit."""
+    return _section.validate_python(dict(document))

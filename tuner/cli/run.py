@@ -11,13 +11,13 @@ import typer
 
 from runners.api import RunFailure, Runner, RunRequest, library_result
 from runners.calibration import calibrate, observations_of
-from runners.dialects import dialect_of
 from runners.element_types import ELEMENT_TYPES
 from runners.measurement.driver import Driven, measure_once, measure_until
 from runners.measurement.goal import Goal, parse_budget, parse_precision
-from runners.registry import RUNNERS, create_runner
+from runners.registry import RUNNERS, runner_config
 from runners.sizes import parse_sizes
 from synth.errors import InvalidInput
+from synth.lowering.options import LoweringOptions
 from synth.topology.topology import Topology
 from tuner.cli.run_report import report, report_failure
 from tuner.cli.shared_options import AsJson, RunnableFile, Sizes
@@ -82,13 +82,13 @@ def run(
     """
     sizes_bytes, goal = parse_sizes(sizes), _goal(precision, budget, reference)
     flags = {"link_mbps": link_mbps, "fabric": fabric, "where": where, "hosts": hosts}
-    given = _given(runner, flags, options or [])
-    running = create_runner(runner, given)
+    config = runner_config(runner, _given(flags, options or []))
+    running = config.create(Home.from_environment().root)
     try:
-        target = dialect_of(runner, given.get("runtime"))
+        target = config.lowering()
         runnable = load_runnable(file, None if spec is None else load_topology(spec), target)
         topology, program = runnable.topology, runnable.program
-        others = calibration_programs(program, topology, target) if wants_calibration else {}
+        others = calibration_programs(program, topology, target.target) if wants_calibration else {}
         runnables = {file: runnable, **_reference_program(reference, file, topology, target)}
         programs = {**{name: one.program for name, one in runnables.items()}, **others}
         settings = {name: one.settings for name, one in runnables.items() if one.settings is not None}
@@ -117,7 +117,7 @@ def _measured(runner: Runner, request: RunRequest, goal: Goal | None) -> Driven 
     return measure_once(runner, request) if goal is None else measure_until(runner, request, goal, time.monotonic)
 
 
-def _given(runner: str, flags: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
+def _given(flags: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
     """Return the options of the runner: those of --set, over which `flags` go that were given."""
     options: dict[str, Any] = {}
     for text in texts:
@@ -125,11 +125,12 @@ def _given(runner: str, flags: Mapping[str, Any], texts: list[str]) -> dict[str,
         if not (key and equals):
             raise InvalidInput("--set must be of the form KEY=VALUE", text, "write --set buffer_bytes=1MiB")
         options[key] = value
-    home = Home.from_environment().root if runner == "local" else None
-    return options | {name: value for name, value in {**flags, "home": home}.items() if value is not None}
+    return options | {name: value for name, value in flags.items() if value is not None}
 
 
-def _reference_program(reference: str | None, file: str, topology: Topology, target: str) -> dict[str, Runnable]:
+def _reference_program(
+    reference: str | None, file: str, topology: Topology, target: LoweringOptions
+) -> dict[str, Runnable]:
     if reference is None or reference.startswith(LIBRARY):
         return {}
     if reference == file:

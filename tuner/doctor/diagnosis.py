@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from runners.registry import RUNNERS
 from tuner.doctor.check import Check, installed
 from tuner.doctor.machine import machine_checks
 from tuner.doctor.services import service_checks
 from tuner.home import Home
 
 PARTS: Mapping[str, tuple[str, ...]] = {
-    "local": ("python", "linux", "numba"),
-    "oneccl": ("linux", "oneccl", "g++"),
-    "mpi": ("mpi4py", "mpiexec"),
-    "msccl": ("gpus", "gpu launcher", "nccl-tests"),
+    **{name: runner.preconditions for name, runner in RUNNERS.items() if runner.preconditions},
     "fabric": ("linux", "ip", "tc", "fabrics"),
     "ray": ("ray", "memory", "ray cluster"),
     "mlflow": ("mlflow", "data folder", "mlflow store"),

@@ -19,9 +19,6 @@ from tuner.promotion import REPEATS
 START = Span(2.0, 30.0)
 """Starting Ray and its workers, connecting to MLflow, whose database may be new."""
 
-_PROBE = Span(0.2, 20.0)
-"""Starting a process per node, and finding out what links they carry."""
-
 END = Span(0.5, 15.0)
 """Telling MLflow the rest, pictures and report."""
 
@@ -43,7 +40,7 @@ def forecast(campaign: Campaign, topology: Topology, home: Home) -> dict[str, An
     limit_s = math.inf if campaign.budget.minutes is None else 60 * campaign.budget.minutes
     loop = pace.trial.times(wanted)
     stages = {
-        "start": START + (_PROBE if campaign.runner.kind == "local" else Span(0.0, 0.0)),
+        "start": START + Span(*campaign.runner.capabilities.setup_s),
         "screening": _screening(campaign, pace, points),
         "trials": Span(min(loop.low_s, limit_s), min(loop.high_s, limit_s + campaign.parallel * pace.trial.high_s)),
         "final": _final(campaign, pace, wanted),

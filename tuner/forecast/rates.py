@@ -28,15 +28,16 @@ class LinkRates:
 
 def link_rates(campaign: Campaign, topology: Topology, home: Home) -> LinkRates:
     """Return the rates of links as the campaign gives them, as the fabric or an earlier probe has them, or a guess."""
-    kind, given_mbps = campaign.runner.kind, campaign.runner.link_mbps
-    if kind == "local":
+    config = campaign.runner.config
+    given_mbps = config.link_rate_mbps
+    if config.capabilities.probes_links:
         found = known_rate(topology.node_count, len(topology.links), home.root)
         if given_mbps is not None or found is not None:
             rate_mbps = given_mbps or (found.link_mbps if found else 0.0)
             return _paced(topology, rate_mbps, rate_mbps, f"links of {rate_mbps:g} Mbit/s")
         words = "links whose rate is not known yet: a probe will find it"
         return _paced(topology, RATES_MBPS[0], RATES_MBPS[-1], words)
-    fabric = find_fabric(topology.id, campaign.runner.fabric)
+    fabric = find_fabric(topology.id, config.fabric_name)
     if fabric is not None:
         rate = float(fabric.link_mbps)
         return _paced(topology, rate, rate, f"the fabric {fabric.name} at {rate:g} Mbit/s")

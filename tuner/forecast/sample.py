@@ -16,7 +16,7 @@ from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import search_space
 from tuner.campaigns.orders import Orders
 from tuner.campaigns.records import Candidate
-from tuner.campaigns.runner_choice import REPLAYED, runner_factory
+from tuner.campaigns.runner_choice import runner_factory
 from tuner.forecast.pace import Pace
 from tuner.forecast.rates import LinkRates, link_rates
 from tuner.forecast.span import Span
@@ -32,9 +32,6 @@ OURS = Span(0.005, 0.1)
 
 _PER_RUN = Span(0.001, 0.05)
 """Of a repetition, besides its time: laying out data, starting all ranks at once, checking the result."""
-
-_START = {"oneccl": Span(0.5, 6.0), "msccl": Span(2.0, 60.0)}
-"""Of a measurement whose runner starts the ranks for each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +60,7 @@ def sampled_pace(campaign: Campaign, topology: Topology, home: Home) -> Pace | N
         return None
     preparing = Span.around([one.seconds for one in samples], FACTOR)
     requests = [orders.request({one.candidate.id: (one.candidate, one.made.program)}, 0) for one in samples]
-    if campaign.runner.kind in REPLAYED:
+    if not campaign.runner.capabilities.is_live:
         measuring, how = _replayed(campaign, topology, home, requests), "replayed"
     else:
         rates = link_rates(campaign, topology, home)
@@ -118,4 +115,4 @@ def _predicted(campaign: Campaign, topology: Topology, rates: LinkRates, request
     count = runs * len(campaign.sizes) * (len(requests[0].programs) + library)
     at_1_gbps = Span.around(times_s, FACTOR)
     on_links = Span(at_1_gbps.low_s / rates.high_gbps, at_1_gbps.high_s / rates.low_gbps)
-    return on_links + _PER_RUN.times(count) + _START.get(campaign.runner.kind, Span(0.0, 0.0))
+    return on_links + _PER_RUN.times(count) + Span(*campaign.runner.capabilities.start_s)

@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
-from runners.dialects import CPU_DIALECT
 from runners.msccl.job import job_files
 from runners.msccl.options import JobOptions, Launcher
 from runners.msccl.runtimes import RUNTIMES
+from runners.runner_config import CPU_TARGET
 from runners.sizes import format_size
 from synth.errors import InvalidInput
 from synth.identity import rational_text
@@ -25,7 +25,7 @@ from tuner.reports.show_report import program_facts, topology_document
 
 FORMAT = "chorale-job/1"
 GPU_TARGETS = ("msccl-xml", "msccl-executor-xml")
-JOB_TARGETS = (*GPU_TARGETS, CPU_DIALECT)
+JOB_TARGETS = (*GPU_TARGETS, CPU_TARGET)
 LAUNCHERS: Mapping[Launcher, str] = {"openmpi": "mpirun", "srun": "srun"}
 """Each job for GPUs is written for both; value: the end of its folder's name."""
 
@@ -71,7 +71,7 @@ def require_job_target(target: str) -> None:
 
 def _jobs(export: Export, program: Program) -> list[tuple[str, str, Mapping[str, bytes]]]:
     """Return (folder, name of the runtime, files) of each job for `program`."""
-    if program.target == CPU_DIALECT:
+    if program.target == CPU_TARGET:
         return [("oneccl", "chorale run", _cpu_files(export, program))]
     runtimes = [one for one in RUNTIMES.values() if one.dialect == program.target]
     choices = [(one, launcher, end) for one in runtimes for launcher, end in LAUNCHERS.items()]

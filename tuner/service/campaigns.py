@@ -10,10 +10,11 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from runners.ray_resident import Resident, Residents
+from runners.registry import RUNNERS
 from synth.errors import CheckFailed, InvalidInput
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.launch import launch_folders
+from tuner.campaigns.launch import launch_folders, stored_campaign
 from tuner.campaigns.plan import check_methods, check_runner
 from tuner.campaigns.reading import LaunchSoFar, read_so_far
 from tuner.campaigns.records import CompleteTrial
@@ -24,9 +25,6 @@ from tuner.service.errors import NotFound, TooManyRequests
 from tuner.service.estimate import Limits
 from tuner.service.job_store import JobStore
 from tuner.service.networks import network_of
-
-SAFE_RUNNERS = ("local", "simulated", "recorded")
-"""Runners that start nothing but our own processes; the others are for administrators."""
 
 STORED = "stored"
 """State of a campaign that no launch of is known to the cluster."""
@@ -120,7 +118,7 @@ class Campaigns:
 
     def resume(self, name: str, caller: Caller) -> None:
         """Go on with the newest launch of a campaign."""
-        document = dict(self.so_far(name, caller).launch.campaign)
+        document = stored_campaign(self.so_far(name, caller).launch)
         document["tracking"] = {**document["tracking"], "mlflow_uri": None}
         self.launch(document, True, caller)
 
@@ -187,7 +185,8 @@ def _checked(document: dict[str, Any], caller: Caller) -> Campaign:
     if campaign.tracking.mlflow_uri is not None or campaign.storage is not None:
         rule = "a campaign of the service is tracked and stored where the service says"
         raise InvalidInput(rule, "tracking.mlflow_uri or storage", "leave both out")
-    if campaign.runner.kind not in SAFE_RUNNERS and not caller.sees_all:
-        rule = f"`runner.kind` must be one of {', '.join(SAFE_RUNNERS)}; the others are for administrators"
+    if not (campaign.runner.capabilities.unprivileged or caller.sees_all):
+        kinds = ", ".join(kind for kind, runner in RUNNERS.items() if runner.capabilities.unprivileged)
+        rule = f"`runner.kind` must be one of {kinds}; the others are for administrators"
         raise InvalidInput(rule, campaign.runner.kind, "choose one of them, or ask an administrator")
     return campaign

@@ -83,7 +83,7 @@ def test_what_stands_for_a_fabric(monkeypatch, tmp_path, fabric, present, runner
     monkeypatch.setattr(live_fabric, "fabrics", list)
     made = []
 
-    def create(name, _options):
+    def create(name, _options, _home):
         made.append(name)
         return FakeRunner() if name in present else FakeRunner(fail_with(FailureKind.UNAVAILABLE))
 

@@ -1,18 +1,26 @@
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from runners.admission import refusal
-from runners.api import RunRequest
+from runners.admission import RequestFault, validate_request
+from runners.api import FailureKind, RunRequest
 from synth.lowering.program import Instruction, Op, Place, Program, ThreadBlock, Wait
 from synth.topology.links import Link, Links
 from synth.topology.topology import Topology
 from tests.conformance.example_programs import ring_allgather, ring_allreduce, star_broadcast
 from tests.conformance.runner_kit import RING, request_of
+
+
+def refusal(request: RunRequest, library: tuple[str, ...] = ()) -> str | None:
+    """Return the reason of a rejection."""
+    fault = validate_request(request, lambda _collective: library)
+    assert fault is None or fault[0] is FailureKind.REJECTED
+    return None if fault is None else fault[1]
+
 
 Change = Callable[[ThreadBlock], ThreadBlock]
 
@@ -125,3 +133,26 @@ def test_only_algorithms_that_the_runtime_has_are_admitted() -> None:
     assert "named ring: it has none" in (refusal(request) or "")
     taken = replace(request, programs={"library:tree": RING})
     assert "a program must not be named library:tree" in (refusal(taken, ("ring", "tree")) or "")
+
+
+def test_the_rules_of_a_runner_come_after_those_of_all() -> None:
+    asked = []
+
+    def too_large(request: RunRequest) -> Iterator[RequestFault]:
+        asked.append(request)
+        yield FailureKind.UNAVAILABLE, "too large"
+        raise AssertionError("one fault is enough")
+
+    sound, beside = request_of(RING), request_of(RING, products=1)
+    assert validate_request(sound, lambda _: (), too_large) == (FailureKind.UNAVAILABLE, "too large")
+    assert validate_request(beside, lambda _: (), too_large, overlap=True) == (FailureKind.UNAVAILABLE, "too large")
+    for request in (beside, request_of(RING, dtype="int7")):
+        fault = validate_request(request, lambda _: (), too_large)
+        assert fault is not None
+        assert fault[0] is FailureKind.REJECTED
+    assert asked == [sound, beside]
+
+
+def test_the_library_is_that_of_the_collective_of_all_programs() -> None:
+    request = request_of(RING, library=("tree",))
+    assert validate_request(request, lambda collective: ("tree",) if collective == "allreduce" else ()) is None

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+from runners.registry import RUNNERS
 from synth.errors import InvalidInput
 from tests.campaigns import space_of
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.campaign_file import load_campaign, parse_campaign
+from tuner.campaigns.runner_section import SECTIONS
 
 TEXT = """
 name: small
@@ -150,6 +152,8 @@ def test_the_schema_explains_every_key() -> None:
         *(section for section in sections if isinstance(section, type) and issubclass(section, BaseModel)),
     ]
     assert [undescribed(model) for model in models] == [[] for _ in models]
+    assert {kind: undescribed(section) for kind, section in SECTIONS.items()} == {kind: [] for kind in RUNNERS}
+    assert {kind: undescribed(runner) for kind, runner in RUNNERS.items()} == {kind: [] for kind in RUNNERS}
     schema: dict[str, Any] = Campaign.model_json_schema()
     assert schema["additionalProperties"] is False
     assert set(schema["required"]) == {"name", "topology", "collective", "sizes", "search"}

@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from runners.msccl.choice import job_options
 from runners.msccl.command import launch_command
+from runners.msccl.config import MscclConfig
 from runners.needs import Needs
 from synth.errors import InvalidInput
 from tests.campaigns import small_campaign
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.gpu_choice import job_options, measurer_needs
 from tuner.campaigns.launch import conditions_of
 from tuner.campaigns.plan import campaign_plan, check_runner
 from tuner.specs import load_topology
@@ -25,7 +26,7 @@ def on_gpus(topology: str, needs: dict[str, Any] | None = None, **msccl: Any) ->
 
 
 def needs_of(campaign: Campaign) -> Needs:
-    return measurer_needs(campaign.runner, load_topology(campaign.topology))
+    return campaign.runner.config.resources(campaign.runner.measurers, load_topology(campaign.topology))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +64,9 @@ def test_where_ray_launches_gpus_are_lent_for_each_measurement() -> None:
 )
 def test_launchers_are_told_how_many_ranks_a_node_has(campaign: Campaign, command: str) -> None:
     topology = load_topology(campaign.topology)
-    options = job_options(campaign.runner, topology)
+    config = campaign.runner.config.for_network(topology)
+    assert isinstance(config, MscclConfig)
+    options = job_options(config)
     assert " ".join(launch_command(topology.compute_count, options)) == command
 
 
@@ -104,12 +107,9 @@ def test_the_plan_names_dialect_needs_and_launches() -> None:
     assert campaign_plan(small_campaign(), load_topology("ring:4"))["least_launches"] is None
 
 
-def test_what_other_runners_are_told_does_not_hinder_going_on() -> None:
+def test_the_folder_of_jobs_does_not_hinder_going_on() -> None:
     topology = load_topology("ring:4")
-    conditions = conditions_of(small_campaign(), topology)
-    told = small_campaign(runner={"kind": "simulated", "msccl": {"hosts": ["a"]}})
-    assert conditions_of(told, topology) == conditions
-    assert "msccl" not in conditions["runner"]
+    assert "msccl" not in conditions_of(small_campaign(), topology)["runner"]
     first, second = (on_gpus("ring:4", iterations=5, shared_folder=folder) for folder in ("/a", "/b"))
     assert conditions_of(first, topology) == conditions_of(second, topology)
     assert conditions_of(first, topology) != conditions_of(on_gpus("ring:4", iterations=6), topology)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.campaigns import small_campaign, space_of
 from tuner.campaigns.records import Candidate
-from tuner.campaigns.runner_section import RunnerSection
+from tuner.campaigns.runner_section import RunnerSection, read_section
 
 
 def test_every_point_is_there_once() -> None:
@@ -94,7 +94,7 @@ def test_a_network_may_have_more_ranks_than_programs() -> None:
 
 
 def on(runtime: str) -> RunnerSection:
-    return RunnerSection.model_validate({"kind": "msccl", "msccl": {"runtime": runtime}})
+    return read_section({"kind": "msccl", "msccl": {"runtime": runtime}})
 
 
 def test_what_cannot_work_is_ruled_out_with_the_reason() -> None:

@@ -1,0 +1,38 @@
+"""The local runner as it is declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from runners.api import Runner
+from runners.runner_config import Capabilities, Fractional, MeasurerRequest, RunnerConfig
+
+
+class LocalConfig(RunnerConfig):
+    """Options of the local runner; see `LocalRunner`."""
+
+    name: ClassVar[str] = "local"
+    summary: ClassVar[str] = "real processes with paced links on this machine"
+    preconditions: ClassVar[tuple[str, ...]] = ("python", "linux", "numba")
+    capabilities: ClassVar[Capabilities] = Capabilities(
+        overlap=True, unprivileged=True, probes_links=True, setup_s=(0.2, 20.0)
+    )
+    not_compared: ClassVar[frozenset[str]] = frozenset({"probe"})
+
+    link_mbps: Annotated[float, Field(ge=0.001, le=10**6), Fractional] | None = Field(
+        default=None,
+        description="Rate of a link in Mbit/s; by default the one that a probe finds this machine to carry.",
+    )
+    probe: bool = Field(default=True, description="Whether to find out if this machine carries `link_mbps`.")
+
+    @property
+    def link_rate_mbps(self) -> float | None:
+        return self.link_mbps
+
+    def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
+        from runners.local.runner import LocalRunner  # noqa: PLC0415 - only who runs something pays for it
+
+        return LocalRunner(self.link_mbps, home=home, probe=self.probe)

@@ -1,0 +1,29 @@
+"""The mpi runner as it is declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from runners.api import Runner
+from runners.fabric.config import FabricConfig
+from runners.runner_config import MeasurerRequest
+
+
+class MpiConfig(FabricConfig):
+    """Options of the mpi runner; see `MpiRunner`."""
+
+    name: ClassVar[str] = "mpi"
+    summary: ClassVar[str] = "over MPI, on the fabric that is up or a cluster"
+    preconditions: ClassVar[tuple[str, ...]] = ("mpi4py", "mpiexec")
+
+    hosts: str | None = Field(
+        default=None, description="Hosts of a cluster, a comma list or @FILE; by default those of the scheduler's job."
+    )
+
+    def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
+        from runners.mpi.runner import MpiRunner  # noqa: PLC0415 - only who runs something pays for it
+
+        return MpiRunner(self.fabric, self.where, self.hosts)

@@ -1,0 +1,24 @@
+"""The oneccl runner as it is declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import ClassVar
+
+from runners.api import Runner
+from runners.fabric.config import FabricConfig
+from runners.runner_config import Capabilities, MeasurerRequest
+
+
+class OneCclConfig(FabricConfig):
+    """Options of the oneccl runner; see `OneCclRunner`."""
+
+    name: ClassVar[str] = "oneccl"
+    summary: ClassVar[str] = "over oneCCL, on the fabric that is up or a cluster"
+    preconditions: ClassVar[tuple[str, ...]] = ("linux", "oneccl", "g++")
+    capabilities: ClassVar[Capabilities] = Capabilities(buffers=True, start_s=(0.5, 6.0))
+
+    def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
+        from runners.oneccl.runner import OneCclRunner  # noqa: PLC0415 - only who runs something pays for it
+
+        return OneCclRunner(self.fabric, self.where, home=home)

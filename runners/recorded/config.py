@@ -1,0 +1,32 @@
+"""The recorded runner as it is declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from runners.api import Runner
+from runners.runner_config import ByteCount, Capabilities, MeasurerRequest, RunnerConfig, TimeSource
+
+
+class RecordedConfig(RunnerConfig):
+    """Options of the recorded runner; see `RecordedRunner`."""
+
+    name: ClassVar[str] = "recorded"
+    summary: ClassVar[str] = "measurements of an earlier run on GPUs"
+    capabilities: ClassVar[Capabilities] = Capabilities(TimeSource.RECORD, buffers=True, unprivileged=True)
+
+    generator: str = Field(default="ForestColl", description="Whose recorded schedules programs stand for.")
+    buffer_bytes: Annotated[int, Field(ge=1), ByteCount] | None = Field(
+        default=None, description="Buffer of each connection, 64KiB to 8MiB; by default the runtime's 4MiB."
+    )
+    schedule: str | None = Field(
+        default=None, description="Name of the recorded schedule that every program stands for."
+    )
+
+    def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
+        from runners.recorded.runner import RecordedRunner  # noqa: PLC0415 - only who runs something pays for it
+
+        return RecordedRunner(None, self.generator, self.buffer_bytes, self.schedule)
