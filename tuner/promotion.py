@@ -18,11 +18,10 @@ from runners.measurement.interval import ratio_interval
 from runners.preparation import Prepared, Refusal
 from runners.sizes import format_size
 from runners.workshop import Workshop
+from synth.build.build import build_program
 from synth.errors import CheckFailed, ChoraleError
-from synth.lowering.lift import checked_program, lift
-from synth.lowering.lower import lower
+from synth.lowering.lift import lift
 from synth.lowering.program import Program
-from synth.lowering.targets import target_named
 from synth.topology.topology import Topology
 from tuner.campaigns.answer import baseline_of
 from tuner.campaigns.campaign import Campaign
@@ -240,8 +239,7 @@ class _Gate:
         dialect = dialect_for(self.campaign.runner)
         if dialect.has(program):
             return candidate, program
-        translated = lower(verified, dialect.options(candidate))
-        return candidate, checked_program(target_named(dialect.target).emit(translated), self.topology)
+        return candidate, build_program(verified, dialect.options(candidate)).program
 
     def _name(self, winner: Winner) -> str:
         campaign = self.campaign

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from synth.collective import Collective
@@ -42,21 +43,18 @@ class Reading:
     text: str
     program: Program | Plan
 
-    def require_right(self) -> None:
-        """Raise CheckFailed with the first violation, if there is one."""
-        for violation in self.violations:
-            rule = f"a program must do what its collective says ({violation.rule})"
-            raise CheckFailed(rule, violation.message, "report this: the lowering is at fault")
-
 
 def read_on(text: bytes, topology: Topology) -> Reading:
     """Return what `text` holds, checked on `topology`; InvalidInput for text that is no program of a known target."""
     content = read_unchecked(text)
+    return reading_of(content, text, faults_on(content, topology))
+
+
+def reading_of(content: Lifted | Plan, text: bytes, violations: Sequence[Violation] = ()) -> Reading:
+    """Return what is to be said of `content`, read from `text`, whose check found `violations`."""
     if isinstance(content, Plan):
-        return _plan_on(content, topology)
-    lifted, program = content, content.program
-    target = target_named(program.target)
-    violations = tuple(faults_on(lifted, topology))
+        return _reading_of_plan(content, violations)
+    program, target = content.program, target_named(content.program.target)
     return Reading(
         program.target,
         program.collective,
@@ -64,11 +62,20 @@ def read_on(text: bytes, topology: Topology) -> Reading:
         program.chunks,
         program.in_place,
         resources_of(program, target.limits),
-        violations,
+        tuple(violations),
         tuple(fitting_dialects(text)),
         "" if violations else target.emit(program),
         program,
     )
+
+
+def read_checked(text: bytes, topology: Topology) -> Lifted | Plan:
+    """Return what `text` holds; CheckFailed unless it does what its collective says on `topology`."""
+    content = read_unchecked(text)
+    for violation in faults_on(content, topology):
+        rule = f"a program must do what its collective says ({violation.rule})"
+        raise CheckFailed(rule, violation.message, "report this: the lowering is at fault")
+    return content
 
 
 def read_unchecked(text: bytes) -> Lifted | Plan:
@@ -83,8 +90,7 @@ def faults_on(content: Lifted | Plan, topology: Topology) -> list[Violation]:
     return violations_on(content, topology)
 
 
-def _plan_on(plan: Plan, topology: Topology) -> Reading:
-    violations = faults_on(plan, topology)
+def _reading_of_plan(plan: Plan, violations: Sequence[Violation]) -> Reading:
     fits = not plan_structure_violations(plan)
     return Reading(
         MSCCLPP,
