@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from synth.build.build import is_symmetric
 from synth.collective import parse_collective
 from synth.errors import InvalidInput
 from synth.finder.query import Query
@@ -14,7 +15,6 @@ from synth.lowering.targets import target_named
 from synth.methods import method_named
 from synth.topology.isomorphism import shape_key
 from synth.topology.topology import Topology
-from tuner.reports.synthesis import is_symmetric
 from tuner.service.estimate import Limits, memory_estimate, require_affordable
 from tuner.service.job_store import JobStore
 from tuner.service.networks import Named, network_of
