@@ -47,7 +47,7 @@ class BuiltSchedule:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BuiltProgram:
+class LoweredProgram:
     """A checked program: as it was lowered, and as its target writes it."""
 
     program: Program
@@ -114,7 +114,7 @@ def verify_schedule(
 
 def build_program(
     verified: VerifiedSchedule, lowering: LoweringOptions, observe: Observer = unobserved
-) -> BuiltProgram:
+) -> LoweredProgram:
     """Return the program of `verified`, written as text, read back and checked on its topology.
 
     Raises InvalidInput for options beyond a limit, CheckFailed for a program that is not sound.
@@ -124,10 +124,10 @@ def build_program(
         text = target_named(lowering.target).emit(program)
     with observe("check"):
         read_checked(text.encode(), verified.schedule.topology)
-    return BuiltProgram(program, text)
+    return LoweredProgram(program, text)
 
 
-def build_result(built: BuiltSchedule, program: BuiltProgram, lowering: LoweringOptions) -> BuildResult:
+def build_result(built: BuiltSchedule, program: LoweredProgram, lowering: LoweringOptions) -> BuildResult:
     """Return both parts as one value that can travel."""
     schedule = built.verified.schedule
     return BuildResult(

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from synth.build.build import (
-    BuiltProgram,
     BuiltSchedule,
+    LoweredProgram,
     Observer,
     build_program,
     build_result,
@@ -37,9 +37,9 @@ class BuildCache(Protocol):
 
     def add_schedule(self, request: ScheduleRequest, built: BuiltSchedule) -> None: ...
 
-    def program(self, request: BuildRequest, schedule: BuiltSchedule) -> BuiltProgram | None: ...
+    def program(self, request: BuildRequest, schedule: BuiltSchedule) -> LoweredProgram | None: ...
 
-    def add_program(self, request: BuildRequest, program: BuiltProgram) -> None: ...
+    def add_program(self, request: BuildRequest, program: LoweredProgram) -> None: ...
 
 
 class CachingBuilder:
@@ -71,7 +71,7 @@ class CachingBuilder:
             cache.add_schedule(request, built)
         return built
 
-    def _program(self, request: BuildRequest, schedule: BuiltSchedule, observe: Observer) -> BuiltProgram:
+    def _program(self, request: BuildRequest, schedule: BuiltSchedule, observe: Observer) -> LoweredProgram:
         program, missed = _looked_up(self._caches, lambda cache: cache.program(request, schedule))
         if program is None:
             self.lowered += 1
@@ -99,7 +99,7 @@ class _Entry:
     """A schedule, and what was lowered from it by the id of its request."""
 
     schedule: BuiltSchedule
-    programs: dict[str, BuiltProgram] = field(default_factory=dict)
+    programs: dict[str, LoweredProgram] = field(default_factory=dict)
     units: int = 0
 
 
@@ -120,11 +120,11 @@ class MemoryCache:
     def add_schedule(self, request: ScheduleRequest, built: BuiltSchedule) -> None:
         self._entries[request.id] = _Entry(built, units=len(built.verified.schedule.src))
 
-    def program(self, request: BuildRequest, schedule: BuiltSchedule) -> BuiltProgram | None:
+    def program(self, request: BuildRequest, schedule: BuiltSchedule) -> LoweredProgram | None:
         entry = self._entries.get(request.source.id)
         return None if entry is None else entry.programs.get(request.id)
 
-    def add_program(self, request: BuildRequest, program: BuiltProgram) -> None:
+    def add_program(self, request: BuildRequest, program: LoweredProgram) -> None:
         entry = self._entries[request.source.id]
         entry.programs[request.id] = program
         entry.units += _INSTRUCTION_UNITS * _instructions(program.program)

@@ -10,7 +10,7 @@ from runners.msccl.choice import RAY, known_launcher, runner_on
 from runners.msccl.command import gpus_per_node
 from runners.msccl.options import JobOptions
 from runners.needs import Needs
-from runners.ray_workers import RunnerFactory
+from runners.ray.actors import RunnerFactory
 from synth.errors import InvalidInput
 from synth.topology.topology import Topology
 from tuner.campaigns.runner_section import RunnerSection

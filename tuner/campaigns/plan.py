@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from runners.api import LIBRARY
 from synth.errors import InvalidInput
 from synth.methods import METHODS
 from synth.topology.topology import Topology
@@ -12,7 +13,6 @@ from tuner.campaigns.combinations import search_space
 from tuner.campaigns.dialect import dialect_for
 from tuner.campaigns.duration import least_launches, least_seconds
 from tuner.campaigns.gpu_choice import check_gpus, measurer_needs
-from tuner.campaigns.orders import LIBRARY
 
 
 def check_methods(campaign: Campaign) -> None:

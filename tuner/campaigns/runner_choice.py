@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runners.ray_workers import RunnerFactory
-from runners.ray_workshop import RayWorkshop
+from runners.ray.actors import RunnerFactory
+from runners.ray.workers import RayWorkers
 from runners.registry import create_runner
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
@@ -21,13 +21,13 @@ REPLAYED = ("simulated", "recorded")
 SIMULATED_LINK_MBPS = 1000.0
 
 
-def make_workshop(
+def make_workers(
     campaign: Campaign, topology: Topology, home: Path, address: str | None = None
-) -> Callable[[], RayWorkshop]:
-    """Return what makes the workers of a campaign, on the cluster at `address`; see `RayWorkshop`."""
+) -> Callable[[], RayWorkers]:
+    """Return what makes the workers of a campaign, on the cluster at `address`; see `RayWorkers`."""
     section = campaign.runner
     return partial(
-        RayWorkshop,
+        RayWorkers,
         runner_factory(section, topology, home),
         campaign.parallel,
         address,
