@@ -14,6 +14,7 @@ from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.gpu_choice import gpu_runner, measurer_needs
 from tuner.campaigns.runner_section import RunnerSection
+from tuner.config.build_cache import shared_builder
 
 REPLAYED = ("simulated", "recorded")
 """Runners whose times do not depend on what else the machine does."""
@@ -34,6 +35,7 @@ def make_workers(
         measurer_needs(section, topology),
         section.at_once,
         alone=section.kind not in REPLAYED,
+        make_builder=partial(shared_builder, home),
     )
 
 
