@@ -69,13 +69,13 @@ def reading_of(content: Lifted | Plan, text: bytes, violations: Sequence[Violati
     )
 
 
-def read_checked(text: bytes, topology: Topology) -> Lifted | Plan:
-    """Return what `text` holds; CheckFailed unless it does what its collective says on `topology`."""
+def read_checked(text: bytes, topology: Topology) -> Program | Plan:
+    """Return what `text` holds, checked: CheckFailed unless it does what its collective says on `topology`."""
     content = read_unchecked(text)
     for violation in faults_on(content, topology):
         rule = f"a program must do what its collective says ({violation.rule})"
         raise CheckFailed(rule, violation.message, "report this: the lowering is at fault")
-    return content
+    return content if isinstance(content, Plan) else content.program
 
 
 def read_unchecked(text: bytes) -> Lifted | Plan:

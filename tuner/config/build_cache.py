@@ -14,7 +14,8 @@ from synth.build.build import BuiltSchedule, LoweredProgram
 from synth.build.cache import BuildCache, CachingBuilder, MemoryCache
 from synth.build.request import BuildRequest, ScheduleRequest
 from synth.errors import CheckFailed, ChoraleError
-from synth.lowering.lift import checked_program
+from synth.lowering.plans.plan import Plan
+from synth.lowering.reading import read_checked
 from synth.schedule.codec import from_parquet
 from synth.verify.verify import verify
 from tuner.files import read_file, write_parts
@@ -65,8 +66,8 @@ class DiskCache:
             return None
         try:
             text, verified = content.decode(), schedule.verified.schedule
-            program = checked_program(text, verified.topology)
-            if (program.target, program.origin) != (request.lowering.target, verified.id):
+            program = read_checked(content, verified.topology)
+            if isinstance(program, Plan) or (program.target, program.origin) != (request.lowering.target, verified.id):
                 raise CheckFailed("a file of the cache must be what it is called", path, "it is built again")
             return LoweredProgram(program, text)
         except (ChoraleError, UnicodeDecodeError) as error:
