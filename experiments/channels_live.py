@@ -10,8 +10,9 @@ from pathlib import Path
 from experiments.experiment import Column, Experiment, Row
 from experiments.live_fabric import LiveRun, measure_live
 from runners.api import Measurement, RunFailure, RunRequest
-from runners.preparation import Prepared, Recipe, Refusal, prepare
 from runners.sizes import format_size
+from synth.build.build import build
+from synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest
 from synth.collective import ALLGATHER
 from synth.lowering.options import LoweringOptions
 from synth.method import Options
@@ -33,13 +34,14 @@ class Point:
     chunks: int | None = None
     channels: int = 1
 
-    def recipe(self) -> Recipe:
-        """Return how the program is made."""
+    def request(self) -> BuildRequest:
+        """Return how the program is built."""
         is_trees = self.k is not None
-        wanted = Options(k=self.k, chunks=None if is_trees else self.chunks)
+        options = Options(k=self.k, chunks=None if is_trees else self.chunks)
         depth = (self.chunks or 1) if is_trees else 1
         lowering = LoweringOptions(_TARGET, channels=self.channels)
-        return Recipe(parse_topology(NETWORK), ALLGATHER, self.method, wanted, lowering, depth)
+        source = ScheduleRequest(parse_topology(NETWORK), ALLGATHER, self.method, options, depth)
+        return BuildRequest(source, lowering)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +70,21 @@ def _cases(quick: bool) -> Sequence[tuple[tuple[int, ...], int]]:
 
 
 def _answer(case: tuple[tuple[int, ...], int]) -> list[Row]:
-    prepared = {point: _prepared(point) for sweep in SWEEPS for point in sweep.values.values()}
-    programs = {str(point): one.program for point, one in prepared.items()}
+    built = {point: _built(point) for sweep in SWEEPS for point in sweep.values.values()}
+    programs = {str(point): one.program for point, one in built.items()}
     request = RunRequest(parse_topology(NETWORK), programs, *case, timeout_s=_TIMEOUT_S)
     live = measure_live(request, LINK_MBPS)
     if isinstance(live.outcome, RunFailure):
         return [_failure(live.outcome)]
-    per_byte = {point: Fraction(one.time_per_byte) for point, one in prepared.items()}
+    per_byte = {point: Fraction(one.time_per_byte) for point, one in built.items()}
     return [row for sweep in SWEEPS for row in _rows(sweep, live, live.outcome, per_byte)]
 
 
-def _prepared(point: Point) -> Prepared:
-    answer = prepare(point.recipe())
-    if isinstance(answer, Refusal):
-        raise ValueError(f"{point}: {answer.message}")
-    return answer
+def _built(point: Point) -> BuildResult:
+    result = build(point.request())
+    if isinstance(result, BuildFailure):
+        raise ValueError(f"{point}: {result.message}")
+    return result
 
 
 def _failure(failure: RunFailure) -> Row:

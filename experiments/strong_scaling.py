@@ -111,24 +111,24 @@ def _timed(make: Callable[[Executor], str], executor: Executor) -> _Timed:
 
 
 def _campaign_rounds(counts: Sequence[int]) -> list[_Round]:
-    with tempfile.TemporaryDirectory() as folder:
-        home = Home(Path(folder))
-        return [{workers: _campaign(home, workers, number) for workers in counts} for number in range(_CAMPAIGN_ROUNDS)]
+    return [{workers: _campaign(workers, number) for workers in counts} for number in range(_CAMPAIGN_ROUNDS)]
 
 
-def _campaign(home: Home, workers: int, number: int) -> _Timed:
+def _campaign(workers: int, number: int) -> _Timed:
     """Time the loop of a campaign that tries every point; the start of Ray and of MLflow is not in it."""
     from rich.console import Console
 
     from tuner.campaigns.campaign import Campaign
     from tuner.campaigns.progress import progress_for
-    from tuner.campaigns.runner_choice import make_workshop
+    from tuner.campaigns.runner_choice import make_workers
     from tuner.tuning import tune
 
     campaign = Campaign.model_validate(_campaign_document(workers, number))
     topology, silent = parse_topology(campaign.topology), Console(quiet=True)
-    workshop = make_workshop(campaign, topology, home.root)
-    made = tune(campaign, topology, home, False, workshop, lambda *trials: progress_for(silent, *trials))
+    with tempfile.TemporaryDirectory() as folder:  # of its own, as campaigns of one home share what they have built
+        home = Home(Path(folder))
+        make = make_workers(campaign, topology, home.root)
+        made = tune(campaign, topology, home, False, make, lambda *trials: progress_for(silent, *trials))
     effort = made.effort
     seconds = effort["trials"] * (effort["beside_measuring_ms"] + effort["measuring_ms"]) / 1000
     times = {

@@ -8,7 +8,6 @@ from runners.api import FailureKind, RunRequest, library_result
 from runners.element_types import ELEMENT_TYPES
 from synth.lowering.check import execution_blockers
 
-
 RequestFault = tuple[FailureKind, str]
 """Why a request cannot run, in one line."""
 

@@ -146,9 +146,13 @@ class Runner(Protocol):
         ...
 
 
+LIBRARY = "library:"
+"""What the names of a runtime's own algorithms begin with, among results and among the baselines of a campaign."""
+
+
 def library_result(algorithm: str) -> str:
     """Return the name under which a Measurement holds the results of a library algorithm."""
-    return f"library:{algorithm}"
+    return LIBRARY + algorithm
 
 
 def bus_factor(collective: str, ranks: int) -> float:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from itertools import islice
+from typing import Any, TypeVar
 
 from runners.ray_cluster import RayCluster, ray
-from runners.ray_pool import Job, RayPool, wait_for
+from runners.ray_pool import Call, RayPool, wait_for
 from synth.executor.port import Arrived, Progress
 
 Result = TypeVar("Result")
@@ -70,8 +71,6 @@ class RayExecutor:
         try:
             pool = self._pool_for(len(tasks))
             recipe = [ray.put((function, shared))]
-            for number, task in enumerate(tasks[: pool.size * TASKS_PER_WORKER]):
-                pool.submit(Job(number, "run", (self._maps, recipe, task)))
             return self._gather(pool, recipe, tasks, progress, arrived)
         except BaseException:
             self._drop_pool()
@@ -92,20 +91,20 @@ class RayExecutor:
         arrived: Arrived | None,
     ) -> list[Any]:
         """Collect results and keep the pool fed: what is in flight stays bounded, however many tasks there are."""
-        results: dict[Any, Any] = {}
-        fed = min(len(tasks), pool.size * TASKS_PER_WORKER)
+        calls = ((number, Call("run", (self._maps, recipe, task))) for number, task in enumerate(tasks))
+        numbers = {pool.submit(call): number for number, call in islice(calls, pool.size * TASKS_PER_WORKER)}
+        results: dict[int, Any] = {}
         while len(results) < len(tasks):
-            for done in wait_for([pool]):
-                if done.error is not None:
-                    raise done.error
-                results[done.key] = done.value
+            for future in wait_for([pool]):
+                number, completion = numbers.pop(future), future.completion
+                if completion.error is not None:
+                    raise completion.error
+                results[number] = completion.value
                 if arrived is not None:
-                    arrived(cast(int, done.key), done.value)
+                    arrived(number, completion.value)
                 if progress is not None:
                     progress(len(results), len(tasks))
-                if fed < len(tasks):
-                    pool.submit(Job(fed, "run", (self._maps, recipe, tasks[fed])))
-                    fed += 1
+                numbers |= {pool.submit(call): number for number, call in islice(calls, 1)}
         return [results[number] for number in range(len(tasks))]
 
     def _pool_for(self, useful: int) -> RayPool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from runners.futures import Completion, Future
 from runners.needs import Needs
 from runners.ray_cluster import ray
 from runners.ray_nodes import Nodes
@@ -22,32 +23,39 @@ POLL_S = 1.0
 _log = logging.getLogger("chorale.ray")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Job:
-    """A call of `method` on whichever actor is free. `limit_s` counts from when it is sent to the actor."""
+def without_value(error: BaseException) -> Completion[Any]:
+    """Return the completion of work whose failures are not defined as values."""
+    return Completion(None, error)
 
-    key: Hashable
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A call of `method` on whichever actor is free. `limit_s` counts from when it is sent to the actor.
+
+    returned, failed: what a value, or the error that the call ended with, means for whoever waits for it
+    """
+
     method: str
     arguments: tuple[Any, ...]
     limit_s: float | None = None
+    returned: Callable[[Any], Completion[Any]] = Completion
+    failed: Callable[[BaseException], Completion[Any]] = without_value
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Done:
-    """A finished job: its value, or the error that it ended with.
+@dataclass(slots=True, eq=False)
+class _Job:
+    call: Call
+    future: Future[Any]
+    attempts: int = 0
 
-    `error` is what the method raised, with its own type; TimeoutError when it ran into its limit; or
-    Unavailable when every attempt killed its actor.
-    """
-
-    key: Hashable
-    value: Any = None
-    error: BaseException | None = None
+    def end(self, completion: Completion[Any]) -> Future[Any]:
+        self.future.complete(completion)
+        return self.future
 
 
 @dataclass(slots=True)
 class _Flight:
-    job: Job
+    job: _Job
     deadline_s: float
 
 
@@ -66,17 +74,17 @@ class _Slot:
         return self.start is None
 
 
-Again = Callable[[Hashable, Any, bool], bool]
-"""Whether the job with this key is to be done again after this value; the last argument: elsewhere if so."""
+Again = Callable[[Future[Any], Any, bool], bool]
+"""Whether the call behind this future is to be done again after this value; the last argument: elsewhere if so."""
 
 
 class RayPool:
-    """`size` actors of the class `kind` that take jobs in the order of submission.
+    """`size` actors of the class `kind` that take calls in the order of submission.
 
-    An actor that dies, alone or with its node, is replaced, and its jobs are done again, at most
-    `MOST_ATTEMPTS` times each; so methods must be pure or not mind a second call. Jobs go only to actors
+    An actor that dies, alone or with its node, is replaced, and its calls are done again, at most
+    `MOST_ATTEMPTS` times each; so methods must be pure or not mind a second call. Calls go only to actors
     that have started, so a cluster that shrank works on with the actors it has room for. `needs` says what each
-    actor holds, by default one CPU. `again` may send a job to another node after an answer that it does not accept.
+    actor holds, by default one CPU. `again` may send a call to another node after an answer that it does not accept.
     Not thread-safe.
     """
 
@@ -87,7 +95,7 @@ class RayPool:
         size: int,
         jobs_per_actor: int = 1,
         needs: Needs | None = None,
-        again: Again = lambda key, value, elsewhere: False,
+        again: Again = lambda future, value, elsewhere: False,
     ) -> None:
         self._nodes = Nodes(needs or Needs())
         self._make: Callable[[str], Any] = lambda away_from: ray.remote(
@@ -95,8 +103,7 @@ class RayPool:
         )(kind).remote(*arguments)
         self._again = again
         self._jobs_per_actor = jobs_per_actor
-        self._waiting: deque[Job] = deque()
-        self._attempts: dict[Hashable, int] = {}
+        self._waiting: deque[_Job] = deque()
         self._failed_starts = 0
         self._slots = [self._new_slot() for _ in range(size)]
 
@@ -135,24 +142,26 @@ class RayPool:
             ray.kill(slot.actor)
             self._slots.remove(slot)
 
-    def submit(self, job: Job) -> None:
-        """Queue `job`; it starts as soon as an actor has room."""
+    def submit(self, call: Call) -> Future[Any]:
+        """Queue `call`; it starts as soon as an actor has room."""
+        job = _Job(call, Future())
         self._waiting.append(job)
         self._dispatch()
+        return job.future
 
     def references(self) -> list[Any]:
         """Return what Ray can wait for on behalf of this pool."""
         starts = [slot.start for slot in self._slots if not slot.is_ready]
         return starts + [reference for slot in self._slots for reference in slot.flights]
 
-    def collect(self) -> list[Done]:
-        """Return the jobs that have finished by now; replace the actors that died or ran out of time.
+    def collect(self) -> list[Future[Any]]:
+        """Complete and return the futures of what has finished by now; replace the actors that died or were late.
 
         Raises Unavailable if jobs wait and no actor could start within `START_TIMEOUT_S`.
         """
         references = self.references()
         arrived, _ = ray.wait(references, num_returns=len(references), timeout=0) if references else ([], [])
-        finished: list[Done] = []
+        finished: list[Future[Any]] = []
         for slot in list(self._slots):
             self._settle_start(slot, arrived)
             for reference in [flight for flight in slot.flights if flight in arrived]:
@@ -185,8 +194,8 @@ class RayPool:
         for slot in self._slots:
             while slot.is_ready and self._waiting and len(slot.flights) < self._jobs_per_actor:
                 job = self._waiting.popleft()
-                limit_s = float("inf") if job.limit_s is None else job.limit_s
-                reference = getattr(slot.actor, job.method).remote(*job.arguments)
+                limit_s = float("inf") if job.call.limit_s is None else job.call.limit_s
+                reference = getattr(slot.actor, job.call.method).remote(*job.call.arguments)
                 slot.flights[reference] = _Flight(job, time.monotonic() + limit_s)
 
     def _settle_start(self, slot: _Slot, arrived: list[Any]) -> None:
@@ -203,7 +212,7 @@ class RayPool:
         else:
             slot.start = None
 
-    def _settle_flight(self, slot: _Slot, reference: Any) -> list[Done]:
+    def _settle_flight(self, slot: _Slot, reference: Any) -> list[Future[Any]]:
         flight = slot.flights.get(reference)
         if flight is None:  # the actor was replaced while this batch was settled
             return []
@@ -211,11 +220,11 @@ class RayPool:
             value = ray.get(reference)
         except ray.exceptions.RayTaskError as error:
             del slot.flights[reference]
-            return [Done(flight.job.key, error=error.cause)]
+            return [flight.job.end(flight.job.call.failed(error.cause))]
         except ray.exceptions.RayError as error:
             return self._retry(slot, error)
         elsewhere = self._nodes.another_than(slot.node)
-        if self._again(flight.job.key, value, elsewhere):
+        if self._again(flight.job.future, value, elsewhere):
             self._nodes.blame(slot.node)
             self._requeue([other.job for other in slot.flights.values()])
             if elsewhere:
@@ -224,10 +233,9 @@ class RayPool:
             return []
         del slot.flights[reference]
         self._nodes.praise(slot.node)
-        self._attempts.pop(flight.job.key, None)
-        return [Done(flight.job.key, value)]
+        return [flight.job.end(flight.job.call.returned(value))]
 
-    def _settle_deadlines(self, slot: _Slot) -> list[Done]:
+    def _settle_deadlines(self, slot: _Slot) -> list[Future[Any]]:
         now_s = time.monotonic()
         late = [reference for reference, flight in slot.flights.items() if now_s > flight.deadline_s]
         if not late:
@@ -236,24 +244,24 @@ class RayPool:
         self._requeue([flight.job for flight in slot.flights.values()])
         self._nodes.blame(slot.node)
         self._replace(slot)
-        return [Done(job.key, error=TimeoutError(f"no answer within {job.limit_s:.0f} s")) for job in jobs]
+        return [job.end(job.call.failed(TimeoutError(f"no answer within {job.call.limit_s:.0f} s"))) for job in jobs]
 
-    def _retry(self, slot: _Slot, error: Exception) -> list[Done]:
+    def _retry(self, slot: _Slot, error: Exception) -> list[Future[Any]]:
         """Put what a dead actor was working on back in front; give up on jobs that were tried often enough."""
         jobs = [flight.job for flight in slot.flights.values()]
         for job in jobs:
-            self._attempts[job.key] = self._attempts.get(job.key, 0) + 1
+            job.attempts += 1
         _log.warning("a Ray worker died with %d task(s); a new one does them again", len(jobs))
         _log.debug("%s", error)
         self._nodes.blame(slot.node)
-        again = [job for job in jobs if self._attempts[job.key] < MOST_ATTEMPTS]
+        again = [job for job in jobs if job.attempts < MOST_ATTEMPTS]
         self._requeue(again)
         self._replace(slot)
         rule = f"a worker must survive its task within {MOST_ATTEMPTS} attempts"
         way_out = "look for a lack of memory on the nodes, or use fewer workers"
-        return [Done(job.key, error=Unavailable(rule, error, way_out)) for job in jobs if job not in again]
+        return [job.end(job.call.failed(Unavailable(rule, error, way_out))) for job in jobs if job not in again]
 
-    def _requeue(self, jobs: list[Job]) -> None:
+    def _requeue(self, jobs: list[_Job]) -> None:
         self._waiting.extendleft(reversed(jobs))
 
     def _replace(self, slot: _Slot, away_from: str = "") -> None:
@@ -275,10 +283,10 @@ def _node_of(_actor: Any) -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
-def wait_for(pools: Iterable[RayPool], timeout_s: float = POLL_S) -> list[Done]:
-    """Return the jobs of `pools` that have finished, after waiting at most `timeout_s` for the first."""
+def wait_for(pools: Iterable[RayPool], timeout_s: float = POLL_S) -> list[Future[Any]]:
+    """Return the futures of `pools` that are completed now, after waiting at most `timeout_s` for the first."""
     pools = list(pools)
     references = [reference for pool in pools for reference in pool.references()]
     if references:
         ray.wait(references, num_returns=1, timeout=timeout_s)
-    return [done for pool in pools for done in pool.collect()]
+    return [future for pool in pools for future in pool.collect()]

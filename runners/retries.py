@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from types import MappingProxyType
 
 from runners.api import FailureKind, Outcome, RunFailure
@@ -15,14 +15,14 @@ LIMITS: Mapping[FailureKind, int] = MappingProxyType(
 
 
 class Retries:
-    """Counts the failures of each order."""
+    """Counts the failures of each request."""
 
     def __init__(self, limits: Mapping[FailureKind, int] = LIMITS) -> None:
         self._limits = limits
-        self._failures: Counter[tuple[str, FailureKind]] = Counter()
+        self._failures: Counter[tuple[Hashable, FailureKind]] = Counter()
 
-    def again(self, key: str, outcome: Outcome, elsewhere: bool) -> bool:
-        """Whether to try the order `key` again after `outcome`; a hang costs much: only if that is `elsewhere`."""
+    def again(self, key: Hashable, outcome: Outcome, elsewhere: bool) -> bool:
+        """Whether to try the request `key` again after `outcome`; a hang costs much: only if that is `elsewhere`."""
         if not isinstance(outcome, RunFailure) or (outcome.kind == FailureKind.TIMEOUT and not elsewhere):
             return False
         self._failures[key, outcome.kind] += 1

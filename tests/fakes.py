@@ -1,17 +1,19 @@
-"""Stand-ins for tests: a runner that measures by formula, and a workshop without a cluster."""
+"""Stand-ins for tests: a runner that measures by formula, and workers without a cluster."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
+from typing import Any
 
-from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
+from runners.api import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest, SizeMeasurement
+from runners.futures import Completion, Future
 from runners.measurement.rungs import measure_in_rungs
-from runners.preparation import Prepared, Recipe, Refusal
-from runners.preparer import Preparer
-from runners.workshop import Finished
+from synth.build.cache import CachingBuilder
 from synth.lowering.program import Program
+from synth.topology.topology import Topology
 
 Fault = Callable[[RunRequest], RunFailure | None]
 
@@ -59,30 +61,43 @@ def fail_with(kind: FailureKind) -> Fault:
     return lambda request: RunFailure(kind, f"made to fail ({kind.value})")
 
 
-class InlineWorkshop:
-    """Implements the Workshop port in this process, one order per call of `wait`, the newest first if asked."""
+class InlineWorkers:
+    """Implements the Workers port in this process, one request per call of `wait`, the newest first if asked."""
 
-    def __init__(self, runner: FakeRunner, newest_first: bool = False) -> None:
+    def __init__(self, runner: Runner, newest_first: bool = False) -> None:
         self.runner = runner
-        self.preparer = Preparer()
+        self.caching_builder = CachingBuilder()
         self.closed = False
         self._newest_first = newest_first
-        self._orders: deque[tuple[str, Recipe | RunRequest]] = deque()
+        self._waiting: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self.builder = InlineQueue(self._waiting, self.caching_builder.build)
+        self.measurer = InlineQueue(self._waiting, lambda request: measure_in_rungs(self.runner, request))
 
-    def prepare(self, key: str, recipe: Recipe) -> None:
-        self._orders.append((key, recipe))
+    def share(self, topology: Topology, programs: Iterable[Program]) -> None:
+        """Nothing travels."""
 
-    def measure(self, key: str, request: RunRequest) -> None:
-        self._orders.append((key, request))
-
-    def wait(self, timeout_s: float) -> list[Finished]:
-        if not self._orders:
-            return []
-        key, order = self._orders.pop() if self._newest_first else self._orders.popleft()
+    def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> list[Future[Any]]:
+        done = [future for future in futures if future.done]
+        if done or not self._waiting:
+            return done
+        future, work = self._waiting.pop() if self._newest_first else self._waiting.popleft()
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        answer: Prepared | Refusal | Outcome
-        answer = self.preparer.prepare(order) if isinstance(order, Recipe) else measure_in_rungs(self.runner, order)
-        return [Finished(key, answer, time.perf_counter() - began_s, time.process_time() - began_cpu_s)]
+        value = work()
+        future.complete(Completion(value, None, time.perf_counter() - began_s, time.process_time() - began_cpu_s))
+        return [future for future in futures if future.done]
 
     def close(self) -> None:
         self.closed = True
+
+
+class InlineQueue:
+    """Builder or Measurer of `InlineWorkers`."""
+
+    def __init__(self, waiting: deque[tuple[Future[Any], Callable[[], Any]]], work: Callable[[Any], Any]) -> None:
+        self._waiting = waiting
+        self._work = work
+
+    def submit(self, request: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self._waiting.append((future, partial(self._work, request)))
+        return future

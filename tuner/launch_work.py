@@ -9,13 +9,12 @@ from concurrent.futures import TimeoutError as StillBusy
 from dataclasses import dataclass, field
 from functools import partial
 
-from runners.workshop import Workshop
+from runners.futures import Workers
 from synth.errors import ChoraleError
 from synth.topology.topology import Topology
 from tuner.campaigns.answer import eligible
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import search_space
-from tuner.campaigns.controller import Clocks, Controller
 from tuner.campaigns.effort import Effort
 from tuner.campaigns.final import Standing, standings
 from tuner.campaigns.launch import space_id
@@ -26,6 +25,7 @@ from tuner.campaigns.size_class import SizeClass
 from tuner.campaigns.space import SearchSpace
 from tuner.campaigns.store import Store
 from tuner.home import Home
+from tuner.launch.loop import Clocks, TrialLoop
 from tuner.promotion import judge, with_baselines_made
 from tuner.screening import screened
 from tuner.tracking.champions import Verdict
@@ -39,7 +39,7 @@ _log = logging.getLogger("chorale.tune")
 INTERRUPTED_PATIENCE_S = 15.0
 WARM_START_PATIENCE_S = 30.0
 
-MakeWorkshop = Callable[[], Workshop]
+MakeWorkers = Callable[[], Workers]
 MakeProgress = Callable[[int, Sequence[TrialRecord]], Progress]
 """Called with how many trials there will be at most, and those that are known already."""
 
@@ -70,24 +70,25 @@ class LaunchWork:
     tracker: Tracker
     effort: Effort
 
-    def measure(self, make_workshop: MakeWorkshop, make_progress: MakeProgress) -> Ended:
+    def measure(self, make_workers: MakeWorkers, make_progress: MakeProgress) -> Ended:
         """Run the loop, then the gate of the registry, on the same workers."""
-        workshop = None
+        workers = None
         try:
             space = search_space(self.campaign, self.topology)
             most = max(len(self.store.trials), min(self.campaign.budget.trials, len(space)))
             with make_progress(most, self.store.trials) as progress:
-                workshop = make_workshop()
-                self._loop(workshop, space, progress)
-            return self._judged(workshop)
+                workers = make_workers()
+                workers.share(self.topology, ())
+                self._loop(workers, space, progress)
+            return self._judged(workers)
         except KeyboardInterrupt:
             _log.info("interrupted: telling MLflow of what finished, for %.0f s at most", INTERRUPTED_PATIENCE_S)
             return Ended(interrupted=True)
         except ChoraleError as error:
             return Ended(failure=error)
         finally:
-            if workshop is not None:
-                workshop.close()
+            if workers is not None:
+                workers.close()
 
     def ranked(self) -> list[Standing]:
         """Return the trials to choose from."""
@@ -117,19 +118,19 @@ class LaunchWork:
             versions |= {size.size_bytes: version.version for size in winner.sizes}
         return versions, verdicts
 
-    def _loop(self, workshop: Workshop, space: SearchSpace, progress: Progress) -> None:
-        search = self._search(workshop, space)
+    def _loop(self, workers: Workers, space: SearchSpace, progress: Progress) -> None:
+        search = self._search(workers, space)
         clocks = Clocks(time.monotonic, time.time)
         listeners = (self.tracker.trial, progress.trial)
-        Controller(self.campaign, self.topology, self.store, search, workshop, clocks, listeners, self.effort).run()
+        TrialLoop(self.campaign, self.topology, self.store, search, workers, clocks, listeners, self.effort).run()
 
-    def _judged(self, workshop: Workshop) -> Ended:
+    def _judged(self, workers: Workers) -> Ended:
         best = winners(eligible(self.ranked(), self.campaign.objective == "geomean_speedup"))
-        best = with_baselines_made(self.campaign, self.topology, self.store, workshop, best)
-        verdicts = judge(self.campaign, self.topology, self.store, workshop, self.home, best)
+        best = with_baselines_made(self.campaign, self.topology, self.store, workers, best)
+        verdicts = judge(self.campaign, self.topology, self.store, workers, self.home, best)
         return Ended(best=best, verdicts=verdicts)
 
-    def _search(self, workshop: Workshop, space: SearchSpace) -> Search:
+    def _search(self, workers: Workers, space: SearchSpace) -> Search:
         campaign, launch_id = self.campaign, self.store.launch.launch_id
         plan = SearchPlan(
             space=space,
@@ -140,14 +141,14 @@ class LaunchWork:
             sizes_bytes=tuple(campaign.sizes),
             together=campaign.objective == "geomean_speedup",
             second_objective=campaign.second_objective,
-            starts=() if self.store.trials else self._starts(workshop, space),
+            starts=() if self.store.trials else self._starts(workers, space),
         )
         return Search(plan, open_storage(campaign.storage, self.store.folder / "optuna.journal"), self.store.trials)
 
-    def _starts(self, workshop: Workshop, space: SearchSpace) -> list[Candidate]:
+    def _starts(self, workers: Workers, space: SearchSpace) -> list[Candidate]:
         """Return what to try first: what the registry has for similar networks, then the best guesses."""
         similar = self._similar() if self.campaign.warm_start else []
-        return list(dict.fromkeys([*similar, *screened(self.campaign, self.topology, space, workshop)]))
+        return list(dict.fromkeys([*similar, *screened(self.campaign, self.topology, space, workers)]))
 
     def _similar(self) -> list[Candidate]:
         question = self.tracker.ask(lambda mlflow: similar_winners(mlflow, self.campaign, self.topology))

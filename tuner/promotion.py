@@ -13,28 +13,27 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
-from runners.api import FailureKind, Measurement, Outcome, RunFailure, SizeMeasurement, library_result
+from runners.api import FailureKind, Outcome, RunFailure, SizeMeasurement, library_result
+from runners.futures import Workers, completions
 from runners.measurement.interval import ratio_interval
-from runners.preparation import Prepared, Refusal
 from runners.registry import RUNNERS
 from runners.runner_config import TimeSource
 from runners.sizes import format_size
-from runners.workshop import Workshop
+from synth.build.build import build_program
+from synth.build.request import BuildResult
 from synth.errors import CheckFailed, ChoraleError
-from synth.lowering.lift import checked_program, lift
-from synth.lowering.lower import lower
+from synth.lowering.lift import lift
 from synth.lowering.program import Program
-from synth.lowering.targets import target_named
 from synth.topology.topology import Topology
 from tuner.campaigns.answer import baseline_of
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.dialect import dialect_for
-from tuner.campaigns.orders import Orders
 from tuner.campaigns.records import Candidate
 from tuner.campaigns.refusals import is_slower
 from tuner.campaigns.size_class import SizeClass
 from tuner.campaigns.store import Store
 from tuner.home import Home
+from tuner.launch.request_builder import RequestBuilder
 from tuner.tracking.champions import ROLLED_BACK, Verdict
 from tuner.tracking.mlflow_store import MlflowStore, Version
 from tuner.tracking.registry import (
@@ -52,12 +51,10 @@ from tuner.tracking.winners import Made, Winner
 
 _log = logging.getLogger("chorale.promotion")
 
-WAIT_S = 0.5
 REPEATS = 9
 """The fewest repetitions whose 95 % interval for the median leaves out the smallest and the largest: 1 - 20 / 2^9."""
 
 CHALLENGER, CHAMPION, BESIDE = "challenger", "champion", "beside"
-WINNER = "winner:"
 BROKEN = (FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.WRONG_RESULT)
 """What a program can do on a runner that works; anything else says nothing about it."""
 
@@ -69,30 +66,26 @@ _candidates: TypeAdapter[Candidate] = TypeAdapter(Candidate)
 
 
 def with_baselines_made(
-    campaign: Campaign, topology: Topology, store: Store, workshop: Workshop, best: Sequence[Winner]
+    campaign: Campaign, topology: Topology, store: Store, workers: Workers, best: Sequence[Winner]
 ) -> list[Winner]:
     """Return `best` with the program of every baseline among them, whose files are then in the store.
 
     A baseline that cannot be made stays without a program; the library's own has none.
     """
-    orders = Orders(campaign, topology)
-    wanted = {one.baseline: Candidate(one.baseline) for one in best if one.baseline and one.library is None}
-    for method, candidate in wanted.items():
-        workshop.prepare(WINNER + method, orders.recipe(candidate))
+    requests = RequestBuilder(campaign, topology)
+    candidates = {one.baseline: Candidate(one.baseline) for one in best if one.baseline and one.library is None}
+    futures = [workers.builder.submit(requests.build(candidate)) for candidate in candidates.values()]
     made: dict[str | None, Made] = {}
-    waiting = set(wanted)
-    while waiting:
-        for finished in workshop.wait(WAIT_S):
-            method, answer = finished.key.removeprefix(WINNER), finished.answer
-            waiting.discard(method)
-            if isinstance(answer, Prepared):
-                store.keep(answer.schedule_id, answer.schedule, answer.program_id, answer.program_text)
-                made[method] = Made(wanted[method], answer.schedule_id, answer.program_id)
+    for (method, candidate), completion in zip(candidates.items(), completions(workers, futures), strict=True):
+        built = completion.value
+        if isinstance(built, BuildResult):
+            store.keep(built.schedule_id, built.schedule, built.program_id, built.program_text)
+            made[method] = Made(candidate, built.schedule_id, built.program_id)
     return [replace(one, made=made.get(one.baseline, one.made)) for one in best]
 
 
 def judge(
-    campaign: Campaign, topology: Topology, store: Store, workshop: Workshop, home: Home, best: Sequence[Winner]
+    campaign: Campaign, topology: Topology, store: Store, workers: Workers, home: Home, best: Sequence[Winner]
 ) -> dict[SizeClass, Verdict]:
     """Return for each winner whether it may take the alias; measures on the runners of the campaign.
 
@@ -104,7 +97,7 @@ def judge(
         _log.warning("no comparison with champions: %s", error)
         mlflow = None
     _log.info("gate: the winners of %d size classes, at sizes of no trial and beside champions", len(best))
-    gate = _Gate(campaign, topology, store, workshop, mlflow)
+    gate = _Gate(campaign, topology, store, workers, mlflow)
     return {winner.size_class: gate.judge(winner) for winner in best}
 
 
@@ -113,7 +106,7 @@ class _Gate:
     campaign: Campaign
     topology: Topology
     store: Store
-    workshop: Workshop
+    workers: Workers
     mlflow: MlflowStore | None
 
     def judge(self, winner: Winner) -> Verdict:
@@ -168,13 +161,13 @@ class _Gate:
         if self.campaign.runner.capabilities.times is TimeSource.RECORD:  # `register` replays what programs compute
             return None, "its replay is right"
         size_bytes = unseen_size(winner.size_class, self.campaign.sizes)
-        outcome = self._run(winner, "fault test", challenger, (size_bytes,), 1)
+        outcome = self._run(winner, challenger, (size_bytes,), 1)
         fault = outcome if isinstance(outcome, RunFailure) else None
         return fault, f"right at {size_bytes} bytes, which no trial had"
 
     def _compared(self, winner: Winner, rivals: Rivals, champion: Version, passed: str) -> Verdict:
         sizes = tuple(size.size_bytes for size in winner.sizes)
-        outcome = self._run(winner, "side by side", rivals, sizes, REPEATS)
+        outcome = self._run(winner, rivals, sizes, REPEATS)
         if isinstance(outcome, RunFailure):
             return self._without_comparison(winner, rivals, champion, outcome)
         times = _mean_times(outcome.results[CHALLENGER]), _mean_times(outcome.results[CHAMPION])
@@ -188,32 +181,26 @@ class _Gate:
     def _without_comparison(self, winner: Winner, rivals: Rivals, champion: Version, failure: RunFailure) -> Verdict:
         """Decide where both together gave no times: a champion that fails alone does not keep the alias."""
         sizes = tuple(size.size_bytes for size in winner.sizes)
-        alone = self._run(winner, "champion", {CHAMPION: rivals[CHAMPION]}, sizes, 1)
+        alone = self._run(winner, {CHAMPION: rivals[CHAMPION]}, sizes, 1)
         if isinstance(alone, RunFailure) and alone.kind in BROKEN:
             return Verdict(True, f"version {champion.version} fails here: {alone.message}", champion.version)
         return Verdict(False, f"could not be compared: {failure.message}", champion.version)
 
-    def _run(self, winner: Winner, purpose: str, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
+    def _run(self, winner: Winner, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
         """Measure `rivals`; of the library's own algorithms alone, which no runner takes, beside the best trial."""
         programs = {name: rival for name, rival in rivals.items() if not isinstance(rival, str)}
         library = {name: rival for name, rival in rivals.items() if isinstance(rival, str)}
         if not programs:
             programs = {BESIDE: self._program(winner.trial.candidate, winner.trial.program_id)}
-        request = Orders(self.campaign, self.topology).request(programs, len(self.store.trials))
+        request = RequestBuilder(self.campaign, self.topology).run(programs, len(self.store.trials))
         algorithms = tuple(dict.fromkeys(library.values()))
-        key = f"{winner.size_class} {purpose}"
-        self.workshop.measure(key, replace(request, sizes_bytes=sizes_bytes, repeats=repeats, library=algorithms))
-        outcome = self._answer(key)
+        request = replace(request, sizes_bytes=sizes_bytes, repeats=repeats, library=algorithms)
+        [completion] = completions(self.workers, [self.workers.measurer.submit(request)])
+        outcome = completion.value
         if isinstance(outcome, RunFailure):
             return outcome
         own = {name: outcome.results[library_result(algorithm)] for name, algorithm in library.items()}
         return replace(outcome, results={**outcome.results, **own})
-
-    def _answer(self, key: str) -> Outcome:
-        while True:
-            for finished in self.workshop.wait(WAIT_S):
-                if finished.key == key:
-                    return _outcome(finished.answer)
 
     def _rival(self, winner: Winner) -> Rival:
         if winner.library is not None:
@@ -242,8 +229,7 @@ class _Gate:
         dialect = dialect_for(self.campaign.runner)
         if dialect.has(program):
             return candidate, program
-        translated = lower(verified, dialect.options(candidate))
-        return candidate, checked_program(target_named(dialect.target).emit(translated), self.topology)
+        return candidate, build_program(verified, dialect.options(candidate)).program
 
     def _name(self, winner: Winner) -> str:
         campaign = self.campaign
@@ -269,9 +255,3 @@ def _mean_times(sizes: Sequence[SizeMeasurement]) -> list[float]:
     """Return for each repetition the geometric mean over the sizes."""
     rows = zip(*(size.times_s for size in sizes), strict=True)
     return [math.prod(row) ** (1 / len(sizes)) for row in rows]
-
-
-def _outcome(answer: Prepared | Refusal | Outcome) -> Outcome:
-    if not isinstance(answer, (Measurement, RunFailure)):
-        raise RuntimeError("a measurement was answered with a preparation")
-    return answer

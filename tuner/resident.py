@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import partial
@@ -11,12 +11,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from runners.ray_workshop import RayWorkshop
-from runners.workshop import Finished, Workshop
+from runners.futures import Future, Workers
+from runners.ray.workers import RayWorkers
 from synth.errors import CheckFailed, ChoraleError
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.records import TrialRecord
-from tuner.campaigns.runner_choice import make_workshop
+from tuner.campaigns.runner_choice import make_workers
 from tuner.home import Home
 from tuner.specs import load_topology
 from tuner.tuning import TuneReport, tune
@@ -86,7 +86,7 @@ class ResidentLaunch:
     def _run(self) -> None:
         try:
             topology = load_topology(self._campaign.topology)
-            workshop = partial(self._workshop, make_workshop(self._campaign, topology, self._home.root))
+            make = partial(self._workers, make_workers(self._campaign, topology, self._home.root))
             resume = self._launch_id is None
             progress = self._ears.listen
             self._report = tune(
@@ -94,7 +94,7 @@ class ResidentLaunch:
                 topology,
                 self._home,
                 resume,
-                workshop,
+                make,
                 progress,
                 self._launch_id,
                 self._try_again,
@@ -110,7 +110,7 @@ class ResidentLaunch:
         """Wait before MLflow is tried again; there is time, as nobody waits for the end."""
         return not self._stop.wait(MLFLOW_PAUSE_S)
 
-    def _workshop(self, make: Any) -> Workshop:
+    def _workers(self, make: Callable[[], RayWorkers]) -> Workers:
         return _Stoppable(make(), self._stop)
 
 
@@ -144,13 +144,14 @@ class _Ears:
 
 
 class _Stoppable:
-    """A Workshop that behaves as if ctrl-C had been pressed once `stop` is set: signals reach no thread."""
+    """Workers that behave as if ctrl-C had been pressed once `stop` is set: signals reach no thread."""
 
-    def __init__(self, inner: RayWorkshop, stop: threading.Event) -> None:
-        self.prepare, self.measure, self.close = inner.prepare, inner.measure, inner.close
+    def __init__(self, inner: RayWorkers, stop: threading.Event) -> None:
+        self.builder, self.measurer = inner.builder, inner.measurer
+        self.share, self.close = inner.share, inner.close
         self._inner, self._stop = inner, stop
 
-    def wait(self, timeout_s: float) -> list[Finished]:
+    def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> list[Future[Any]]:
         if self._stop.is_set():
             raise KeyboardInterrupt
-        return self._inner.wait(timeout_s)
+        return self._inner.wait(futures, timeout_s)

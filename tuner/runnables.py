@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runners.api import Settings
+from synth.build.build import build_program, verify_schedule
 from synth.errors import InvalidInput
-from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
 from synth.topology.topology import Topology
-from synth.verify.verify import verify
 from tuner.program_files import is_plan_file, load_program
 from tuner.schedule_files import SUFFIXES, load_schedule
 
@@ -28,12 +27,12 @@ class Runnable:
 def load_runnable(file: str, given: Topology | None, target: LoweringOptions) -> Runnable:
     """Return the program of a schedule file, lowered as `target` says, or of a program file, see `load_program`."""
     if Path(file).suffix in SUFFIXES and not is_plan_file(file):
-        verified = verify(load_schedule(file))
+        verified = verify_schedule(load_schedule(file))
         topology = verified.schedule.topology
         if given is not None and given.id != topology.id:
             rule = f"--spec must be the topology of the schedule, {topology.spec}"
             raise InvalidInput(rule, given.spec, "leave it out")
         settings = Settings(k=verified.schedule.trees_per_root)
-        return Runnable(topology, lower(verified, target), settings)
+        return Runnable(topology, build_program(verified, target).program, settings)
     topology, program = load_program(file, given)
     return Runnable(topology, program)

@@ -3,33 +3,31 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import chain, islice
 
 from runners.api import Measurement, RunRequest
-from runners.preparation import Prepared
+from runners.futures import Workers, completions
 from runners.simulated import SimulatedRunner
 from runners.simulated_config import DEFAULT_LINK_MBPS
-from runners.workshop import Workshop
+from synth.build.request import BuildResult
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.orders import Orders
 from tuner.campaigns.records import Candidate
 from tuner.campaigns.space import SearchSpace
 from tuner.costs.pricing import Pricing
+from tuner.launch.request_builder import RequestBuilder
 
 _log = logging.getLogger("chorale.screening")
 
-KEY = "screen:"
-WAIT_S = 0.5
 BEST_OF_EACH = 2
 
 Guesses = Mapping[Candidate, tuple[float, ...]]
 """Candidate -> seconds at each size of the campaign."""
 
 
-def screened(campaign: Campaign, topology: Topology, space: SearchSpace, workshop: Workshop) -> list[Candidate]:
+def screened(campaign: Campaign, topology: Topology, space: SearchSpace, workers: Workers) -> list[Candidate]:
     """Return what to measure first, the best guess of each size before the second best.
 
     `screening.candidates` points are made; all get their exact cost, the best `screening.simulated` of them simulated
@@ -38,9 +36,8 @@ def screened(campaign: Campaign, topology: Topology, space: SearchSpace, worksho
     wanted = campaign.screening
     if wanted.candidates == 0:
         return []
-    orders = Orders(campaign, topology)
     points = dict.fromkeys(chain(space.starts(), space.shuffled(campaign.seed)))
-    made = _prepared(orders, workshop, islice(points, wanted.candidates))
+    made = _built(RequestBuilder(campaign, topology), workers, list(islice(points, wanted.candidates)))
     pricing = _pricing(campaign, topology)
     exact = {candidate: _exact_s(campaign, topology, pricing, one) for candidate, one in made.items()}
     best = leaders(exact, wanted.simulated)
@@ -58,17 +55,10 @@ def leaders(guesses: Guesses, most: int) -> list[Candidate]:
     return list(islice(dict.fromkeys(chain.from_iterable(zip(*ranked, strict=True))), most))
 
 
-def _prepared(orders: Orders, workshop: Workshop, points: Iterable[Candidate]) -> dict[Candidate, Prepared]:
-    waiting = {f"{KEY}{candidate.id}": candidate for candidate in points}
-    for key, candidate in waiting.items():
-        workshop.prepare(key, orders.recipe(candidate))
-    made = {}
-    while waiting:
-        for finished in workshop.wait(WAIT_S):
-            candidate = waiting.pop(finished.key)
-            if isinstance(finished.answer, Prepared):
-                made[candidate] = finished.answer
-    return made
+def _built(requests: RequestBuilder, workers: Workers, points: Sequence[Candidate]) -> dict[Candidate, BuildResult]:
+    futures = [workers.builder.submit(requests.build(candidate)) for candidate in points]
+    values = [completion.value for completion in completions(workers, futures)]
+    return {point: value for point, value in zip(points, values, strict=True) if isinstance(value, BuildResult)}
 
 
 def _pricing(campaign: Campaign, topology: Topology) -> Pricing:
@@ -80,7 +70,7 @@ def _pricing(campaign: Campaign, topology: Topology) -> Pricing:
     return Pricing.of({"alpha_us": str(wanted.alpha_us), "link_gbps": gbps}, None)
 
 
-def _exact_s(campaign: Campaign, topology: Topology, pricing: Pricing, one: Prepared) -> tuple[float, ...]:
+def _exact_s(campaign: Campaign, topology: Topology, pricing: Pricing, one: BuildResult) -> tuple[float, ...]:
     """Return steps x alpha + bytes x time per byte."""
     model = pricing.network(topology)
     start_s, pace_s = one.steps * float(model.alpha_s), float(Fraction(one.time_per_byte))
@@ -89,12 +79,12 @@ def _exact_s(campaign: Campaign, topology: Topology, pricing: Pricing, one: Prep
 
 
 def _simulated_s(
-    campaign: Campaign, topology: Topology, pricing: Pricing, candidate: Candidate, one: Prepared
+    campaign: Campaign, topology: Topology, pricing: Pricing, candidate: Candidate, one: BuildResult
 ) -> tuple[float, ...] | None:
     runner = SimulatedRunner(pricing.network(topology), candidate.buffer_bytes)
-    request = RunRequest(topology, {KEY: one.program}, tuple(campaign.sizes), repeats=1)
+    request = RunRequest(topology, {candidate.id: one.program}, tuple(campaign.sizes), repeats=1)
     outcome = runner.submit(request)
     if not isinstance(outcome, Measurement):
         return None
     beside_s = pricing.beside_program_s(one.program)
-    return tuple(size.median_s + beside_s for size in outcome.results[KEY])
+    return tuple(size.median_s + beside_s for size in outcome.results[candidate.id])

@@ -17,7 +17,7 @@ from tuner.campaigns.records import TrialRecord
 from tuner.campaigns.size_class import SizeClass
 from tuner.home import Home
 from tuner.launch_report import draw_picture, upload_page, write_page
-from tuner.launch_work import INTERRUPTED_PATIENCE_S, Ended, LaunchWork, MakeProgress, MakeWorkshop
+from tuner.launch_work import INTERRUPTED_PATIENCE_S, Ended, LaunchWork, MakeProgress, MakeWorkers
 from tuner.open_launch import open_store
 from tuner.tracking.champions import Verdict
 from tuner.tracking.tracker import Tracked, Tracker
@@ -50,7 +50,7 @@ def tune(
     topology: Topology,
     home: Home,
     resume: bool,
-    make_workshop: MakeWorkshop,
+    make_workers: MakeWorkers,
     make_progress: MakeProgress,
     launch_id: str | None = None,
     try_again: Callable[[], bool] = lambda: False,
@@ -68,7 +68,7 @@ def tune(
         tracker = Tracker(home, campaign, topology, store)
         tracker.start()
         work = LaunchWork(campaign, topology, home, store, tracker, Effort(time.monotonic))
-        ended, tracked = _measured(work, make_workshop, make_progress, try_again)
+        ended, tracked = _measured(work, make_workers, make_progress, try_again)
         if ended.failure is not None:
             raise ended.failure
         return _reported(work, ended, tracked, started_s)
@@ -77,11 +77,11 @@ def tune(
 
 
 def _measured(
-    work: LaunchWork, make_workshop: MakeWorkshop, make_progress: MakeProgress, try_again: Callable[[], bool]
+    work: LaunchWork, make_workers: MakeWorkers, make_progress: MakeProgress, try_again: Callable[[], bool]
 ) -> tuple[Ended, Tracked]:
     """Measure, and let MLflow know of everything."""
     began_cpu_s = time.process_time()
-    ended = work.measure(make_workshop, make_progress)
+    ended = work.measure(make_workers, make_progress)
     draw_picture(work.campaign, work.store)
     patience_s = INTERRUPTED_PATIENCE_S if ended.interrupted else UPLOAD_PATIENCE_S
     tracked = work.tracker.finish(work.store.trials, work.store.final, ended.status, patience_s, try_again)

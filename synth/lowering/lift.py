@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from synth.errors import CheckFailed, InvalidInput
+from synth.errors import InvalidInput
 from synth.lowering.check import check_program, rank_count_violations
 from synth.lowering.check_structure import structure_violations
 from synth.lowering.connectivity import reachability
@@ -64,15 +64,6 @@ def _fits(text: bytes, target: XmlTarget) -> bool:
     except InvalidInput:
         return False
     return not lifted.findings and not structure_violations(lifted.program, target.limits)
-
-
-def checked_program(text: str, topology: Topology) -> Program:
-    """Return the program that `text` holds; CheckFailed unless it does what its collective says on `topology`."""
-    lifted = lift_with_findings(text.encode())
-    for violation in violations_on(lifted, topology):
-        rule = f"a program must do what its collective says ({violation.rule})"
-        raise CheckFailed(rule, violation.message, "report this: the lowering is at fault")
-    return lifted.program
 
 
 def violations_on(lifted: Lifted[AnyProgram], topology: Topology) -> list[Violation]:

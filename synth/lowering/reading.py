@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from synth.errors import CheckFailed
@@ -37,22 +38,30 @@ class Reading:
         assert isinstance(self.program, Program)
         return target_named(self.program.target).emit(self.program)
 
-    def require_right(self) -> None:
-        """Raise CheckFailed with the first violation, if there is one."""
-        for violation in self.violations:
-            rule = f"a program must do what its collective says ({violation.rule})"
-            raise CheckFailed(rule, violation.message, "report this: the lowering is at fault")
-
 
 def read_on(text: bytes, topology: Topology) -> Reading:
     """Return what `text` holds, checked on `topology`; InvalidInput for text that is no program of a known target."""
     lifted = read_unchecked(text)
+    return reading_of(lifted, text, violations_on(lifted, topology))
+
+
+def reading_of(lifted: Lifted[AnyProgram], text: bytes, violations: Sequence[Violation] = ()) -> Reading:
+    """Return what is to be said of `lifted`, read from `text`, whose check found `violations`."""
     program = lifted.program
     if isinstance(program, Plan):
         dialects = [] if plan_structure_violations(program) else [program.target]
     else:
         dialects = fitting_dialects(text)
-    return Reading(program, tuple(violations_on(lifted, topology)), tuple(dialects))
+    return Reading(program, tuple(violations), tuple(dialects))
+
+
+def read_checked(text: bytes, topology: Topology) -> AnyProgram:
+    """Return what `text` holds, checked: CheckFailed unless it does what its collective says on `topology`."""
+    lifted = read_unchecked(text)
+    for violation in violations_on(lifted, topology):
+        rule = f"a program must do what its collective says ({violation.rule})"
+        raise CheckFailed(rule, violation.message, "report this: the lowering is at fault")
+    return lifted.program
 
 
 def read_unchecked(text: bytes) -> Lifted[AnyProgram]:

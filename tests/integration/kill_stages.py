@@ -22,7 +22,7 @@ from rich.console import Console
 from runners.simulated import SimulatedRunner
 from synth.simulation.network_model import NetworkModel
 from tests.campaigns import small_campaign
-from tests.fakes import InlineWorkshop
+from tests.fakes import InlineWorkers
 from tuner.campaigns.journal import Journal
 from tuner.campaigns.progress import PlainLines
 from tuner.campaigns.search import Search
@@ -84,9 +84,9 @@ def deadly(stage: Stage) -> None:
 
 def launch(home: Home, resume: bool) -> TuneReport:
     campaign = small_campaign()
-    workshop = InlineWorkshop(SimulatedRunner(NetworkModel.of(link_gbps=1)))  # type: ignore[arg-type]
+    workers = InlineWorkers(SimulatedRunner(NetworkModel.of(link_gbps=1)))
     progress = lambda budget, done: PlainLines(Console(quiet=True), budget, done)  # noqa: E731 (a callback)
-    return tune(campaign, load_topology(campaign.topology), home, resume, lambda: workshop, progress)
+    return tune(campaign, load_topology(campaign.topology), home, resume, lambda: workers, progress)
 
 
 def in_a_fork(work: Callable[[], None]) -> int:

@@ -27,7 +27,7 @@ from rich.console import Console
 from runners.ray_resident import Residents
 from runners.simulated import SimulatedRunner
 from synth.simulation.network_model import NetworkModel
-from tests.fakes import InlineWorkshop
+from tests.fakes import InlineWorkers
 from tests.integration.mlflow_server import free_port, kill_group, start_server, wait_until_healthy
 from tests.integration.two_nodes import cluster_of
 from tuner.campaigns.campaign import Campaign
@@ -44,7 +44,7 @@ from tuner.tracking.mlflow_store import MlflowStore, load_mlflow
 from tuner.tracking.tracker import TRIAL_ID
 from tuner.tuning import TuneReport, tune
 
-WORKERS = ("MeasureWorker", "PrepareWorker", "ResidentLaunch")
+WORKERS = ("MeasureWorker", "BuildWorker", "ResidentLaunch")
 POLL_S = 0.5
 OUTAGE_S = 15.0
 LIMIT_S = 3600.0
@@ -131,10 +131,10 @@ class Chaos:
 
 def reference(campaign: Campaign, home: Home) -> TuneReport:
     """Return the report of the same campaign without a cluster, a server or a fault."""
-    workshop = InlineWorkshop(SimulatedRunner(NetworkModel.of(alpha_us=3, link_gbps=1)))  # type: ignore[arg-type]
+    workers = InlineWorkers(SimulatedRunner(NetworkModel.of(alpha_us=3, link_gbps=1)))
     progress = lambda budget, done: PlainLines(Console(quiet=True), budget, done)  # noqa: E731 (a callback)
     calm = campaign.model_copy(update={"tracking": campaign.tracking.model_copy(update={"mlflow_uri": None})})
-    return tune(calm, load_topology(campaign.topology), home, False, lambda: workshop, progress)
+    return tune(calm, load_topology(campaign.topology), home, False, lambda: workers, progress)
 
 
 def stormy(campaign: Campaign, chaos: Chaos, faults: int) -> TuneReport:

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from runners.api import RunRequest
 from tests.campaigns import small_campaign
-from tests.fakes import FakeRunner, InlineWorkshop
+from tests.fakes import FakeRunner, InlineWorkers
 from tests.integration.mlflow_server import free_port, kill_group, server
 from tuner.campaigns.progress import PlainLines
 from tuner.home import Home
@@ -21,7 +21,7 @@ def run(home: Home, uri: str, runner: FakeRunner, resume: bool = False) -> TuneR
     campaign = small_campaign(tracking={"mlflow_uri": uri})
     progress = lambda budget, done: PlainLines(Console(quiet=True), budget, done)  # noqa: E731 (a callback)
     topology = load_topology(campaign.topology)
-    return tune(campaign, topology, home, resume, lambda: InlineWorkshop(runner), progress)
+    return tune(campaign, topology, home, resume, lambda: InlineWorkers(runner), progress)
 
 
 def test_a_server_that_dies_and_comes_back_hears_of_every_trial_once(

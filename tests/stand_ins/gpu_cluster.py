@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from runners.api import Runner
-from runners.ray_workers import RunnerFactory
+from runners.ray.actors import RunnerFactory
 
 ROOT = Path(__file__).parents[2]
 LAUNCHERS = ("mpirun", "mpiexec", "srun")

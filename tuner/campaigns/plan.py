@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from runners.api import LIBRARY
 from synth.errors import InvalidInput
 from synth.methods import METHODS
 from synth.topology.topology import Topology
@@ -11,7 +12,6 @@ from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import search_space
 from tuner.campaigns.dialect import dialect_for
 from tuner.campaigns.duration import least_launches, least_seconds
-from tuner.campaigns.orders import LIBRARY
 
 
 def check_methods(campaign: Campaign) -> None:

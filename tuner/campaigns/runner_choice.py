@@ -6,26 +6,28 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from runners.ray_workers import RunnerFactory
-from runners.ray_workshop import RayWorkshop
+from runners.ray.actors import RunnerFactory
+from runners.ray.workers import RayWorkers
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.runner_section import RunnerSection
+from tuner.config.build_cache import shared_builder
 
 
-def make_workshop(
+def make_workers(
     campaign: Campaign, topology: Topology, home: Path, address: str | None = None
-) -> Callable[[], RayWorkshop]:
-    """Return what makes the workers of a campaign, on the cluster at `address`; see `RayWorkshop`."""
+) -> Callable[[], RayWorkers]:
+    """Return what makes the workers of a campaign, on the cluster at `address`; see `RayWorkers`."""
     section = campaign.runner
     return partial(
-        RayWorkshop,
+        RayWorkers,
         runner_factory(section, topology, home),
         campaign.parallel,
         address,
         section.config.resources(section.measurers, topology),
         section.at_once,
         alone=section.capabilities.is_live,
+        make_builder=partial(shared_builder, home),
     )
 
 

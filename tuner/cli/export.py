@@ -13,16 +13,14 @@ from runners.msccl.boxes import gpus_per_box
 from runners.msccl.options import JobOptions
 from runners.msccl.sizes import served_size
 from runners.sizes import format_size, parse_sizes
+from synth.build.build import build_program, verify_schedule
 from synth.collective import CollectiveName
 from synth.errors import InvalidInput
-from synth.lowering.lift import checked_program
-from synth.lowering.lower import lower, with_usual_channels
+from synth.lowering.lower import with_usual_channels
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program, as_protocol
-from synth.lowering.targets import target_named
 from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
 from tuner.cli.output import emit_json, people, results
 from tuner.cli.shared_options import AsJson, Protocol, RunnableFile, SpecOfProgram
 from tuner.files import write_folder
@@ -115,15 +113,14 @@ def _programs(
         if targets not in ((), (program.target,)):
             raise InvalidInput(f"a program stays what it is, {program.target}", targets[0], "export the schedule")
         return topology, None, (program,)
-    verified = verify(load_schedule(file))
+    verified = verify_schedule(load_schedule(file))
     topology = verified.schedule.topology
     if given is not None:
         raise InvalidInput("a schedule file names its topology itself", f"--spec {given.spec}", "leave it out")
     programs = []
     for target in dict.fromkeys(targets or GPU_TARGETS):
         require_job_target(target)
-        made = lower(verified, lowering.options(target, verified))
-        programs.append(checked_program(target_named(target).emit(made), topology))
+        programs.append(build_program(verified, lowering.options(target, verified)).program)
     return topology, verified, tuple(programs)
 
 

@@ -11,17 +11,16 @@ from rich.table import Table
 
 from runners.element_types import element_bytes
 from runners.sizes import parse_size, parse_sizes
+from synth.build.build import build_program, verify_schedule
 from synth.lowering.divisibility import dividing
-from synth.lowering.lower import lower as lower_schedule
 from synth.lowering.lower import with_usual_channels
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import as_protocol
-from synth.lowering.reading import read_on
+from synth.lowering.reading import read_on, read_unchecked, reading_of
 from synth.lowering.streaming import streamed_text
 from synth.lowering.targets import TARGETS, target_named
 from synth.lowering.violation import Violation
 from synth.lowering.xml_reader import MAX_TEXT_BYTES
-from synth.verify.verify import verify
 from tuner.cli.network_options import LinkGbps
 from tuner.cli.output import emit_json, results
 from tuner.cli.shared_options import AsJson, Protocol, ScheduleFile
@@ -97,7 +96,7 @@ def lower(
     asked = 1 if channels is None else channels
     options = LoweringOptions(target, asked, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse)
     size_bytes = None if size is None else parse_size(size)
-    verified = verify(load_schedule(file))
+    verified = verify_schedule(load_schedule(file))
     chunks_per_shard = verified.schedule.chunks_per_shard
     options = replace(options, chunks=None if split == 1 else split * chunks_per_shard)
     if sizes is not None:
@@ -113,17 +112,16 @@ def lower(
             "checked": "structure",
         }
     else:
-        program = lower_schedule(verified, options)
-        text = target_named(target).emit(program)
-        reading = read_on(text.encode(), verified.schedule.topology)
-        reading.require_right()
+        built = build_program(verified, options)
+        content = built.text.encode()
+        reading = reading_of(read_unchecked(content), content)
         document = {**program_facts(reading.program), "checked": "execution"}
         document["predicted"] = prediction(reading, verified.schedule.topology, size_bytes, link_gbps)
-        advised = advice(verified, options, program, size_bytes)
+        advised = advice(verified, options, built.program, size_bytes)
         if advised is not None:
             document["loss"] = {"size_bytes": advised.own.size_bytes, "part": advised.own.part}
             document["advice"] = advised.text(chunks_per_shard) if advised.is_much else None
-        write_file(output, text.encode())
+        write_file(output, content)
     document |= {"chunks_per_shard": options.chunks or chunks_per_shard, "instances": options.instances}
     document |= {"schedule": verified.schedule.id, "output": output}
     if as_json:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from runners.api import RunFailure, Runner, RunRequest, library_result
+from runners.api import LIBRARY, RunFailure, Runner, RunRequest
 from runners.calibration import calibrate, observations_of
 from runners.element_types import ELEMENT_TYPES
 from runners.measurement.driver import Driven, measure_once, measure_until
@@ -26,8 +26,6 @@ from tuner.home import Home
 from tuner.runnables import Runnable, load_runnable
 from tuner.schedule_files import SUFFIXES
 from tuner.specs import load_topology
-
-LIBRARY = library_result("")
 
 LinkMbps = Annotated[float | None, typer.Option(help="Rate of a link in Mbit/s; default: as the runner does.")]
 Where = Annotated[

@@ -8,6 +8,8 @@ from typing import Annotated, cast, get_args
 import typer
 
 from runners.sizes import parse_size
+from synth.build.build import verified_schedule
+from synth.build.request import ScheduleRequest
 from synth.collective import parse_collective
 from synth.errors import InvalidInput
 from synth.forest.objective import Objective
@@ -20,7 +22,7 @@ from tuner.cli.progress_bar import progress_bar
 from tuner.cli.shared_options import AsJson, ExecutorName, Root, Workers
 from tuner.executors import open_executor
 from tuner.reports.stages import Stages, peak_memory_bytes
-from tuner.reports.synthesis import SynthesisRequest, proved, synthesized, warm
+from tuner.reports.synthesis import proved, warm
 from tuner.reports.synthesis_report import synthesis_table
 from tuner.reports.warm_start import load_warm_start, warm_start_document
 from tuner.schedule_files import require_schedule_suffix, save_schedule
@@ -85,12 +87,13 @@ def synth(
     old = None if warm_start is None else load_warm_start(warm_start)
     before = None if old is None else old.schedule.expand()
     others = Options(chunks, seed=seed, seeds=seeds, size_bytes=size_bytes, warm_start=before)
-    request = SynthesisRequest(method, wanted, _options(method, k, objective, others))
+    asked = _options(method, k, objective, others)
     with stages.stage("topology"):
         topology = _network(spec, method, size_bytes, output)
+    request = ScheduleRequest(topology, wanted, method, asked)
     warm(method, stages)
     with open_executor(executor, workers) as running, progress_bar(f"{method} {spec}") as progress:
-        verified = synthesized(topology, request, running, progress, stages)
+        verified = verified_schedule(request, running, progress, stages.stage)
     if output is not None:
         with stages.stage("writing"):
             save_schedule(verified, output)

@@ -136,16 +136,16 @@ def _run(campaign: Campaign, topology: Topology, resume: bool, address: str | No
 
     home = Home.from_environment()
 
-    def workshop() -> Any:
-        from tuner.campaigns.runner_choice import make_workshop
+    def workers() -> Any:
+        from tuner.campaigns.runner_choice import make_workers
 
-        made = make_workshop(campaign, topology, home.root, address)()
+        made = make_workers(campaign, topology, home.root, address)()
         # After Ray has set its own handler, which would abort the process: SIGTERM ends a campaign like ctrl-C.
         signal.signal(signal.SIGTERM, _interrupt)
         return made
 
     limit_s = math.inf if campaign.budget.minutes is None else 60 * campaign.budget.minutes
-    return tune(campaign, topology, home, resume, workshop, partial(progress_for, people, limit_s=limit_s))
+    return tune(campaign, topology, home, resume, workers, partial(progress_for, people, limit_s=limit_s))
 
 
 def _require_places(table: str | None, programs: Path | None) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+from synth.build.build import build_program, build_schedule
+from synth.build.request import ScheduleRequest
 from synth.collective import CollectiveName
-from synth.executor.serial import SerialExecutor
-from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
-from synth.methods import synthesize
 from synth.topology.topology import Topology
 
 METHODS = ("bfb", "ring")
@@ -26,7 +25,9 @@ def calibration_programs(program: Program, topology: Topology, target: str) -> d
         return {}
     programs = {}
     for method in METHODS:
-        verified = synthesize(method, topology, collective, None, SerialExecutor())
+        verified = build_schedule(ScheduleRequest(topology, collective, method)).verified
         for instances in INSTANCES:
-            programs[f"{method} in {instances}"] = lower(verified, LoweringOptions(target, instances=instances))
+            programs[f"{method} in {instances}"] = build_program(
+                verified, LoweringOptions(target, instances=instances)
+            ).program
     return programs

@@ -6,11 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from synth.build.build import verified_schedule
+from synth.build.request import ScheduleRequest
 from synth.collective import parse_collective
 from synth.errors import InvalidInput
 from synth.executor.port import Progress
 from synth.executor.serial import SerialExecutor
-from synth.methods import METHODS, synthesize
+from synth.methods import METHODS
 from synth.patterns import pattern_of
 from synth.rings.ring_traffic import ring_traffic
 from synth.schedule.schedule import AnySchedule
@@ -72,7 +74,8 @@ def traffic_of_method(method: str, spec: str, collective: str, pricing: Pricing,
         return Priced(pattern.traffic(), pattern.method, dict(pattern.parameters), None)
     if method in _RINGS:
         return Priced(ring_traffic(topology, wanted, both_ways=_RINGS[method]), method, {}, None)
-    return _priced(synthesize(method, topology, wanted, None, SerialExecutor(), progress).schedule)
+    request = ScheduleRequest(topology, wanted, method)
+    return _priced(verified_schedule(request, SerialExecutor(), progress).schedule)
 
 
 def _priced(schedule: AnySchedule) -> Priced:

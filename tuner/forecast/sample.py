@@ -8,19 +8,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from runners.api import Measurement, RunRequest
-from runners.preparation import Prepared, prepare
 from runners.simulated import SimulatedRunner
+from synth.build.build import build
+from synth.build.request import BuildResult
 from synth.simulation.network_model import NetworkModel
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import search_space
-from tuner.campaigns.orders import Orders
 from tuner.campaigns.records import Candidate
 from tuner.campaigns.runner_choice import runner_factory
 from tuner.forecast.pace import Pace
 from tuner.forecast.rates import LinkRates, link_rates
 from tuner.forecast.span import Span
 from tuner.home import Home
+from tuner.launch.request_builder import RequestBuilder
 
 MOST_RANKS = 512
 PATIENCE_S = 10.0
@@ -37,7 +38,7 @@ _PER_RUN = Span(0.001, 0.05)
 @dataclass(frozen=True, slots=True)
 class _Sample:
     candidate: Candidate
-    made: Prepared
+    made: BuildResult
     seconds: float
 
 
@@ -49,22 +50,22 @@ def sampled_pace(campaign: Campaign, topology: Topology, home: Home) -> Pace | N
     """
     if topology.compute_count > MOST_RANKS:
         return None
-    orders = Orders(campaign, topology)
-    for key, recipe in orders.baseline_recipes().items():
-        made = prepare(recipe)
-        if not isinstance(made, Prepared):
-            return None
-        orders.baselines[key] = made
-    samples = _samples(campaign, topology, orders)
+    requests = RequestBuilder(campaign, topology)
+    baselines = {name: build(request) for name, request in requests.baseline_builds().items()}
+    programs = {name: built.program for name, built in baselines.items() if isinstance(built, BuildResult)}
+    if len(programs) < len(baselines):
+        return None
+    requests = replace(requests, baselines=programs)
+    samples = _samples(campaign, topology, requests)
     if not samples:
         return None
     preparing = Span.around([one.seconds for one in samples], FACTOR)
-    requests = [orders.request({one.candidate.id: (one.candidate, one.made.program)}, 0) for one in samples]
+    runs = [requests.run({one.candidate.id: (one.candidate, one.made.program)}, 0) for one in samples]
     if not campaign.runner.capabilities.is_live:
-        measuring, how = _replayed(campaign, topology, home, requests), "replayed"
+        measuring, how = _replayed(campaign, topology, home, runs), "replayed"
     else:
         rates = link_rates(campaign, topology, home)
-        measuring, how = _predicted(campaign, topology, rates, requests), f"simulated with {rates.words}"
+        measuring, how = _predicted(campaign, topology, rates, runs), f"simulated with {rates.words}"
     slowest_s = max(preparing.low_s / campaign.parallel, measuring.low_s / campaign.runner.at_once)
     trial = Span(slowest_s, preparing.high_s + measuring.high_s + OURS.high_s)
     each_s = statistics.fmean(one.seconds for one in samples)
@@ -72,7 +73,7 @@ def sampled_pace(campaign: Campaign, topology: Topology, home: Home) -> Pace | N
     return Pace(trial, preparing, measuring, basis)
 
 
-def _samples(campaign: Campaign, topology: Topology, orders: Orders) -> list[_Sample]:
+def _samples(campaign: Campaign, topology: Topology, requests: RequestBuilder) -> list[_Sample]:
     space = search_space(campaign, topology)
     lasts = list({point.method: point for point in space.points}.values())
     found: list[_Sample] = []
@@ -81,10 +82,10 @@ def _samples(campaign: Campaign, topology: Topology, orders: Orders) -> list[_Sa
         if found and time.monotonic() - began_s > PATIENCE_S:
             break
         if not found:
-            prepare(orders.recipe(candidate))  # kernels are loaded once
+            build(requests.build(candidate))  # kernels are loaded once
         sample_s = time.perf_counter()
-        made = prepare(orders.recipe(candidate))
-        if isinstance(made, Prepared):
+        made = build(requests.build(candidate))
+        if isinstance(made, BuildResult):
             found.append(_Sample(candidate, made, time.perf_counter() - sample_s))
     return found
 

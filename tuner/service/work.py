@@ -6,28 +6,26 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from synth.build.build import build_program, verified_schedule, verify_schedule
+from synth.build.request import ScheduleRequest
 from synth.collective import parse_collective
 from synth.executor.port import Progress
 from synth.executor.serial import SerialExecutor
 from synth.finder.find import find as find_topologies
 from synth.finder.query import Query
-from synth.lowering.lift import checked_program
-from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
-from synth.lowering.targets import target_named
 from synth.method import Options
 from synth.schedule.codec import from_parquet, to_parquet
 from synth.schedule.renamed import renamed_schedule
 from synth.simulation.simulate import simulate as simulate_traffic
 from synth.topology.isomorphism import isomorphism
 from synth.topology.topology import Topology
-from synth.verify.verify import verify
 from tuner.costs.pricing import DEFAULTS, Pricing
 from tuner.costs.simulated_traffic import traffic_of_content
 from tuner.reports.bound_report import bound_document, bound_report
 from tuner.reports.find_report import find_document
 from tuner.reports.stages import Stages
-from tuner.reports.synthesis import SynthesisRequest, proved, synthesized, warm
+from tuner.reports.synthesis import proved, warm
 from tuner.service.networks import Named, rebuilt
 from tuner.specs import load_topology
 
@@ -74,10 +72,11 @@ def _synthesis(task: Task, progress: Progress) -> Result:
         seed=request["seed"],
         size_bytes=request["size_bytes"],
     )
-    wanted = SynthesisRequest(request["method"], parse_collective(request["collective"], request["root"]), options)
+    collective = parse_collective(request["collective"], request["root"])
     stages = Stages()
-    warm(wanted.method, stages)
-    verified = synthesized(topology, wanted, SerialExecutor(), progress, stages)
+    warm(request["method"], stages)
+    wanted = ScheduleRequest(topology, collective, request["method"], options)
+    verified = verified_schedule(wanted, SerialExecutor(), progress, stages.stage)
     document = proved(verified, options.size_bytes, stages)
     return Result(document | {"unit": topology.bandwidth_unit}, {SCHEDULE_FILE: to_parquet(verified.schedule)})
 
@@ -90,8 +89,7 @@ def _renamed(content: bytes, topology: Topology) -> Result | None:
     if new_node is None:
         return None
     stages = Stages()
-    with stages.stage("verification"):
-        verified = verify(renamed_schedule(known, new_node, topology))
+    verified = verify_schedule(renamed_schedule(known, new_node, topology), observe=stages.stage)
     document = proved(verified, None, stages)
     return Result(
         document | {"unit": topology.bandwidth_unit}, {SCHEDULE_FILE: to_parquet(verified.schedule)}, "renamed"
@@ -119,12 +117,12 @@ def _program(task: Task, _progress: Progress) -> Result:
     if task.schedule is None:
         raise ValueError("a program needs a schedule")
     request = task.request
-    verified = verify(from_parquet(task.schedule, load_topology))
+    verified = verify_schedule(from_parquet(task.schedule, load_topology))
     options = LoweringOptions(
         request["target"], request["channels"], request["instances"], request["protocol"], request["in_place"]
     )
-    text = target_named(options.target).emit(lower(verified, options))
-    program = checked_program(text, verified.schedule.topology)
+    built = build_program(verified, options)
+    program = built.program
     document = {
         "target": program.target,
         "collective": program.collective.name.value,
@@ -133,7 +131,7 @@ def _program(task: Task, _progress: Progress) -> Result:
         "in_place": program.in_place,
         "schedule": verified.schedule.id,
     }
-    return Result(document, {PROGRAM_FILE: text.encode()})
+    return Result(document, {PROGRAM_FILE: built.text.encode()})
 
 
 def _price(task: Task, progress: Progress) -> Result:

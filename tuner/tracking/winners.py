@@ -7,9 +7,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from runners.api import LIBRARY
 from tuner.campaigns.answer import LEAST_SPEEDUP
 from tuner.campaigns.final import Standing
-from tuner.campaigns.orders import LIBRARY
 from tuner.campaigns.records import Candidate, CompleteTrial, SizeResult
 from tuner.campaigns.size_class import SizeClass
 

@@ -19,24 +19,25 @@ import yaml
 from runners.api import FailureKind
 from runners.msccl.options import JobOptions
 from runners.msccl.runner import MscclRunner
-from runners.preparation import Prepared, prepare
+from synth.build.build import build
+from synth.build.request import BuildResult
 from synth.lowering.lift import lift
 from tests.campaigns import small_campaign, space_of
 from tests.command import chorale
-from tests.fakes import FakeRunner, InlineWorkshop
+from tests.fakes import FakeRunner, InlineWorkers
 from tests.stand_ins.gpu_cluster import on_stand_ins, put_stand_ins, stand_in_environment
 from tests.stand_ins.nccl_tests import PROTOCOLS, Loaded
-from tests.unit.tuner.campaigns.test_controller import launch
+from tests.unit.tuner.launch.test_loop import launch
 from tuner.campaigns import runner_choice
 from tuner.campaigns.answer import Choice, choices
 from tuner.campaigns.answer_programs import answer_programs
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.final import standings
-from tuner.campaigns.orders import Orders
 from tuner.campaigns.reading import read_so_far
 from tuner.campaigns.records import CompleteTrial, FailedTrial, PrunedTrial
 from tuner.campaigns.store import Store
 from tuner.home import Home
+from tuner.launch.request_builder import RequestBuilder
 from tuner.specs import load_topology
 
 SIZES = (2**14, 2**18, 2**22)
@@ -68,12 +69,12 @@ def answer(chosen: Sequence[Choice]) -> dict[int, str]:
 
 def remember(campaign: Campaign, folder: Path) -> None:
     """Execute the programs of `campaign` here, so that no process has to, each with the imports that it takes."""
-    orders = Orders(campaign, load_topology(campaign.topology))
+    requests = RequestBuilder(campaign, load_topology(campaign.topology))
     for candidate in space_of(campaign).points:
-        prepared = prepare(orders.recipe(candidate))
-        assert isinstance(prepared, Prepared)
+        built = build(requests.build(candidate))
+        assert isinstance(built, BuildResult)
         path = folder / f"{candidate.id}.xml"
-        path.write_text(prepared.program_text)
+        path.write_text(built.program_text)
         Loaded.of(path)
 
 
@@ -92,7 +93,7 @@ def test_each_size_gets_its_protocol_and_the_library_where_it_wins(
     remember(gpu_campaign(), tmp_path)
     folder = tmp_path / "launch"
     folder.mkdir()
-    trials = launch(folder, gpu_campaign(), InlineWorkshop(MscclRunner(JobOptions((1,), runtime="executor"))))
+    trials = launch(folder, gpu_campaign(), InlineWorkers(MscclRunner(JobOptions((1,), runtime="executor"))))
     store = Store(folder)
     store.close()
     [fallen] = [trial for trial in trials if isinstance(trial, FailedTrial)]
@@ -122,7 +123,7 @@ def test_programs_too_long_for_a_runtime_are_pruned(tmp_path: Path) -> None:
     for runtime, state in (("executor", PrunedTrial), ("msccl", CompleteTrial)):
         (tmp_path / runtime).mkdir()
         campaign = gpu_campaign(search, runner={"kind": "msccl", "msccl": {"runtime": runtime}}, baselines=["ring"])
-        [trial] = launch(tmp_path / runtime, campaign, InlineWorkshop(FakeRunner()))
+        [trial] = launch(tmp_path / runtime, campaign, InlineWorkers(FakeRunner()))
         assert isinstance(trial, state)
         if isinstance(trial, PrunedTrial):
             assert "a program must fit msccl-executor-xml: " in trial.reason

@@ -9,7 +9,7 @@ import pytest
 from threadpoolctl import threadpool_info
 
 from tests.campaigns import small_campaign
-from tests.fakes import InlineWorkshop
+from tests.fakes import InlineWorkers
 from tests.unit.tuner.test_tuning import SILENT, simulated
 from tuner.campaigns import size_choice
 from tuner.campaigns.campaign import Campaign
@@ -38,10 +38,10 @@ class CountingClient:
         return getattr(self._client, name)
 
 
-def launched(home: Home, campaign: Campaign) -> tuple[TuneReport, InlineWorkshop]:
-    workshop = InlineWorkshop(simulated())
+def launched(home: Home, campaign: Campaign) -> tuple[TuneReport, InlineWorkers]:
+    workers = InlineWorkers(simulated())
     progress = lambda budget, known: PlainLines(SILENT, budget, known)  # noqa: E731 (a callback)
-    return tune(campaign, load_topology(campaign.topology), home, False, lambda: workshop, progress), workshop
+    return tune(campaign, load_topology(campaign.topology), home, False, lambda: workers, progress), workers
 
 
 def test_mlflow_is_asked_three_times_a_trial(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,12 +61,12 @@ def test_mlflow_is_asked_three_times_a_trial(home: Home, monkeypatch: pytest.Mon
 
 def test_a_schedule_is_synthesized_once_however_it_is_lowered(home: Home) -> None:
     search = {"methods": ["bfb", "ring"], "chunks": [None, 2], "channels": [1, 2], "buffer_bytes": [None, "1M"]}
-    report, workshop = launched(home, small_campaign(search=search, budget={"trials": 100}))
+    report, workers = launched(home, small_campaign(search=search, budget={"trials": 100}))
     schedules = {(trial.candidate.method, trial.candidate.chunks) for trial in report.trials}
     programs = {(*schedule, channels) for schedule in schedules for channels in (1, 2)}
     assert len(report.trials) == 2 * len(programs)
-    assert workshop.preparer.synthesized == len(schedules)
-    assert workshop.preparer.lowered == len(programs)
+    assert workers.caching_builder.synthesized == len(schedules)
+    assert workers.caching_builder.lowered == len(programs)
 
 
 def test_the_search_computes_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import pytest
 
 from runners.api import Measurement, RunRequest
-from runners.preparation import Prepared, prepare
 from runners.simulated import SimulatedRunner
+from synth.build.build import build
+from synth.build.request import BuildResult
 from synth.simulation.network_model import NetworkModel
 from tests.campaigns import small_campaign, space_of
-from tests.fakes import FakeRunner, InlineWorkshop
+from tests.fakes import FakeRunner, InlineWorkers
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.orders import Orders
 from tuner.campaigns.records import Candidate
+from tuner.launch.request_builder import RequestBuilder
 from tuner.screening import leaders, screened
 from tuner.specs import load_topology
 
@@ -25,9 +26,9 @@ def campaign(**screening: int | float) -> Campaign:
 
 
 def guessed(wanted: Campaign) -> list[Candidate]:
-    workshop = InlineWorkshop(FakeRunner())
-    found = screened(wanted, load_topology(wanted.topology), space_of(wanted), workshop)
-    assert workshop.runner.requests == []  # nothing is measured
+    workers = InlineWorkers(FakeRunner())
+    found = screened(wanted, load_topology(wanted.topology), space_of(wanted), workers)
+    assert workers.runner.requests == []  # nothing is measured
     return found
 
 
@@ -54,9 +55,9 @@ def test_simulated_times_decide_among_those_that_cost_the_same() -> None:
     runner = SimulatedRunner(NetworkModel.of(alpha_us=5, link_latency_us="0.1", hop_us="0.3", link_gbps=1))
     times = {}
     for point in space_of(wanted).points:
-        made = prepare(Orders(wanted, topology).recipe(point))
-        if isinstance(made, Prepared):
-            outcome = runner.submit(RunRequest(topology, {"one": made.program}, (2**24,), repeats=1))
+        built = build(RequestBuilder(wanted, topology).build(point))
+        if isinstance(built, BuildResult):
+            outcome = runner.submit(RunRequest(topology, {"one": built.program}, (2**24,), repeats=1))
             assert isinstance(outcome, Measurement)
             times[point] = outcome.results["one"][0].median_s
     assert times[first] == min(times.values())

@@ -17,7 +17,7 @@ from runners.simulated import SimulatedRunner
 from synth.errors import CheckFailed, InvalidInput, Unavailable
 from synth.simulation.network_model import NetworkModel
 from tests.campaigns import small_campaign
-from tests.fakes import FakeRunner, InlineWorkshop, fail_with
+from tests.fakes import FakeRunner, InlineWorkers, fail_with
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.progress import PlainLines
 from tuner.campaigns.records import Candidate, CompleteTrial
@@ -39,9 +39,9 @@ def simulated() -> SimulatedRunner:
 
 def run(home: Home, campaign: Campaign | None = None, resume: bool = False, runner: Any = None) -> TuneReport:
     wanted = campaign or small_campaign()
-    workshop = InlineWorkshop(runner or simulated())
+    workers = InlineWorkers(runner or simulated())
     progress = lambda budget, done: PlainLines(SILENT, budget, done)  # noqa: E731 (a callback)
-    return tune(wanted, load_topology(wanted.topology), home, resume, lambda: workshop, progress)
+    return tune(wanted, load_topology(wanted.topology), home, resume, lambda: workers, progress)
 
 
 def store_of(home: Home) -> MlflowStore:

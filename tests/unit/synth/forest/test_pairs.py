@@ -22,9 +22,9 @@ from synth.forest.packing import pack_trees
 from synth.forest.pair_schedule import pair_schedule
 from synth.forest.pairs import faster_pairs
 from synth.forest.whole_pairs import WholePairs, whole_pairs
-from synth.lowering.lift import checked_program
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
+from synth.lowering.reading import read_checked
 from synth.lowering.targets import target_named
 from synth.method import Options
 from synth.methods import synthesize
@@ -241,4 +241,4 @@ def test_the_same_arguments_give_the_same_schedule() -> None:
 def test_programs_of_pairs_pass_the_checker(spec: str, target: str) -> None:
     verified = made(spec)
     program = lower(verified, LoweringOptions(target))
-    assert checked_program(target_named(target).emit(program), verified.schedule.topology) == program
+    assert read_checked(target_named(target).emit(program).encode(), verified.schedule.topology) == program

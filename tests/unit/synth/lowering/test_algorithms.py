@@ -7,9 +7,9 @@ import pytest
 from synth.bucket.bucket import bucket, traditional_torus
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from synth.doubling.doubling import rabenseifner, recursive_doubling
-from synth.lowering.lift import checked_program
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
+from synth.lowering.reading import read_checked
 from synth.lowering.targets import target_named
 from synth.rings.boxes import box_ring
 from synth.rings.hamiltonian import bfb_ring, hamiltonian_ring
@@ -25,7 +25,7 @@ def round_trip(method, spec: str, collective, target: str) -> None:
     topology = parse_topology(spec)
     program = lower(verify(method(topology, collective).schedule()), LoweringOptions(target))
     text = target_named(target).emit(program)
-    assert checked_program(text, topology).collective == collective
+    assert read_checked(text.encode(), topology).collective == collective
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ from synth.alltoall.schedule import alltoall_schedule
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.lowering.check import check_program
-from synth.lowering.lift import checked_program
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Op
+from synth.lowering.reading import read_checked
 from synth.lowering.targets import XML_TARGETS, target_named
 from synth.topology.spec import parse_topology
 from synth.trees.double_binary import double_binary_tree
@@ -36,7 +36,7 @@ def is_right(schedule: VerifiedSchedule, options: LoweringOptions) -> None:
     """Assert that the program passes the checker after a journey through its text, and calculates what it should."""
     program = lower(schedule, options)
     text = target_named(options.target).emit(program)
-    assert checked_program(text, schedule.schedule.topology) == program
+    assert read_checked(text.encode(), schedule.schedule.topology) == program
     for piece in (1, 71):
         got, wanted = result_of(program, seed=piece, piece=piece)
         assert got == wanted

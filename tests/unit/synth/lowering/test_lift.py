@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from synth.errors import CheckFailed, ChoraleError, InvalidInput
 from synth.lowering import xml_reader
 from synth.lowering.check import check_program
-from synth.lowering.lift import checked_program, fitting_dialects, lift, lift_with_findings, violations_on
+from synth.lowering.lift import fitting_dialects, lift, lift_with_findings, violations_on
 from synth.lowering.msccl_xml import MscclXml
 from synth.lowering.oneccl_xml import OneCclXml
 from synth.lowering.program import Op, Wait
+from synth.lowering.reading import read_checked
 from synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.programs import lowered
 
@@ -146,11 +147,11 @@ def test_a_lost_line_is_a_finding(write):
 
 def test_a_checked_program_is_checked_on_its_network():
     text = msccl("ring:4")
-    assert checked_program(text, parse_topology("ring:4")) == lowered("ring:4", "allgather", "msccl-xml")
+    assert read_checked(text.encode(), parse_topology("ring:4")) == lowered("ring:4", "allgather", "msccl-xml")
     with pytest.raises(CheckFailed, match="the topology has 5"):
-        checked_program(text, parse_topology("ring:5"))
+        read_checked(text.encode(), parse_topology("ring:5"))
     with pytest.raises(CheckFailed, match="uninitialised"):
-        checked_program(text.replace('type="r"', 'type="rrc"', 1), parse_topology("ring:4"))
+        read_checked(text.replace('type="r"', 'type="rrc"', 1).encode(), parse_topology("ring:4"))
 
 
 BOMB = '<!DOCTYPE algo [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]><algo name="&b;"/>'

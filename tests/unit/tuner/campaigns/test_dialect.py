@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from runners.preparation import Prepared, prepare
+from synth.build.build import build
+from synth.build.request import BuildResult
 from synth.lowering.options import LoweringOptions
 from tests.campaigns import small_campaign
 from tuner.campaigns.dialect import Dialect, dialect_for
-from tuner.campaigns.orders import Orders
 from tuner.campaigns.records import Candidate
 from tuner.campaigns.runner_section import read_section
+from tuner.launch.request_builder import RequestBuilder
 from tuner.specs import load_topology
 
 
@@ -35,21 +36,21 @@ def test_the_runner_decides(section: dict[str, Any], dialect: Dialect, blocks: i
 def test_programs_of_a_campaign_are_of_one_placement() -> None:
     runner = {"kind": "msccl", "msccl": {"in_place": False}}
     campaign = small_campaign(collective="allgather", runner=runner)
-    orders = Orders(campaign, load_topology(campaign.topology))
-    for recipe in (orders.recipe(Candidate("bfb")), *orders.baseline_recipes().values()):
-        prepared = prepare(recipe)
-        assert isinstance(prepared, Prepared)
-        assert not prepared.program.in_place
-        assert orders.dialect.has(prepared.program)
-        assert not Dialect("msccl-xml").has(prepared.program)
+    requests = RequestBuilder(campaign, load_topology(campaign.topology))
+    for request in (requests.build(Candidate("bfb")), *requests.baseline_builds().values()):
+        built = build(request)
+        assert isinstance(built, BuildResult)
+        assert not built.program.in_place
+        assert requests.dialect.has(built.program)
+        assert not Dialect("msccl-xml").has(built.program)
 
 
 def test_candidates_and_baselines_are_of_one_dialect() -> None:
     runner = {"kind": "msccl", "msccl": {"runtime": "executor", "sm_count": 80}}
     campaign = small_campaign(runner=runner, baselines=["library:nccl", "ring"])
-    orders = Orders(campaign, load_topology(campaign.topology))
+    requests = RequestBuilder(campaign, load_topology(campaign.topology))
     candidate = Candidate("bfb", channels=2, instances=3, protocol="LL128")
     wanted = LoweringOptions("msccl-executor-xml", 2, 3, "LL128", sm_count=80)
-    assert orders.recipe(candidate).options == wanted
-    [ring] = orders.baseline_recipes().values()
-    assert ring.options == LoweringOptions("msccl-executor-xml", sm_count=80)
+    assert requests.build(candidate).lowering == wanted
+    [ring] = requests.baseline_builds().values()
+    assert ring.lowering == LoweringOptions("msccl-executor-xml", sm_count=80)

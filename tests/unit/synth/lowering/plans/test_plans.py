@@ -14,7 +14,7 @@ from synth.lowering.plans.plan import Action
 from synth.lowering.plans.read import plan_of_text
 from synth.lowering.plans.text import text_of
 from synth.lowering.plans.translate import plan_of
-from synth.lowering.reading import read_on
+from synth.lowering.reading import read_checked, read_on
 from synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.plans.examples import made
 from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
@@ -87,9 +87,9 @@ def test_packets_and_wrapping_offsets_are_refused():
 def test_a_plan_is_checked_on_its_network():
     text = made("ring:4", "allreduce").encode()
     reading = read_on(text, parse_topology("ring:4"))
-    reading.require_right()
+    assert not reading.violations
     assert (reading.program.target, len(reading.program.ranks)) == ("mscclpp-json", 4)
     assert reading.dialects == ("mscclpp-json",)
     assert reading.text.encode() == text
     with pytest.raises(CheckFailed, match="ranks"):
-        read_on(text, parse_topology("ring:5")).require_right()
+        read_checked(text, parse_topology("ring:5"))

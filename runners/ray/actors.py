@@ -8,29 +8,35 @@ from contextlib import nullcontext
 
 from runners.api import FailureKind, Outcome, RunFailure, Runner, RunRequest
 from runners.exclusive import exclusive, machine_lock
+from runners.futures import Completion
 from runners.measurement.rungs import measure_in_rungs
 from runners.packed import Packed
-from runners.preparation import Prepared, Recipe, Refusal
-from runners.preparer import Preparer
+from runners.ray.parcels import BuildParcel, ParcelOpener, RunParcel
+from synth.build.cache import CachingBuilder
+from synth.build.request import BuildFailure, BuildResult
 from synth.errors import ChoraleError, Unavailable
 
 ALONE_PATIENCE_S = 600.0
 
 RunnerFactory = Callable[[], Runner]
-"""A picklable recipe of a runner, for example `functools.partial(create_runner, "local")`."""
+"""A picklable call that makes a runner, for example `functools.partial(create_runner, "local")`."""
+
+BuilderFactory = Callable[[], CachingBuilder]
+"""A picklable call that makes a builder, with the caches that it looks into."""
 
 
-class PrepareWorker:
+class BuildWorker:
     """Synthesizes, verifies, lowers and checks candidates."""
 
-    def __init__(self) -> None:
-        self._preparer = Preparer()
+    def __init__(self, make_builder: BuilderFactory) -> None:
+        self._builder = make_builder()
+        self._opener = ParcelOpener()
 
-    def prepare(self, recipe: Recipe) -> tuple[Packed[Prepared | Refusal], float, float]:
-        """Return what came of it, the seconds it took, and the CPU time."""
+    def build(self, request: BuildParcel) -> Completion[Packed[BuildResult | BuildFailure]]:
+        """Return what came of it, and what that took."""
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        answer = Packed.of(self._preparer.prepare(recipe))
-        return answer, time.perf_counter() - began_s, time.process_time() - began_cpu_s
+        result = Packed.of(self._builder.build(request.open(self._opener)))
+        return Completion(result, None, time.perf_counter() - began_s, time.process_time() - began_cpu_s)
 
 
 class MeasureWorker:
@@ -40,14 +46,13 @@ class MeasureWorker:
         self._make_runner = make_runner
         self._alone = alone
         self._runner: Runner | None = None
+        self._opener = ParcelOpener()
 
-    def measure(self, request: Packed[RunRequest]) -> tuple[Outcome, float, float]:
-        """Return what the runner says, the seconds it took, and the CPU time of this process; an error of the runner
-        becomes a RunFailure too.
-        """
+    def measure(self, request: RunParcel) -> Completion[Outcome]:
+        """Return what the runner says, and what that took; an error of the runner becomes a RunFailure too."""
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        outcome = self._submit(request.open())
-        return outcome, time.perf_counter() - began_s, time.process_time() - began_cpu_s
+        outcome = self._submit(request.open(self._opener))
+        return Completion(outcome, None, time.perf_counter() - began_s, time.process_time() - began_cpu_s)
 
     def _submit(self, request: RunRequest) -> Outcome:
         try:

@@ -7,20 +7,19 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from runners.api import FailureKind, RunFailure, RunRequest
 from synth.errors import CheckFailed, Unavailable
 from tests.campaigns import small_campaign, space_of
-from tests.fakes import FakeRunner, InlineWorkshop, fail_with
+from tests.fakes import FakeRunner, InlineWorkers, fail_with
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.controller import Clocks, Controller
 from tuner.campaigns.launch import Launch
 from tuner.campaigns.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, TrialRecord, trial_id
 from tuner.campaigns.search import Search, SearchPlan, open_storage
 from tuner.campaigns.store import Store
+from tuner.launch.loop import Clocks, TrialLoop
 from tuner.specs import load_topology
 
 LAUNCH = Launch("launch", 1, {}, {"name": "small"}, 1e9)
@@ -35,11 +34,11 @@ def ticking() -> Clocks:
 def launch(
     folder: Path,
     campaign: Campaign,
-    workshop: InlineWorkshop,
+    workers: InlineWorkers,
     listeners: tuple[Callable[[TrialRecord], None], ...] = (),
     clocks: Clocks | None = None,
 ) -> list[TrialRecord]:
-    """Run a controller on the launch in `folder`, new or not, and return its trials."""
+    """Run the loop on the launch in `folder`, new or not, and return its trials."""
     store = Store(folder, None if (folder / "trials.jsonl").exists() else LAUNCH)
     try:
         plan = SearchPlan(
@@ -51,7 +50,7 @@ def launch(
             tuple(campaign.sizes),
         )
         search = Search(plan, open_storage(None, folder / "optuna.journal"), store.trials)
-        Controller(campaign, TOPOLOGY, store, search, workshop, clocks or ticking(), listeners).run()
+        TrialLoop(campaign, TOPOLOGY, store, search, workers, clocks or ticking(), listeners).run()
     finally:
         store.close()
     return store.trials
@@ -61,8 +60,8 @@ def launch(
 @pytest.mark.parametrize("parallel", [1, 3, 20])
 def test_the_budget_is_used_and_every_trial_is_recorded(tmp_path: Path, parallel: int, newest_first: bool) -> None:
     heard: list[TrialRecord] = []
-    workshop = InlineWorkshop(FakeRunner(), newest_first)
-    trials = launch(tmp_path, small_campaign(parallel=parallel), workshop, (heard.append,))
+    workers = InlineWorkers(FakeRunner(), newest_first)
+    trials = launch(tmp_path, small_campaign(parallel=parallel), workers, (heard.append,))
     assert len(trials) == 6
     assert heard == trials
     assert sorted(trial.number for trial in trials) == list(range(1, 7))
@@ -70,19 +69,19 @@ def test_the_budget_is_used_and_every_trial_is_recorded(tmp_path: Path, parallel
 
 
 def test_the_campaign_ends_with_the_search_space(tmp_path: Path) -> None:
-    trials = launch(tmp_path, small_campaign(budget={"trials": 100}), InlineWorkshop(FakeRunner()))
+    trials = launch(tmp_path, small_campaign(budget={"trials": 100}), InlineWorkers(FakeRunner()))
     assert len({trial.candidate for trial in trials}) == len(trials) == 12
 
 
 def test_no_trial_starts_after_the_time_is_up(tmp_path: Path) -> None:
     campaign = small_campaign(budget={"trials": 12, "minutes": 0.5}, parallel=1)  # 30 ticks
-    trials = launch(tmp_path, campaign, InlineWorkshop(FakeRunner()))
+    trials = launch(tmp_path, campaign, InlineWorkers(FakeRunner()))
     assert 0 < len(trials) < 12
 
 
 def test_every_measurement_holds_the_baselines_and_its_own_seed(tmp_path: Path) -> None:
     runner = FakeRunner()
-    trials = launch(tmp_path, small_campaign(baselines=["ring", "biring"]), InlineWorkshop(runner))
+    trials = launch(tmp_path, small_campaign(baselines=["ring", "biring"]), InlineWorkers(runner))
     assert all({"baseline:ring", "baseline:biring"} < set(request.programs) for request in runner.requests)
     assert len({request.seed for request in runner.requests}) == len(runner.requests)
     first = trials[0]
@@ -95,7 +94,7 @@ def test_candidates_with_the_same_program_share_one_measurement(tmp_path: Path) 
     """ring:4 needs one chunk for ring, so `chunks: null` and `chunks: 1` are the same program."""
     runner = FakeRunner()
     campaign = small_campaign(search={"methods": ["ring"], "chunks": [None, 1]}, parallel=2)
-    trials = launch(tmp_path, campaign, InlineWorkshop(runner))
+    trials = launch(tmp_path, campaign, InlineWorkers(runner))
     measured, shared = sorted(
         trials, key=lambda trial: isinstance(trial, CompleteTrial) and bool(trial.same_program_as)
     )
@@ -110,7 +109,7 @@ def test_a_twin_is_measured_itself_when_the_first_failed(tmp_path: Path) -> None
     failures = iter([RunFailure(FailureKind.CRASH, "made to fail once"), None])
     runner = FakeRunner(lambda request: next(failures))
     campaign = small_campaign(search={"methods": ["ring"], "chunks": [None, 1]}, parallel=2)
-    trials = launch(tmp_path, campaign, InlineWorkshop(runner))
+    trials = launch(tmp_path, campaign, InlineWorkers(runner))
     assert [type(trial) for trial in trials] == [FailedTrial, CompleteTrial]
 
 
@@ -118,49 +117,49 @@ def test_a_twin_is_measured_itself_when_the_first_failed(tmp_path: Path) -> None
     "kind", [FailureKind.TIMEOUT, FailureKind.WRONG_RESULT, FailureKind.CRASH, FailureKind.REJECTED]
 )
 def test_failures_are_recorded_and_the_campaign_goes_on(tmp_path: Path, kind: FailureKind) -> None:
-    trials = launch(tmp_path, small_campaign(), InlineWorkshop(FakeRunner(fail_with(kind))))
+    trials = launch(tmp_path, small_campaign(), InlineWorkers(FakeRunner(fail_with(kind))))
     assert len(trials) == 6
     assert all(isinstance(trial, FailedTrial) and trial.failure_kind == kind for trial in trials)
 
 
 def test_a_runner_that_is_not_available_ends_the_campaign(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match="the simulated runner must work here"):
-        launch(tmp_path, small_campaign(), InlineWorkshop(FakeRunner(fail_with(FailureKind.UNAVAILABLE))))
+        launch(tmp_path, small_campaign(), InlineWorkers(FakeRunner(fail_with(FailureKind.UNAVAILABLE))))
 
 
 def test_senseless_combinations_are_not_tried(tmp_path: Path) -> None:
     runner = FakeRunner()
     campaign = small_campaign(search={"methods": ["bfb"], "k": [None, 2], "protocol": ["Simple", "LL"]})
-    assert [trial.candidate for trial in launch(tmp_path, campaign, InlineWorkshop(runner))] == [Candidate("bfb")]
+    assert [trial.candidate for trial in launch(tmp_path, campaign, InlineWorkers(runner))] == [Candidate("bfb")]
     assert len(runner.requests) == 1
 
 
 def test_what_a_method_cannot_do_is_pruned_with_the_reason(tmp_path: Path) -> None:
-    trials = launch(tmp_path, small_campaign(search={"methods": ["bfb", "expand"]}), InlineWorkshop(FakeRunner()))
+    trials = launch(tmp_path, small_campaign(search={"methods": ["bfb", "expand"]}), InlineWorkers(FakeRunner()))
     [pruned] = [trial for trial in trials if isinstance(trial, PrunedTrial)]
     assert pruned.candidate == Candidate("expand")
     assert "ring:4" in pruned.reason
 
 
-def test_a_baseline_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
-    class NoBaselines(InlineWorkshop):
-        def prepare(self, key: str, recipe: Any) -> None:
-            super().prepare(key, replace(recipe, method="expand") if key.startswith("baseline:") else recipe)
-
+def test_a_baseline_that_cannot_be_made_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workers = InlineWorkers(FakeRunner())
+    submit = workers.builder.submit
+    impossible = lambda request: submit(replace(request, source=replace(request.source, method="expand")))  # noqa: E731
+    monkeypatch.setattr(workers.builder, "submit", impossible)
     with pytest.raises(CheckFailed, match="baseline:ring must be possible"):
-        launch(tmp_path, small_campaign(), NoBaselines(FakeRunner()))
+        launch(tmp_path, small_campaign(), workers)
 
 
 def test_the_best_meet_in_a_final(tmp_path: Path) -> None:
     runner = FakeRunner()
-    launch(tmp_path, small_campaign(), InlineWorkshop(runner))
+    launch(tmp_path, small_campaign(), InlineWorkers(runner))
     store = Store(tmp_path)
     store.close()
     assert store.final is not None
     assert set(runner.requests[-1].programs) == {"baseline:ring", *store.final.results}
     assert len(store.final.results) >= 2
     before = len(runner.requests)
-    launch(tmp_path, small_campaign(), InlineWorkshop(runner))
+    launch(tmp_path, small_campaign(), InlineWorkers(runner))
     assert len(runner.requests) == before  # nothing new, so no new final
 
 
@@ -168,7 +167,7 @@ def test_a_final_that_fails_leaves_the_trials(tmp_path: Path) -> None:
     def fail_finals(request: RunRequest) -> RunFailure | None:
         return RunFailure(FailureKind.TIMEOUT, "too slow") if len(request.programs) > 2 else None
 
-    assert len(launch(tmp_path, small_campaign(), InlineWorkshop(FakeRunner(fail_finals)))) == 6
+    assert len(launch(tmp_path, small_campaign(), InlineWorkers(FakeRunner(fail_finals)))) == 6
     store = Store(tmp_path)
     store.close()
     assert store.final is None
@@ -186,10 +185,10 @@ def test_interrupted_anywhere_and_resumed_nothing_is_lost_or_repeated(tmp_path: 
 
     campaign = small_campaign(budget={"trials": 12})
     with pytest.raises(KeyboardInterrupt):
-        launch(tmp_path, campaign, InlineWorkshop(FakeRunner(interrupt)))
+        launch(tmp_path, campaign, InlineWorkers(FakeRunner(interrupt)))
     before = (tmp_path / "trials.jsonl").read_bytes()
     runner = FakeRunner()
-    trials = launch(tmp_path, campaign, InlineWorkshop(runner))
+    trials = launch(tmp_path, campaign, InlineWorkers(runner))
     assert (tmp_path / "trials.jsonl").read_bytes().startswith(before)
     assert len({trial.candidate for trial in trials}) == len(trials) == 12
     assert len({trial.number for trial in trials}) == 12
@@ -206,10 +205,10 @@ def test_dying_between_the_journal_and_the_study_repeats_nothing(tmp_path: Path,
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        launch(tmp_path, campaign, InlineWorkshop(FakeRunner()), (die,))
+        launch(tmp_path, campaign, InlineWorkers(FakeRunner()), (die,))
     study = tmp_path / "optuna.journal"
     study.write_bytes(b"".join(study.read_bytes().splitlines(keepends=True)[:-1]))  # the last tell is lost
-    trials = launch(tmp_path, campaign, InlineWorkshop(FakeRunner()))
+    trials = launch(tmp_path, campaign, InlineWorkers(FakeRunner()))
     assert len({trial.candidate for trial in trials}) == len(trials) == 12
 
 
@@ -221,7 +220,7 @@ def test_a_search_storage_that_breaks_ends_the_campaign_with_the_trial_saved(
 
     monkeypatch.setattr(Search, "tell", broken)
     with pytest.raises(Unavailable, match="the Optuna storage must keep working"):
-        launch(tmp_path, small_campaign(), InlineWorkshop(FakeRunner()))
+        launch(tmp_path, small_campaign(), InlineWorkers(FakeRunner()))
     store = Store(tmp_path)
     store.close()
     assert len(store.trials) == 1
@@ -230,7 +229,7 @@ def test_a_search_storage_that_breaks_ends_the_campaign_with_the_trial_saved(
 def test_racing_measures_on_only_what_may_still_win(tmp_path: Path) -> None:
     """The runner repeats itself exactly: whatever is slower than the best so far at all sizes has two repetitions."""
     campaign = small_campaign(pruner="racing", repeats=7, budget={"trials": 12}, parallel=1)
-    trials = launch(tmp_path, campaign, InlineWorkshop(FakeRunner()))
+    trials = launch(tmp_path, campaign, InlineWorkers(FakeRunner()))
     best = [0.0, 0.0]
     repeats = []
     for trial in sorted(trials, key=lambda trial: trial.number):

@@ -1,13 +1,13 @@
-"""What a controller orders from its workshop: recipes of candidates, and requests with the baselines in them."""
+"""From candidates to what workers are asked for: builds, and measurements beside the baselines."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from runners.api import RunRequest, Settings, library_result
-from runners.preparation import Prepared, Recipe
+from runners.api import LIBRARY, RunRequest, Settings
 from runners.race import Race
+from synth.build.request import BuildRequest, ScheduleRequest
 from synth.collective import parse_collective
 from synth.lowering.program import Program
 from synth.method import Options
@@ -16,34 +16,42 @@ from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.dialect import Dialect, dialect_for
 from tuner.campaigns.records import Candidate, CompleteTrial
 
-BASELINE = "baseline:"
-LIBRARY = library_result("")
-
 
 @dataclass(frozen=True, slots=True)
-class Orders:
-    """Writes the orders of one launch. `baselines`: key of the order -> what every measurement has beside its own."""
+class RequestBuilder:
+    """Makes the requests of one launch.
+
+    baselines: programs by the names that they have in measurements; beside each of which they are measured
+    """
 
     campaign: Campaign
     topology: Topology
-    baselines: dict[str, Prepared] = field(default_factory=dict)
+    baselines: Mapping[str, Program] = field(default_factory=dict)
 
     @property
     def dialect(self) -> Dialect:
         """That of all programs of the launch."""
         return dialect_for(self.campaign.runner)
 
-    def baseline_recipes(self) -> dict[str, Recipe]:
-        """Return the recipe of every baseline by the key of its order."""
-        methods = [name for name in self.campaign.baselines if not name.startswith(LIBRARY)]
-        return {BASELINE + method: self.recipe(Candidate(method)) for method in methods}
+    @property
+    def references(self) -> Mapping[str, str]:
+        """The name of every baseline in measurements -> its name in the campaign, by which records call it."""
+        return {name if name.startswith(LIBRARY) else f"baseline:{name}": name for name in self.campaign.baselines}
 
-    def recipe(self, candidate: Candidate) -> Recipe:
-        """Return how to make a candidate. InvalidInput if a parameter is beyond a limit."""
-        options = self.dialect.options(candidate)
+    def build(self, candidate: Candidate) -> BuildRequest:
+        """Return how to build a candidate. InvalidInput if a parameter is beyond a limit."""
         collective = parse_collective(self.campaign.collective)
-        wanted = Options(chunks=candidate.chunks, k=candidate.k)
-        return Recipe(self.topology, collective, candidate.method, wanted, options, candidate.depth)
+        options = Options(chunks=candidate.chunks, k=candidate.k)
+        source = ScheduleRequest(self.topology, collective, candidate.method, options, candidate.depth)
+        return BuildRequest(source, self.dialect.options(candidate))
+
+    def baseline_builds(self) -> dict[str, BuildRequest]:
+        """Return how to build every baseline that is not the runtime's own, by its name in measurements."""
+        return {
+            name: self.build(Candidate(method))
+            for name, method in self.references.items()
+            if not method.startswith(LIBRARY)
+        }
 
     def race(self, name: str, measured: Iterable[CompleteTrial]) -> Race | None:
         """Return the race of the trial called `name` against those measured; None without any or unless asked for."""
@@ -51,20 +59,15 @@ class Orders:
         if self.campaign.pruner != "racing" or not speedups:
             return None
         ratios = tuple(1 / max(1.0, *column) for column in zip(*speedups, strict=True))
-        return Race(name, self._references, ratios, self.campaign.first_repeats)
+        return Race(name, tuple(self.references), ratios, self.campaign.first_repeats)
 
-    @property
-    def _references(self) -> tuple[str, ...]:
-        return tuple(name if name.startswith(LIBRARY) else BASELINE + name for name in self.campaign.baselines)
-
-    def request(
+    def run(
         self, candidates: Mapping[str, tuple[Candidate, Program]], number: int, race: Race | None = None
     ) -> RunRequest:
         """Return the measurement of `candidates` beside the baselines; `number` makes the order of programs new."""
-        beside = {name: baseline.program for name, baseline in self.baselines.items()}
         return RunRequest(
             topology=self.topology,
-            programs={**{name: program for name, (_, program) in candidates.items()}, **beside},
+            programs={**{name: program for name, (_, program) in candidates.items()}, **self.baselines},
             sizes_bytes=tuple(self.campaign.sizes),
             repeats=self.campaign.repeats,
             timeout_s=self.campaign.runner.timeout_s,

@@ -1,0 +1,91 @@
+"""Requests on their way to actors: what many of them hold travels once, by way of Ray's object store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from runners.api import RunRequest
+from runners.packed import Packed
+from runners.ray_cluster import ray
+from synth.build.request import BuildRequest, ScheduleRequest
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Program
+from synth.topology.topology import Topology
+
+Parcel = Any
+"""A value as `Packed`, or Ray's reference to one. Inside a record Ray hands references on as they are."""
+
+_FIELDS = tuple(field.name for field in fields(RunRequest) if field.name not in ("topology", "programs"))
+
+
+class SharedValues:
+    """Values that were put into the object store, by identity, so that requests that hold them need not carry them."""
+
+    def __init__(self) -> None:
+        self._references: dict[int, tuple[Any, Any]] = {}  # the value too, as the id of one that is gone is used again
+
+    def put(self, values: Iterable[Any]) -> None:
+        """Put those of `values` that are not there yet."""
+        for value in values:
+            if id(value) not in self._references:
+                self._references[id(value)] = value, ray.put(Packed.of(value))
+
+    def parcel(self, value: Any) -> Parcel:
+        """Return a reference to `value` if it was put, else `value` itself, packed."""
+        shared = self._references.get(id(value))
+        return Packed.of(value) if shared is None else shared[1]
+
+
+class ParcelOpener:
+    """Opens parcels inside an actor; what came by reference is fetched and unpacked once."""
+
+    def __init__(self) -> None:
+        self._fetched: dict[Any, Any] = {}
+
+    def open(self, parcel: Parcel) -> Any:
+        if isinstance(parcel, Packed):
+            return parcel.open()
+        if parcel not in self._fetched:
+            packed: Any = ray.get(parcel)
+            self._fetched[parcel] = packed.open()
+        return self._fetched[parcel]
+
+
+@dataclass(frozen=True, slots=True)
+class BuildParcel:
+    """A BuildRequest."""
+
+    topology: Parcel
+    schedule: Packed[tuple[Any, ...]]
+    lowering: LoweringOptions
+
+    @staticmethod
+    def of(request: BuildRequest, shared: SharedValues) -> BuildParcel:
+        source = request.source
+        rest = source.collective, source.method, source.options, source.depth
+        return BuildParcel(shared.parcel(source.topology), Packed.of(rest), request.lowering)
+
+    def open(self, opener: ParcelOpener) -> BuildRequest:
+        topology: Topology = opener.open(self.topology)
+        return BuildRequest(ScheduleRequest(topology, *self.schedule.open()), self.lowering)
+
+
+@dataclass(frozen=True, slots=True)
+class RunParcel:
+    """A RunRequest; `programs` in its order."""
+
+    topology: Parcel
+    programs: dict[str, Parcel]
+    others: Packed[dict[str, Any]]
+
+    @staticmethod
+    def of(request: RunRequest, shared: SharedValues) -> RunParcel:
+        programs = {name: shared.parcel(program) for name, program in request.programs.items()}
+        others = Packed.of({name: getattr(request, name) for name in _FIELDS})
+        return RunParcel(shared.parcel(request.topology), programs, others)
+
+    def open(self, opener: ParcelOpener) -> RunRequest:
+        programs: dict[str, Program] = {name: opener.open(parcel) for name, parcel in self.programs.items()}
+        return RunRequest(opener.open(self.topology), programs, **self.others.open())

@@ -1,0 +1,155 @@
+"""The workers of a campaign on Ray: several actors build, one or a few measure."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from runners.api import FailureKind, Outcome, RunFailure, RunRequest
+from runners.futures import Completion, Future
+from runners.needs import Needs
+from runners.packed import Packed
+from runners.ray.actors import ALONE_PATIENCE_S, BuilderFactory, BuildWorker, MeasureWorker, RunnerFactory
+from runners.ray.parcels import BuildParcel, RunParcel, SharedValues
+from runners.ray_cluster import RayCluster
+from runners.ray_pool import Call, RayPool, wait_for
+from runners.retries import Retries
+from synth.build.cache import CachingBuilder
+from synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult
+from synth.errors import Unavailable
+from synth.lowering.program import Program
+from synth.topology.topology import Topology
+
+BUILD_LIMIT_S = 600.0
+MEASURE_GRACE_S = 30.0
+POLL_S = 0.2
+BALANCE_S = 3.0
+
+
+class RayBuilder:
+    """Submits to a pool of `BuildWorker`s, of which each takes one CPU."""
+
+    def __init__(self, pool: RayPool, shared: SharedValues) -> None:
+        self._pool = pool
+        self._shared = shared
+
+    def submit(self, request: BuildRequest) -> Future[BuildResult | BuildFailure]:
+        parcel = BuildParcel.of(request, self._shared)
+        return self._pool.submit(Call("build", (parcel,), BUILD_LIMIT_S, _unpacked, _build_failed))
+
+
+class RayMeasurer:
+    """Submits to a pool of `MeasureWorker`s; a measurement may take `grace_s` beyond the runner's own watchdog."""
+
+    def __init__(self, pool: RayPool, shared: SharedValues, grace_s: float) -> None:
+        self._pool = pool
+        self._shared = shared
+        self._grace_s = grace_s
+
+    def submit(self, request: RunRequest) -> Future[Outcome]:
+        parcel = RunParcel.of(request, self._shared)
+        limit_s = request.timeout_s + self._grace_s
+        return self._pool.submit(Call("measure", (parcel,), limit_s, _returned, _measurement_failed))
+
+
+class RayWorkers:
+    """Actors on a local or an existing cluster: up to `builders` of them build, `measurers` hold a runner each.
+
+    A builder takes one CPU, a measurer what `needs` says. An actor that dies is replaced and its request is done
+    again, a few times; then the value is a failure of kind crash. Measurements that fail are tried again, elsewhere
+    where that is possible, as `Retries` says. Measuring comes first: while no measurer finds a node, builders make
+    room, and come back when there is some. With `alone` a measurer has its machine for itself while it measures, as
+    far as other campaigns go. Closing leaves an existing cluster as it was.
+
+    Raises Unavailable if no node has what a measurer needs within `needs.patience_s`.
+    """
+
+    def __init__(
+        self,
+        make_runner: RunnerFactory,
+        builders: int,
+        address: str | None = None,
+        needs: Needs | None = None,
+        measurers: int = 1,
+        alone: bool = False,
+        make_builder: BuilderFactory = CachingBuilder,
+        grace_s: float = MEASURE_GRACE_S,
+    ) -> None:
+        needs = needs or Needs()
+        self._cluster = RayCluster(address, builders + math.ceil(needs.cpus * measurers))
+        self._most_builders = builders
+        self._look_again_s = 0.0
+        retries = Retries()
+        again = lambda future, value, elsewhere: retries.again(future, value.value, elsewhere)  # noqa: E731 (a callback)
+        self._measure_pool = RayPool(MeasureWorker, (make_runner, alone), measurers, needs=needs, again=again)
+        self._build_pool = RayPool(BuildWorker, (make_builder,), 0)
+        self._shared = SharedValues()
+        self.builder = RayBuilder(self._build_pool, self._shared)
+        self.measurer = RayMeasurer(self._measure_pool, self._shared, grace_s + (ALONE_PATIENCE_S if alone else 0))
+        try:
+            self._await_room(needs)
+        except BaseException:
+            self.close()
+            raise
+
+    def share(self, topology: Topology, programs: Iterable[Program]) -> None:
+        self._shared.put((topology, *programs))
+
+    def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> list[Future[Any]]:
+        done = [future for future in futures if future.done]
+        if not done:
+            wait_for([self._measure_pool, self._build_pool], timeout_s)
+            self._balance()
+            done = [future for future in futures if future.done]
+        return done
+
+    def close(self) -> None:
+        self._measure_pool.close("close")
+        self._build_pool.close()
+        self._cluster.close()
+
+    def _await_room(self, needs: Needs) -> None:
+        """Wait for a measurer to start and for a CPU to build on; asking is what makes a cluster grow by itself."""
+        deadline_s = time.monotonic() + needs.patience_s
+        while not self._measure_pool.has_started or self._cluster.free_cpus < 1:
+            wait_for([self._measure_pool], POLL_S)
+            if time.monotonic() > deadline_s:
+                free = {name: amount for name, amount in self._cluster.free.items() if ":" not in name}
+                rule = f"a campaign needs a node with {needs} to measure, and one CPU to prepare"
+                way_out = "wait for other jobs, change `runner.needs`, or raise its `patience_s` where nodes can come"
+                raise Unavailable(rule, f"free in the cluster: {free}", way_out)
+        self._build_pool.grow(min(self._most_builders, self._cluster.free_cpus))
+
+    def _balance(self) -> None:
+        """Let builders make room for a measurer that waits for a node; start more of them where there is room."""
+        if time.monotonic() < self._look_again_s:
+            return
+        self._look_again_s = time.monotonic() + BALANCE_S
+        builders, measurers = self._build_pool, self._measure_pool
+        if measurers.is_starved:
+            builders.shrink(max(1, builders.size - 1))
+        elif builders.size < self._most_builders and builders.is_whole and measurers.is_whole:
+            builders.grow(min(self._most_builders, builders.size + self._cluster.free_cpus))
+
+
+def _returned(completion: Completion[Any]) -> Completion[Any]:
+    return completion
+
+
+def _unpacked(completion: Completion[Packed[BuildResult | BuildFailure]]) -> Completion[BuildResult | BuildFailure]:
+    return Completion(completion.value.open(), None, completion.seconds, completion.cpu_s)
+
+
+def _build_failed(error: BaseException) -> Completion[BuildResult | BuildFailure]:
+    return Completion(BuildFailure(BuildFailureKind.CRASH, _one_line(error)))
+
+
+def _measurement_failed(error: BaseException) -> Completion[Outcome]:
+    kind = FailureKind.TIMEOUT if isinstance(error, TimeoutError) else FailureKind.CRASH
+    return Completion(RunFailure(kind, _one_line(error)))
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{error}".split())

@@ -1,0 +1,117 @@
+"""Synthesize, verify, lower, check: the four stages, alone and together.
+
+No stage reads a clock: whoever wants to know how long they take gives an `Observer`, and hears of the stages
+`synthesis`, `verification`, `lowering` and `check` as they are entered and left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+from synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest, program_id
+from synth.executor.port import Executor, Progress
+from synth.executor.serial import SerialExecutor
+from synth.identity import rational_text
+from synth.lowering.lower import lower
+from synth.lowering.options import LoweringOptions
+from synth.lowering.program import Program
+from synth.lowering.reading import read_checked
+from synth.lowering.targets import target_named
+from synth.methods import synthesize_unverified
+from synth.schedule.codec import to_parquet
+from synth.schedule.cut import cut
+from synth.schedule.schedule import AnySchedule
+from synth.verify.verified import VerifiedSchedule
+from synth.verify.verify import verify
+
+Observer = Callable[[str], AbstractContextManager[object]]
+"""Called with the name of a stage; what it returns is held while the stage runs."""
+
+
+def unobserved(_stage: str) -> AbstractContextManager[object]:
+    """Observe nothing."""
+    return nullcontext()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BuiltSchedule:
+    """A verified schedule as it is and as a Parquet file."""
+
+    verified: VerifiedSchedule
+    file: bytes
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LoweredProgram:
+    """A checked program: as it was lowered, and as its target writes it."""
+
+    program: Program
+    text: str
+
+
+def build(request: BuildRequest, observe: Observer = unobserved) -> BuildResult | BuildFailure:
+    """Synthesize, verify, lower and check. Never raises: what goes wrong comes back as a BuildFailure."""
+    try:
+        schedule = build_schedule(request.source, observe)
+        return build_result(schedule, build_program(schedule.verified, request.lowering, observe), request.lowering)
+    except Exception as error:  # one bad candidate must not end a campaign
+        return BuildFailure.of(error)
+
+
+def build_schedule(request: ScheduleRequest, observe: Observer = unobserved) -> BuiltSchedule:
+    """Return the verified schedule of `request`; raises what synthesis and verification raise."""
+    verified = verified_schedule(request, SerialExecutor(), None, observe)
+    return BuiltSchedule(verified, to_parquet(verified.schedule))
+
+
+def verified_schedule(
+    request: ScheduleRequest, executor: Executor, progress: Progress | None = None, observe: Observer = unobserved
+) -> VerifiedSchedule:
+    """Return the verified schedule, in the form that suits its size; raises what synthesis and verification raise."""
+    with observe("synthesis"):
+        schedule = synthesize_unverified(
+            request.method, request.topology, request.collective, request.options, executor, progress
+        )
+        if request.depth > 1:
+            schedule = cut(schedule.expand(), request.depth)
+    return verify_schedule(schedule, request.options.size_bytes, observe)
+
+
+def verify_schedule(
+    schedule: AnySchedule, size_bytes: int | None = None, observe: Observer = unobserved
+) -> VerifiedSchedule:
+    """Return a schedule that exists already, for example in a file, as a verified one; CheckFailed if it is wrong."""
+    with observe("verification"):
+        return verify(schedule, size_bytes)
+
+
+def build_program(
+    verified: VerifiedSchedule, lowering: LoweringOptions, observe: Observer = unobserved
+) -> LoweredProgram:
+    """Return the program of `verified`, written as text, read back and checked on its topology.
+
+    Raises InvalidInput for options beyond a limit, CheckFailed for a program that is not sound.
+    """
+    with observe("lowering"):
+        program = lower(verified, lowering)
+        text = target_named(lowering.target).emit(program)
+    with observe("check"):
+        read_checked(text.encode(), verified.schedule.topology)
+    return LoweredProgram(program, text)
+
+
+def build_result(built: BuiltSchedule, program: LoweredProgram, lowering: LoweringOptions) -> BuildResult:
+    """Return both parts as one value that can travel."""
+    schedule = built.verified.schedule
+    return BuildResult(
+        schedule_id=schedule.id,
+        schedule=built.file,
+        program_id=program_id(schedule.id, lowering),
+        program=program.program,
+        program_text=program.text,
+        time_per_byte=rational_text(built.verified.cost.time_per_byte),
+        steps=built.verified.cost.steps,
+        chunks_per_shard=schedule.chunks_per_shard,
+    )

@@ -1,0 +1,146 @@
+"""What was built before, on disk: one folder of the data home that campaigns, experiments and commands share."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import logging
+import os
+from functools import lru_cache
+from pathlib import Path
+
+import synth
+from synth.build.build import BuiltSchedule, LoweredProgram
+from synth.build.cache import BuildCache, CachingBuilder, MemoryCache
+from synth.build.request import BuildRequest, ScheduleRequest
+from synth.errors import CheckFailed, ChoraleError
+from synth.lowering.program import Program
+from synth.lowering.reading import read_checked
+from synth.schedule.codec import from_parquet
+from synth.verify.verify import verify
+from tuner.files import read_file, write_parts
+
+LARGEST_BYTES = 2**30
+FOLDER = "builds"
+
+_log = logging.getLogger("chorale.builds")
+
+
+class DiskCache:
+    """A BuildCache in `folder`: `ID.schedule` and `ID.program`, ID the content id of the request and of `version`.
+
+    A file is the SHA-256 of its content as a line, then the content: a Parquet file or the text of a program. Nothing
+    that is read is believed: a schedule is verified, a program checked, as if they had just been made. What is damaged
+    is deleted and built again. Files appear whole or not at all, so that processes may share the folder; beyond
+    `largest_bytes` those go first that were not used for longest. A folder that cannot be written is no error.
+
+    version: content id of the code that builds, see `code_version`
+    """
+
+    def __init__(self, folder: Path, version: str, largest_bytes: int = LARGEST_BYTES) -> None:
+        self._folder = folder
+        self._version = version
+        self._largest_bytes = largest_bytes
+
+    def schedule(self, request: ScheduleRequest) -> BuiltSchedule | None:
+        path = self._schedule_path(request)
+        content = self._content(path)
+        if content is None:
+            return None
+        try:
+            schedule = from_parquet(content, lambda _spec: request.topology)
+            if (schedule.topology.id, schedule.collective) != (request.topology.id, request.collective):
+                raise CheckFailed("a file of the cache must be what it is called", path, "it is built again")
+            return BuiltSchedule(verify(schedule, request.options.size_bytes), content)
+        except ChoraleError as error:
+            _drop(path, error)
+            return None
+
+    def add_schedule(self, request: ScheduleRequest, built: BuiltSchedule) -> None:
+        self._write(self._schedule_path(request), built.file)
+
+    def program(self, request: BuildRequest, schedule: BuiltSchedule) -> LoweredProgram | None:
+        path = self._program_path(request)
+        content = self._content(path)
+        if content is None:
+            return None
+        try:
+            text, verified = content.decode(), schedule.verified.schedule
+            program = read_checked(content, verified.topology)
+            if not isinstance(program, Program) or (program.target, program.origin) != (
+                request.lowering.target,
+                verified.id,
+            ):
+                raise CheckFailed("a file of the cache must be what it is called", path, "it is built again")
+            return LoweredProgram(program, text)
+        except (ChoraleError, UnicodeDecodeError) as error:
+            _drop(path, error)
+            return None
+
+    def add_program(self, request: BuildRequest, program: LoweredProgram) -> None:
+        if program.text.startswith("<"):  # plans of MSCCL++ do not say which schedule they are of
+            self._write(self._program_path(request), program.text.encode())
+
+    def _schedule_path(self, request: ScheduleRequest) -> Path:
+        return self._folder / f"{self._name(request.id)}.schedule"
+
+    def _program_path(self, request: BuildRequest) -> Path:
+        return self._folder / f"{self._name(request.id)}.program"
+
+    def _name(self, request_id: str) -> str:
+        return hashlib.sha256(f"{self._version} {request_id}".encode()).hexdigest()
+
+    def _content(self, path: Path) -> bytes | None:
+        try:
+            digest, _, content = read_file(str(path)).partition(b"\n")
+            os.utime(path)  # it was used now
+        except (ChoraleError, OSError):
+            return None
+        if digest.decode(errors="replace") != hashlib.sha256(content).hexdigest():
+            _drop(path, "the content is not that which was written")
+            return None
+        return content
+
+    def _write(self, path: Path, content: bytes) -> None:
+        try:
+            self._folder.mkdir(exist_ok=True)
+            write_parts(path, (hashlib.sha256(content).hexdigest().encode(), b"\n", content))
+            self._make_room()
+        except (ChoraleError, OSError) as error:
+            _log.info("%s is not held on disk: %s", path.name, error)
+
+    def _make_room(self) -> None:
+        files = []
+        for entry in os.scandir(self._folder):
+            with contextlib.suppress(FileNotFoundError):  # another process made room
+                status = entry.stat()
+                files.append((status.st_mtime_ns, status.st_size, entry.path))
+        total_bytes = sum(size_bytes for _, size_bytes, _ in files)
+        for _, size_bytes, path in sorted(files):
+            if total_bytes <= self._largest_bytes:
+                return
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)
+            total_bytes -= size_bytes
+
+
+def _drop(path: Path, reason: object) -> None:
+    _log.warning("%s is damaged and built again: %s", path, reason)
+    with contextlib.suppress(OSError):
+        path.unlink()
+
+
+@lru_cache
+def code_version() -> str:
+    """Return the content id of the code of `synth`: what another version built is not used."""
+    digest = hashlib.sha256()
+    root = Path(synth.__path__[0])
+    for path in sorted(root.rglob("*.py")):
+        digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
+    return digest.hexdigest()
+
+
+def shared_builder(home: Path) -> CachingBuilder:
+    """Return a builder that looks into its memory, then into the data home, where there is one: commands make none."""
+    disk: tuple[BuildCache, ...] = (DiskCache(home / FOLDER, code_version()),) if home.is_dir() else ()
+    return CachingBuilder(MemoryCache(), *disk)

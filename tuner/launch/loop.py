@@ -1,0 +1,232 @@
+"""The loop of a launch, from top to bottom: ask, build, measure, record, tell."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+from runners.api import FailureKind, Outcome, RunFailure
+from runners.futures import Completion, Future, Workers, completions
+from synth.build.request import BuildFailure
+from synth.errors import CheckFailed, ChoraleError, Unavailable
+from synth.lowering.lift import lift
+from synth.topology.topology import Topology
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.effort import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Effort
+from tuner.campaigns.final import Final, finalists
+from tuner.campaigns.records import CompleteTrial, TrialRecord, trial_id
+from tuner.campaigns.search import Search, Suggestion
+from tuner.campaigns.store import Store
+from tuner.launch.request_builder import RequestBuilder
+from tuner.launch.trial_records import BuiltTrial, PendingTrial, size_results
+
+_log = logging.getLogger("chorale.controller")
+
+WAIT_S = 0.5
+
+Value = TypeVar("Value")
+Listener = Callable[[TrialRecord], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """`monotonic_s` measures durations; `unix_s` dates records."""
+
+    monotonic_s: Callable[[], float]
+    unix_s: Callable[[], float]
+
+
+class TrialLoop:
+    """Runs the trials of one launch until its budget or its search space is used up, or the disk is full.
+
+    A trial goes through `_start`, `_on_built`, `_on_measured` and `_finish`, in this order. Each finished trial goes to
+    the store first, then to the search, then to the listeners: whatever dies in between is repaired from the store. At
+    most `campaign.parallel` trials are pending: some are measured, the others are built or wait. A candidate whose
+    program was measured already shares that measurement.
+    """
+
+    def __init__(
+        self,
+        campaign: Campaign,
+        topology: Topology,
+        store: Store,
+        search: Search,
+        workers: Workers,
+        clocks: Clocks,
+        listeners: Sequence[Listener] = (),
+        effort: Effort | None = None,
+    ) -> None:
+        self._campaign = campaign
+        self._topology = topology
+        self._store = store
+        self._search = search
+        self._workers = workers
+        self._clocks = clocks
+        self._listeners = listeners
+        self._effort = effort or Effort(clocks.monotonic_s)
+        self._requests = RequestBuilder(campaign, topology)
+        self._pending: dict[Future[Any], PendingTrial] = {}
+        self._duplicates: dict[str, list[BuiltTrial]] = {}  # run key of a measurement -> trials that wait for it too
+        self._measured = {trial.run_key: trial for trial in store.trials if isinstance(trial, CompleteTrial)}
+        self._next_number = 1 + max((trial.number for trial in store.trials), default=0)
+        minutes = campaign.budget.minutes
+        self._deadline_s = float("inf") if minutes is None else clocks.monotonic_s() + 60 * minutes
+        self._exhausted = False
+
+    def run(self) -> None:
+        """Work until nothing is left to do.
+
+        Raises CheckFailed if a baseline cannot be built and Unavailable if the runner or the search storage
+        does not work. Trials that are pending when something is raised, KeyboardInterrupt included, are
+        dropped; a resumed campaign starts with them.
+        """
+        if self._may_start():
+            self._build_baselines()
+        began_s = self._clocks.monotonic_s()
+        try:
+            self._start_trials()
+            while self._pending:
+                for future in self._workers.wait(list(self._pending), WAIT_S):
+                    self._go_on(self._pending.pop(future), future.completion)
+                self._start_trials()
+        finally:
+            self._effort.elapsed_s = self._clocks.monotonic_s() - began_s
+        self._compare_best()
+
+    def _build_baselines(self) -> None:
+        """Build what is measured beside every candidate; workers get it once."""
+        builds = self._requests.baseline_builds()
+        futures = [self._workers.builder.submit(request) for request in builds.values()]
+        programs = {}
+        for name, completion in zip(builds, completions(self._workers, futures), strict=True):
+            if isinstance(completion.value, BuildFailure):
+                way_out = "choose other `baselines` for this network"
+                raise CheckFailed(f"{name} must be possible", completion.value.message, way_out)
+            programs[name] = completion.value.program
+        self._requests = replace(self._requests, baselines=programs)
+        self._workers.share(self._topology, programs.values())
+
+    def _may_start(self) -> bool:
+        trials = len(self._store.trials) + self._pending_trials
+        in_time = self._clocks.monotonic_s() < self._deadline_s
+        return trials < self._campaign.budget.trials and in_time and not self._exhausted and not self._store.is_stuck
+
+    @property
+    def _pending_trials(self) -> int:
+        return len(self._pending) + sum(map(len, self._duplicates.values()))
+
+    def _start_trials(self) -> None:
+        while self._pending_trials < self._campaign.parallel and self._may_start():
+            with self._effort.on(SEARCH):
+                suggestion = self._guarded(self._search.ask)
+            if suggestion is None:
+                self._exhausted = True
+                _log.info("every point of the search space has been tried")
+                return
+            self._start(suggestion)
+
+    def _start(self, suggestion: Suggestion) -> None:
+        name = trial_id(self._store.launch.launch_id, suggestion.candidate)
+        trial = PendingTrial(suggestion, name, self._next_number, self._clocks.monotonic_s(), self._clocks.unix_s())
+        self._next_number += 1
+        with self._effort.on(ORDER):
+            self._pending[self._workers.builder.submit(self._requests.build(trial.candidate))] = trial
+
+    def _go_on(self, trial: PendingTrial, completion: Completion[Any]) -> None:
+        """Take the next step of a trial for which a worker has done something."""
+        self._effort.worked(
+            MEASURING if isinstance(trial, BuiltTrial) else PREPARING, completion.seconds, completion.cpu_s
+        )
+        if isinstance(trial, BuiltTrial):
+            self._on_measured(trial, completion.value)
+        elif isinstance(completion.value, BuildFailure):
+            self._finish(trial, trial.not_built(self._clocks.monotonic_s(), completion.value))
+        else:
+            self._on_built(BuiltTrial.of(trial, completion.value))
+
+    def _on_built(self, trial: BuiltTrial) -> None:
+        built = trial.built
+        with self._effort.on(SAVE):
+            self._store.keep(built.schedule_id, built.schedule, built.program_id, built.program_text)
+        first = self._measured.get(trial.run_key)
+        if first is not None:
+            self._finish(trial, trial.duplicate(self._clocks.monotonic_s(), first))
+        elif trial.run_key in self._duplicates:
+            self._duplicates[trial.run_key].append(trial)
+        else:
+            self._measure(trial)
+
+    def _measure(self, trial: BuiltTrial) -> None:
+        self._duplicates[trial.run_key] = []
+        with self._effort.on(ORDER):
+            programs = {trial.trial_id: (trial.candidate, trial.built.program)}
+            race = self._requests.race(trial.trial_id, self._measured.values())
+            self._pending[self._workers.measurer.submit(self._requests.run(programs, trial.number, race))] = trial
+
+    def _on_measured(self, trial: BuiltTrial, outcome: Outcome) -> None:
+        self._require_runner(outcome)
+        self._finish(trial, trial.measured(self._clocks.monotonic_s(), outcome, self._requests.references))
+        for duplicate in self._duplicates.pop(trial.run_key):
+            self._on_built(duplicate)  # shares the measurement, or the first of them is measured if there is none
+
+    def _finish(self, trial: PendingTrial, record: TrialRecord) -> None:
+        with self._effort.on(SAVE):
+            self._store.add(record)
+        self._effort.trials += 1
+        if isinstance(record, CompleteTrial):
+            self._measured.setdefault(record.run_key, record)
+        with self._effort.on(SEARCH):
+            self._guarded(lambda: self._search.tell(trial.suggestion.ticket, record))
+        with self._effort.on(SHOW):
+            for listener in self._listeners:
+                listener(record)
+
+    def _compare_best(self) -> None:
+        """Measure the best candidates side by side, unless there is nothing to compare or nothing new."""
+        trials = self._store.trials
+        runnable = [trial for trial in trials if isinstance(trial, CompleteTrial) and self._has_program(trial)]
+        best = finalists(runnable)
+        compared = self._store.final is not None and self._store.final.trials == len(trials)
+        if len(best) < 2 or compared or self._store.is_stuck:
+            return
+        if not self._requests.baselines:
+            self._build_baselines()
+        _log.info("final: %d candidates side by side", len(best))
+        outcome = self._run_together(best)
+        if isinstance(outcome, RunFailure):
+            _log.warning("the final gave no result (%s); the trials decide", outcome.message)
+            return
+        references = self._requests.references
+        results = {trial.trial_id: size_results(outcome, trial.trial_id, references) for trial in best}
+        self._store.add(Final(results, len(trials)))
+
+    def _run_together(self, best: Sequence[CompleteTrial]) -> Outcome:
+        programs = {
+            trial.trial_id: (trial.candidate, lift(self._store.program_path(trial.program_id).read_bytes()))
+            for trial in best
+        }
+        request = self._requests.run(programs, self._next_number)
+        timeout_s = request.timeout_s * len(request.programs) / 2
+        future = self._workers.measurer.submit(replace(request, timeout_s=timeout_s))
+        return completions(self._workers, [future])[0].value
+
+    def _has_program(self, trial: CompleteTrial) -> bool:
+        return self._store.program_path(trial.program_id).exists()
+
+    def _require_runner(self, outcome: Outcome) -> None:
+        """Raise Unavailable if the runner says so before it has ever worked in this launch."""
+        if isinstance(outcome, RunFailure) and outcome.kind == FailureKind.UNAVAILABLE and not self._measured:
+            rule = f"the {self._campaign.runner.kind} runner must work here"
+            raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
+
+    def _guarded(self, step: Callable[[], Value]) -> Value:
+        """Run a step of the search; a storage that stops working ends the campaign with a message."""
+        try:
+            return step()
+        except ChoraleError:
+            raise
+        except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
+            way_out = "repair `storage`, then go on with --resume: the launch's journal has every trial"
+            raise Unavailable("the Optuna storage must keep working", error, way_out) from error

@@ -1,0 +1,87 @@
+"""From what workers gave back to the record of a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from runners.api import FailureKind, Measurement, Outcome, RunFailure
+from synth.build.request import BuildFailure, BuildFailureKind, BuildResult
+from tuner.campaigns.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord, run_key
+from tuner.campaigns.search import Suggestion
+
+
+@dataclass(frozen=True, slots=True)
+class PendingTrial:
+    """A trial that has begun and has no record yet."""
+
+    suggestion: Suggestion
+    trial_id: str
+    number: int
+    started_s: float
+    started_unix_s: float
+
+    @property
+    def candidate(self) -> Candidate:
+        return self.suggestion.candidate
+
+    def not_built(self, now_s: float, failure: BuildFailure) -> TrialRecord:
+        """Return the record of a candidate that gave no program: pruned if it makes no sense."""
+        if failure.kind == BuildFailureKind.INVALID:
+            return PrunedTrial(*self._facts(now_s), failure.message)
+        kind = FailureKind.WRONG_RESULT if failure.kind == BuildFailureKind.UNSOUND else FailureKind.CRASH
+        return FailedTrial(*self._facts(now_s), kind, failure.message)
+
+    def duplicate(self, now_s: float, first: CompleteTrial) -> CompleteTrial:
+        """Return the record of a candidate whose program was measured in the trial `first`."""
+        measured = (first.schedule_id, first.program_id, first.sizes, first.environment)
+        return CompleteTrial(*self._facts(now_s), *measured, first.trial_id, first.channels, first.blocks)
+
+    def _facts(self, now_s: float) -> tuple[str, int, Candidate, float, float]:
+        """Return the fields that every record begins with."""
+        return self.trial_id, self.number, self.candidate, self.started_unix_s, now_s - self.started_s
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltTrial(PendingTrial):
+    """A pending trial whose program is built."""
+
+    built: BuildResult
+
+    @staticmethod
+    def of(trial: PendingTrial, built: BuildResult) -> BuiltTrial:
+        facts = trial.suggestion, trial.trial_id, trial.number, trial.started_s, trial.started_unix_s
+        return BuiltTrial(*facts, built)
+
+    @property
+    def run_key(self) -> str:
+        """Trials with equal keys share a measurement."""
+        return run_key(self.built.program_id, self.candidate)
+
+    def measured(self, now_s: float, outcome: Outcome, references: Mapping[str, str]) -> TrialRecord:
+        """Return the record of a candidate that was run beside `references`, see `size_results`."""
+        facts = self._facts(now_s)
+        if isinstance(outcome, RunFailure):
+            return FailedTrial(*facts, outcome.kind, outcome.message, dict(outcome.environment))
+        sizes = size_results(outcome, self.trial_id, references)
+        program = self.built.program
+        blocks = max(len(rank.blocks) for rank in program.ranks)
+        identity = (self.built.schedule_id, self.built.program_id)
+        return CompleteTrial(*facts, *identity, sizes, dict(outcome.environment), None, program.channels, blocks)
+
+
+def size_results(measurement: Measurement, name: str, references: Mapping[str, str]) -> tuple[SizeResult, ...]:
+    """Return the results of the program called `name` beside those of the baselines.
+
+    references: the name of every baseline in the measurement -> its name in records
+    """
+    baselines = {references[name]: sizes for name, sizes in measurement.results.items() if name in references}
+    return tuple(
+        SizeResult(
+            size_bytes=size.requested_bytes,
+            measured_bytes=size.size_bytes,
+            times_s=size.times_s,
+            baseline_times_s={baseline: sizes[index].times_s for baseline, sizes in baselines.items()},
+        )
+        for index, size in enumerate(measurement.results[name])
+    )
