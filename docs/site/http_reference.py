@@ -6,7 +6,9 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from tuner.service import campaign_routes, job_routes, order_routes, result_routes
+from tuner.service.campaigns import routes as campaign_routes
+from tuner.service.jobs import order_routes, result_routes
+from tuner.service.jobs import routes as job_routes
 
 _METHODS = ("get", "post", "put", "patch", "delete")
 

@@ -47,9 +47,9 @@ def serve(
         _print_token(make_token)
         return
     from runners.ray_serve import serve_application
-    from tuner.service.access import load_access
     from tuner.service.application import ServiceSettings
-    from tuner.service.estimate import Limits
+    from tuner.service.http.access import load_access
+    from tuner.service.jobs.estimate import Limits
 
     load_access(tokens, host)  # refused here rather than in the replica
     home = Home.from_environment()
@@ -64,7 +64,7 @@ def _print_token(name: str) -> None:
 
     import yaml
 
-    from tuner.service.access import make_token as new_token
+    from tuner.service.http.access import make_token as new_token
 
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
         raise InvalidInput("a name of a token must have letters, digits, `_`, `.` and `-`", name, "choose another name")

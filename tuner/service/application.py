@@ -10,14 +10,14 @@ from fastapi import FastAPI
 
 from runners.ray_jobs import RayJobs
 from tuner.home import Home
-from tuner.service.access import load_access
-from tuner.service.api import create_api
-from tuner.service.audit import Audit
-from tuner.service.campaigns import Campaigns, ResidentLaunches
-from tuner.service.desk import Desk
-from tuner.service.estimate import Limits
-from tuner.service.guard import GuardLimits
-from tuner.service.job_store import JobStore
+from tuner.service.campaigns.campaigns import Campaigns, ResidentLaunches
+from tuner.service.http.access import load_access
+from tuner.service.http.api import create_api
+from tuner.service.http.audit import Audit
+from tuner.service.http.request_limits import GuardLimits
+from tuner.service.jobs.estimate import Limits
+from tuner.service.jobs.scheduler import Desk
+from tuner.service.jobs.store import JobStore
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from runners.ray_serve import application_of
 from tuner.home import Home
 from tuner.service.application import ServiceSettings
-from tuner.service.estimate import Limits
+from tuner.service.jobs.estimate import Limits
 
 GIB = 2**30
 

@@ -13,14 +13,14 @@ from fastapi.testclient import TestClient
 
 from tests.unit.tuner.service.computers import FakeComputers, FakeLaunches
 from tuner.home import Home
-from tuner.service.access import Access
-from tuner.service.api import create_api
-from tuner.service.audit import Audit
-from tuner.service.campaigns import Campaigns
-from tuner.service.desk import Desk
-from tuner.service.estimate import Limits
-from tuner.service.guard import GuardLimits
-from tuner.service.job_store import JobStore
+from tuner.service.campaigns.campaigns import Campaigns
+from tuner.service.http.access import Access
+from tuner.service.http.api import create_api
+from tuner.service.http.audit import Audit
+from tuner.service.http.request_limits import GuardLimits
+from tuner.service.jobs.estimate import Limits
+from tuner.service.jobs.scheduler import Desk
+from tuner.service.jobs.store import JobStore
 
 URL = "http://127.0.0.1:8600"
 

@@ -19,9 +19,9 @@ from synth.verify.verify import verify
 from tests.unit.synth.topology.test_isomorphism import renamed
 from tests.unit.tuner.service.computers import FakeComputers
 from tests.unit.tuner.service.conftest import Service, start_service
-from tuner.service import job_store
-from tuner.service.access import Access, Caller, load_access, make_token
-from tuner.service.estimate import Limits, memory_estimate
+from tuner.service.http.access import Access, Caller, load_access, make_token
+from tuner.service.jobs import store as job_store
+from tuner.service.jobs.estimate import Limits, memory_estimate
 from tuner.specs import load_topology
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tuner.service.guard import Guard, GuardLimits
+from tuner.service.http.request_limits import Guard, GuardLimits
 
 LIMITS = GuardLimits(body_bytes=100, body_s=0.2)
 

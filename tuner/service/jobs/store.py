@@ -11,7 +11,7 @@ from typing import Any
 import sqlalchemy as sql
 
 from tuner.files import write_file
-from tuner.service.jobs import Job, JobState
+from tuner.service.jobs.job import Job, JobState
 
 _metadata = sql.MetaData()
 _jobs = sql.Table(

@@ -10,7 +10,7 @@ from synth.topology.exchange import from_bytes
 from synth.topology.registry import TooLarge
 from synth.topology.spec import parse_topology, plan_topology
 from synth.topology.topology import Topology
-from tuner.service.estimate import Limits, refused, require_affordable
+from tuner.service.jobs.estimate import Limits, refused, require_affordable
 
 SENT = "file:network"
 """Spec of networks that came as documents: their schedules carry the whole network."""

@@ -7,12 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query
 from fastapi.responses import FileResponse
 
-from tuner.service.dependencies import Known, TheDesk
-from tuner.service.desk import Desk
 from tuner.service.errors import NotFound
-from tuner.service.picture import picture_of
-from tuner.service.views import ResultView
-from tuner.service.work import PROGRAM_FILE, SCHEDULE_FILE
+from tuner.service.http.dependencies import Known, TheDesk
+from tuner.service.http.responses import ResultView
+from tuner.service.jobs.schedule_view import picture_of
+from tuner.service.jobs.scheduler import Desk
+from tuner.service.jobs.tasks import PROGRAM_FILE, SCHEDULE_FILE
 
 Key = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Key of a result.")]
 FileName = Annotated[str, Path(pattern=r"^[a-z]+\.[a-z]+$", max_length=40, description="One of the result's `files`.")]

@@ -15,17 +15,20 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
 from synth.errors import ChoraleError
-from tuner.service import best_routes, campaign_routes, job_routes, order_routes, result_routes
-from tuner.service.access import Access
-from tuner.service.audit import Audit
-from tuner.service.campaigns import Campaigns
-from tuner.service.dependencies import Known
-from tuner.service.desk import Desk
+from tuner.service.campaigns import best_routes
+from tuner.service.campaigns import routes as campaign_routes
+from tuner.service.campaigns.campaigns import Campaigns
 from tuner.service.errors import status_of
-from tuner.service.guard import Guard, GuardLimits
-from tuner.service.metrics import CONTENT_TYPE, Metrics
-from tuner.service.recorder import Recorder
-from tuner.service.views import REFUSALS, HealthView
+from tuner.service.http.access import Access
+from tuner.service.http.access_log import Recorder
+from tuner.service.http.audit import Audit
+from tuner.service.http.dependencies import Known
+from tuner.service.http.metrics import CONTENT_TYPE, Metrics
+from tuner.service.http.request_limits import Guard, GuardLimits
+from tuner.service.http.responses import REFUSALS, HealthView
+from tuner.service.jobs import order_routes, result_routes
+from tuner.service.jobs import routes as job_routes
+from tuner.service.jobs.scheduler import Desk
 
 TITLE = "Chorale"
 

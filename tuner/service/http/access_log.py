@@ -7,8 +7,8 @@ import time
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tuner.service.audit import Audit
-from tuner.service.metrics import Metrics
+from tuner.service.http.audit import Audit
+from tuner.service.http.metrics import Metrics
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",

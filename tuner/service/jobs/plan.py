@@ -15,11 +15,11 @@ from synth.methods import method_named
 from synth.topology.isomorphism import shape_key
 from synth.topology.topology import Topology
 from tuner.reports.synthesis import is_symmetric
-from tuner.service.estimate import Limits, memory_estimate, require_affordable
-from tuner.service.job_store import JobStore
-from tuner.service.networks import Named, network_of
-from tuner.service.requests import BoundBody, FindBody, OrderBody, PriceBody, ProgramBody, SynthesisBody
-from tuner.service.work import SCHEDULE_FILE, Task
+from tuner.service.jobs.estimate import Limits, memory_estimate, require_affordable
+from tuner.service.jobs.networks import Named, network_of
+from tuner.service.jobs.spec import BoundBody, FindBody, OrderBody, PriceBody, ProgramBody, SynthesisBody
+from tuner.service.jobs.store import JobStore
+from tuner.service.jobs.tasks import SCHEDULE_FILE, Task
 
 VERSION = 1
 """Of what workers compute: another number makes all results anew."""

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 
 from runners.ray_jobs import Ended, EndKind
 from synth.errors import CheckFailed, ChoraleError
-from tuner.service.access import Caller
 from tuner.service.errors import NotFound, TooManyRequests
-from tuner.service.estimate import Limits
-from tuner.service.job_store import JobStore
-from tuner.service.jobs import Job, JobState
-from tuner.service.orders import Order, order_of
-from tuner.service.work import Result, compute
+from tuner.service.http.access import Caller
+from tuner.service.jobs.estimate import Limits
+from tuner.service.jobs.job import Job, JobState
+from tuner.service.jobs.plan import Order, order_of
+from tuner.service.jobs.store import JobStore
+from tuner.service.jobs.tasks import Result, compute
 
 _log = logging.getLogger("chorale.service")
 

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query
 
-from tuner.service.dependencies import Known, TheDesk
-from tuner.service.jobs import JobState
-from tuner.service.views import JobsView, JobView
+from tuner.service.http.dependencies import Known, TheDesk
+from tuner.service.http.responses import JobsView, JobView
+from tuner.service.jobs.job import JobState
 
 JobId = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$", description="Id of a job.")]
 

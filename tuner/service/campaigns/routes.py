@@ -10,12 +10,12 @@ from fastapi.responses import FileResponse
 
 from tuner.campaigns.reading import LaunchSoFar
 from tuner.campaigns.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
-from tuner.service.access import Caller
-from tuner.service.campaigns import Campaigns
-from tuner.service.dependencies import Known, TheCampaigns
+from tuner.service.campaigns.campaigns import Campaigns
 from tuner.service.errors import NotFound
-from tuner.service.requests import CampaignBody
-from tuner.service.views import CampaignsView, CampaignView, LaunchedView
+from tuner.service.http.access import Caller
+from tuner.service.http.dependencies import Known, TheCampaigns
+from tuner.service.http.responses import CampaignsView, CampaignView, LaunchedView
+from tuner.service.jobs.spec import CampaignBody
 
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of a campaign.")]
 TrialId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Id of a complete trial.")]

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Query, Response
 
 from tuner.campaigns.size_class import SizeClass
-from tuner.service.campaigns import Campaigns
-from tuner.service.dependencies import Known, TheCampaigns
-from tuner.service.requests import CollectiveText
-from tuner.service.views import BestView
+from tuner.service.campaigns.campaigns import Campaigns
+from tuner.service.http.dependencies import Known, TheCampaigns
+from tuner.service.http.responses import BestView
+from tuner.service.jobs.spec import CollectiveText
 from tuner.tracking.best import Best, load_best
 from tuner.tracking.mlflow_store import MlflowStore
 

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from tuner.service.access import Access, Caller
-from tuner.service.campaigns import Campaigns
-from tuner.service.desk import Desk
+from tuner.service.campaigns.campaigns import Campaigns
+from tuner.service.http.access import Access, Caller
+from tuner.service.jobs.scheduler import Desk
 
 _bearer = HTTPBearer(auto_error=False, description="A token from the service's token file.")
 Given = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]

@@ -19,11 +19,11 @@ from tuner.campaigns.reading import LaunchSoFar, read_so_far
 from tuner.campaigns.records import CompleteTrial
 from tuner.home import Home
 from tuner.resident import ResidentLaunch, State, Status, resident_name
-from tuner.service.access import Caller
 from tuner.service.errors import NotFound, TooManyRequests
-from tuner.service.estimate import Limits
-from tuner.service.job_store import JobStore
-from tuner.service.networks import network_of
+from tuner.service.http.access import Caller
+from tuner.service.jobs.estimate import Limits
+from tuner.service.jobs.networks import network_of
+from tuner.service.jobs.store import JobStore
 
 SAFE_RUNNERS = ("local", "simulated", "recorded")
 """Runners that start nothing but our own processes; the others are for administrators."""

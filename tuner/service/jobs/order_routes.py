@@ -6,13 +6,13 @@ from typing import Any
 
 from fastapi import APIRouter, Response, status
 
-from tuner.service.access import Caller
-from tuner.service.dependencies import Known, TheDesk
-from tuner.service.desk import Desk
-from tuner.service.jobs import JobState
-from tuner.service.orders import order_for
-from tuner.service.requests import BoundBody, FindBody, OrderBody, PriceBody, ProgramBody, SynthesisBody
-from tuner.service.views import JobView
+from tuner.service.http.access import Caller
+from tuner.service.http.dependencies import Known, TheDesk
+from tuner.service.http.responses import JobView
+from tuner.service.jobs.job import JobState
+from tuner.service.jobs.plan import order_for
+from tuner.service.jobs.scheduler import Desk
+from tuner.service.jobs.spec import BoundBody, FindBody, OrderBody, PriceBody, ProgramBody, SynthesisBody
 
 _KNOWN: dict[int | str, dict[str, Any]] = {200: {"model": JobView, "description": "The result was known already."}}
 
