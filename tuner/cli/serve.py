@@ -47,13 +47,13 @@ def serve(
         _print_token(make_token)
         return
     from runners.ray_serve import serve_application
-    from tuner.service.application import ServiceSettings
-    from tuner.service.http.access import load_access
-    from tuner.service.jobs.estimate import Limits
+    from tuner.service.access import load_access
+    from tuner.service.http.application import ServiceSettings
+    from tuner.service.jobs.limits import JobLimits
 
     load_access(tokens, host)  # refused here rather than in the replica
     home = Home.from_environment()
-    limits = Limits(max_nodes, max_memory_gib * GIB)
+    limits = JobLimits(max_nodes, max_memory_gib * GIB)
     home.make(home.service)
     settings = ServiceSettings(home.root, host, tokens, limits)
     serve_application(settings.build, host, port, address, lambda: people.print(f"serving on http://{host}:{port}"))
@@ -64,7 +64,7 @@ def _print_token(name: str) -> None:
 
     import yaml
 
-    from tuner.service.http.access import make_token as new_token
+    from tuner.service.access import make_token as new_token
 
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
         raise InvalidInput("a name of a token must have letters, digits, `_`, `.` and `-`", name, "choose another name")

@@ -16,8 +16,8 @@ import yaml
 from pydantic import ValidationError
 
 from tests.unit.deploy.pins import pinned
+from tuner.service.access import load_access
 from tuner.service.deployed import Arguments
-from tuner.service.http.access import load_access
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "kubernetes"

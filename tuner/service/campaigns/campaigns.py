@@ -19,11 +19,9 @@ from tuner.campaigns.reading import LaunchSoFar, read_so_far
 from tuner.campaigns.records import CompleteTrial
 from tuner.home import Home
 from tuner.resident import ResidentLaunch, State, Status, resident_name
-from tuner.service.errors import NotFound, TooManyRequests
-from tuner.service.http.access import Caller
-from tuner.service.jobs.estimate import Limits
-from tuner.service.jobs.networks import network_of
-from tuner.service.jobs.store import JobStore
+from tuner.service.access import Caller, NotFound, TooManyRequests
+from tuner.service.jobs.job_store import JobStore
+from tuner.service.jobs.limits import JobLimits, network_of
 
 SAFE_RUNNERS = ("local", "simulated", "recorded")
 """Runners that start nothing but our own processes; the others are for administrators."""
@@ -32,7 +30,7 @@ STORED = "stored"
 """State of a campaign that no launch of is known to the cluster."""
 
 
-class Launches(Protocol):
+class LaunchBackend(Protocol):
     """Where launches live."""
 
     def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
@@ -48,8 +46,8 @@ class Launches(Protocol):
         ...
 
 
-class ResidentLaunches:
-    """Launches as residents of the Ray cluster that this process is part of."""
+class DetachedLaunches:
+    """LaunchBackend as residents of the Ray cluster that this process is part of."""
 
     def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
         """Begin a launch, or with None go on with the newest; CheckFailed while one is running."""
@@ -83,7 +81,7 @@ class ResidentLaunches:
 class Campaigns:
     """What the routes ask for; every campaign belongs to the token that launched it first."""
 
-    def __init__(self, home: Home, launches: Launches, store: JobStore, limits: Limits) -> None:
+    def __init__(self, home: Home, launches: LaunchBackend, store: JobStore, limits: JobLimits) -> None:
         self.home = home
         self._launches = launches
         self._store = store
@@ -102,7 +100,7 @@ class Campaigns:
         if owner not in (None, caller.name) and not caller.sees_all:
             raise InvalidInput("a campaign must have a name of its own", campaign.name, "choose another `name`")
         self._require_idle(caller)
-        self._store.own_campaign(campaign.name, caller.name)
+        self._store.claim_campaign(campaign.name, caller.name)
         self.home.make(self.home.campaigns)
         tracking = campaign.tracking.model_copy(update={"mlflow_uri": self.home.mlflow_uri})
         resolved = campaign.model_copy(update={"tracking": tracking}).model_dump(by_alias=True, mode="json")

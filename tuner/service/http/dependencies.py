@@ -1,4 +1,4 @@
-"""What routes are given: the desk, and who calls."""
+"""What routes are given: the scheduler, and who calls."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
+from tuner.service.access import Access, Caller
 from tuner.service.campaigns.campaigns import Campaigns
-from tuner.service.http.access import Access, Caller
-from tuner.service.jobs.scheduler import Desk
+from tuner.service.jobs.scheduler import JobScheduler
 
 _bearer = HTTPBearer(auto_error=False, description="A token from the service's token file.")
-Given = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
+Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 
 
-def _desk(request: Request) -> Desk:
-    desk: Desk = request.app.state.desk
-    return desk
+def _scheduler(request: Request) -> JobScheduler:
+    scheduler: JobScheduler = request.app.state.scheduler
+    return scheduler
 
 
-def _caller(request: Request, given: Given) -> Caller:
+def _caller(request: Request, given: Credentials) -> Caller:
     access: Access = request.app.state.access
     caller = access.caller(None if given is None else f"{given.scheme} {given.credentials}")
     request.state.caller = caller.name
@@ -32,7 +32,7 @@ def _campaigns(request: Request) -> Campaigns:
     return campaigns
 
 
-TheCampaigns = Annotated[Campaigns, Depends(_campaigns)]
-TheDesk = Annotated[Desk, Depends(_desk)]
-Known = Annotated[Caller, Depends(_caller)]
+CurrentCampaigns = Annotated[Campaigns, Depends(_campaigns)]
+CurrentScheduler = Annotated[JobScheduler, Depends(_scheduler)]
+CurrentCaller = Annotated[Caller, Depends(_caller)]
 """The caller; the request is refused without one."""

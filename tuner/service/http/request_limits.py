@@ -13,21 +13,21 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 @dataclass(frozen=True, slots=True)
-class GuardLimits:
+class BodyLimits:
     """body_bytes: largest request body. body_s: how long a body may take to arrive."""
 
     body_bytes: int = 16 * 2**20
     body_s: float = 10.0
 
 
-class Guard:
+class RequestLimits:
     """Refuses bodies that are too large (413) or too slow (408), and on loopback requests for other hosts (421).
 
     The last keeps a web page elsewhere from talking to a service without tokens by having its own name resolve to
     this machine; it cannot send JSON across origins without asking first, which is never granted.
     """
 
-    def __init__(self, app: ASGIApp, limits: GuardLimits, local_only: bool) -> None:
+    def __init__(self, app: ASGIApp, limits: BodyLimits, local_only: bool) -> None:
         self._app = app
         self._limits = limits
         self._local_only = local_only

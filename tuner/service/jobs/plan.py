@@ -15,10 +15,9 @@ from synth.methods import method_named
 from synth.topology.isomorphism import shape_key
 from synth.topology.topology import Topology
 from tuner.reports.synthesis import is_symmetric
-from tuner.service.jobs.estimate import Limits, memory_estimate, require_affordable
-from tuner.service.jobs.networks import Named, network_of
-from tuner.service.jobs.spec import BoundBody, FindBody, OrderBody, PriceBody, ProgramBody, SynthesisBody
-from tuner.service.jobs.store import JobStore
+from tuner.service.jobs.job_specs import BoundSpec, FindSpec, JobSpec, PriceSpec, ProgramSpec, SynthesisSpec
+from tuner.service.jobs.job_store import JobStore
+from tuner.service.jobs.limits import JobLimits, Named, memory_estimate, network_of, require_affordable
 from tuner.service.jobs.tasks import SCHEDULE_FILE, Task
 
 VERSION = 1
@@ -47,18 +46,18 @@ class Order:
         return Task(self.kind, self.network, self.request, schedule, tuple(_content(store, key) for key in keys))
 
 
-def order_for(body: OrderBody, limits: Limits, store: JobStore) -> Order:
+def order_for(body: JobSpec, limits: JobLimits, store: JobStore) -> Order:
     """Return the order for what a client asks; raise InvalidInput for what is not possible."""
     return _ORDERS[type(body)](body, limits, store)
 
 
-def order_of(kind: str, request: dict[str, Any], limits: Limits, store: JobStore) -> Order:
+def order_of(kind: str, request: dict[str, Any], limits: JobLimits, store: JobStore) -> Order:
     """Return the order for a request that was accepted before, after a restart."""
     body_type, _ = _KINDS[kind]
     return order_for(body_type.model_validate(request), limits, store)
 
 
-def _synthesis_order(body: SynthesisBody, limits: Limits, _store: JobStore) -> Order:
+def _synthesis_order(body: SynthesisSpec, limits: JobLimits, _store: JobStore) -> Order:
     method = method_named(body.method)
     topology, memory_bytes = network_of(body.topology, limits)
     collective = _collective(body.collective, body.root, topology)
@@ -72,7 +71,7 @@ def _synthesis_order(body: SynthesisBody, limits: Limits, _store: JobStore) -> O
     return Order("synthesis", _request(body), key, memory_bytes, body.topology, shape)
 
 
-def _bound_order(body: BoundBody, limits: Limits, _store: JobStore) -> Order:
+def _bound_order(body: BoundSpec, limits: JobLimits, _store: JobStore) -> Order:
     topology, _ = network_of(body.topology, limits)
     _collective(body.collective, body.root, topology)
     key = _key("bound", {"topology": topology.id, **body.model_dump(exclude={"topology", "priority"})})
@@ -80,14 +79,14 @@ def _bound_order(body: BoundBody, limits: Limits, _store: JobStore) -> Order:
     return Order("bound", _request(body), key, memory_bytes, body.topology)
 
 
-def _find_order(body: FindBody, limits: Limits, _store: JobStore) -> Order:
+def _find_order(body: FindSpec, limits: JobLimits, _store: JobStore) -> Order:
     require_affordable(body.nodes, f"{body.nodes} nodes of degree {body.degree}", limits)
     Query(body.nodes, body.degree, body.bidirectional)
     key = _key("find", body.model_dump(exclude={"priority"}))
     return Order("find", _request(body), key, memory_estimate(min(body.nodes, _FIND_NODES)))
 
 
-def _program_order(body: ProgramBody, _limits: Limits, store: JobStore) -> Order:
+def _program_order(body: ProgramSpec, _limits: JobLimits, store: JobStore) -> Order:
     target_named(body.target)
     result = _synthesis(body.result, store)
     if result["schedule"]["form"] != "columns":
@@ -96,7 +95,7 @@ def _program_order(body: ProgramBody, _limits: Limits, store: JobStore) -> Order
     return _of_schedule("program", body, result)
 
 
-def _price_order(body: PriceBody, _limits: Limits, store: JobStore) -> Order:
+def _price_order(body: PriceSpec, _limits: JobLimits, store: JobStore) -> Order:
     result = _synthesis(body.result, store)
     if result["unit"] == "link" and body.link_gbps is None:
         rule = "a network without bandwidths needs `link_gbps` to be priced"
@@ -104,7 +103,7 @@ def _price_order(body: PriceBody, _limits: Limits, store: JobStore) -> Order:
     return _of_schedule("price", body, result)
 
 
-def _of_schedule(kind: str, body: ProgramBody | PriceBody, result: dict[str, Any]) -> Order:
+def _of_schedule(kind: str, body: ProgramSpec | PriceSpec, result: dict[str, Any]) -> Order:
     key = _key(kind, _exact(body.model_dump(exclude={"priority"})))
     memory_bytes = memory_estimate(result["topology"]["nodes"])
     return Order(kind, _request(body), key, memory_bytes, schedule=body.result)
@@ -135,7 +134,7 @@ def _exact(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: repr(value) if isinstance(value, float) else value for name, value in facts.items()}
 
 
-def _request(body: OrderBody) -> dict[str, Any]:
+def _request(body: JobSpec) -> dict[str, Any]:
     return body.model_dump(mode="json")
 
 
@@ -146,12 +145,12 @@ def _content(store: JobStore, key: str) -> bytes:
     return path.read_bytes()
 
 
-_KINDS: dict[str, tuple[type[OrderBody], Callable[..., Order]]] = {
-    "synthesis": (SynthesisBody, _synthesis_order),
-    "bound": (BoundBody, _bound_order),
-    "find": (FindBody, _find_order),
-    "program": (ProgramBody, _program_order),
-    "price": (PriceBody, _price_order),
+_KINDS: dict[str, tuple[type[JobSpec], Callable[..., Order]]] = {
+    "synthesis": (SynthesisSpec, _synthesis_order),
+    "bound": (BoundSpec, _bound_order),
+    "find": (FindSpec, _find_order),
+    "program": (ProgramSpec, _program_order),
+    "price": (PriceSpec, _price_order),
 }
 _ORDERS = dict(_KINDS.values())
 """How an order is made of each body."""

@@ -1,4 +1,4 @@
-"""The desk: takes orders, queues them fairly by owner, has them computed, keeps what comes of them."""
+"""The scheduler: takes orders, queues them fairly by owner, has them computed, keeps what comes of them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from typing import Any, Protocol
 
 from runners.ray_jobs import Ended, EndKind
 from synth.errors import CheckFailed, ChoraleError
-from tuner.service.errors import NotFound, TooManyRequests
-from tuner.service.http.access import Caller
-from tuner.service.jobs.estimate import Limits
-from tuner.service.jobs.job import Job, JobState
+from tuner.service.access import Caller, NotFound, TooManyRequests
+from tuner.service.jobs.job_store import Job, JobState, JobStore
+from tuner.service.jobs.limits import JobLimits
 from tuner.service.jobs.plan import Order, order_of
-from tuner.service.jobs.store import JobStore
 from tuner.service.jobs.tasks import Result, compute
 
 _log = logging.getLogger("chorale.service")
@@ -25,7 +23,7 @@ _log = logging.getLogger("chorale.service")
 POLL_S = 0.1
 
 
-class Computers(Protocol):
+class TaskBackend(Protocol):
     """Where tasks are computed; see `runners.ray_jobs.RayJobs`. One thread uses it."""
 
     @property
@@ -53,8 +51,8 @@ class _Running:
     jobs: list[Job]
 
 
-class Desk:
-    """Jobs of all owners over one store and one set of computers. Thread-safe; a thread of its own does the work.
+class JobScheduler:
+    """Jobs of all owners over one store and one set of backend. Thread-safe; a thread of its own does the work.
 
     Among owners that have jobs waiting, the one with the fewest running goes next, and of those the one that was
     served longest ago; among an owner's jobs the highest priority, then the oldest. Jobs that ask for the same
@@ -64,15 +62,15 @@ class Desk:
     def __init__(
         self,
         store: JobStore,
-        computers: Computers,
-        limits: Limits,
+        backend: TaskBackend,
+        limits: JobLimits,
         unix_s: Callable[[], float],
         slots: int | None = None,
     ) -> None:
         self.store = store
         self.limits = limits
-        self._computers = computers
-        self._slots = slots or max(1, computers.cpus)
+        self._backend = backend
+        self._slots = slots or max(1, backend.cpus)
         self._unix_s = unix_s
         self._lock = threading.RLock()
         self._waiting: dict[str, Job] = {}
@@ -82,7 +80,7 @@ class Desk:
         self._cancelled: set[str] = set()
         self._served: dict[str, float] = {}
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="desk", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="scheduler", daemon=True)
         self._restore()
 
     def start(self) -> None:
@@ -94,7 +92,7 @@ class Desk:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=10)
-        self._computers.close()
+        self._backend.close()
         self.store.close()
 
     def submit(self, order: Order, caller: Caller, priority: int) -> Job:
@@ -108,11 +106,11 @@ class Desk:
         )
         if self.store.has_result(order.key):
             job = replace(job, state=JobState.DONE, started_s=now_s, finished_s=now_s, cached="yes")
-            self.store.put(job)
+            self.store.save_job(job)
             return job
         with self._lock:
             self._require_room(caller)
-            self.store.put(job)
+            self.store.save_job(job)
             self._orders[job.id] = order
             self._waiting[job.id] = job
         return job
@@ -159,8 +157,8 @@ class Desk:
     def _require_room(self, caller: Caller) -> None:
         jobs = [*self._waiting.values(), *(job for one in self._running.values() for job in one.jobs)]
         unfinished = sum(job.owner == caller.name for job in jobs)
-        if unfinished >= caller.most_jobs:
-            rule = f"a token may have at most {caller.most_jobs} unfinished jobs"
+        if unfinished >= caller.max_jobs:
+            rule = f"a token may have at most {caller.max_jobs} unfinished jobs"
             raise TooManyRequests(rule, unfinished, "wait for some to end, or cancel them")
 
     def _restore(self) -> None:
@@ -177,22 +175,22 @@ class Desk:
             try:
                 self._turn()
             except Exception:
-                _log.exception("the desk goes on after an error")
+                _log.exception("the scheduler goes on after an error")
                 self._stop.wait(1.0)
 
     def _turn(self) -> None:
         with self._lock:
             cancelled, self._cancelled = self._cancelled, set()
         for key in cancelled:
-            self._computers.cancel(key)
+            self._backend.cancel(key)
         while self._start_next():
             pass
         if not self._running:
             self._stop.wait(POLL_S)
             return
-        for ended in self._computers.ended(POLL_S):
+        for ended in self._backend.ended(POLL_S):
             self._settle(ended)
-        self._progress |= self._computers.progress()
+        self._progress |= self._backend.progress()
 
     def _start_next(self) -> bool:
         """Start the job whose turn it is, or settle it; False if there is none."""
@@ -207,7 +205,7 @@ class Desk:
                 self._finish(job, JobState.DONE, cached="yes")
                 return True
             job = replace(job, state=JobState.RUNNING, started_s=self._unix_s())
-            self.store.put(job)
+            self.store.save_job(job)
             if job.key in self._running:
                 self._running[job.key].jobs.append(job)
                 return True
@@ -216,7 +214,7 @@ class Desk:
         return True
 
     def _begin(self, order: Order) -> None:
-        most = self._computers.largest_memory_bytes
+        most = self._backend.largest_memory_bytes
         try:
             if order.memory_bytes > most:
                 value = f"{order.memory_bytes} bytes, the largest node has {most}"
@@ -226,7 +224,7 @@ class Desk:
         except ChoraleError as error:
             self._settle(Ended(order.key, EndKind.REFUSED, error))
             return
-        self._computers.start(order.key, compute, task, order.memory_bytes)
+        self._backend.start(order.key, compute, task, order.memory_bytes)
 
     def _next(self) -> Job | None:
         """Return the waiting job whose turn it is; None if there is none that may start."""
@@ -263,14 +261,14 @@ class Desk:
     def _kept(self, order: Order, result: Result, ended: Ended) -> Ended:
         """Keep the result; what cannot be kept (full disk) has failed, and can be asked for again."""
         try:
-            self.store.put_result(ended.key, order.kind, order.shape, result.document, result.files)
+            self.store.save_result(ended.key, order.kind, order.shape, result.document, result.files)
         except ChoraleError as error:
             return Ended(ended.key, EndKind.REFUSED, error)
         return ended
 
     def _finish(self, job: Job, state: JobState, cached: str = "no", error: dict[str, str] | None = None) -> Job:
         done = replace(job, state=state, finished_s=self._unix_s(), cached=cached, error=error)
-        self.store.put(done)
+        self.store.save_job(done)
         self._orders.pop(job.id, None)
         return done
 

@@ -30,7 +30,7 @@ from tuner.reports.bound_report import bound_document, bound_report
 from tuner.reports.find_report import find_document
 from tuner.reports.stages import Stages
 from tuner.reports.synthesis import SynthesisRequest, proved, synthesized, warm
-from tuner.service.jobs.networks import Named, rebuilt
+from tuner.service.jobs.limits import Named, rebuilt
 from tuner.specs import load_topology
 
 SCHEDULE_FILE, PROGRAM_FILE = "schedule.parquet", "program.xml"

@@ -1,4 +1,4 @@
-"""Who may call: tokens from a file, their quotas, and who a caller without one is."""
+"""Who may call: tokens from a file, their quotas, and the errors that have an HTTP status of their own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,36 @@ from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from synth.errors import InvalidInput
+from synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
 from tuner.files import read_file
-from tuner.service.errors import NotAllowed, TooManyRequests
+
+
+class TooManyRequests(ChoraleError):
+    """The caller's quota is used up for now."""
+
+
+class NotFound(ChoraleError):
+    """There is nothing of that name, or it is somebody else's."""
+
+
+class NotAllowed(ChoraleError):
+    """No token, or one that is not known."""
+
+
+_STATUS: tuple[tuple[type[ChoraleError], int], ...] = (
+    (TooManyRequests, 429),
+    (NotFound, 404),
+    (NotAllowed, 401),
+    (InvalidInput, 422),
+    (CheckFailed, 409),
+    (Unavailable, 503),
+)
+
+
+def status_of(error: ChoraleError) -> int:
+    """Return the HTTP status that says what `error` is."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
 
 TOKEN_PREFIX = "chorale-"  # noqa: S105  # not a secret: it makes leaked tokens easy to find
 TOKEN_BYTES = 32
@@ -29,7 +56,7 @@ class Caller:
     """Somebody who may call. requests_per_minute None: as many as they like."""
 
     name: str
-    most_jobs: int
+    max_jobs: int
     requests_per_minute: int | None = None
     sees_all: bool = False
 

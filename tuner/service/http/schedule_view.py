@@ -14,11 +14,11 @@ from synth.schedule.symmetric_codec import holds_symmetric
 from tuner.plots.layout import node_positions
 from tuner.specs import load_topology
 
-MOST_NODES, MOST_LINKS = 512, 8192
+MAX_NODES, MAX_LINKS = 512, 8192
 _WAY_OUT = "take `chorale show FILE --plot` for larger ones"
 
 
-def picture_of(content: bytes, root: int) -> dict[str, Any]:
+def schedule_view(content: bytes, root: int) -> dict[str, Any]:
     """Return nodes with x and y, connections with their load, and the transfers that carry the shard of `root`.
 
     load: what goes over the links from one node to another during the whole collective, in shards; share: that
@@ -28,9 +28,9 @@ def picture_of(content: bytes, root: int) -> dict[str, Any]:
         raise CheckFailed("a picture is drawn of schedules in columns", "symmetric form", _WAY_OUT)
     schedule = from_parquet(content, load_topology)
     topology = schedule.topology
-    if topology.node_count > MOST_NODES or len(topology.links) > MOST_LINKS:
+    if topology.node_count > MAX_NODES or len(topology.links) > MAX_LINKS:
         value = f"{topology.node_count} nodes, {len(topology.links)} links"
-        raise CheckFailed(f"a picture has at most {MOST_NODES} nodes and {MOST_LINKS} links", value, _WAY_OUT)
+        raise CheckFailed(f"a picture has at most {MAX_NODES} nodes and {MAX_LINKS} links", value, _WAY_OUT)
     if root >= topology.compute_count:
         rule = f"a root must be one of the ranks 0 to {topology.compute_count - 1}"
         raise InvalidInput(rule, root, "choose a rank of the network")

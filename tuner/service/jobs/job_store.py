@@ -4,14 +4,77 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import sqlalchemy as sql
 
 from tuner.files import write_file
-from tuner.service.jobs.job import Job, JobState
+
+
+class JobState(StrEnum):
+    """queued and running jobs go on after a restart of the service; the other states are final."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        return self not in (JobState.QUEUED, JobState.RUNNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job. Times are seconds since the epoch, None where it has not come to that.
+
+    owner:    name of the token that asked
+    kind:     synthesis, bound, find or program
+    request:  the body as it was asked
+    key:      content id of what is to be computed: jobs with equal keys have equal results
+    error:    rule, value and way out, and the kind of failure, of a failed job
+    cached:   whether the result was there already: "no", "yes", or "renamed" from an equal network with other names
+    """
+
+    id: str
+    owner: str
+    kind: str
+    request: dict[str, Any]
+    key: str
+    priority: int
+    memory_bytes: int
+    created_s: float
+    state: JobState = JobState.QUEUED
+    started_s: float | None = None
+    finished_s: float | None = None
+    progress: tuple[int, int] | None = None
+    error: dict[str, str] | None = None
+    cached: str = "no"
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON document that clients see; results are at /v1/results/KEY."""
+        done = self.state == JobState.DONE
+        return {
+            "id": self.id,
+            "owner": self.owner,
+            "kind": self.kind,
+            "state": self.state.value,
+            "request": self.request,
+            "priority": self.priority,
+            "memory_bytes": self.memory_bytes,
+            "created_s": self.created_s,
+            "started_s": self.started_s,
+            "finished_s": self.finished_s,
+            "progress": None if self.progress is None else {"done": self.progress[0], "total": self.progress[1]},
+            "error": self.error,
+            "cached": self.cached,
+            "result": self.key if done else None,
+        }
+
 
 _metadata = sql.MetaData()
 _jobs = sql.Table(
@@ -53,7 +116,7 @@ class JobStore:
         sql.event.listen(self._engine, "connect", _write_ahead)
         _metadata.create_all(self._engine)
 
-    def put(self, job: Job) -> None:
+    def save_job(self, job: Job) -> None:
         """Add `job`, or take it in place of its older self."""
         row = {"id": job.id, "owner": job.owner, "state": job.state.value, "document": json.dumps(asdict(job))}
         with self._engine.begin() as connection:
@@ -80,7 +143,7 @@ class JobStore:
         """Return the jobs that are not in a final state, oldest first."""
         return list(reversed(self.jobs(states=(JobState.QUEUED, JobState.RUNNING))))
 
-    def put_result(
+    def save_result(
         self, key: str, kind: str, shape: str | None, document: Mapping[str, Any], files: Mapping[str, bytes]
     ) -> None:
         """Keep a result; if there is one for `key` it stays, since it is the same."""
@@ -118,7 +181,7 @@ class JobStore:
         """Return the path of a file of a result; names that the result does not list have none."""
         return self._path(key, name) if name in self.files(key) else None
 
-    def own_campaign(self, name: str, owner: str) -> None:
+    def claim_campaign(self, name: str, owner: str) -> None:
         """Note whose campaign `name` is; the first owner stays."""
         if self.campaign_owner(name) is None:
             with self._engine.begin() as connection:

@@ -1,46 +1,49 @@
-"""Routes of campaigns: launch, watch, stop, resume, take the best along."""
+"""Routes of campaigns, and of the best schedules that campaigns have registered."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Path, Query, status
+from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import FileResponse
 
 from tuner.campaigns.reading import LaunchSoFar
 from tuner.campaigns.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
+from tuner.campaigns.size_class import SizeClass
+from tuner.service.access import Caller, NotFound
 from tuner.service.campaigns.campaigns import Campaigns
-from tuner.service.errors import NotFound
-from tuner.service.http.access import Caller
-from tuner.service.http.dependencies import Known, TheCampaigns
-from tuner.service.http.responses import CampaignsView, CampaignView, LaunchedView
-from tuner.service.jobs.spec import CampaignBody
+from tuner.service.http.dependencies import CurrentCaller, CurrentCampaigns
+from tuner.service.http.responses import BestView, CampaignsView, CampaignView, LaunchedView
+from tuner.service.jobs.job_specs import CampaignBody, CollectiveText
+from tuner.tracking.best import Best, load_best
+from tuner.tracking.mlflow_store import MlflowStore
 
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of a campaign.")]
 TrialId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Id of a complete trial.")]
+FileKind = Literal["schedule", "program"]
 
-router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
+campaign_router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
 
 
-@router.post("", response_model=LaunchedView, status_code=status.HTTP_202_ACCEPTED, summary="Launch a campaign")
-def launch(body: CampaignBody, caller: Known, campaigns: TheCampaigns) -> dict[str, Any]:
+@campaign_router.post("", response_model=LaunchedView, status_code=202, summary="Launch a campaign")
+def launch(body: CampaignBody, caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """Check a campaign, as a YAML file would hold it, and launch it into the cluster."""
     name = campaigns.launch(body.campaign, body.resume, caller)
     return {"name": name, "state": campaigns.state(name, caller)[0]}
 
 
-@router.get("", response_model=CampaignsView, summary="The caller's campaigns")
-def campaigns_seen(caller: Known, campaigns: TheCampaigns) -> dict[str, Any]:
+@campaign_router.get("", response_model=CampaignsView, summary="The caller's campaigns")
+def campaigns_seen(caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """List campaigns by name; administrators see those of everybody."""
     return {"campaigns": [_row(campaigns, name, caller) for name in campaigns.names(caller)]}
 
 
-@router.get("/{name}", response_model=CampaignView, summary="A launch, as it is now")
+@campaign_router.get("/{name}", response_model=CampaignView, summary="A launch, as it is now")
 def campaign(
     name: Name,
-    caller: Known,
-    campaigns: TheCampaigns,
+    caller: CurrentCaller,
+    campaigns: CurrentCampaigns,
     launch: Annotated[int | None, Query(ge=1, le=10**9, description="Number; the newest if left out.")] = None,
     after: Annotated[int, Query(ge=0, le=10**9, description="Leave out so many trials that are known.")] = 0,
 ) -> dict[str, Any]:
@@ -60,25 +63,29 @@ def campaign(
     }
 
 
-@router.post("/{name}/stop", response_model=LaunchedView, status_code=202, summary="Stop a campaign")
-def stop(name: Name, caller: Known, campaigns: TheCampaigns) -> dict[str, Any]:
+@campaign_router.post("/{name}/stop", response_model=LaunchedView, status_code=202, summary="Stop a campaign")
+def stop(name: Name, caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """Ask the launch to end; what was measured stays, and it can be resumed."""
     campaigns.stop(name, caller)
     return {"name": name, "state": campaigns.state(name, caller)[0]}
 
 
-@router.post("/{name}/resume", response_model=LaunchedView, status_code=202, summary="Resume a campaign")
-def resume(name: Name, caller: Known, campaigns: TheCampaigns) -> dict[str, Any]:
+@campaign_router.post("/{name}/resume", response_model=LaunchedView, status_code=202, summary="Resume a campaign")
+def resume(name: Name, caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
     """Go on with the newest launch: nothing that finished is measured again."""
     campaigns.resume(name, caller)
     return {"name": name, "state": campaigns.state(name, caller)[0]}
 
 
-@router.get(
+@campaign_router.get(
     "/{name}/trials/{trial_id}/{kind}", summary="The schedule or program of a trial", response_class=FileResponse
 )
 def file(
-    name: Name, trial_id: TrialId, kind: Literal["schedule", "program"], caller: Known, campaigns: TheCampaigns
+    name: Name,
+    trial_id: TrialId,
+    kind: FileKind,
+    caller: CurrentCaller,
+    campaigns: CurrentCampaigns,
 ) -> FileResponse:
     """Return the schedule or the program that was measured."""
     path = campaigns.file(name, trial_id, kind, caller)
@@ -134,3 +141,58 @@ def _best(so_far: LaunchSoFar) -> list[dict[str, Any]]:
         row = {"trial_id": best.trial.trial_id, "label": str(best.trial.candidate)}
         rows.append(row | _size(best.sizes[index]))
     return rows
+
+
+Spec = Annotated[str, Query(max_length=4096, description="Network, as a spec.", examples=["hypercube:3"])]
+Size = Annotated[int, Query(ge=1, le=2**50, description="Size of the whole vector.")]
+Alias = Annotated[str, Query(pattern=r"^[a-z][a-z0-9_-]{0,40}$", description="Which version.")]
+
+best_router = APIRouter(prefix="/v1/best", tags=["campaigns"])
+
+
+@best_router.get("", response_model=BestView, summary="The registered schedule for a network, a collective and a size")
+def best(
+    topology: Spec,
+    collective: CollectiveText,
+    size_bytes: Size,
+    _caller: CurrentCaller,
+    campaigns: CurrentCampaigns,
+    alias: Alias = "champion",
+) -> dict[str, Any]:
+    """Return its manifest; `exact` is false where a neighbouring class of sizes answers.
+
+    `library` names the library's own algorithm where no program beat it: that is to be run then, without files.
+    """
+    found = _find(campaigns, topology, collective, size_bytes, alias)
+    return {
+        "model": found.version.name,
+        "version": found.version.version,
+        "size_range_bytes": [found.size_class.min_bytes, found.size_class.max_bytes],
+        "exact": found.size_class == SizeClass.of(size_bytes),
+        "library": found.library,
+        "measured": dict(found.measured),
+        "manifest": dict(found.manifest),
+    }
+
+
+@best_router.get("/{kind}", summary="Its schedule or its program", response_class=Response)
+def best_file(
+    kind: FileKind,
+    topology: Spec,
+    collective: CollectiveText,
+    size_bytes: Size,
+    _caller: CurrentCaller,
+    campaigns: CurrentCampaigns,
+    alias: Alias = "champion",
+) -> Response:
+    """Return the file; 409 where there is none: nothing registered, nothing that verifies, or the library's own."""
+    made = _find(campaigns, topology, collective, size_bytes, alias).program
+    content, name = (made.schedule, "schedule.parquet") if kind == "schedule" else (made.program, "program.xml")
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(content, media_type="application/octet-stream", headers=headers)
+
+
+def _find(campaigns: Campaigns, topology: str, collective: str, size_bytes: int, alias: str) -> Best:
+    network = campaigns.network(topology)
+    home = campaigns.home
+    return load_best(MlflowStore(home.mlflow_uri, home.artifacts), network, collective, size_bytes, alias)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-MOST_COUNT = 2**20
+MAX_COUNT = 2**20
 
 Topology = Annotated[
     str | dict[str, Any],
@@ -16,12 +16,12 @@ Topology = Annotated[
     ),
 ]
 CollectiveText = Literal["allgather", "reduce_scatter", "allreduce", "broadcast", "reduce", "alltoall"]
-Count = Annotated[int, Field(ge=1, le=MOST_COUNT)]
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT)]
 Latency = Annotated[float, Field(ge=0, le=10**6)]
 Priority = Annotated[int, Field(ge=0, le=9, description="Among the caller's own jobs, higher ones start first.")]
 
 
-class OrderBody(BaseModel):
+class JobSpec(BaseModel):
     """The body of a request that becomes a job: unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
@@ -29,13 +29,13 @@ class OrderBody(BaseModel):
     priority: Priority = 5
 
 
-class SynthesisBody(OrderBody):
+class SynthesisSpec(JobSpec):
     """Design, verify and prove a schedule, as `chorale synth` does."""
 
     topology: Topology
     method: str = Field(max_length=64, examples=["bfb"])
     collective: CollectiveText = "allgather"
-    root: int = Field(default=0, ge=0, le=MOST_COUNT)
+    root: int = Field(default=0, ge=0, le=MAX_COUNT)
     k: Count | None = Field(default=None, description="Trees per root; null: the smallest optimal number.")
     chunks: Count | None = Field(default=None, description="Chunks per shard; null: the smallest optimal number.")
     objective: Literal["height", "trees", "balanced"] = "height"
@@ -43,24 +43,24 @@ class SynthesisBody(OrderBody):
     size_bytes: int | None = Field(default=None, ge=1, le=2**50, description="Weigh link latencies at this size.")
 
 
-class BoundBody(OrderBody):
+class BoundSpec(JobSpec):
     """The least time of a collective with the cut that proves it, as `chorale bound` gives it."""
 
     topology: Topology
     collective: CollectiveText = "allgather"
-    root: int = Field(default=0, ge=0, le=MOST_COUNT)
+    root: int = Field(default=0, ge=0, le=MAX_COUNT)
     k: Count | None = None
 
 
-class FindBody(OrderBody):
+class FindSpec(JobSpec):
     """Topologies of a size and degree, as `chorale find` finds them among known bases."""
 
-    nodes: int = Field(ge=2, le=MOST_COUNT, examples=[64])
+    nodes: int = Field(ge=2, le=MAX_COUNT, examples=[64])
     degree: int = Field(ge=1, le=64, examples=[4])
     bidirectional: bool = False
 
 
-class ProgramBody(OrderBody):
+class ProgramSpec(JobSpec):
     """Lower the schedule of a finished synthesis to a program of a runtime, as `chorale lower` does."""
 
     result: str = Field(pattern=r"^[0-9a-f]{64}$", description="Key of the result of a synthesis.")
@@ -71,7 +71,7 @@ class ProgramBody(OrderBody):
     in_place: bool = True
 
 
-class PriceBody(OrderBody):
+class PriceSpec(JobSpec):
     """What the schedule of a finished synthesis costs at sizes of the whole vector, as `chorale simulate` tells it."""
 
     result: str = Field(pattern=r"^[0-9a-f]{64}$", description="Key of the result of a synthesis.")

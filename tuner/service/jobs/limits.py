@@ -1,11 +1,17 @@
-"""What a job will take, told before it starts."""
+"""Networks that requests name: specs without files, or documents, within the limits of the service."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from typing import Any
 
 from synth.errors import InvalidInput
+from synth.topology.check import check_topology
+from synth.topology.exchange import from_bytes
 from synth.topology.registry import TooLarge
+from synth.topology.spec import parse_topology, plan_topology
+from synth.topology.topology import Topology
 
 BASE_BYTES = 340 * 2**20
 """A worker with everything imported and its kernels loaded."""
@@ -18,7 +24,7 @@ _GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class JobLimits:
     """The most that one job may ask for."""
 
     nodes: int = 16_384
@@ -30,7 +36,7 @@ def memory_estimate(nodes: int) -> int:
     return BASE_BYTES + BYTES_PER_PAIR * nodes**2
 
 
-def require_affordable(nodes: int, what: str, limits: Limits) -> int:
+def require_affordable(nodes: int, what: str, limits: JobLimits) -> int:
     """Return the estimate of memory; InvalidInput with it if the job is beyond `limits`."""
     estimate = memory_estimate(nodes)
     told = f"{what}: {nodes} nodes, about {_text(estimate)}"
@@ -43,7 +49,7 @@ def require_affordable(nodes: int, what: str, limits: Limits) -> int:
     return estimate
 
 
-def refused(error: TooLarge, limits: Limits) -> InvalidInput:
+def network_too_large(error: TooLarge, limits: JobLimits) -> InvalidInput:
     """Return the refusal of a network that is beyond every limit, with the estimate."""
     estimate = _text(memory_estimate(error.nodes))
     rule = f"a job must have at most {limits.nodes} nodes"
@@ -52,3 +58,33 @@ def refused(error: TooLarge, limits: Limits) -> InvalidInput:
 
 def _text(size_bytes: int) -> str:
     return f"{size_bytes / _GIB:,.1f} GiB"
+
+
+SENT = "file:network"
+"""Spec of networks that came as documents: their schedules carry the whole network."""
+
+Named = str | dict[str, Any]
+
+
+def network_of(named: Named, limits: JobLimits) -> tuple[Topology, int]:
+    """Return the checked topology and the memory that a synthesis on it may take.
+
+    Its size is looked at before it is built. Nothing is read from files. InvalidInput says what is wrong, or the
+    estimate that is beyond the limits.
+    """
+    if isinstance(named, dict):
+        nodes = named.get("nodes")
+        count = len(nodes) if isinstance(nodes, list) else 0
+        memory_bytes = require_affordable(count, "the network", limits)
+        return from_bytes(json.dumps(named).encode(), SENT), memory_bytes
+    try:
+        plan = plan_topology(named)
+    except TooLarge as error:
+        raise network_too_large(error, limits) from error
+    memory_bytes = require_affordable(plan.nodes, named, limits)
+    return check_topology(plan.build()), memory_bytes
+
+
+def rebuilt(named: Named) -> Topology:
+    """Return the topology once more, in a worker; its size was looked at before."""
+    return parse_topology(named) if isinstance(named, str) else from_bytes(json.dumps(named).encode(), SENT)

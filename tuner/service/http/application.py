@@ -1,11 +1,14 @@
-"""The HTTP application: routes, who may call, what is refused, what is written down."""
+"""The HTTP application: routes, errors, what is recorded; and the service put together from its settings."""
 
 from __future__ import annotations
 
 import importlib.metadata
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -14,58 +17,59 @@ from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
+from runners.ray_jobs import RayJobs
 from synth.errors import ChoraleError
-from tuner.service.campaigns import best_routes
-from tuner.service.campaigns import routes as campaign_routes
-from tuner.service.campaigns.campaigns import Campaigns
-from tuner.service.errors import status_of
-from tuner.service.http.access import Access
-from tuner.service.http.access_log import Recorder
-from tuner.service.http.audit import Audit
-from tuner.service.http.dependencies import Known
-from tuner.service.http.metrics import CONTENT_TYPE, Metrics
-from tuner.service.http.request_limits import Guard, GuardLimits
+from tuner.home import Home
+from tuner.service.access import Access, load_access, status_of
+from tuner.service.campaigns.campaigns import Campaigns, DetachedLaunches
+from tuner.service.http.access_log import CONTENT_TYPE, AccessLog, AuditLog, Metrics
+from tuner.service.http.campaign_routes import best_router, campaign_router
+from tuner.service.http.dependencies import CurrentCaller
+from tuner.service.http.job_routes import job_router, result_router, submission_router
+from tuner.service.http.request_limits import BodyLimits, RequestLimits
 from tuner.service.http.responses import REFUSALS, HealthView
-from tuner.service.jobs import order_routes, result_routes
-from tuner.service.jobs import routes as job_routes
-from tuner.service.jobs.scheduler import Desk
+from tuner.service.jobs.job_store import JobStore
+from tuner.service.jobs.limits import JobLimits
+from tuner.service.jobs.scheduler import JobScheduler
 
 TITLE = "Chorale"
 
 
 @asynccontextmanager
 async def _working(api: FastAPI) -> AsyncIterator[None]:
-    """Have the desk work while the application runs."""
-    api.state.desk.start()
+    """Have the scheduler work while the application runs."""
+    api.state.scheduler.start()
     yield
-    api.state.desk.close()
+    api.state.scheduler.close()
     api.state.audit.close()
 
 
-def create_api(desk: Desk, campaigns: Campaigns, access: Access, audit: Audit, guard: GuardLimits) -> FastAPI:
+def create_api(
+    scheduler: JobScheduler, campaigns: Campaigns, access: Access, audit: AuditLog, body_limits: BodyLimits
+) -> FastAPI:
     """Return the application. Refusals have the same form everywhere: rule, value, way out."""
     version = importlib.metadata.version("chorale")
     api = FastAPI(title=TITLE, version=version, responses=REFUSALS, docs_url=None, redoc_url=None, lifespan=_working)
-    metrics = Metrics(lambda: desk.counts)
+    metrics = Metrics(lambda: scheduler.counts)
 
-    api.state.desk, api.state.campaigns, api.state.access, api.state.audit = desk, campaigns, access, audit
+    api.state.scheduler, api.state.campaigns, api.state.access, api.state.audit = scheduler, campaigns, access, audit
 
     @api.get("/healthz", response_model=HealthView, summary="Whether the service works", tags=["service"])
     def health(response: Response) -> dict[str, Any]:
-        response.status_code = 200 if desk.is_working else 503
-        return {"ok": desk.is_working, "version": version, **desk.counts}
+        response.status_code = 200 if scheduler.is_working else 503
+        return {"ok": scheduler.is_working, "version": version, **scheduler.counts}
 
     @api.get("/metrics", summary="Prometheus metrics", response_class=Response, tags=["service"])
-    def scrape(_caller: Known) -> Response:
+    def scrape(_caller: CurrentCaller) -> Response:
         return Response(metrics.text(), media_type=CONTENT_TYPE)
 
-    for routes in (order_routes, job_routes, result_routes, campaign_routes, best_routes):
-        api.include_router(routes.router)
+    for router in (submission_router, job_router, result_router, campaign_router, best_router):
+        api.include_router(router)
     page = resources.files("tuner.service").joinpath("page")
     api.mount("/", StaticFiles(directory=str(page), html=True), name="page")
     _add_refusals(api)
-    api.add_middleware(Guard, limits=guard, local_only=not access.needs_token)
-    api.add_middleware(Recorder, audit=audit, metrics=metrics)
+    api.add_middleware(RequestLimits, limits=body_limits, local_only=not access.needs_token)
+    api.add_middleware(AccessLog, audit=audit, metrics=metrics)
     return api
 
 
@@ -100,3 +104,25 @@ def _add_refusals(api: FastAPI) -> None:
 def _refusal(status: int, rule: str, value: str, way_out: str, headers: Any = None) -> JSONResponse:
     facts = {"rule": rule, "value": value[:500], "way_out": way_out}
     return JSONResponse({"error": facts}, status_code=status, headers=headers)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """What `chorale serve` was started with. `home` is the data folder; jobs, results and the audit log are in its
+    folder for the service, which must exist."""
+
+    home: Path
+    host: str = "127.0.0.1"
+    tokens: str | None = None
+    limits: JobLimits = field(default_factory=JobLimits)
+    body_limits: BodyLimits = field(default_factory=BodyLimits)
+
+    def build(self) -> FastAPI:
+        """Return the application; its scheduler works while the application runs."""
+        folder = Home(self.home).service
+        access = load_access(self.tokens, self.host)
+        audit = AuditLog(folder, time.time)
+        store = JobStore(folder)
+        scheduler = JobScheduler(store, RayJobs(), self.limits, time.time)
+        campaigns = Campaigns(Home(self.home), DetachedLaunches(), store, self.limits)
+        return create_api(scheduler, campaigns, access, audit, self.body_limits)
