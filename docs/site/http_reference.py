@@ -13,7 +13,7 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 
 
 def openapi_document() -> dict[str, Any]:
-    """Return the document of all routes that orders, jobs, results and campaigns have."""
+    """Return the document of all routes that take, follow and hand out jobs, results and campaigns."""
     api = FastAPI(title="Chorale", version="1")
     for router in (submission_router, job_router, result_router, campaign_router):
         api.include_router(router)

@@ -74,6 +74,9 @@ class _Entry(BaseModel):
     requests_per_minute: Annotated[int, Field(ge=1, le=10**6)] = 600
     admin: bool = False
 
+    def caller(self) -> Caller:
+        return Caller(self.name, self.jobs, self.requests_per_minute, self.admin)
+
 
 class _File(BaseModel):
     model_config = ConfigDict(extra="forbid")
@@ -101,15 +104,15 @@ class Access:
             return LOCAL
         scheme, _, token = (authorization or "").partition(" ")
         digest = _digest(token.strip()) if scheme.lower() == "bearer" else ""
-        found = None
-        for known, caller in self._callers.items():  # all are compared, so that the time tells nothing
-            if hmac.compare_digest(known, digest):
-                found = caller
-        if found is None:
+        current = None
+        for stored_digest, caller in self._callers.items():  # all are compared, so that the time tells nothing
+            if hmac.compare_digest(stored_digest, digest):
+                current = caller
+        if current is None:
             rule = "a request must carry a token that the service knows"
             raise NotAllowed(rule, "another one" if digest else "none", "send `Authorization: Bearer TOKEN`")
-        self._count(found)
-        return found
+        self._count(current)
+        return current
 
     def _count(self, caller: Caller) -> None:
         if caller.requests_per_minute is None:
@@ -137,8 +140,7 @@ def load_access(path: str | None, host: str) -> Access:
         first = error.errors()[0]
         value = f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise InvalidInput("a token file must have entries of name and sha256", value, "repair it") from error
-    callers = {one.sha256: Caller(one.name, one.jobs, one.requests_per_minute, one.admin) for one in file.tokens}
-    return Access(callers)
+    return Access({entry.sha256: entry.caller() for entry in file.tokens})
 
 
 def make_token() -> tuple[str, str]:

@@ -21,7 +21,7 @@ from tuner.home import Home
 from tuner.resident import ResidentLaunch, State, Status, resident_name
 from tuner.service.access import Caller, NotFound, TooManyRequests
 from tuner.service.jobs.job_store import JobStore
-from tuner.service.jobs.limits import JobLimits, network_of
+from tuner.service.jobs.limits import NetworkPlanner
 
 SAFE_RUNNERS = ("local", "simulated", "recorded")
 """Runners that start nothing but our own processes; the others are for administrators."""
@@ -81,11 +81,11 @@ class DetachedLaunches:
 class Campaigns:
     """What the routes ask for; every campaign belongs to the token that launched it first."""
 
-    def __init__(self, home: Home, launches: LaunchBackend, store: JobStore, limits: JobLimits) -> None:
+    def __init__(self, home: Home, launches: LaunchBackend, store: JobStore, networks: NetworkPlanner) -> None:
         self.home = home
         self._launches = launches
         self._store = store
-        self._limits = limits
+        self._networks = networks
 
     def launch(self, document: dict[str, Any], resume: bool, caller: Caller) -> str:
         """Check a campaign and launch it; return its name.
@@ -93,7 +93,7 @@ class Campaigns:
         Raises InvalidInput for what is wrong with it, TooManyRequests while another campaign of the caller runs.
         """
         campaign = _checked(document, caller)
-        topology, *_ = network_of(campaign.topology, self._limits)
+        topology = self._networks.plan(campaign.topology).topology
         check_methods(campaign)
         check_runner(campaign, topology)
         owner = self._store.campaign_owner(campaign.name)
@@ -109,7 +109,7 @@ class Campaigns:
 
     def network(self, spec: str) -> Topology:
         """Return the network of a spec within the limits of the service."""
-        return network_of(spec, self._limits)[0]
+        return self._networks.plan(spec).topology
 
     def stop(self, name: str, caller: Caller) -> None:
         """Ask a launch to end; what was measured stays."""
@@ -179,9 +179,9 @@ def _checked(document: dict[str, Any], caller: Caller) -> Campaign:
         campaign = Campaign.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
+        location = ".".join(map(str, first["loc"]))
         rule = "a campaign must be as `chorale tune --schema` says"
-        raise InvalidInput(rule, f"{place}: {first['msg']}", "repair this key") from error
+        raise InvalidInput(rule, f"{location}: {first['msg']}", "repair this key") from error
     if campaign.tracking.mlflow_uri is not None or campaign.storage is not None:
         rule = "a campaign of the service is tracked and stored where the service says"
         raise InvalidInput(rule, "tracking.mlflow_uri or storage", "leave both out")

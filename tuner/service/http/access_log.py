@@ -96,23 +96,23 @@ class AccessLog:
             await self._app(scope, receive, send)
             return
         started_s = time.perf_counter()
-        status, place = 500, None
+        status, location = 500, None
 
         async def recorded(message: Message) -> None:
-            nonlocal status, place
+            nonlocal status, location
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
-                status, place = message["status"], headers.get("location")
+                status, location = message["status"], headers.get("location")
             await send(message)
 
         try:
             await self._app(scope, receive, recorded)
         finally:
-            self._record(scope, status, place, time.perf_counter() - started_s)
+            self._record(scope, status, location, time.perf_counter() - started_s)
 
-    def _record(self, scope: Scope, status: int, place: str | None, seconds: float) -> None:
+    def _record(self, scope: Scope, status: int, location: str | None, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")
         self._metrics.answered(scope["method"], route, status, seconds)
         if scope["method"] not in _READING or status in _WRITTEN_DOWN:
@@ -122,6 +122,6 @@ class AccessLog:
                 method=scope["method"],
                 route=route,
                 status=status,
-                place=place,
+                place=location,
                 client=None if client is None else client[0],
             )

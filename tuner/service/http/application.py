@@ -11,6 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+from anyio import CapacityLimiter
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
@@ -29,15 +30,19 @@ from tuner.service.http.job_routes import job_router, result_router, submission_
 from tuner.service.http.request_limits import BodyLimits, RequestLimits
 from tuner.service.http.responses import REFUSALS, HealthView
 from tuner.service.jobs.job_store import JobStore
-from tuner.service.jobs.limits import JobLimits
+from tuner.service.jobs.limits import JobLimits, NetworkPlanner
+from tuner.service.jobs.plan import JobPlanner
 from tuner.service.jobs.scheduler import JobScheduler
 
 TITLE = "Chorale"
+PLANNING_THREADS = 4
+"""Jobs that are planned at a time, beside the threads of other requests."""
 
 
 @asynccontextmanager
 async def _working(api: FastAPI) -> AsyncIterator[None]:
     """Have the scheduler work while the application runs."""
+    api.state.planning = CapacityLimiter(PLANNING_THREADS)
     api.state.scheduler.start()
     yield
     api.state.scheduler.close()
@@ -85,8 +90,10 @@ def _add_refusals(api: FastAPI) -> None:
         if not isinstance(error, RequestValidationError):
             raise error
         first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        return _refusal(422, "a request must be as the OpenAPI document says", f"{place}: {first['msg']}", "repair it")
+        location = ".".join(str(part) for part in first["loc"])
+        return _refusal(
+            422, "a request must be as the OpenAPI document says", f"{location}: {first['msg']}", "repair it"
+        )
 
     def by_status(_request: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, HTTPException):
@@ -123,6 +130,7 @@ class ServiceSettings:
         access = load_access(self.tokens, self.host)
         audit = AuditLog(folder, time.time)
         store = JobStore(folder)
-        scheduler = JobScheduler(store, RayJobs(), self.limits, time.time)
-        campaigns = Campaigns(Home(self.home), DetachedLaunches(), store, self.limits)
+        networks = NetworkPlanner(self.limits)
+        scheduler = JobScheduler(store, JobPlanner(networks, store), RayJobs(), time.time)
+        campaigns = Campaigns(Home(self.home), DetachedLaunches(), store, networks)
         return create_api(scheduler, campaigns, access, audit, self.body_limits)

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import FileResponse
+from pydantic import BaseModel, ConfigDict
 
 from tuner.campaigns.reading import LaunchSoFar
 from tuner.campaigns.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
@@ -15,13 +16,23 @@ from tuner.service.access import Caller, NotFound
 from tuner.service.campaigns.campaigns import Campaigns
 from tuner.service.http.dependencies import CurrentCaller, CurrentCampaigns
 from tuner.service.http.responses import BestView, CampaignsView, CampaignView, LaunchedView
-from tuner.service.jobs.job_specs import CampaignBody, CollectiveText
+from tuner.service.jobs.job_specs import CollectiveText
 from tuner.tracking.best import Best, load_best
 from tuner.tracking.mlflow_store import MlflowStore
 
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of a campaign.")]
 TrialId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Id of a complete trial.")]
 FileKind = Literal["schedule", "program"]
+
+
+class CampaignBody(BaseModel):
+    """A campaign file, as YAML would be read: see `chorale tune --schema`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    campaign: dict[str, Any]
+    resume: bool = False
+
 
 campaign_router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
 
@@ -100,9 +111,9 @@ def _row(campaigns: Campaigns, name: str, caller: Caller) -> dict[str, Any]:
         so_far = campaigns.so_far(name, caller)
     except NotFound:
         return row
-    known = so_far.launch.campaign
-    row |= {"launches": so_far.launch.number, "trials": len(so_far.trials), "budget": known["budget"]["trials"]}
-    return row | {"topology": known["topology"], "collective": known["collective"]}
+    document = so_far.launch.campaign
+    row |= {"launches": so_far.launch.number, "trials": len(so_far.trials), "budget": document["budget"]["trials"]}
+    return row | {"topology": document["topology"], "collective": document["collective"]}
 
 
 def _trial(trial: TrialRecord) -> dict[str, Any]:
@@ -137,7 +148,7 @@ def _best(so_far: LaunchSoFar) -> list[dict[str, Any]]:
     standings = so_far.standings
     rows = []
     for index in range(len(standings[0].sizes) if standings else 0):
-        best = max(standings, key=lambda place, index=index: (place.sizes[index].speedup, -place.trial.number))  # type: ignore[misc]
+        best = max(standings, key=lambda entry, index=index: (entry.sizes[index].speedup, -entry.trial.number))  # type: ignore[misc]
         row = {"trial_id": best.trial.trial_id, "label": str(best.trial.candidate)}
         rows.append(row | _size(best.sizes[index]))
     return rows
@@ -163,15 +174,15 @@ def best(
 
     `library` names the library's own algorithm where no program beat it: that is to be run then, without files.
     """
-    found = _find(campaigns, topology, collective, size_bytes, alias)
+    registered = _registered(campaigns, topology, collective, size_bytes, alias)
     return {
-        "model": found.version.name,
-        "version": found.version.version,
-        "size_range_bytes": [found.size_class.min_bytes, found.size_class.max_bytes],
-        "exact": found.size_class == SizeClass.of(size_bytes),
-        "library": found.library,
-        "measured": dict(found.measured),
-        "manifest": dict(found.manifest),
+        "model": registered.version.name,
+        "version": registered.version.version,
+        "size_range_bytes": [registered.size_class.min_bytes, registered.size_class.max_bytes],
+        "exact": registered.size_class == SizeClass.of(size_bytes),
+        "library": registered.library,
+        "measured": dict(registered.measured),
+        "manifest": dict(registered.manifest),
     }
 
 
@@ -186,13 +197,13 @@ def best_file(
     alias: Alias = "champion",
 ) -> Response:
     """Return the file; 409 where there is none: nothing registered, nothing that verifies, or the library's own."""
-    made = _find(campaigns, topology, collective, size_bytes, alias).program
-    content, name = (made.schedule, "schedule.parquet") if kind == "schedule" else (made.program, "program.xml")
+    program = _registered(campaigns, topology, collective, size_bytes, alias).program
+    content, name = (program.schedule, "schedule.parquet") if kind == "schedule" else (program.program, "program.xml")
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(content, media_type="application/octet-stream", headers=headers)
 
 
-def _find(campaigns: Campaigns, topology: str, collective: str, size_bytes: int, alias: str) -> Best:
+def _registered(campaigns: Campaigns, topology: str, collective: str, size_bytes: int, alias: str) -> Best:
     network = campaigns.network(topology)
     home = campaigns.home
     return load_best(MlflowStore(home.mlflow_uri, home.artifacts), network, collective, size_bytes, alias)

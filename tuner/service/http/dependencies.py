@@ -1,4 +1,4 @@
-"""What routes are given: the scheduler, and who calls."""
+"""What routes depend on: the scheduler, the campaigns, and who calls."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def _scheduler(request: Request) -> JobScheduler:
     return scheduler
 
 
-def _caller(request: Request, given: Credentials) -> Caller:
+def _caller(request: Request, credentials: Credentials) -> Caller:
     access: Access = request.app.state.access
-    caller = access.caller(None if given is None else f"{given.scheme} {given.credentials}")
+    caller = access.caller(None if credentials is None else f"{credentials.scheme} {credentials.credentials}")
     request.state.caller = caller.name
     return caller
 

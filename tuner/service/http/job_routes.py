@@ -2,76 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Response, status
+from anyio import to_thread
+from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
 from fastapi.responses import FileResponse
 
-from tuner.service.access import Caller, NotFound
+from tuner.service.access import NotFound
 from tuner.service.http.dependencies import CurrentCaller, CurrentScheduler
 from tuner.service.http.responses import JobsView, JobView, ResultView
 from tuner.service.http.schedule_view import schedule_view
-from tuner.service.jobs.job_specs import BoundSpec, FindSpec, JobSpec, PriceSpec, ProgramSpec, SynthesisSpec
-from tuner.service.jobs.job_store import JobState
-from tuner.service.jobs.plan import order_for
+from tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
+from tuner.service.jobs.job_store import Job, JobState
 from tuner.service.jobs.scheduler import JobScheduler
 from tuner.service.jobs.tasks import PROGRAM_FILE, SCHEDULE_FILE
 
-_KNOWN: dict[int | str, dict[str, Any]] = {200: {"model": JobView, "description": "The result was known already."}}
+_STORED: dict[int | str, dict[str, Any]] = {200: {"model": JobView, "description": "The result was known already."}}
 _ACCEPTED: dict[str, Any] = {"response_model": JobView, "status_code": status.HTTP_202_ACCEPTED}
 
-submission_router = APIRouter(prefix="/v1", tags=["jobs"], responses=_KNOWN)
+submission_router = APIRouter(prefix="/v1", tags=["jobs"], responses=_STORED)
+
+Submit = Callable[[AnyJobSpec], Awaitable[Job]]
 
 
-@submission_router.post(
-    "/syntheses", response_model=JobView, status_code=202, summary="Design, verify and prove a schedule"
-)
-def synthesize(
-    body: SynthesisSpec, caller: CurrentCaller, scheduler: CurrentScheduler, response: Response
-) -> dict[str, Any]:
+def _submission(request: Request, response: Response, caller: CurrentCaller, scheduler: CurrentScheduler) -> Submit:
+    """Return what plans and queues a job, in the few threads for planning: a network may take seconds to build."""
+
+    async def submit(spec: AnyJobSpec) -> Job:
+        job = await to_thread.run_sync(scheduler.submit, spec, caller, limiter=request.app.state.planning)
+        response.status_code = status.HTTP_200_OK if job.state == JobState.DONE else status.HTTP_202_ACCEPTED
+        response.headers["Location"] = f"/v1/jobs/{job.id}"
+        return job
+
+    return submit
+
+
+Submission = Annotated[Submit, Depends(_submission)]
+
+
+@submission_router.post("/syntheses", **_ACCEPTED, summary="Design, verify and prove a schedule")
+async def synthesize(body: SynthesisSpec, submit: Submission) -> Job:
     """Answer with a job whose result is the document of `chorale synth --json` and the schedule file."""
-    return _submitted(body, caller, scheduler, response)
+    return await submit(body)
 
 
-@submission_router.post(
-    "/bounds", response_model=JobView, status_code=202, summary="The least time of a collective, proved"
-)
-def bound(body: BoundSpec, caller: CurrentCaller, scheduler: CurrentScheduler, response: Response) -> dict[str, Any]:
+@submission_router.post("/bounds", **_ACCEPTED, summary="The least time of a collective, proved")
+async def bound(body: BoundSpec, submit: Submission) -> Job:
     """Answer with a job whose result is the document of `chorale bound --json`."""
-    return _submitted(body, caller, scheduler, response)
+    return await submit(body)
 
 
-@submission_router.post(
-    "/finds", response_model=JobView, status_code=202, summary="Efficient topologies of a size and degree"
-)
-def find(body: FindSpec, caller: CurrentCaller, scheduler: CurrentScheduler, response: Response) -> dict[str, Any]:
+@submission_router.post("/finds", **_ACCEPTED, summary="Efficient topologies of a size and degree")
+async def find(body: FindSpec, submit: Submission) -> Job:
     """Answer with a job whose result is the document of `chorale find --json`."""
-    return _submitted(body, caller, scheduler, response)
+    return await submit(body)
 
 
 @submission_router.post("/programs", **_ACCEPTED, summary="Lower a schedule to a program")
-def program(
-    body: ProgramSpec, caller: CurrentCaller, scheduler: CurrentScheduler, response: Response
-) -> dict[str, Any]:
+async def program(body: ProgramSpec, submit: Submission) -> Job:
     """Answer with a job whose result is the checked program of a runtime."""
-    return _submitted(body, caller, scheduler, response)
+    return await submit(body)
 
 
 @submission_router.post("/prices", **_ACCEPTED, summary="What a schedule costs, by size")
-def price(body: PriceSpec, caller: CurrentCaller, scheduler: CurrentScheduler, response: Response) -> dict[str, Any]:
+async def price(body: PriceSpec, submit: Submission) -> Job:
     """Answer with a job whose result has the simulated time at every size."""
-    return _submitted(body, caller, scheduler, response)
-
-
-def _submitted(body: JobSpec, caller: Caller, scheduler: JobScheduler, response: Response) -> dict[str, Any]:
-    job = scheduler.submit(order_for(body, scheduler.limits, scheduler.store), caller, body.priority)
-    response.status_code = status.HTTP_200_OK if job.state == JobState.DONE else status.HTTP_202_ACCEPTED
-    response.headers["Location"] = f"/v1/jobs/{job.id}"
-    return job.to_json()
+    return await submit(body)
 
 
 JobId = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$", description="Id of a job.")]
-
 ListLimit = Annotated[int, Query(ge=1, le=1000)]
 
 job_router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
@@ -82,23 +82,23 @@ def jobs(
     caller: CurrentCaller,
     scheduler: CurrentScheduler,
     state: JobState | None = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+    limit: ListLimit = 100,
 ) -> dict[str, Any]:
     """List jobs; administrators see those of everybody."""
     owner = None if caller.sees_all else caller.name
-    return {"jobs": [job.to_json() for job in scheduler.jobs(owner, () if state is None else (state,), limit)]}
+    return {"jobs": scheduler.jobs(owner, () if state is None else (state,), limit)}
 
 
 @job_router.get("/{job_id}", response_model=JobView, summary="A job, as it is now")
-def job(job_id: JobId, caller: CurrentCaller, scheduler: CurrentScheduler) -> dict[str, Any]:
+def job(job_id: JobId, caller: CurrentCaller, scheduler: CurrentScheduler) -> Job:
     """Return state and progress."""
-    return scheduler.job(job_id, caller).to_json()
+    return scheduler.job(job_id, caller)
 
 
 @job_router.delete("/{job_id}", response_model=JobView, summary="Cancel a job")
-def cancel(job_id: JobId, caller: CurrentCaller, scheduler: CurrentScheduler) -> dict[str, Any]:
+def cancel(job_id: JobId, caller: CurrentCaller, scheduler: CurrentScheduler) -> Job:
     """Take a job off the queue, or stop it; 409 for one that has ended."""
-    return scheduler.cancel(job_id, caller).to_json()
+    return scheduler.cancel(job_id, caller)
 
 
 Key = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Key of a result.")]

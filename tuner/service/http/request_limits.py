@@ -1,4 +1,4 @@
-"""What every request must keep to before anything else looks at it: size, patience, the name of the host."""
+"""Limits of every request, checked before anything else sees it: size, time to arrive, name of the host."""
 
 from __future__ import annotations
 
@@ -82,17 +82,17 @@ class RequestLimits:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives the body once and then what the connection says."""
-    given = False
+    """Return a `receive` that returns the body once and then what the connection sends."""
+    replayed = False
 
-    async def again() -> Message:
-        nonlocal given
-        if given:
+    async def replay() -> Message:
+        nonlocal replayed
+        if replayed:
             return await receive()
-        given = True
+        replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return again
+    return replay
 
 
 async def _refuse(send: Send, status: int, rule: str, value: str, way_out: str) -> None:

@@ -1,4 +1,4 @@
-"""What a page needs to draw a schedule: places of nodes, loads of links, the tree of a root."""
+"""What a page needs to draw a schedule: positions of nodes, loads of links, the tree of a root."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ def schedule_view(content: bytes, root: int) -> dict[str, Any]:
     if root >= topology.compute_count:
         rule = f"a root must be one of the ranks 0 to {topology.compute_count - 1}"
         raise InvalidInput(rule, root, "choose a rank of the network")
-    places = node_positions(topology)
+    positions = node_positions(topology)
     nodes = [
         {"id": name, "kind": topology.node_kind(node), "x": round(float(x), 4), "y": round(float(y), 4)}
-        for node, (name, (x, y)) in enumerate(zip(topology.node_ids, places, strict=True))
+        for node, (name, (x, y)) in enumerate(zip(topology.node_ids, positions, strict=True))
     ]
     return {"nodes": nodes, "connections": _connections(schedule), "tree": _tree(schedule, root), "root": root}
 

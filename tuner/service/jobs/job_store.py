@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sql
+from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
 
 from tuner.files import write_file
+from tuner.service.jobs.job_specs import AnyJobSpec
 
 
 class JobState(StrEnum):
@@ -28,52 +29,82 @@ class JobState(StrEnum):
         return self not in (JobState.QUEUED, JobState.RUNNING)
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """One job. Times are seconds since the epoch, None where it has not come to that.
+class Progress(NamedTuple):
+    """Parts of a computation; stored as a list."""
 
-    owner:    name of the token that asked
-    kind:     synthesis, bound, find or program
-    request:  the body as it was asked
-    key:      content id of what is to be computed: jobs with equal keys have equal results
-    error:    rule, value and way out, and the kind of failure, of a failed job
-    cached:   whether the result was there already: "no", "yes", or "renamed" from an equal network with other names
+    done: int
+    total: int
+
+
+class ErrorFacts(BaseModel):
+    """What went wrong, as everywhere in Chorale; `kind` where a computation failed."""
+
+    rule: str
+    value: str
+    way_out: str
+    kind: str | None = None
+
+
+class JobFacts(BaseModel):
+    """What the stored job and the answer to clients both say. Times are seconds since the epoch, None until then.
+
+    owner:  name of the token that submitted it
+    error:  of a failed job
+    cached: whether the result was there already: "no", "yes", or "renamed" from an equal network with other names
     """
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
 
     id: str
     owner: str
-    kind: str
-    request: dict[str, Any]
-    key: str
-    priority: int
     memory_bytes: int
     created_s: float
     state: JobState = JobState.QUEUED
     started_s: float | None = None
     finished_s: float | None = None
-    progress: tuple[int, int] | None = None
-    error: dict[str, str] | None = None
-    cached: str = "no"
+    error: ErrorFacts | None = None
+    cached: Literal["no", "yes", "renamed"] = "no"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON document that clients see; results are at /v1/results/KEY."""
-        done = self.state == JobState.DONE
-        return {
-            "id": self.id,
-            "owner": self.owner,
-            "kind": self.kind,
-            "state": self.state.value,
-            "request": self.request,
-            "priority": self.priority,
-            "memory_bytes": self.memory_bytes,
-            "created_s": self.created_s,
-            "started_s": self.started_s,
-            "finished_s": self.finished_s,
-            "progress": None if self.progress is None else {"done": self.progress[0], "total": self.progress[1]},
-            "error": self.error,
-            "cached": self.cached,
-            "result": self.key if done else None,
-        }
+
+class Job(JobFacts):
+    """One job, as it is stored: `kind` and `priority` stand beside the request too, for people who read the database.
+
+    key: content key of the result: jobs with equal keys have equal results
+    """
+
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
+
+    spec: AnyJobSpec = Field(alias="request")
+    key: str
+    progress: Progress | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tag_request(cls, document: Any) -> Any:
+        """Tell the specification its kind, which a stored job has beside the request."""
+        if isinstance(document, dict) and "kind" in document:
+            return document | {"request": document["request"] | {"kind": document["kind"]}}
+        return document
+
+    @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
+    @property
+    def kind(self) -> str:
+        return self.spec.kind
+
+    @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
+    @property
+    def priority(self) -> int:
+        return self.spec.priority
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The body of the request, with the defaults filled in."""
+        return self.spec.model_dump(mode="json")
+
+    @property
+    def result(self) -> str | None:
+        """Key of the result, once it is there."""
+        return self.key if self.state == JobState.DONE else None
 
 
 _metadata = sql.MetaData()
@@ -118,7 +149,7 @@ class JobStore:
 
     def save_job(self, job: Job) -> None:
         """Add `job`, or take it in place of its older self."""
-        row = {"id": job.id, "owner": job.owner, "state": job.state.value, "document": json.dumps(asdict(job))}
+        row = {"id": job.id, "owner": job.owner, "state": job.state.value, "document": job.model_dump_json()}
         with self._engine.begin() as connection:
             changed = connection.execute(sql.update(_jobs).where(_jobs.c.id == job.id).values(row)).rowcount
             if not changed:
@@ -127,8 +158,7 @@ class JobStore:
 
     def job(self, job_id: str) -> Job | None:
         """Return the job of that id."""
-        found = self._select(sql.select(_jobs.c.document).where(_jobs.c.id == job_id))
-        return found[0] if found else None
+        return next(iter(self._select(sql.select(_jobs.c.document).where(_jobs.c.id == job_id))), None)
 
     def jobs(self, owner: str | None = None, states: Sequence[JobState] = (), limit: int | None = None) -> list[Job]:
         """Return jobs, newest first, of one owner and in some states where given."""
@@ -207,15 +237,7 @@ class JobStore:
 
     def _select(self, query: sql.Select[Any]) -> list[Job]:
         with self._engine.connect() as connection:
-            return [_job(row.document) for row in connection.execute(query)]
-
-
-def _job(text: str) -> Job:
-    document = json.loads(text)
-    progress = document["progress"]
-    return Job(
-        **document | {"state": JobState(document["state"]), "progress": None if progress is None else tuple(progress)}
-    )
+            return [Job.model_validate_json(row.document) for row in connection.execute(query)]
 
 
 def _write_ahead(connection: Any, _record: object) -> None:

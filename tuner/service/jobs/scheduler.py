@@ -1,4 +1,4 @@
-"""The scheduler: takes orders, queues them fairly by owner, has them computed, keeps what comes of them."""
+"""The job scheduler: takes specifications, queues them fairly by owner, has them computed, stores the results."""
 
 from __future__ import annotations
 
@@ -7,81 +7,62 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from runners.ray_jobs import Ended, EndKind
 from synth.errors import CheckFailed, ChoraleError
 from tuner.service.access import Caller, NotFound, TooManyRequests
-from tuner.service.jobs.job_store import Job, JobState, JobStore
-from tuner.service.jobs.limits import JobLimits
-from tuner.service.jobs.plan import Order, order_of
-from tuner.service.jobs.tasks import Result, compute
+from tuner.service.jobs.job_specs import AnyJobSpec
+from tuner.service.jobs.job_store import ErrorFacts, Job, JobState, JobStore, Progress
+from tuner.service.jobs.plan import JobPlan, JobPlanner
+from tuner.service.jobs.tasks import TaskBackend, TaskResult, run_task
 
 _log = logging.getLogger("chorale.service")
 
 POLL_S = 0.1
 
 
-class TaskBackend(Protocol):
-    """Where tasks are computed; see `runners.ray_jobs.RayJobs`. One thread uses it."""
-
-    @property
-    def cpus(self) -> int: ...
-
-    @property
-    def largest_memory_bytes(self) -> int: ...
-
-    def start(self, key: str, computation: Callable[..., Any], argument: Any, memory_bytes: int) -> None: ...
-
-    def cancel(self, key: str) -> None: ...
-
-    def progress(self) -> Mapping[str, tuple[int, int]]: ...
-
-    def ended(self, timeout_s: float) -> Sequence[Ended]: ...
-
-    def close(self) -> None: ...
-
-
 @dataclass(slots=True)
-class _Running:
+class _Computation:
     """A computation and the jobs that share it; without jobs, it is being stopped."""
 
-    order: Order
+    kind: str
     jobs: list[Job]
+    shape: str | None = None
 
 
 class JobScheduler:
-    """Jobs of all owners over one store and one set of backend. Thread-safe; a thread of its own does the work.
+    """Jobs of all owners over one store and one backend. Thread-safe; a thread of its own starts and settles tasks.
 
     Among owners that have jobs waiting, the one with the fewest running goes next, and of those the one that was
-    served longest ago; among an owner's jobs the highest priority, then the oldest. Jobs that ask for the same
-    share one computation. What was queued or running when the service stopped is queued again at its start.
+    served longest ago; among an owner's jobs the highest priority, then the oldest. Jobs with equal keys share one
+    computation. What was queued or running when the service stopped is queued again at its start, and planned again
+    when its turn comes.
     """
 
     def __init__(
         self,
         store: JobStore,
+        planner: JobPlanner,
         backend: TaskBackend,
-        limits: JobLimits,
         unix_s: Callable[[], float],
         slots: int | None = None,
     ) -> None:
         self.store = store
-        self.limits = limits
+        self._planner = planner
         self._backend = backend
         self._slots = slots or max(1, backend.cpus)
         self._unix_s = unix_s
         self._lock = threading.RLock()
-        self._waiting: dict[str, Job] = {}
-        self._running: dict[str, _Running] = {}  # by key
-        self._orders: dict[str, Order] = {}
-        self._progress: dict[str, tuple[int, int]] = {}
+        self._waiting = {job.id: _requeued(job) for job in store.unfinished()}
+        self._plans: dict[str, JobPlan] = {}  # by id of a waiting job
+        self._running: dict[str, _Computation] = {}  # by key
+        self._progress: dict[str, Progress] = {}
         self._cancelled: set[str] = set()
-        self._served: dict[str, float] = {}
+        self._last_started_s: dict[str, float] = {}  # by owner
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="scheduler", daemon=True)
-        self._restore()
+        self._thread = threading.Thread(target=self._work, name="job-scheduler", daemon=True)
 
     def start(self) -> None:
         """Begin to work on the queue."""
@@ -95,23 +76,30 @@ class JobScheduler:
         self._backend.close()
         self.store.close()
 
-    def submit(self, order: Order, caller: Caller, priority: int) -> Job:
-        """Return the job for `order`: done at once where its result is known.
+    def submit(self, spec: AnyJobSpec, caller: Caller) -> Job:
+        """Return the job for `spec`: done at once where its result is stored.
 
-        Raises TooManyRequests where the caller has as many unfinished jobs as the token allows.
+        Raises InvalidInput for what is not possible, and TooManyRequests where the caller has as many unfinished jobs
+        as the token allows.
         """
+        plan = self._planner.plan(spec)
         now_s = self._unix_s()
         job = Job(
-            uuid.uuid4().hex, caller.name, order.kind, order.request, order.key, priority, order.memory_bytes, now_s
+            id=uuid.uuid4().hex,
+            owner=caller.name,
+            request=spec,
+            key=plan.key,
+            memory_bytes=plan.memory_bytes,
+            created_s=now_s,
         )
-        if self.store.has_result(order.key):
-            job = replace(job, state=JobState.DONE, started_s=now_s, finished_s=now_s, cached="yes")
+        if self.store.has_result(plan.key):
+            job = _changed(job, state=JobState.DONE, started_s=now_s, finished_s=now_s, cached="yes")
             self.store.save_job(job)
             return job
         with self._lock:
             self._require_room(caller)
             self.store.save_job(job)
-            self._orders[job.id] = order
+            self._plans[job.id] = plan
             self._waiting[job.id] = job
         return job
 
@@ -144,7 +132,10 @@ class JobScheduler:
     def counts(self) -> Mapping[str, int]:
         """How many jobs wait and run."""
         with self._lock:
-            return {"queued": len(self._waiting), "running": sum(len(one.jobs) for one in self._running.values())}
+            return {
+                "queued": len(self._waiting),
+                "running": sum(len(computation.jobs) for computation in self._running.values()),
+            }
 
     @property
     def is_working(self) -> bool:
@@ -152,23 +143,16 @@ class JobScheduler:
         return self._thread.is_alive()
 
     def _now(self, job: Job) -> Job:
-        return replace(job, progress=None if job.state.is_final else self._progress.get(job.key))
+        return _changed(job, progress=None if job.state.is_final else self._progress.get(job.key))
+
+    def _running_jobs(self) -> list[Job]:
+        return [job for computation in self._running.values() for job in computation.jobs]
 
     def _require_room(self, caller: Caller) -> None:
-        jobs = [*self._waiting.values(), *(job for one in self._running.values() for job in one.jobs)]
-        unfinished = sum(job.owner == caller.name for job in jobs)
+        unfinished = sum(job.owner == caller.name for job in (*self._waiting.values(), *self._running_jobs()))
         if unfinished >= caller.max_jobs:
             rule = f"a token may have at most {caller.max_jobs} unfinished jobs"
             raise TooManyRequests(rule, unfinished, "wait for some to end, or cancel them")
-
-    def _restore(self) -> None:
-        for job in self.store.unfinished():
-            try:
-                self._orders[job.id] = order_of(job.kind, job.request, self.limits, self.store)
-            except ChoraleError as error:
-                self._finish(job, JobState.FAILED, error=_error("refused", error))
-                continue
-            self._waiting[job.id] = replace(job, state=JobState.QUEUED, started_s=None)
 
     def _work(self) -> None:
         while not self._stop.is_set():
@@ -190,7 +174,7 @@ class JobScheduler:
             return
         for ended in self._backend.ended(POLL_S):
             self._settle(ended)
-        self._progress |= self._backend.progress()
+        self._progress |= {key: Progress(*counts) for key, counts in self._backend.progress().items()}
 
     def _start_next(self) -> bool:
         """Start the job whose turn it is, or settle it; False if there is none."""
@@ -198,42 +182,44 @@ class JobScheduler:
             job = self._next()
             if job is None:
                 return False
-            order = self._orders.pop(job.id)
+            plan = self._plans.pop(job.id, None)
             del self._waiting[job.id]
-            self._served[job.owner] = self._unix_s()
+            self._last_started_s[job.owner] = self._unix_s()
             if self.store.has_result(job.key):
                 self._finish(job, JobState.DONE, cached="yes")
                 return True
-            job = replace(job, state=JobState.RUNNING, started_s=self._unix_s())
+            job = _changed(job, state=JobState.RUNNING, started_s=self._unix_s())
             self.store.save_job(job)
             if job.key in self._running:
                 self._running[job.key].jobs.append(job)
                 return True
-            self._running[job.key] = _Running(order, [job])
-        self._begin(order)
+            self._running[job.key] = _Computation(job.kind, [job])
+        self._begin(job, plan)
         return True
 
-    def _begin(self, order: Order) -> None:
-        most = self._backend.largest_memory_bytes
+    def _begin(self, job: Job, plan: JobPlan | None) -> None:
+        """Start the computation of `job`, which has no plan yet if it comes from before a restart."""
         try:
-            if order.memory_bytes > most:
-                value = f"{order.memory_bytes} bytes, the largest node has {most}"
-                rule = "a job must fit into the memory of a node"
-                raise CheckFailed(rule, value, "choose a smaller network, or add a larger node")
-            task = order.task(self.store)
+            _require_memory(job.memory_bytes, self._backend.largest_memory_bytes)
+            plan = plan or self._planner.plan(job.spec)
+            task = self._planner.task(plan)
         except ChoraleError as error:
-            self._settle(Ended(order.key, EndKind.REFUSED, error))
+            self._settle(Ended(job.key, EndKind.REFUSED, error))
             return
-        self._backend.start(order.key, compute, task, order.memory_bytes)
+        except Exception as error:  # a bug costs this job, not the slot that it would hold for ever
+            self._settle(Ended(job.key, EndKind.CRASH, error))
+            return
+        self._running[job.key].shape = plan.shape
+        self._backend.start(job.key, run_task, task, plan.memory_bytes)
 
     def _next(self) -> Job | None:
         """Return the waiting job whose turn it is; None if there is none that may start."""
         free = len(self._running) < self._slots
         jobs = [job for job in self._waiting.values() if self._may_start(job, free)]
-        running = Counter(job.owner for one in self._running.values() for job in one.jobs)
+        running = Counter(job.owner for job in self._running_jobs())
 
         def turn(job: Job) -> tuple[float, ...]:
-            return (running[job.owner], self._served.get(job.owner, 0.0), -job.priority, job.created_s)
+            return (running[job.owner], self._last_started_s.get(job.owner, 0.0), -job.priority, job.created_s)
 
         return min(jobs, key=turn, default=None)
 
@@ -244,41 +230,56 @@ class JobScheduler:
 
     def _settle(self, ended: Ended) -> None:
         with self._lock:
-            running = self._running[ended.key]
+            computation = self._running[ended.key]
             if ended.kind == EndKind.DONE:
-                result: Result = ended.value
-                ended = self._kept(running.order, result, ended)
-            for job in running.jobs:
+                ended = self._stored(computation, ended)
+            for job in computation.jobs:
                 if ended.kind == EndKind.DONE:
-                    self._finish(job, JobState.DONE, cached=result.cached)
+                    self._finish(job, JobState.DONE, cached=ended.value.cached)
                 elif ended.kind == EndKind.CANCELLED:
                     self._finish(job, JobState.CANCELLED)
                 else:
-                    self._finish(job, JobState.FAILED, error=_error(ended.kind.value, ended.value))
+                    self._finish(job, JobState.FAILED, error=_failure(ended.kind, ended.value))
             del self._running[ended.key]
             self._progress.pop(ended.key, None)
 
-    def _kept(self, order: Order, result: Result, ended: Ended) -> Ended:
-        """Keep the result; what cannot be kept (full disk) has failed, and can be asked for again."""
+    def _stored(self, computation: _Computation, ended: Ended) -> Ended:
+        """Store the result; what cannot be stored (full disk) has failed, and can be asked for again."""
+        result: TaskResult = ended.value
         try:
-            self.store.save_result(ended.key, order.kind, order.shape, result.document, result.files)
+            self.store.save_result(ended.key, computation.kind, computation.shape, result.document, result.files)
         except ChoraleError as error:
             return Ended(ended.key, EndKind.REFUSED, error)
         return ended
 
-    def _finish(self, job: Job, state: JobState, cached: str = "no", error: dict[str, str] | None = None) -> Job:
-        done = replace(job, state=state, finished_s=self._unix_s(), cached=cached, error=error)
-        self.store.save_job(done)
-        self._orders.pop(job.id, None)
-        return done
+    def _finish(self, job: Job, state: JobState, cached: str = "no", error: ErrorFacts | None = None) -> Job:
+        finished = _changed(job, state=state, finished_s=self._unix_s(), cached=cached, error=error)
+        self.store.save_job(finished)
+        self._plans.pop(job.id, None)
+        return finished
 
 
-def _error(kind: str, error: object) -> dict[str, str]:
+def _changed(job: Job, **fields: Any) -> Job:
+    return job.model_copy(update=fields)
+
+
+def _requeued(job: Job) -> Job:
+    return _changed(job, state=JobState.QUEUED, started_s=None)
+
+
+def _require_memory(memory_bytes: int, largest_bytes: int) -> None:
+    if memory_bytes > largest_bytes:
+        value = f"{memory_bytes} bytes, the largest node has {largest_bytes}"
+        rule = "a job must fit into the memory of a node"
+        raise CheckFailed(rule, value, "choose a smaller network, or add a larger node")
+
+
+def _failure(kind: EndKind, error: object) -> ErrorFacts:
     """Return what a client reads of a failure; texts of unexpected errors stay in the log."""
     if isinstance(error, ChoraleError):
-        return {"kind": kind, "rule": error.rule, "value": str(error.value), "way_out": error.way_out}
+        return ErrorFacts(kind=kind.value, rule=error.rule, value=str(error.value), way_out=error.way_out)
     _log.error("a computation ended as %s: %r", kind, error)
     rule, way_out = "a computation must come to its end", "ask again; if it fails again, report it"
     if kind == EndKind.MEMORY:
         rule, way_out = "a computation must fit into memory", "choose a smaller network"
-    return {"kind": kind, "rule": rule, "value": type(error).__name__, "way_out": way_out}
+    return ErrorFacts(kind=kind.value, rule=rule, value=type(error).__name__, way_out=way_out)

@@ -1,21 +1,19 @@
-"""What workers compute for the service: pure functions from a request to a document and files."""
+"""Tasks: what workers compute for the service, pure functions from a specification to a document and files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal, Protocol
 
-from synth.collective import parse_collective
+from runners.ray_jobs import Ended
 from synth.executor.port import Progress
 from synth.executor.serial import SerialExecutor
 from synth.finder.find import find as find_topologies
 from synth.finder.query import Query
 from synth.lowering.lift import checked_program
 from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
 from synth.lowering.targets import target_named
-from synth.method import Options
 from synth.schedule.codec import from_parquet, to_parquet
 from synth.schedule.renamed import renamed_schedule
 from synth.schedule.symmetric import SymmetricSchedule
@@ -30,103 +28,131 @@ from tuner.reports.bound_report import bound_document, bound_report
 from tuner.reports.find_report import find_document
 from tuner.reports.stages import Stages
 from tuner.reports.synthesis import SynthesisRequest, proved, synthesized, warm
-from tuner.service.jobs.limits import Named, rebuilt
+from tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
+from tuner.service.jobs.limits import NetworkSource, network_of
 from tuner.specs import load_topology
 
 SCHEDULE_FILE, PROGRAM_FILE = "schedule.parquet", "program.xml"
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """What a worker gets. `candidates`: schedules on networks that may be the same one under other names."""
+class JobTask:
+    """What a worker gets.
 
-    kind: str
-    network: Named | None
-    request: Mapping[str, Any]
+    topology:   the network of the specification; None where the worker is to build it
+    schedule:   content of the schedule file of the result that the specification names
+    candidates: schedules on networks that may be the same one under other names
+    """
+
+    spec: AnyJobSpec
+    topology: Topology | None = None
     schedule: bytes | None = None
     candidates: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """What came of a task. `cached`: "renamed" where a known schedule was given new names, else "no"."""
+class TaskResult:
+    """What came of a task. `cached`: "renamed" where a stored schedule was given new names, else "no"."""
 
     document: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
-    cached: str = "no"
+    cached: Literal["no", "renamed"] = "no"
 
 
-def compute(task: Task, progress: Progress) -> Result:
-    """Do `task`. Raises ChoraleError where what is asked for cannot be had."""
-    return _COMPUTATIONS[task.kind](task, progress)
+class TaskBackend(Protocol):
+    """Where tasks are computed; see `runners.ray_jobs.RayJobs`. One thread uses it."""
+
+    @property
+    def cpus(self) -> int: ...
+
+    @property
+    def largest_memory_bytes(self) -> int: ...
+
+    def start(self, key: str, computation: Callable[..., Any], argument: Any, memory_bytes: int) -> None: ...
+
+    def cancel(self, key: str) -> None: ...
+
+    def progress(self) -> Mapping[str, tuple[int, int]]: ...
+
+    def ended(self, timeout_s: float) -> Sequence[Ended]: ...
+
+    def close(self) -> None: ...
 
 
-def _synthesis(task: Task, progress: Progress) -> Result:
-    if task.network is None:
-        raise ValueError("a synthesis needs a network")
-    request, topology = task.request, rebuilt(task.network)
+def run_task(task: JobTask, progress: Progress) -> TaskResult:
+    """Do `task`. Raises ChoraleError where what the specification asks for cannot be had."""
+    match task.spec:
+        case SynthesisSpec():
+            return _synthesis(task.spec, task, progress)
+        case BoundSpec():
+            return _bound(task.spec, task)
+        case FindSpec():
+            return _find(task.spec, progress)
+        case ProgramSpec():
+            return _program(task.spec, _schedule(task))
+        case PriceSpec():
+            return _price(task.spec, _schedule(task), progress)
+
+
+def _topology(task: JobTask, source: NetworkSource) -> Topology:
+    return network_of(source) if task.topology is None else task.topology
+
+
+def _schedule(task: JobTask) -> bytes:
+    if task.schedule is None:
+        raise ValueError("this task needs the schedule of a result")
+    return task.schedule
+
+
+def _synthesis(spec: SynthesisSpec, task: JobTask, progress: Progress) -> TaskResult:
+    topology = _topology(task, spec.topology)
     for content in task.candidates:
         renamed = _renamed(content, topology)
         if renamed is not None:
             return renamed
-    options = Options(
-        chunks=request["chunks"],
-        k=request["k"],
-        objective=request["objective"],
-        seed=request["seed"],
-        size_bytes=request["size_bytes"],
-    )
-    wanted = SynthesisRequest(request["method"], parse_collective(request["collective"], request["root"]), options)
+    options = spec.options()
+    request = SynthesisRequest(spec.method, spec.parsed_collective(), options)
     stages = Stages()
-    warm(wanted.method, stages)
-    verified = synthesized(topology, wanted, SerialExecutor(), progress, stages)
+    warm(request.method, stages)
+    verified = synthesized(topology, request, SerialExecutor(), progress, stages)
     document = proved(verified, options.size_bytes, stages)
     schedule = verified.schedule
     content = symmetric_to_parquet(schedule) if isinstance(schedule, SymmetricSchedule) else to_parquet(schedule)
-    return Result(document | {"unit": topology.bandwidth_unit}, {SCHEDULE_FILE: content})
+    return TaskResult(document | {"unit": topology.bandwidth_unit}, {SCHEDULE_FILE: content})
 
 
-def _renamed(content: bytes, topology: Topology) -> Result | None:
+def _renamed(content: bytes, topology: Topology) -> TaskResult | None:
     """Return the schedule in `content` under the names of `topology`, verified and proved; None if it is of another
     network."""
-    known = from_parquet(content, load_topology)
-    new_node = isomorphism(known.topology, topology)
+    stored = from_parquet(content, load_topology)
+    new_node = isomorphism(stored.topology, topology)
     if new_node is None:
         return None
     stages = Stages()
     with stages.stage("verification"):
-        verified = verify(renamed_schedule(known, new_node, topology))
+        verified = verify(renamed_schedule(stored, new_node, topology))
     document = proved(verified, None, stages)
-    return Result(
+    return TaskResult(
         document | {"unit": topology.bandwidth_unit}, {SCHEDULE_FILE: to_parquet(verified.schedule)}, "renamed"
     )
 
 
-def _bound(task: Task, _progress: Progress) -> Result:
-    if task.network is None:
-        raise ValueError("a bound needs a network")
-    request = task.request
-    collective = parse_collective(request["collective"], request["root"])
-    return Result(bound_document(bound_report(rebuilt(task.network), collective, request["k"])))
+def _bound(spec: BoundSpec, task: JobTask) -> TaskResult:
+    report = bound_report(_topology(task, spec.topology), spec.parsed_collective(), spec.k)
+    return TaskResult(bound_document(report))
 
 
-def _find(task: Task, progress: Progress) -> Result:
-    request = task.request
-    query = Query(request["nodes"], request["degree"], request["bidirectional"])
+def _find(spec: FindSpec, progress: Progress) -> TaskResult:
+    query = Query(spec.nodes, spec.degree, spec.bidirectional)
     stages = Stages()
     with stages.stage("search"):
         findings = find_topologies(query, SerialExecutor(), lambda _name: progress, {})
-    return Result(find_document(findings, None) | {"seconds": stages.seconds["search"]})
+    return TaskResult(find_document(findings, None) | {"seconds": stages.seconds["search"]})
 
 
-def _program(task: Task, _progress: Progress) -> Result:
-    if task.schedule is None:
-        raise ValueError("a program needs a schedule")
-    request = task.request
-    verified = verify(from_parquet(task.schedule, load_topology))
-    options = LoweringOptions(
-        request["target"], request["channels"], request["instances"], request["protocol"], request["in_place"]
-    )
+def _program(spec: ProgramSpec, schedule: bytes) -> TaskResult:
+    verified = verify(from_parquet(schedule, load_topology))
+    options = spec.options()
     text = target_named(options.target).emit(lower(verified, options))
     program = checked_program(text, verified.schedule.topology)
     document = {
@@ -137,31 +163,17 @@ def _program(task: Task, _progress: Progress) -> Result:
         "in_place": program.in_place,
         "schedule": verified.schedule.id,
     }
-    return Result(document, {PROGRAM_FILE: text.encode()})
+    return TaskResult(document, {PROGRAM_FILE: text.encode()})
 
 
-def _price(task: Task, progress: Progress) -> Result:
-    if task.schedule is None:
-        raise ValueError("a price needs a schedule")
-    request = task.request
-    given = {name: None if request[name] is None else str(request[name]) for name in DEFAULTS}
-    pricing = Pricing.of(given, None)
-    priced = traffic_of_content(task.schedule, pricing)
+def _price(spec: PriceSpec, schedule: bytes, progress: Progress) -> TaskResult:
+    options = spec.model_dump(include=set(DEFAULTS))
+    pricing = Pricing.of({name: None if value is None else str(value) for name, value in options.items()}, None)
+    priced = traffic_of_content(schedule, pricing)
     network = pricing.network(priced.traffic.topology)
-    sizes_bytes = tuple(request["sizes_bytes"])
-    times_s = simulate_traffic(priced.traffic, network, sizes_bytes, "step", progress=progress)
+    times_s = simulate_traffic(priced.traffic, network, tuple(spec.sizes_bytes), "step", progress=progress)
     rows = [
         {"size_bytes": size_bytes, "time_us": time_s * 1e6}
-        for size_bytes, time_s in zip(sizes_bytes, times_s, strict=True)
+        for size_bytes, time_s in zip(spec.sizes_bytes, times_s, strict=True)
     ]
-    return Result({"title": priced.title, "method": priced.method, "results": rows})
-
-
-_COMPUTATIONS: Mapping[str, Callable[[Task, Progress], Result]] = {
-    "synthesis": _synthesis,
-    "bound": _bound,
-    "find": _find,
-    "program": _program,
-    "price": _price,
-}
-KINDS = tuple(_COMPUTATIONS)
+    return TaskResult({"title": priced.title, "method": priced.method, "results": rows})

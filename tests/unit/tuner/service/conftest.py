@@ -19,7 +19,8 @@ from tuner.service.http.access_log import AuditLog
 from tuner.service.http.application import create_api
 from tuner.service.http.request_limits import BodyLimits
 from tuner.service.jobs.job_store import JobStore
-from tuner.service.jobs.limits import JobLimits
+from tuner.service.jobs.limits import JobLimits, NetworkPlanner
+from tuner.service.jobs.plan import JobPlanner
 from tuner.service.jobs.scheduler import JobScheduler
 
 URL = "http://127.0.0.1:8600"
@@ -55,9 +56,9 @@ def start_service(
     launches: FakeLaunches | None = None,
 ) -> TestClient:
     clock = itertools.count(1000)
-    store, most = JobStore(folder), limits or JobLimits()
-    scheduler = JobScheduler(store, backend, most, lambda: float(next(clock)), slots=1)
-    campaigns = Campaigns(Home(folder), launches or FakeLaunches(), store, most)
+    store, networks = JobStore(folder), NetworkPlanner(limits or JobLimits())
+    scheduler = JobScheduler(store, JobPlanner(networks, store), backend, lambda: float(next(clock)), slots=1)
+    campaigns = Campaigns(Home(folder), launches or FakeLaunches(), store, networks)
     audit = AuditLog(folder, lambda: 0.0)
     body_limits = BodyLimits(body_bytes=100_000, body_s=1.0)
     api = create_api(scheduler, campaigns, access or Access(None), audit, body_limits)

@@ -1,4 +1,4 @@
-"""The service as clients see it: orders, results, refusals."""
+"""The service as clients see it: jobs, results, refusals."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tests.unit.tuner.service.fakes import FakeTaskBackend
 from tuner.service.access import Access, Caller, load_access, make_token
 from tuner.service.jobs import job_store
 from tuner.service.jobs.limits import JobLimits, memory_estimate
+from tuner.service.jobs.plan import JobPlanner
 from tuner.specs import load_topology
 
 
@@ -115,12 +116,23 @@ def test_what_is_not_possible_is_refused_with_the_rule(service: Service, body, s
 
 
 def test_a_synthesis_that_cannot_be_had_fails_with_the_rule(service: Service):
-    body = {"topology": "ring:4", "method": "bfb", "k": 3}
+    body = {"topology": "ring:4", "method": "expand"}
     answer = service.client.post("/v1/syntheses", json=body)
     job = service.finished(answer.json())
     assert job["state"] == "failed"
     assert job["error"]["kind"] == "refused"
     assert job["error"]["way_out"]
+
+
+def test_a_bug_before_the_start_costs_one_job_only(service: Service, monkeypatch):
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as bug:
+        bug.setattr(JobPlanner, "task", broken)
+        job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
+    assert (job["state"], job["error"]["kind"]) == ("failed", "crash")
+    assert service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())["state"] == "done"
 
 
 def test_a_queued_and_a_running_job_are_cancelled(service: Service):
@@ -135,7 +147,7 @@ def test_a_queued_and_a_running_job_are_cancelled(service: Service):
     assert again["state"] == "done"
 
 
-def test_equal_orders_share_a_computation(service: Service):
+def test_equal_jobs_share_a_computation(service: Service):
     service.backend.held.set()
     jobs = [service.post("/v1/syntheses", topology="ring:4", method="bfb").json() for _ in range(3)]
     service.backend.held.clear()
