@@ -10,14 +10,12 @@ from pydantic.json_schema import SkipJsonSchema
 from synth.collective import Collective, parse_collective
 from synth.lowering.options import LoweringOptions
 from synth.method import Options
+from tuner.service.jobs.limits import NetworkSource
 
 MAX_COUNT = 2**20
 
-Network: TypeAlias = str | dict[str, Any]
-"""A spec, or a document of the format chorale-topology/1."""
-
-NetworkField = Annotated[
-    Network,
+Network = Annotated[
+    NetworkSource,
     Field(
         description="A spec such as torus:4x4, or a document of the format chorale-topology/1.",
         examples=["torus:4x4"],
@@ -50,7 +48,7 @@ class JobSpec(BaseModel):
 class CollectiveSpec(JobSpec):
     """A job about a collective on a network."""
 
-    topology: NetworkField
+    topology: Network
     collective: CollectiveText = "allgather"
     root: int = Field(default=0, ge=0, le=MAX_COUNT)
 
