@@ -6,16 +6,17 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from tuner.service import campaign_routes, job_routes, order_routes, result_routes
+from tuner.service.http.campaign_routes import campaign_router
+from tuner.service.http.job_routes import job_router, result_router, submission_router
 
 _METHODS = ("get", "post", "put", "patch", "delete")
 
 
 def openapi_document() -> dict[str, Any]:
-    """Return the document of all routes that orders, jobs, results and campaigns have."""
+    """Return the document of all routes that take, follow and hand out jobs, results and campaigns."""
     api = FastAPI(title="Chorale", version="1")
-    for routes in (order_routes, job_routes, result_routes, campaign_routes):
-        api.include_router(routes.router)
+    for router in (submission_router, job_router, result_router, campaign_router):
+        api.include_router(router)
     return api.openapi()
 
 

@@ -48,12 +48,12 @@ def serve(
         return
     from runners.ray_serve import serve_application
     from tuner.service.access import load_access
-    from tuner.service.application import ServiceSettings
-    from tuner.service.estimate import Limits
+    from tuner.service.http.application import ServiceSettings
+    from tuner.service.jobs.limits import JobLimits
 
     load_access(tokens, host)  # refused here rather than in the replica
     home = Home.from_environment()
-    limits = Limits(max_nodes, max_memory_gib * GIB)
+    limits = JobLimits(max_nodes, max_memory_gib * GIB)
     home.make(home.service)
     settings = ServiceSettings(home.root, host, tokens, limits)
     serve_application(settings.build, host, port, address, lambda: people.print(f"serving on http://{host}:{port}"))

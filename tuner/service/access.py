@@ -1,4 +1,4 @@
-"""Who may call: tokens from a file, their quotas, and who a caller without one is."""
+"""Who may call: tokens from a file, their quotas, and the errors that have an HTTP status of their own."""
 
 from __future__ import annotations
 
@@ -15,9 +15,36 @@ from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from synth.errors import InvalidInput
+from synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
 from tuner.files import read_file
-from tuner.service.errors import NotAllowed, TooManyRequests
+
+
+class TooManyRequests(ChoraleError):
+    """The caller's quota is used up for now."""
+
+
+class NotFound(ChoraleError):
+    """There is nothing of that name, or it is somebody else's."""
+
+
+class NotAllowed(ChoraleError):
+    """No token, or one that is not known."""
+
+
+_STATUS: tuple[tuple[type[ChoraleError], int], ...] = (
+    (TooManyRequests, 429),
+    (NotFound, 404),
+    (NotAllowed, 401),
+    (InvalidInput, 422),
+    (CheckFailed, 409),
+    (Unavailable, 503),
+)
+
+
+def status_of(error: ChoraleError) -> int:
+    """Return the HTTP status that says what `error` is."""
+    return next((status for kind, status in _STATUS if isinstance(error, kind)), 500)
+
 
 TOKEN_PREFIX = "chorale-"  # noqa: S105  # not a secret: it makes leaked tokens easy to find
 TOKEN_BYTES = 32
@@ -29,7 +56,7 @@ class Caller:
     """Somebody who may call. requests_per_minute None: as many as they like."""
 
     name: str
-    most_jobs: int
+    max_jobs: int
     requests_per_minute: int | None = None
     sees_all: bool = False
 
@@ -46,6 +73,9 @@ class _Entry(BaseModel):
     jobs: Annotated[int, Field(ge=1, le=100_000)] = 20
     requests_per_minute: Annotated[int, Field(ge=1, le=10**6)] = 600
     admin: bool = False
+
+    def caller(self) -> Caller:
+        return Caller(self.name, self.jobs, self.requests_per_minute, self.admin)
 
 
 class _File(BaseModel):
@@ -74,15 +104,15 @@ class Access:
             return LOCAL
         scheme, _, token = (authorization or "").partition(" ")
         digest = _digest(token.strip()) if scheme.lower() == "bearer" else ""
-        found = None
-        for known, caller in self._callers.items():  # all are compared, so that the time tells nothing
-            if hmac.compare_digest(known, digest):
-                found = caller
-        if found is None:
+        current = None
+        for stored_digest, caller in self._callers.items():  # all are compared, so that the time tells nothing
+            if hmac.compare_digest(stored_digest, digest):
+                current = caller
+        if current is None:
             rule = "a request must carry a token that the service knows"
             raise NotAllowed(rule, "another one" if digest else "none", "send `Authorization: Bearer TOKEN`")
-        self._count(found)
-        return found
+        self._count(current)
+        return current
 
     def _count(self, caller: Caller) -> None:
         if caller.requests_per_minute is None:
@@ -110,8 +140,7 @@ def load_access(path: str | None, host: str) -> Access:
         first = error.errors()[0]
         value = f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}"
         raise InvalidInput("a token file must have entries of name and sha256", value, "repair it") from error
-    callers = {one.sha256: Caller(one.name, one.jobs, one.requests_per_minute, one.admin) for one in file.tokens}
-    return Access(callers)
+    return Access({entry.sha256: entry.caller() for entry in file.tokens})
 
 
 def make_token() -> tuple[str, str]:

@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from runners.ray_serve import application_of
 from tuner.home import Home
-from tuner.service.application import ServiceSettings
-from tuner.service.estimate import Limits
+from tuner.service.http.application import ServiceSettings
+from tuner.service.jobs.limits import JobLimits
 
 GIB = 2**30
 
@@ -32,12 +32,12 @@ def application(arguments: dict[str, Any]) -> Any:
     The data folder and the token file are looked up on the head, where it runs.
     """
 
-    wanted = Arguments.model_validate(arguments)  # Serve does not see types that are written as text
+    checked = Arguments.model_validate(arguments)  # Serve does not see types that are written as text
 
     def build() -> Any:
         home = Home.from_environment()
         home.make(home.service)
-        limits = Limits(wanted.max_nodes, wanted.max_memory_gib * GIB)
-        return ServiceSettings(home.root, "0.0.0.0", wanted.tokens, limits).build()  # noqa: S104
+        limits = JobLimits(checked.max_nodes, checked.max_memory_gib * GIB)
+        return ServiceSettings(home.root, "0.0.0.0", checked.tokens, limits).build()  # noqa: S104
 
     return application_of(build)

@@ -1,4 +1,4 @@
-"""A service over computers that the test holds."""
+"""A service over backend that the test holds."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.unit.tuner.service.computers import FakeComputers, FakeLaunches
+from tests.unit.tuner.service.fakes import FakeLaunches, FakeTaskBackend
 from tuner.home import Home
 from tuner.service.access import Access
-from tuner.service.api import create_api
-from tuner.service.audit import Audit
-from tuner.service.campaigns import Campaigns
-from tuner.service.desk import Desk
-from tuner.service.estimate import Limits
-from tuner.service.guard import GuardLimits
-from tuner.service.job_store import JobStore
+from tuner.service.campaigns.campaigns import Campaigns
+from tuner.service.http.access_log import AuditLog
+from tuner.service.http.application import create_api
+from tuner.service.http.request_limits import BodyLimits
+from tuner.service.jobs.job_store import JobStore
+from tuner.service.jobs.limits import JobLimits, NetworkPlanner
+from tuner.service.jobs.plan import JobPlanner
+from tuner.service.jobs.scheduler import JobScheduler
 
 URL = "http://127.0.0.1:8600"
 
@@ -28,9 +29,9 @@ URL = "http://127.0.0.1:8600"
 class Service:
     """A client of the service, and what is behind it."""
 
-    def __init__(self, client: TestClient, computers: FakeComputers) -> None:
+    def __init__(self, client: TestClient, backend: FakeTaskBackend) -> None:
         self.client = client
-        self.computers = computers
+        self.backend = backend
 
     def post(self, path: str, token: str | None = None, **body: Any) -> Any:
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -49,23 +50,23 @@ class Service:
 
 def start_service(
     folder: Path,
-    computers: FakeComputers,
+    backend: FakeTaskBackend,
     access: Access | None = None,
-    limits: Limits | None = None,
+    limits: JobLimits | None = None,
     launches: FakeLaunches | None = None,
 ) -> TestClient:
     clock = itertools.count(1000)
-    store, most = JobStore(folder), limits or Limits()
-    desk = Desk(store, computers, most, lambda: float(next(clock)), slots=1)
-    campaigns = Campaigns(Home(folder), launches or FakeLaunches(), store, most)
-    audit = Audit(folder, lambda: 0.0)
-    guard = GuardLimits(body_bytes=100_000, body_s=1.0)
-    api = create_api(desk, campaigns, access or Access(None), audit, guard)
+    store, networks = JobStore(folder), NetworkPlanner(limits or JobLimits())
+    scheduler = JobScheduler(store, JobPlanner(networks, store), backend, lambda: float(next(clock)), slots=1)
+    campaigns = Campaigns(Home(folder), launches or FakeLaunches(), store, networks)
+    audit = AuditLog(folder, lambda: 0.0)
+    body_limits = BodyLimits(body_bytes=100_000, body_s=1.0)
+    api = create_api(scheduler, campaigns, access or Access(None), audit, body_limits)
     return TestClient(api, base_url=URL, raise_server_exceptions=False)
 
 
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
-    computers = FakeComputers()
-    with start_service(tmp_path, computers) as client:
-        yield Service(client, computers)
+    backend = FakeTaskBackend()
+    with start_service(tmp_path, backend) as client:
+        yield Service(client, backend)

@@ -1,4 +1,4 @@
-"""The service as clients see it: orders, results, refusals."""
+"""The service as clients see it: jobs, results, refusals."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from synth.topology.json_format import to_json
 from synth.topology.spec import parse_topology
 from synth.verify.verify import verify
 from tests.unit.synth.topology.test_isomorphism import renamed
-from tests.unit.tuner.service.computers import FakeComputers
 from tests.unit.tuner.service.conftest import Service, start_service
-from tuner.service import job_store
+from tests.unit.tuner.service.fakes import FakeTaskBackend
 from tuner.service.access import Access, Caller, load_access, make_token
-from tuner.service.estimate import Limits, memory_estimate
+from tuner.service.jobs import job_store
+from tuner.service.jobs.limits import JobLimits, memory_estimate
+from tuner.service.jobs.plan import JobPlanner
 from tuner.specs import load_topology
 
 
@@ -44,7 +45,7 @@ def test_what_was_asked_before_is_answered_at_once(service: Service):
     assert again.status_code == 200
     assert (again.json()["state"], again.json()["cached"]) == ("done", "yes")
     assert again.json()["result"] == first["result"]
-    assert len(service.computers.started) == 1
+    assert len(service.backend.started) == 1
 
 
 def test_other_options_are_another_synthesis(service: Service):
@@ -111,11 +112,11 @@ def test_what_is_not_possible_is_refused_with_the_rule(service: Service, body, s
     assert answer.status_code == status
     error = answer.json()["error"]
     assert part in f"{error['rule']} {error['value']} {error['way_out']}"
-    assert not service.computers.started
+    assert not service.backend.started
 
 
 def test_a_synthesis_that_cannot_be_had_fails_with_the_rule(service: Service):
-    body = {"topology": "ring:4", "method": "bfb", "k": 3}
+    body = {"topology": "ring:4", "method": "expand"}
     answer = service.client.post("/v1/syntheses", json=body)
     job = service.finished(answer.json())
     assert job["state"] == "failed"
@@ -123,24 +124,35 @@ def test_a_synthesis_that_cannot_be_had_fails_with_the_rule(service: Service):
     assert job["error"]["way_out"]
 
 
+def test_a_bug_before_the_start_costs_one_job_only(service: Service, monkeypatch):
+    def broken(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as bug:
+        bug.setattr(JobPlanner, "task", broken)
+        job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
+    assert (job["state"], job["error"]["kind"]) == ("failed", "crash")
+    assert service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())["state"] == "done"
+
+
 def test_a_queued_and_a_running_job_are_cancelled(service: Service):
-    service.computers.held.set()
+    service.backend.held.set()
     running = service.post("/v1/syntheses", topology="ring:4", method="bfb").json()
     queued = service.post("/v1/syntheses", topology="ring:5", method="bfb").json()
     for job in (queued, running):
         assert service.client.delete(f"/v1/jobs/{job['id']}").json()["state"] == "cancelled"
     assert service.client.delete(f"/v1/jobs/{queued['id']}").status_code == 409
-    service.computers.held.clear()
+    service.backend.held.clear()
     again = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
     assert again["state"] == "done"
 
 
-def test_equal_orders_share_a_computation(service: Service):
-    service.computers.held.set()
+def test_equal_jobs_share_a_computation(service: Service):
+    service.backend.held.set()
     jobs = [service.post("/v1/syntheses", topology="ring:4", method="bfb").json() for _ in range(3)]
-    service.computers.held.clear()
+    service.backend.held.clear()
     assert {service.finished(job)["state"] for job in jobs} == {"done"}
-    assert len(service.computers.started) == 1
+    assert len(service.backend.started) == 1
 
 
 def test_a_result_that_cannot_be_kept_is_a_failure_and_can_be_had_later(service: Service, monkeypatch):
@@ -156,14 +168,14 @@ def test_a_result_that_cannot_be_kept_is_a_failure_and_can_be_had_later(service:
 
 
 def test_jobs_go_on_after_a_restart(tmp_path):
-    computers = FakeComputers()
-    computers.held.set()
-    with start_service(tmp_path, computers) as client:
-        first = Service(client, computers)
+    backend = FakeTaskBackend()
+    backend.held.set()
+    with start_service(tmp_path, backend) as client:
+        first = Service(client, backend)
         jobs = [first.post("/v1/syntheses", topology=f"ring:{nodes}", method="bfb").json() for nodes in (4, 5, 6)]
-    computers = FakeComputers()
-    with start_service(tmp_path, computers) as client:
-        second = Service(client, computers)
+    backend = FakeTaskBackend()
+    with start_service(tmp_path, backend) as client:
+        second = Service(client, backend)
         assert {second.finished(job)["state"] for job in jobs} == {"done"}
 
 
@@ -176,7 +188,7 @@ def access_of(jobs: int = 20, requests: int = 1000) -> Access:
 
 
 def test_without_a_known_token_nothing_is_answered_but_health(tmp_path):
-    with start_service(tmp_path, FakeComputers(), access_of()) as client:
+    with start_service(tmp_path, FakeTaskBackend(), access_of()) as client:
         for path in ("/v1/jobs", "/metrics"):
             assert client.get(path).status_code == 401
             assert client.get(path, headers={"Authorization": "Bearer chorale-wrong"}).status_code == 401
@@ -188,8 +200,8 @@ def test_without_a_known_token_nothing_is_answered_but_health(tmp_path):
 
 def test_owners_see_their_own_jobs_and_administrators_all(tmp_path):
     alice, bob, root = (TOKENS[name][0] for name in ("alice", "bob", "root"))
-    with start_service(tmp_path, FakeComputers(), access_of()) as client:
-        service = Service(client, FakeComputers())
+    with start_service(tmp_path, FakeTaskBackend(), access_of()) as client:
+        service = Service(client, FakeTaskBackend())
         job = service.finished(service.post("/v1/syntheses", alice, topology="ring:4", method="bfb").json(), alice)
         for token, status in ((alice, 200), (bob, 404), (root, 200)):
             headers = {"Authorization": f"Bearer {token}"}
@@ -199,10 +211,10 @@ def test_owners_see_their_own_jobs_and_administrators_all(tmp_path):
 
 
 def test_quotas_of_jobs_and_of_requests_answer_429(tmp_path):
-    computers = FakeComputers()
-    computers.held.set()
-    with start_service(tmp_path, computers, access_of(jobs=2, requests=5)) as client:
-        service, token = Service(client, computers), TOKENS["alice"][0]
+    backend = FakeTaskBackend()
+    backend.held.set()
+    with start_service(tmp_path, backend, access_of(jobs=2, requests=5)) as client:
+        service, token = Service(client, backend), TOKENS["alice"][0]
         answers = [service.post("/v1/syntheses", token, topology=f"ring:{n}", method="bfb") for n in range(4, 10)]
         assert [answer.status_code for answer in answers] == [202, 202, 429, 429, 429, 429]
         assert "unfinished" in answers[2].json()["error"]["rule"]
@@ -218,17 +230,17 @@ def wait_until(holds: Callable[[], object]) -> None:
 
 
 def test_owners_take_turns_and_priorities_order_their_own_jobs(tmp_path):
-    computers = FakeComputers()
-    computers.held.set()
-    with start_service(tmp_path, computers, access_of()) as client:
-        service, alice, bob = Service(client, computers), TOKENS["alice"][0], TOKENS["bob"][0]
+    backend = FakeTaskBackend()
+    backend.held.set()
+    with start_service(tmp_path, backend, access_of()) as client:
+        service, alice, bob = Service(client, backend), TOKENS["alice"][0], TOKENS["bob"][0]
         asked = [(alice, 4, 5), (alice, 5, 1), (alice, 6, 9), (alice, 7, 5), (bob, 8, 5), (bob, 9, 5)]
         jobs = []
         for token, nodes, priority in asked:
             body = {"topology": f"ring:{nodes}", "method": "bfb", "priority": priority}
             jobs.append((service.post("/v1/syntheses", token, **body).json(), token))
-            wait_until(lambda: computers.started)  # the first runs before the others come
-        computers.held.clear()
+            wait_until(lambda: backend.started)  # the first runs before the others come
+        backend.held.clear()
         finished = [service.finished(job, token) for job, token in jobs]
         order = [job["request"]["topology"] for job in sorted(finished, key=lambda job: job["started_s"])]
     # The first was running already; then bob, who was never served, and so on in turns.
@@ -276,14 +288,14 @@ def test_a_service_for_others_needs_tokens(tmp_path):
 
 
 def test_a_job_beyond_the_memory_of_every_node_fails_at_once(tmp_path):
-    computers = FakeComputers()
-    computers.largest_memory_bytes = memory_estimate(4) - 1
-    with start_service(tmp_path, computers, limits=Limits()) as client:
-        service = Service(client, computers)
+    backend = FakeTaskBackend()
+    backend.largest_memory_bytes = memory_estimate(4) - 1
+    with start_service(tmp_path, backend, limits=JobLimits()) as client:
+        service = Service(client, backend)
         job = service.finished(service.post("/v1/syntheses", topology="ring:4", method="bfb").json())
     assert job["state"] == "failed"
     assert "memory" in job["error"]["rule"]
-    assert not computers.started
+    assert not backend.started
 
 
 def test_estimates_cover_what_was_measured():

@@ -7,8 +7,8 @@ import pytest
 from synth.lowering.lift import lift
 from synth.schedule.codec import from_parquet
 from synth.verify.verify import verify
-from tests.unit.tuner.service.computers import FakeComputers
 from tests.unit.tuner.service.conftest import Service, start_service
+from tests.unit.tuner.service.fakes import FakeTaskBackend
 from tests.unit.tuner.test_tuning import run
 from tuner.home import Home
 from tuner.specs import load_topology
@@ -18,9 +18,9 @@ ASKED = {"topology": "ring:4", "collective": "allreduce", "size_bytes": 5000}
 
 @pytest.fixture
 def service(home: Home):
-    computers = FakeComputers()
-    with start_service(home.root, computers) as client:
-        yield Service(client, computers)
+    backend = FakeTaskBackend()
+    with start_service(home.root, backend) as client:
+        yield Service(client, backend)
 
 
 def test_what_is_not_registered_is_said(service: Service):

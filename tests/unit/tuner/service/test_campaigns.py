@@ -9,8 +9,8 @@ import pytest
 
 from runners.api import FailureKind
 from tests.campaigns import complete, small_campaign
-from tests.unit.tuner.service.computers import FakeComputers, FakeLaunches
 from tests.unit.tuner.service.conftest import Service, start_service
+from tests.unit.tuner.service.fakes import FakeLaunches, FakeTaskBackend
 from tests.unit.tuner.service.test_api import TOKENS, access_of
 from tuner.campaigns.launch import Launch
 from tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial
@@ -26,9 +26,9 @@ def launches() -> FakeLaunches:
 
 @pytest.fixture
 def service(tmp_path: Path, launches: FakeLaunches):
-    computers = FakeComputers()
-    with start_service(tmp_path, computers, launches=launches) as client:
-        yield Service(client, computers)
+    backend = FakeTaskBackend()
+    with start_service(tmp_path, backend, launches=launches) as client:
+        yield Service(client, backend)
 
 
 def written(home: Path, number: int = 1) -> Store:
@@ -136,8 +136,8 @@ def test_a_journal_that_is_damaged_is_said_to_be(service: Service, tmp_path: Pat
 
 
 def test_campaigns_belong_to_the_token_that_launched_them(tmp_path: Path, launches: FakeLaunches):
-    with start_service(tmp_path, FakeComputers(), access_of(), launches=launches) as client:
-        service = Service(client, FakeComputers())
+    with start_service(tmp_path, FakeTaskBackend(), access_of(), launches=launches) as client:
+        service = Service(client, FakeTaskBackend())
         alice, bob, root = (TOKENS[name][0] for name in ("alice", "bob", "root"))
         assert service.post("/v1/campaigns", alice, campaign=DOCUMENT).status_code == 202
         assert service.post("/v1/campaigns", bob, campaign=DOCUMENT).status_code == 422  # the name is taken

@@ -19,8 +19,8 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.integration.test_service import free_port
-from tests.unit.tuner.service.computers import FakeComputers
 from tests.unit.tuner.service.conftest import start_service
+from tests.unit.tuner.service.fakes import FakeTaskBackend
 
 CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance]
 
@@ -29,7 +29,7 @@ CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance,
 def drawn_from(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The document of a service that answers on a port of this machine."""
     port = free_port()
-    api = start_service(tmp_path_factory.mktemp("fuzz"), FakeComputers()).app
+    api = start_service(tmp_path_factory.mktemp("fuzz"), FakeTaskBackend()).app
     server = uvicorn.Server(uvicorn.Config(api, port=port, log_level="error", ws="none"))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()

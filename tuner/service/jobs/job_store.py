@@ -4,14 +4,108 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import sqlalchemy as sql
+from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
 
 from tuner.files import write_file
-from tuner.service.jobs import Job, JobState
+from tuner.service.jobs.job_specs import AnyJobSpec
+
+
+class JobState(StrEnum):
+    """queued and running jobs go on after a restart of the service; the other states are final."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        return self not in (JobState.QUEUED, JobState.RUNNING)
+
+
+class Progress(NamedTuple):
+    """Parts of a computation; stored as a list."""
+
+    done: int
+    total: int
+
+
+class ErrorFacts(BaseModel):
+    """What went wrong, as everywhere in Chorale; `kind` where a computation failed."""
+
+    rule: str
+    value: str
+    way_out: str
+    kind: str | None = None
+
+
+class JobFacts(BaseModel):
+    """What the stored job and the answer to clients both say. Times are seconds since the epoch, None until then.
+
+    owner:  name of the token that submitted it
+    error:  of a failed job
+    cached: whether the result was there already: "no", "yes", or "renamed" from an equal network with other names
+    """
+
+    model_config = ConfigDict(frozen=True, from_attributes=True)
+
+    id: str
+    owner: str
+    memory_bytes: int
+    created_s: float
+    state: JobState = JobState.QUEUED
+    started_s: float | None = None
+    finished_s: float | None = None
+    error: ErrorFacts | None = None
+    cached: Literal["no", "yes", "renamed"] = "no"
+
+
+class Job(JobFacts):
+    """One job, as it is stored: `kind` and `priority` stand beside the request too, for people who read the database.
+
+    key: content key of the result: jobs with equal keys have equal results
+    """
+
+    model_config = ConfigDict(serialize_by_alias=True, validate_by_name=True, validate_by_alias=True)
+
+    spec: AnyJobSpec = Field(alias="request")
+    key: str
+    progress: Progress | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _tag_request(cls, document: Any) -> Any:
+        """Tell the specification its kind, which a stored job has beside the request."""
+        if isinstance(document, dict) and "kind" in document:
+            return document | {"request": document["request"] | {"kind": document["kind"]}}
+        return document
+
+    @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
+    @property
+    def kind(self) -> str:
+        return self.spec.kind
+
+    @computed_field  # type: ignore[prop-decorator]  # as pydantic documents it
+    @property
+    def priority(self) -> int:
+        return self.spec.priority
+
+    @property
+    def request(self) -> dict[str, Any]:
+        """The body of the request, with the defaults filled in."""
+        return self.spec.model_dump(mode="json")
+
+    @property
+    def result(self) -> str | None:
+        """Key of the result, once it is there."""
+        return self.key if self.state == JobState.DONE else None
+
 
 _metadata = sql.MetaData()
 _jobs = sql.Table(
@@ -53,9 +147,9 @@ class JobStore:
         sql.event.listen(self._engine, "connect", _write_ahead)
         _metadata.create_all(self._engine)
 
-    def put(self, job: Job) -> None:
+    def save_job(self, job: Job) -> None:
         """Add `job`, or take it in place of its older self."""
-        row = {"id": job.id, "owner": job.owner, "state": job.state.value, "document": json.dumps(asdict(job))}
+        row = {"id": job.id, "owner": job.owner, "state": job.state.value, "document": job.model_dump_json()}
         with self._engine.begin() as connection:
             changed = connection.execute(sql.update(_jobs).where(_jobs.c.id == job.id).values(row)).rowcount
             if not changed:
@@ -64,8 +158,7 @@ class JobStore:
 
     def job(self, job_id: str) -> Job | None:
         """Return the job of that id."""
-        found = self._select(sql.select(_jobs.c.document).where(_jobs.c.id == job_id))
-        return found[0] if found else None
+        return next(iter(self._select(sql.select(_jobs.c.document).where(_jobs.c.id == job_id))), None)
 
     def jobs(self, owner: str | None = None, states: Sequence[JobState] = (), limit: int | None = None) -> list[Job]:
         """Return jobs, newest first, of one owner and in some states where given."""
@@ -80,7 +173,7 @@ class JobStore:
         """Return the jobs that are not in a final state, oldest first."""
         return list(reversed(self.jobs(states=(JobState.QUEUED, JobState.RUNNING))))
 
-    def put_result(
+    def save_result(
         self, key: str, kind: str, shape: str | None, document: Mapping[str, Any], files: Mapping[str, bytes]
     ) -> None:
         """Keep a result; if there is one for `key` it stays, since it is the same."""
@@ -118,7 +211,7 @@ class JobStore:
         """Return the path of a file of a result; names that the result does not list have none."""
         return self._path(key, name) if name in self.files(key) else None
 
-    def own_campaign(self, name: str, owner: str) -> None:
+    def claim_campaign(self, name: str, owner: str) -> None:
         """Note whose campaign `name` is; the first owner stays."""
         if self.campaign_owner(name) is None:
             with self._engine.begin() as connection:
@@ -144,15 +237,7 @@ class JobStore:
 
     def _select(self, query: sql.Select[Any]) -> list[Job]:
         with self._engine.connect() as connection:
-            return [_job(row.document) for row in connection.execute(query)]
-
-
-def _job(text: str) -> Job:
-    document = json.loads(text)
-    progress = document["progress"]
-    return Job(
-        **document | {"state": JobState(document["state"]), "progress": None if progress is None else tuple(progress)}
-    )
+            return [Job.model_validate_json(row.document) for row in connection.execute(query)]
 
 
 def _write_ahead(connection: Any, _record: object) -> None:

@@ -1,4 +1,4 @@
-"""Computers for tests: tasks run in this process, when the test says so."""
+"""TaskBackend for tests: tasks run in this process, when the test says so."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runners.ray_jobs import Ended, EndKind
 from synth.errors import CheckFailed, ChoraleError
 
 
-class FakeComputers:
+class FakeTaskBackend:
     """A fake of `RayJobs`: computes at once in the caller's thread, or holds everything back while `held` is set."""
 
     cpus = 2
@@ -56,7 +56,7 @@ class FakeComputers:
 
 
 class FakeLaunches:
-    """A fake of `ResidentLaunches`: notes what is asked; tests write the journals."""
+    """A fake of `DetachedLaunches`: notes what is asked; tests write the journals."""
 
     def __init__(self) -> None:
         self.started: list[tuple[Mapping[str, Any], str | None]] = []

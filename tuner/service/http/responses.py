@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 
-
-class ErrorFacts(BaseModel):
-    """What went wrong, as everywhere in Chorale; `kind` where a computation failed."""
-
-    rule: str
-    value: str
-    way_out: str
-    kind: str | None = None
+from tuner.service.jobs.job_store import ErrorFacts, JobFacts
 
 
 class ErrorView(BaseModel):
@@ -25,26 +18,21 @@ class ErrorView(BaseModel):
 class ProgressView(BaseModel):
     """Parts of a computation."""
 
+    model_config = ConfigDict(from_attributes=True)
+
     done: int
     total: int
 
 
-class JobView(BaseModel):
+class JobView(JobFacts):
     """A job. `result`: key of what came of it, at /v1/results/KEY; null until it is done."""
 
-    id: str
-    owner: str
+    model_config = ConfigDict(json_schema_serialization_defaults_required=True)
+
     kind: str
-    state: Literal["queued", "running", "done", "failed", "cancelled"]
     request: dict[str, Any]
     priority: int
-    memory_bytes: int
-    created_s: float
-    started_s: float | None
-    finished_s: float | None
     progress: ProgressView | None
-    error: ErrorFacts | None
-    cached: Literal["no", "yes", "renamed"]
     result: str | None
 
 

@@ -1,4 +1,4 @@
-"""What every request must keep to before anything else looks at it: size, patience, the name of the host."""
+"""Limits of every request, checked before anything else sees it: size, time to arrive, name of the host."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
 @dataclass(frozen=True, slots=True)
-class GuardLimits:
+class BodyLimits:
     """body_bytes: largest request body. body_s: how long a body may take to arrive."""
 
     body_bytes: int = 16 * 2**20
     body_s: float = 10.0
 
 
-class Guard:
+class RequestLimits:
     """Refuses bodies that are too large (413) or too slow (408), and on loopback requests for other hosts (421).
 
     The last keeps a web page elsewhere from talking to a service without tokens by having its own name resolve to
     this machine; it cannot send JSON across origins without asking first, which is never granted.
     """
 
-    def __init__(self, app: ASGIApp, limits: GuardLimits, local_only: bool) -> None:
+    def __init__(self, app: ASGIApp, limits: BodyLimits, local_only: bool) -> None:
         self._app = app
         self._limits = limits
         self._local_only = local_only
@@ -82,17 +82,17 @@ class Guard:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Return a `receive` that gives the body once and then what the connection says."""
-    given = False
+    """Return a `receive` that returns the body once and then what the connection sends."""
+    replayed = False
 
-    async def again() -> Message:
-        nonlocal given
-        if given:
+    async def replay() -> Message:
+        nonlocal replayed
+        if replayed:
             return await receive()
-        given = True
+        replayed = True
         return {"type": "http.request", "body": body, "more_body": False}
 
-    return again
+    return replay
 
 
 async def _refuse(send: Send, status: int, rule: str, value: str, way_out: str) -> None:

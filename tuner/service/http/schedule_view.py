@@ -1,4 +1,4 @@
-"""What a page needs to draw a schedule: places of nodes, loads of links, the tree of a root."""
+"""What a page needs to draw a schedule: positions of nodes, loads of links, the tree of a root."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from synth.schedule.schedule import Schedule
 from tuner.plots.layout import node_positions
 from tuner.specs import load_topology
 
-MOST_NODES, MOST_LINKS = 512, 8192
+MAX_NODES, MAX_LINKS = 512, 8192
 _WAY_OUT = "take `chorale show FILE --plot` for larger ones"
 
 
-def picture_of(content: bytes, root: int) -> dict[str, Any]:
+def schedule_view(content: bytes, root: int) -> dict[str, Any]:
     """Return nodes with x and y, connections with their load, and the transfers that carry the shard of `root`.
 
     load: what goes over the links from one node to another during the whole collective, in shards; share: that
@@ -25,16 +25,16 @@ def picture_of(content: bytes, root: int) -> dict[str, Any]:
     """
     schedule = from_parquet(content, load_topology)
     topology = schedule.topology
-    if topology.node_count > MOST_NODES or len(topology.links) > MOST_LINKS:
+    if topology.node_count > MAX_NODES or len(topology.links) > MAX_LINKS:
         value = f"{topology.node_count} nodes, {len(topology.links)} links"
-        raise CheckFailed(f"a picture has at most {MOST_NODES} nodes and {MOST_LINKS} links", value, _WAY_OUT)
+        raise CheckFailed(f"a picture has at most {MAX_NODES} nodes and {MAX_LINKS} links", value, _WAY_OUT)
     if root >= topology.compute_count:
         rule = f"a root must be one of the ranks 0 to {topology.compute_count - 1}"
         raise InvalidInput(rule, root, "choose a rank of the network")
-    places, columns = node_positions(topology), schedule.expand()
+    positions, columns = node_positions(topology), schedule.expand()
     nodes = [
         {"id": name, "kind": topology.node_kind(node), "x": round(float(x), 4), "y": round(float(y), 4)}
-        for node, (name, (x, y)) in enumerate(zip(topology.node_ids, places, strict=True))
+        for node, (name, (x, y)) in enumerate(zip(topology.node_ids, positions, strict=True))
     ]
     return {"nodes": nodes, "connections": _connections(columns), "tree": _tree(columns, root), "root": root}
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tuner.service.guard import Guard, GuardLimits
+from tuner.service.http.request_limits import BodyLimits, RequestLimits
 
-LIMITS = GuardLimits(body_bytes=100, body_s=0.2)
+LIMITS = BodyLimits(body_bytes=100, body_s=0.2)
 
 
 async def answered(messages: AsyncIterator[dict[str, Any]], **headers: str) -> tuple[int, dict[str, Any]]:
@@ -28,7 +28,7 @@ async def answered(messages: AsyncIterator[dict[str, Any]], **headers: str) -> t
 
     lines = [(b"host", b"127.0.0.1:8600"), *((name.encode(), value.encode()) for name, value in headers.items())]
     scope = {"type": "http", "method": "POST", "headers": lines}
-    await Guard(application, LIMITS, local_only=True)(scope, lambda: anext(messages), send)  # type: ignore[arg-type]
+    await RequestLimits(application, LIMITS, local_only=True)(scope, lambda: anext(messages), send)  # type: ignore[arg-type]
     return sent[0]["status"], json.loads(sent[1]["body"])
 
 

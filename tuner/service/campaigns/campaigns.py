@@ -20,17 +20,15 @@ from tuner.campaigns.reading import LaunchSoFar, read_so_far
 from tuner.campaigns.records import CompleteTrial
 from tuner.home import Home
 from tuner.resident import ResidentLaunch, State, Status, resident_name
-from tuner.service.access import Caller
-from tuner.service.errors import NotFound, TooManyRequests
-from tuner.service.estimate import Limits
-from tuner.service.job_store import JobStore
-from tuner.service.networks import network_of
+from tuner.service.access import Caller, NotFound, TooManyRequests
+from tuner.service.jobs.job_store import JobStore
+from tuner.service.jobs.limits import NetworkPlanner
 
 STORED = "stored"
 """State of a campaign that no launch of is known to the cluster."""
 
 
-class Launches(Protocol):
+class LaunchBackend(Protocol):
     """Where launches live."""
 
     def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
@@ -46,8 +44,8 @@ class Launches(Protocol):
         ...
 
 
-class ResidentLaunches:
-    """Launches as residents of the Ray cluster that this process is part of."""
+class DetachedLaunches:
+    """LaunchBackend as residents of the Ray cluster that this process is part of."""
 
     def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
         """Begin a launch, or with None go on with the newest; CheckFailed while one is running."""
@@ -81,11 +79,11 @@ class ResidentLaunches:
 class Campaigns:
     """What the routes ask for; every campaign belongs to the token that launched it first."""
 
-    def __init__(self, home: Home, launches: Launches, store: JobStore, limits: Limits) -> None:
+    def __init__(self, home: Home, launches: LaunchBackend, store: JobStore, networks: NetworkPlanner) -> None:
         self.home = home
         self._launches = launches
         self._store = store
-        self._limits = limits
+        self._networks = networks
 
     def launch(self, document: dict[str, Any], resume: bool, caller: Caller) -> str:
         """Check a campaign and launch it; return its name.
@@ -93,14 +91,14 @@ class Campaigns:
         Raises InvalidInput for what is wrong with it, TooManyRequests while another campaign of the caller runs.
         """
         campaign = _checked(document, caller)
-        topology, *_ = network_of(campaign.topology, self._limits)
+        topology = self._networks.plan(campaign.topology).topology
         check_methods(campaign)
         check_runner(campaign, topology)
         owner = self._store.campaign_owner(campaign.name)
         if owner not in (None, caller.name) and not caller.sees_all:
             raise InvalidInput("a campaign must have a name of its own", campaign.name, "choose another `name`")
         self._require_idle(caller)
-        self._store.own_campaign(campaign.name, caller.name)
+        self._store.claim_campaign(campaign.name, caller.name)
         self.home.make(self.home.campaigns)
         tracking = campaign.tracking.model_copy(update={"mlflow_uri": self.home.mlflow_uri})
         resolved = campaign.model_copy(update={"tracking": tracking}).model_dump(by_alias=True, mode="json")
@@ -109,7 +107,7 @@ class Campaigns:
 
     def network(self, spec: str) -> Topology:
         """Return the network of a spec within the limits of the service."""
-        return network_of(spec, self._limits)[0]
+        return self._networks.plan(spec).topology
 
     def stop(self, name: str, caller: Caller) -> None:
         """Ask a launch to end; what was measured stays."""
@@ -179,9 +177,9 @@ def _checked(document: dict[str, Any], caller: Caller) -> Campaign:
         campaign = Campaign.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
+        location = ".".join(map(str, first["loc"]))
         rule = "a campaign must be as `chorale tune --schema` says"
-        raise InvalidInput(rule, f"{place}: {first['msg']}", "repair this key") from error
+        raise InvalidInput(rule, f"{location}: {first['msg']}", "repair this key") from error
     if campaign.tracking.mlflow_uri is not None or campaign.storage is not None:
         rule = "a campaign of the service is tracked and stored where the service says"
         raise InvalidInput(rule, "tracking.mlflow_uri or storage", "leave both out")

@@ -1,0 +1,127 @@
+"""What is recorded of requests: metrics of all, an audit line for each that changes something or is refused."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Metrics:
+    """Requests by route and status, their durations, and jobs that wait and run (asked of `counts` when scraped)."""
+
+    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._registry = CollectorRegistry()
+        self._requests = Counter(
+            "chorale_requests", "Requests answered.", ("method", "route", "status"), registry=self._registry
+        )
+        self._seconds = Histogram(
+            "chorale_request_seconds", "Time to answer.", ("method", "route"), registry=self._registry
+        )
+        self._registry.register(_Jobs(counts))
+
+    def answered(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count a request. `route` is the pattern, not the path, so that there are few of them."""
+        self._requests.labels(method, route, str(status)).inc()
+        self._seconds.labels(method, route).observe(seconds)
+
+    def text(self) -> bytes:
+        """Return the exposition format."""
+        return generate_latest(self._registry)
+
+
+class _Jobs(Collector):
+    def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        family = GaugeMetricFamily("chorale_jobs", "Unfinished jobs.", labels=["state"])
+        for state, count in self._counts().items():
+            family.add_metric([state], count)
+        yield family
+
+
+MAX_BYTES, MAX_FILES = 16 * 2**20, 8
+
+
+class AuditLog:
+    """Lines of JSON in `folder`/audit.jsonl; older files are kept beside it, up to `MAX_FILES`."""
+
+    def __init__(self, folder: Path, unix_s: Callable[[], float]) -> None:
+        self._unix_s = unix_s
+        self._handler = RotatingFileHandler(folder / "audit.jsonl", maxBytes=MAX_BYTES, backupCount=MAX_FILES)
+        self._handler.setFormatter(logging.Formatter("%(message)s"))
+
+    def note(self, **facts: Any) -> None:
+        """Write one line; a full disk is reported by logging and stops nothing."""
+        text = json.dumps({"unix_s": round(self._unix_s(), 3), **facts})
+        self._handler.handle(logging.LogRecord("audit", logging.INFO, "", 0, text, None, None))
+
+    def close(self) -> None:
+        self._handler.close()
+
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'; base-uri 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+}
+_READING = ("GET", "HEAD")
+_WRITTEN_DOWN = (401, 429)
+
+
+class AccessLog:
+    """Sits around the whole application, so that refusals of every kind are seen."""
+
+    def __init__(self, app: ASGIApp, audit: AuditLog, metrics: Metrics) -> None:
+        self._app = app
+        self._audit = audit
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started_s = time.perf_counter()
+        status, location = 500, None
+
+        async def recorded(message: Message) -> None:
+            nonlocal status, location
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+                status, location = message["status"], headers.get("location")
+            await send(message)
+
+        try:
+            await self._app(scope, receive, recorded)
+        finally:
+            self._record(scope, status, location, time.perf_counter() - started_s)
+
+    def _record(self, scope: Scope, status: int, location: str | None, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "other")
+        self._metrics.answered(scope["method"], route, status, seconds)
+        if scope["method"] not in _READING or status in _WRITTEN_DOWN:
+            client = scope.get("client")
+            self._audit.note(
+                caller=scope.get("state", {}).get("caller"),
+                method=scope["method"],
+                route=route,
+                status=status,
+                place=location,
+                client=None if client is None else client[0],
+            )

@@ -1,0 +1,136 @@
+"""The HTTP application: routes, errors, what is recorded; and the service put together from its settings."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from anyio import CapacityLimiter
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException
+
+from runners.ray_jobs import RayJobs
+from synth.errors import ChoraleError
+from tuner.home import Home
+from tuner.service.access import Access, load_access, status_of
+from tuner.service.campaigns.campaigns import Campaigns, DetachedLaunches
+from tuner.service.http.access_log import CONTENT_TYPE, AccessLog, AuditLog, Metrics
+from tuner.service.http.campaign_routes import best_router, campaign_router
+from tuner.service.http.dependencies import CurrentCaller
+from tuner.service.http.job_routes import job_router, result_router, submission_router
+from tuner.service.http.request_limits import BodyLimits, RequestLimits
+from tuner.service.http.responses import REFUSALS, HealthView
+from tuner.service.jobs.job_store import JobStore
+from tuner.service.jobs.limits import JobLimits, NetworkPlanner
+from tuner.service.jobs.plan import JobPlanner
+from tuner.service.jobs.scheduler import JobScheduler
+
+TITLE = "Chorale"
+PLANNING_THREADS = 4
+"""Jobs that are planned at a time, beside the threads of other requests."""
+
+
+@asynccontextmanager
+async def _working(api: FastAPI) -> AsyncIterator[None]:
+    """Have the scheduler work while the application runs."""
+    api.state.planning = CapacityLimiter(PLANNING_THREADS)
+    api.state.scheduler.start()
+    yield
+    api.state.scheduler.close()
+    api.state.audit.close()
+
+
+def create_api(
+    scheduler: JobScheduler, campaigns: Campaigns, access: Access, audit: AuditLog, body_limits: BodyLimits
+) -> FastAPI:
+    """Return the application. Refusals have the same form everywhere: rule, value, way out."""
+    version = importlib.metadata.version("chorale")
+    api = FastAPI(title=TITLE, version=version, responses=REFUSALS, docs_url=None, redoc_url=None, lifespan=_working)
+    metrics = Metrics(lambda: scheduler.counts)
+
+    api.state.scheduler, api.state.campaigns, api.state.access, api.state.audit = scheduler, campaigns, access, audit
+
+    @api.get("/healthz", response_model=HealthView, summary="Whether the service works", tags=["service"])
+    def health(response: Response) -> dict[str, Any]:
+        response.status_code = 200 if scheduler.is_working else 503
+        return {"ok": scheduler.is_working, "version": version, **scheduler.counts}
+
+    @api.get("/metrics", summary="Prometheus metrics", response_class=Response, tags=["service"])
+    def scrape(_caller: CurrentCaller) -> Response:
+        return Response(metrics.text(), media_type=CONTENT_TYPE)
+
+    for router in (submission_router, job_router, result_router, campaign_router, best_router):
+        api.include_router(router)
+    page = resources.files("tuner.service").joinpath("page")
+    api.mount("/", StaticFiles(directory=str(page), html=True), name="page")
+    _add_refusals(api)
+    api.add_middleware(RequestLimits, limits=body_limits, local_only=not access.needs_token)
+    api.add_middleware(AccessLog, audit=audit, metrics=metrics)
+    return api
+
+
+def _add_refusals(api: FastAPI) -> None:
+    def refused(_request: Request, error: Exception) -> JSONResponse:
+        if not isinstance(error, ChoraleError):
+            raise error
+        status = status_of(error)
+        headers = {429: {"Retry-After": "10"}, 401: {"WWW-Authenticate": "Bearer"}}.get(status)
+        return _refusal(status, error.rule, str(error.value), error.way_out, headers)
+
+    def invalid(_request: Request, error: Exception) -> JSONResponse:
+        if not isinstance(error, RequestValidationError):
+            raise error
+        first = error.errors()[0]
+        location = ".".join(str(part) for part in first["loc"])
+        return _refusal(
+            422, "a request must be as the OpenAPI document says", f"{location}: {first['msg']}", "repair it"
+        )
+
+    def by_status(_request: Request, error: Exception) -> JSONResponse:
+        if not isinstance(error, HTTPException):
+            raise error
+        way_out = "see /openapi.json for what there is"
+        return _refusal(
+            error.status_code, "a request must be one that is served", str(error.detail), way_out, error.headers
+        )
+
+    api.add_exception_handler(ChoraleError, refused)
+    api.add_exception_handler(RequestValidationError, invalid)
+    api.add_exception_handler(HTTPException, by_status)
+
+
+def _refusal(status: int, rule: str, value: str, way_out: str, headers: Any = None) -> JSONResponse:
+    facts = {"rule": rule, "value": value[:500], "way_out": way_out}
+    return JSONResponse({"error": facts}, status_code=status, headers=headers)
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceSettings:
+    """What `chorale serve` was started with. `home` is the data folder; jobs, results and the audit log are in its
+    folder for the service, which must exist."""
+
+    home: Path
+    host: str = "127.0.0.1"
+    tokens: str | None = None
+    limits: JobLimits = field(default_factory=JobLimits)
+    body_limits: BodyLimits = field(default_factory=BodyLimits)
+
+    def build(self) -> FastAPI:
+        """Return the application; its scheduler works while the application runs."""
+        folder = Home(self.home).service
+        access = load_access(self.tokens, self.host)
+        audit = AuditLog(folder, time.time)
+        store = JobStore(folder)
+        networks = NetworkPlanner(self.limits)
+        scheduler = JobScheduler(store, JobPlanner(networks, store), RayJobs(), time.time)
+        campaigns = Campaigns(Home(self.home), DetachedLaunches(), store, networks)
+        return create_api(scheduler, campaigns, access, audit, self.body_limits)

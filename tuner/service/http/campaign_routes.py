@@ -1,0 +1,209 @@
+"""Routes of campaigns, and of the best schedules that campaigns have registered."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Path, Query, Response
+from fastapi.responses import FileResponse
+from pydantic import BaseModel, ConfigDict
+
+from tuner.campaigns.reading import LaunchSoFar
+from tuner.campaigns.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
+from tuner.campaigns.size_class import SizeClass
+from tuner.service.access import Caller, NotFound
+from tuner.service.campaigns.campaigns import Campaigns
+from tuner.service.http.dependencies import CurrentCaller, CurrentCampaigns
+from tuner.service.http.responses import BestView, CampaignsView, CampaignView, LaunchedView
+from tuner.service.jobs.job_specs import CollectiveText
+from tuner.tracking.best import Best, load_best
+from tuner.tracking.mlflow_store import MlflowStore
+
+Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of a campaign.")]
+TrialId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Id of a complete trial.")]
+FileKind = Literal["schedule", "program"]
+
+
+class CampaignBody(BaseModel):
+    """A campaign file, as YAML would be read: see `chorale tune --schema`."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    campaign: dict[str, Any]
+    resume: bool = False
+
+
+campaign_router = APIRouter(prefix="/v1/campaigns", tags=["campaigns"])
+
+
+@campaign_router.post("", response_model=LaunchedView, status_code=202, summary="Launch a campaign")
+def launch(body: CampaignBody, caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
+    """Check a campaign, as a YAML file would hold it, and launch it into the cluster."""
+    name = campaigns.launch(body.campaign, body.resume, caller)
+    return {"name": name, "state": campaigns.state(name, caller)[0]}
+
+
+@campaign_router.get("", response_model=CampaignsView, summary="The caller's campaigns")
+def campaigns_seen(caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
+    """List campaigns by name; administrators see those of everybody."""
+    return {"campaigns": [_row(campaigns, name, caller) for name in campaigns.names(caller)]}
+
+
+@campaign_router.get("/{name}", response_model=CampaignView, summary="A launch, as it is now")
+def campaign(
+    name: Name,
+    caller: CurrentCaller,
+    campaigns: CurrentCampaigns,
+    launch: Annotated[int | None, Query(ge=1, le=10**9, description="Number; the newest if left out.")] = None,
+    after: Annotated[int, Query(ge=0, le=10**9, description="Leave out so many trials that are known.")] = 0,
+) -> dict[str, Any]:
+    """Return trials in the order in which they finished, and the best so far."""
+    so_far = campaigns.so_far(name, caller, launch)
+    state, error = campaigns.state(name, caller)
+    return {
+        "name": name,
+        "launch": so_far.launch.number,
+        "state": state,
+        "error": error,
+        "campaign": dict(so_far.launch.campaign),
+        "started_s": so_far.launch.started_unix_s,
+        "trials": [_trial(trial) for trial in so_far.trials[after:]],
+        "counts": dict(Counter(trial.state for trial in so_far.trials)),
+        "best": _best(so_far),
+    }
+
+
+@campaign_router.post("/{name}/stop", response_model=LaunchedView, status_code=202, summary="Stop a campaign")
+def stop(name: Name, caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
+    """Ask the launch to end; what was measured stays, and it can be resumed."""
+    campaigns.stop(name, caller)
+    return {"name": name, "state": campaigns.state(name, caller)[0]}
+
+
+@campaign_router.post("/{name}/resume", response_model=LaunchedView, status_code=202, summary="Resume a campaign")
+def resume(name: Name, caller: CurrentCaller, campaigns: CurrentCampaigns) -> dict[str, Any]:
+    """Go on with the newest launch: nothing that finished is measured again."""
+    campaigns.resume(name, caller)
+    return {"name": name, "state": campaigns.state(name, caller)[0]}
+
+
+@campaign_router.get(
+    "/{name}/trials/{trial_id}/{kind}", summary="The schedule or program of a trial", response_class=FileResponse
+)
+def file(
+    name: Name,
+    trial_id: TrialId,
+    kind: FileKind,
+    caller: CurrentCaller,
+    campaigns: CurrentCampaigns,
+) -> FileResponse:
+    """Return the schedule or the program that was measured."""
+    path = campaigns.file(name, trial_id, kind, caller)
+    return FileResponse(path, filename=f"{name}.{kind}{path.suffix}")
+
+
+def _row(campaigns: Campaigns, name: str, caller: Caller) -> dict[str, Any]:
+    state, error = campaigns.state(name, caller)
+    row = {"name": name, "state": state, "error": error, "launches": 0, "trials": 0}
+    row |= {"topology": None, "collective": None, "budget": None}
+    try:
+        so_far = campaigns.so_far(name, caller)
+    except NotFound:
+        return row
+    document = so_far.launch.campaign
+    row |= {"launches": so_far.launch.number, "trials": len(so_far.trials), "budget": document["budget"]["trials"]}
+    return row | {"topology": document["topology"], "collective": document["collective"]}
+
+
+def _trial(trial: TrialRecord) -> dict[str, Any]:
+    reason = None
+    if isinstance(trial, FailedTrial):
+        reason = f"{trial.failure_kind.value}: {trial.message}"
+    elif isinstance(trial, PrunedTrial):
+        reason = trial.reason
+    return {
+        "number": trial.number,
+        "trial_id": trial.trial_id,
+        "state": trial.state,
+        "label": str(trial.candidate),
+        "parameters": trial.candidate.parameters,
+        "sizes": [_size(size) for size in trial.sizes] if isinstance(trial, CompleteTrial) else [],
+        "speedup": trial.speedup if isinstance(trial, CompleteTrial) else None,
+        "seconds": trial.seconds,
+        "reason": reason,
+    }
+
+
+def _size(size: SizeResult) -> dict[str, Any]:
+    return {
+        "size_bytes": size.size_bytes,
+        "time_us": size.median_s * 1e6,
+        "baseline_time_us": size.baseline_median_s * 1e6,
+        "speedup": size.speedup,
+    }
+
+
+def _best(so_far: LaunchSoFar) -> list[dict[str, Any]]:
+    standings = so_far.standings
+    rows = []
+    for index in range(len(standings[0].sizes) if standings else 0):
+        best = max(standings, key=lambda entry, index=index: (entry.sizes[index].speedup, -entry.trial.number))  # type: ignore[misc]
+        row = {"trial_id": best.trial.trial_id, "label": str(best.trial.candidate)}
+        rows.append(row | _size(best.sizes[index]))
+    return rows
+
+
+Spec = Annotated[str, Query(max_length=4096, description="Network, as a spec.", examples=["hypercube:3"])]
+Size = Annotated[int, Query(ge=1, le=2**50, description="Size of the whole vector.")]
+Alias = Annotated[str, Query(pattern=r"^[a-z][a-z0-9_-]{0,40}$", description="Which version.")]
+
+best_router = APIRouter(prefix="/v1/best", tags=["campaigns"])
+
+
+@best_router.get("", response_model=BestView, summary="The registered schedule for a network, a collective and a size")
+def best(
+    topology: Spec,
+    collective: CollectiveText,
+    size_bytes: Size,
+    _caller: CurrentCaller,
+    campaigns: CurrentCampaigns,
+    alias: Alias = "champion",
+) -> dict[str, Any]:
+    """Return its manifest; `exact` is false where a neighbouring class of sizes answers.
+
+    `library` names the library's own algorithm where no program beat it: that is to be run then, without files.
+    """
+    registered = _registered(campaigns, topology, collective, size_bytes, alias)
+    return {
+        "model": registered.version.name,
+        "version": registered.version.version,
+        "size_range_bytes": [registered.size_class.min_bytes, registered.size_class.max_bytes],
+        "exact": registered.size_class == SizeClass.of(size_bytes),
+        "library": registered.library,
+        "measured": dict(registered.measured),
+        "manifest": dict(registered.manifest),
+    }
+
+
+@best_router.get("/{kind}", summary="Its schedule or its program", response_class=Response)
+def best_file(
+    kind: FileKind,
+    topology: Spec,
+    collective: CollectiveText,
+    size_bytes: Size,
+    _caller: CurrentCaller,
+    campaigns: CurrentCampaigns,
+    alias: Alias = "champion",
+) -> Response:
+    """Return the file; 409 where there is none: nothing registered, nothing that verifies, or the library's own."""
+    program = _registered(campaigns, topology, collective, size_bytes, alias).program
+    content, name = (program.schedule, "schedule.parquet") if kind == "schedule" else (program.program, "program.xml")
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(content, media_type="application/octet-stream", headers=headers)
+
+
+def _registered(campaigns: Campaigns, topology: str, collective: str, size_bytes: int, alias: str) -> Best:
+    network = campaigns.network(topology)
+    home = campaigns.home
+    return load_best(MlflowStore(home.mlflow_uri, home.artifacts), network, collective, size_bytes, alias)

@@ -1,0 +1,143 @@
+"""Routes of jobs: take a specification, tell how far a job is, hand out its result."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from anyio import to_thread
+from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
+from fastapi.responses import FileResponse
+
+from tuner.service.access import NotFound
+from tuner.service.http.dependencies import CurrentCaller, CurrentScheduler
+from tuner.service.http.responses import JobsView, JobView, ResultView
+from tuner.service.http.schedule_view import schedule_view
+from tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
+from tuner.service.jobs.job_store import Job, JobState
+from tuner.service.jobs.scheduler import JobScheduler
+from tuner.service.jobs.tasks import PROGRAM_FILE, SCHEDULE_FILE
+
+_STORED: dict[int | str, dict[str, Any]] = {200: {"model": JobView, "description": "The result was known already."}}
+_ACCEPTED: dict[str, Any] = {"response_model": JobView, "status_code": status.HTTP_202_ACCEPTED}
+
+submission_router = APIRouter(prefix="/v1", tags=["jobs"], responses=_STORED)
+
+Submit = Callable[[AnyJobSpec], Awaitable[Job]]
+
+
+def _submission(request: Request, response: Response, caller: CurrentCaller, scheduler: CurrentScheduler) -> Submit:
+    """Return what plans and queues a job, in the few threads for planning: a network may take seconds to build."""
+
+    async def submit(spec: AnyJobSpec) -> Job:
+        job = await to_thread.run_sync(scheduler.submit, spec, caller, limiter=request.app.state.planning)
+        response.status_code = status.HTTP_200_OK if job.state == JobState.DONE else status.HTTP_202_ACCEPTED
+        response.headers["Location"] = f"/v1/jobs/{job.id}"
+        return job
+
+    return submit
+
+
+Submission = Annotated[Submit, Depends(_submission)]
+
+
+@submission_router.post("/syntheses", **_ACCEPTED, summary="Design, verify and prove a schedule")
+async def synthesize(body: SynthesisSpec, submit: Submission) -> Job:
+    """Answer with a job whose result is the document of `chorale synth --json` and the schedule file."""
+    return await submit(body)
+
+
+@submission_router.post("/bounds", **_ACCEPTED, summary="The least time of a collective, proved")
+async def bound(body: BoundSpec, submit: Submission) -> Job:
+    """Answer with a job whose result is the document of `chorale bound --json`."""
+    return await submit(body)
+
+
+@submission_router.post("/finds", **_ACCEPTED, summary="Efficient topologies of a size and degree")
+async def find(body: FindSpec, submit: Submission) -> Job:
+    """Answer with a job whose result is the document of `chorale find --json`."""
+    return await submit(body)
+
+
+@submission_router.post("/programs", **_ACCEPTED, summary="Lower a schedule to a program")
+async def program(body: ProgramSpec, submit: Submission) -> Job:
+    """Answer with a job whose result is the checked program of a runtime."""
+    return await submit(body)
+
+
+@submission_router.post("/prices", **_ACCEPTED, summary="What a schedule costs, by size")
+async def price(body: PriceSpec, submit: Submission) -> Job:
+    """Answer with a job whose result has the simulated time at every size."""
+    return await submit(body)
+
+
+JobId = Annotated[str, Path(pattern=r"^[0-9a-f]{32}$", description="Id of a job.")]
+ListLimit = Annotated[int, Query(ge=1, le=1000)]
+
+job_router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
+
+
+@job_router.get("", response_model=JobsView, summary="The caller's jobs, newest first")
+def jobs(
+    caller: CurrentCaller,
+    scheduler: CurrentScheduler,
+    state: JobState | None = None,
+    limit: ListLimit = 100,
+) -> dict[str, Any]:
+    """List jobs; administrators see those of everybody."""
+    owner = None if caller.sees_all else caller.name
+    return {"jobs": scheduler.jobs(owner, () if state is None else (state,), limit)}
+
+
+@job_router.get("/{job_id}", response_model=JobView, summary="A job, as it is now")
+def job(job_id: JobId, caller: CurrentCaller, scheduler: CurrentScheduler) -> Job:
+    """Return state and progress."""
+    return scheduler.job(job_id, caller)
+
+
+@job_router.delete("/{job_id}", response_model=JobView, summary="Cancel a job")
+def cancel(job_id: JobId, caller: CurrentCaller, scheduler: CurrentScheduler) -> Job:
+    """Take a job off the queue, or stop it; 409 for one that has ended."""
+    return scheduler.cancel(job_id, caller)
+
+
+Key = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Key of a result.")]
+FileName = Annotated[str, Path(pattern=r"^[a-z]+\.[a-z]+$", max_length=40, description="One of the result's `files`.")]
+Root = Annotated[int, Query(ge=0, le=2**20)]
+_MEDIA = {SCHEDULE_FILE: "application/vnd.apache.parquet", PROGRAM_FILE: "application/xml"}
+
+result_router = APIRouter(prefix="/v1/results", tags=["results"])
+
+
+@result_router.get("/{key}", response_model=ResultView, summary="What came of a job")
+def result(key: Key, _caller: CurrentCaller, scheduler: CurrentScheduler) -> dict[str, Any]:
+    """Return the document and the names of the files."""
+    return {"key": key, "document": _document(scheduler, key), "files": scheduler.store.files(key)}
+
+
+@result_router.get("/{key}/files/{name}", summary="A file of a result", response_class=FileResponse)
+def file(key: Key, name: FileName, _caller: CurrentCaller, scheduler: CurrentScheduler) -> FileResponse:
+    """Return the schedule or the program."""
+    path = scheduler.store.file(key, name)
+    if path is None:
+        raise NotFound("a file must be one of its result", name, f"see `files` of /v1/results/{key}")
+    return FileResponse(path, media_type=_MEDIA.get(name), filename=f"{key[:12]}.{name}")
+
+
+@result_router.get("/{key}/picture", summary="Places of nodes, loads of links, the tree of a root")
+def picture(
+    key: Key, _caller: CurrentCaller, scheduler: CurrentScheduler, root: Annotated[int, Query(ge=0, le=2**20)] = 0
+) -> dict[str, Any]:
+    """Return what is drawn of the schedule of a synthesis."""
+    _document(scheduler, key)
+    path = scheduler.store.file(key, SCHEDULE_FILE)
+    if path is None:
+        raise NotFound("a picture is drawn of a schedule", key, "take the result of a synthesis")
+    return schedule_view(path.read_bytes(), root)
+
+
+def _document(scheduler: JobScheduler, key: str) -> dict[str, Any]:
+    document = scheduler.store.result(key)
+    if document is None:
+        raise NotFound("a result must be there", key, "take the key from the field `result` of a job that is done")
+    return document

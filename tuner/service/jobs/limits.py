@@ -1,0 +1,151 @@
+"""The largest job, the memory that a job takes, and the networks of requests, planned within these limits."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from synth.errors import InvalidInput
+from synth.topology.check import check_topology
+from synth.topology.exchange import from_bytes
+from synth.topology.registry import TooLarge
+from synth.topology.spec import parse_topology, plan_topology
+from synth.topology.topology import Topology
+
+BASE_BYTES = 340 * 2**20
+"""A worker with everything imported and its kernels loaded."""
+
+BYTES_PER_PAIR = 52
+"""Per pair of nodes: columns of transfers, their sorted copies and the replay. Measured peaks are at most that:
+hypercube:12 by bfb 33, 4,096 ranks of a switched fabric by forest 52."""
+
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class JobLimits:
+    """The most that one job may ask for."""
+
+    nodes: int = 16_384
+    memory_bytes: int = 8 * _GIB
+
+
+def memory_estimate(nodes: int) -> int:
+    """Return an upper estimate of the peak memory of a synthesis on `nodes` nodes, in bytes."""
+    return BASE_BYTES + BYTES_PER_PAIR * nodes**2
+
+
+def require_affordable(nodes: int, subject: str, limits: JobLimits) -> int:
+    """Return the estimate of memory; InvalidInput with it if the job is beyond `limits`."""
+    estimate = memory_estimate(nodes)
+    value = f"{subject}: {nodes} nodes, about {_text(estimate)}"
+    if nodes > limits.nodes:
+        rule = f"a job must have at most {limits.nodes} nodes"
+        raise InvalidInput(rule, value, "use the `chorale` command on a machine of your own, or ask for a higher limit")
+    if estimate > limits.memory_bytes:
+        rule = f"a job must need at most {_text(limits.memory_bytes)} of memory"
+        raise InvalidInput(rule, value, "choose a smaller network, or ask for a higher limit")
+    return estimate
+
+
+def network_too_large(error: TooLarge, limits: JobLimits) -> InvalidInput:
+    """Return the refusal of a network that is beyond every limit, with the estimate."""
+    estimate = _text(memory_estimate(error.nodes))
+    rule = f"a job must have at most {limits.nodes} nodes"
+    return InvalidInput(rule, f"{error.value}: {error.nodes} nodes, about {estimate}", "choose a smaller network")
+
+
+def _text(size_bytes: int) -> str:
+    return f"{size_bytes / _GIB:,.1f} GiB"
+
+
+DOCUMENT_SPEC = "file:network"
+"""Spec of networks that came as documents: their schedules carry the whole network."""
+
+CACHED_LINKS = 2**22
+"""Links of all networks that are kept built: about 50 MB."""
+
+NetworkSource: TypeAlias = str | dict[str, Any]
+"""A spec, or a document of the format chorale-topology/1."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedNetwork:
+    """A checked network within the limits. memory_bytes: what a synthesis on it may take."""
+
+    topology: Topology
+    memory_bytes: int
+
+
+class NetworkPlanner:
+    """Plans and builds the networks of requests, each once: the last ones used are kept. Thread-safe.
+
+    cached_links: most links of all kept networks together; a larger network is never kept.
+    """
+
+    def __init__(self, limits: JobLimits, cached_links: int = CACHED_LINKS) -> None:
+        self.limits = limits
+        self._cached_links = cached_links
+        self._cache: OrderedDict[str, PlannedNetwork] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def plan(self, source: NetworkSource) -> PlannedNetwork:
+        """Return the network of a spec or a document. Nothing is read from files.
+
+        The size is checked before anything is built. InvalidInput says what is wrong, or gives the estimate of memory
+        that is beyond the limits.
+        """
+        key = _source_key(source)
+        planned = self._cached(key)
+        if planned is None:
+            planned = self._planned(source)
+            self._keep(key, planned)
+        return planned
+
+    def cached(self, source: NetworkSource) -> Topology | None:
+        """Return the network if it is still there from `plan`, which builds it once more otherwise."""
+        planned = self._cached(_source_key(source))
+        return None if planned is None else planned.topology
+
+    def _planned(self, source: NetworkSource) -> PlannedNetwork:
+        if isinstance(source, dict):
+            nodes = source.get("nodes")
+            count = len(nodes) if isinstance(nodes, list) else 0
+            memory_bytes = require_affordable(count, "the network", self.limits)
+            return PlannedNetwork(network_of(source), memory_bytes)
+        try:
+            plan = plan_topology(source)
+        except TooLarge as error:
+            raise network_too_large(error, self.limits) from error
+        memory_bytes = require_affordable(plan.nodes, source, self.limits)
+        return PlannedNetwork(check_topology(plan.build()), memory_bytes)
+
+    def _cached(self, key: str) -> PlannedNetwork | None:
+        with self._lock:
+            if key in self._cache:
+                self._cache.move_to_end(key)
+            return self._cache.get(key)
+
+    def _keep(self, key: str, planned: PlannedNetwork) -> None:
+        if len(planned.topology.links) > self._cached_links:
+            return
+        with self._lock:
+            self._cache[key] = planned
+            while sum(len(entry.topology.links) for entry in self._cache.values()) > self._cached_links:
+                self._cache.popitem(last=False)
+
+
+def network_of(source: NetworkSource) -> Topology:
+    """Return the checked network of a spec or a document whose size was checked before."""
+    if isinstance(source, str):
+        return parse_topology(source)
+    return from_bytes(json.dumps(source).encode(), DOCUMENT_SPEC)
+
+
+def _source_key(source: NetworkSource) -> str:
+    """Return a short key: documents may have megabytes."""
+    return hashlib.sha256(json.dumps(source).encode()).hexdigest()

@@ -1,0 +1,161 @@
+"""From the specification of a job to its plan: what is computed, under which key, in how much memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from synth.bfb.network import MAX_CHUNKS
+from synth.collective import Collective
+from synth.errors import InvalidInput
+from synth.finder.query import Query
+from synth.identity import content_id
+from synth.lowering.targets import target_named
+from synth.method import Method
+from synth.methods import form_of, method_named
+from synth.topology.isomorphism import shape_key
+from synth.topology.topology import Topology
+from tuner.service.jobs.job_specs import (
+    AnyJobSpec,
+    BoundSpec,
+    CollectiveSpec,
+    FindSpec,
+    PriceSpec,
+    ProgramSpec,
+    SynthesisSpec,
+)
+from tuner.service.jobs.job_store import JobStore
+from tuner.service.jobs.limits import NetworkPlanner, memory_estimate, require_affordable
+from tuner.service.jobs.tasks import SCHEDULE_FILE, JobTask
+
+VERSION = 1
+"""Of what workers compute: another number makes all results anew."""
+
+_FIND_NODES, _BOUND_NODES = 4096, 1024
+"""So many nodes count for the memory of a search, which verifies schedules up to there, and of a bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """A checked specification.
+
+    key:          content key of the result: equal keys have equal results
+    memory_bytes: upper estimate of what the computation takes
+    shape:        key of results on equal networks with other names, None where names matter
+    """
+
+    spec: AnyJobSpec
+    key: str
+    memory_bytes: int
+    shape: str | None = None
+
+
+class JobPlanner:
+    """Checks specifications against the networks, methods and results that there are. Thread-safe."""
+
+    def __init__(self, networks: NetworkPlanner, store: JobStore) -> None:
+        self._networks = networks
+        self._store = store
+
+    def plan(self, spec: AnyJobSpec) -> JobPlan:
+        """Return the plan of `spec`; raise InvalidInput for what is not possible."""
+        match spec:
+            case SynthesisSpec():
+                return self._synthesis(spec)
+            case BoundSpec():
+                return self._bound(spec)
+            case FindSpec():
+                return self._find(spec)
+            case ProgramSpec():
+                return self._program(spec)
+            case PriceSpec():
+                return self._price(spec)
+
+    def task(self, plan: JobPlan) -> JobTask:
+        """Return what a worker gets."""
+        spec = plan.spec
+        keys = [] if plan.shape is None else self._store.keys_of_shape(plan.shape)
+        return JobTask(
+            spec,
+            topology=self._networks.cached(spec.topology) if isinstance(spec, CollectiveSpec) else None,
+            schedule=self._schedule(spec.result) if isinstance(spec, ProgramSpec | PriceSpec) else None,
+            candidates=tuple(self._schedule(key) for key in keys),
+        )
+
+    def _synthesis(self, spec: SynthesisSpec) -> JobPlan:
+        method = method_named(spec.method)
+        _require_options(method, spec)
+        network = self._networks.plan(spec.topology)
+        topology, collective = network.topology, _collective(spec, network.topology)
+        if collective.name not in method.collectives:
+            rule = f"{method.name} makes {', '.join(method.collectives)}"
+            raise InvalidInput(rule, spec.collective, "choose another method or collective")
+        in_columns = form_of(spec.method, topology) == "columns"
+        renameable = not collective.is_rooted and spec.size_bytes is None and in_columns
+        shape = _key(spec, shape=shape_key(topology)) if renameable else None
+        return JobPlan(spec, _key(spec, topology=topology.id), network.memory_bytes, shape)
+
+    def _bound(self, spec: BoundSpec) -> JobPlan:
+        topology = self._networks.plan(spec.topology).topology
+        _collective(spec, topology)
+        memory_bytes = memory_estimate(min(topology.node_count, _BOUND_NODES))
+        return JobPlan(spec, _key(spec, topology=topology.id), memory_bytes)
+
+    def _find(self, spec: FindSpec) -> JobPlan:
+        subject = f"{spec.nodes} nodes of degree {spec.degree}"
+        require_affordable(spec.nodes, subject, self._networks.limits)
+        Query(spec.nodes, spec.degree, spec.bidirectional)  # refuses questions without an answer
+        return JobPlan(spec, _key(spec), memory_estimate(min(spec.nodes, _FIND_NODES)))
+
+    def _program(self, spec: ProgramSpec) -> JobPlan:
+        target_named(spec.target)
+        spec.options()  # refuses values out of range
+        result = self._synthesis_result(spec.result)
+        form = result["schedule"]["form"]
+        if form != "columns":
+            way_out = "choose a smaller network, or lower the file by `chorale`"
+            raise InvalidInput("a program is made of a schedule in columns", form, way_out)
+        return JobPlan(spec, _key(spec), memory_estimate(result["topology"]["nodes"]))
+
+    def _price(self, spec: PriceSpec) -> JobPlan:
+        result = self._synthesis_result(spec.result)
+        if result["unit"] == "link" and spec.link_gbps is None:
+            rule = "a network without bandwidths needs `link_gbps` to be priced"
+            raise InvalidInput(rule, result["topology"]["spec"], "give Gbit/s of a link")
+        return JobPlan(spec, _key(spec), memory_estimate(result["topology"]["nodes"]))
+
+    def _synthesis_result(self, key: str) -> dict[str, Any]:
+        """Return the document of a synthesis that has a schedule file."""
+        result = self._store.result(key)
+        if result is None or self._store.file(key, SCHEDULE_FILE) is None:
+            rule = "`result` must be the key of a finished synthesis"
+            raise InvalidInput(rule, key, "take it from the field `result` of a job that is done")
+        return result
+
+    def _schedule(self, key: str) -> bytes:
+        path = self._store.file(key, SCHEDULE_FILE)
+        if path is None:
+            raise InvalidInput("the schedule of a result must be there", key, "ask for the synthesis again")
+        return path.read_bytes()
+
+
+def _require_options(method: Method, spec: SynthesisSpec) -> None:
+    """Refuse options that the method does not have, and chunks that it cannot make."""
+    for option in spec.options().asked():
+        if option not in method.options:
+            rule = f"{method.name} has the options {', '.join(method.options)}"
+            raise InvalidInput(rule, f"{option}: {getattr(spec, option)}", f"leave out `{option}`")
+    if method.name == "bfb" and spec.chunks is not None and spec.chunks > MAX_CHUNKS:
+        rule = f"chunks per shard must be 1 to {MAX_CHUNKS}"
+        raise InvalidInput(rule, spec.chunks, "choose a number in that range")
+
+
+def _collective(spec: CollectiveSpec, topology: Topology) -> Collective:
+    if spec.root >= topology.compute_count:
+        rule = f"a root must be one of the ranks 0 to {topology.compute_count - 1}"
+        raise InvalidInput(rule, spec.root, "choose a rank of the network")
+    return spec.parsed_collective()
+
+
+def _key(spec: AnyJobSpec, **network: str) -> str:
+    return content_id({"format": f"chorale-{spec.kind}/{VERSION}", **network, **spec.facts()})

@@ -1,0 +1,285 @@
+"""The job scheduler: takes specifications, queues them fairly by owner, has them computed, stores the results."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runners.ray_jobs import Ended, EndKind
+from synth.errors import CheckFailed, ChoraleError
+from tuner.service.access import Caller, NotFound, TooManyRequests
+from tuner.service.jobs.job_specs import AnyJobSpec
+from tuner.service.jobs.job_store import ErrorFacts, Job, JobState, JobStore, Progress
+from tuner.service.jobs.plan import JobPlan, JobPlanner
+from tuner.service.jobs.tasks import TaskBackend, TaskResult, run_task
+
+_log = logging.getLogger("chorale.service")
+
+POLL_S = 0.1
+
+
+@dataclass(slots=True)
+class _Computation:
+    """A computation and the jobs that share it; without jobs, it is being stopped."""
+
+    kind: str
+    jobs: list[Job]
+    shape: str | None = None
+
+
+class JobScheduler:
+    """Jobs of all owners over one store and one backend. Thread-safe; a thread of its own starts and settles tasks.
+
+    Among owners that have jobs waiting, the one with the fewest running goes next, and of those the one that was
+    served longest ago; among an owner's jobs the highest priority, then the oldest. Jobs with equal keys share one
+    computation. What was queued or running when the service stopped is queued again at its start, and planned again
+    when its turn comes.
+    """
+
+    def __init__(
+        self,
+        store: JobStore,
+        planner: JobPlanner,
+        backend: TaskBackend,
+        unix_s: Callable[[], float],
+        slots: int | None = None,
+    ) -> None:
+        self.store = store
+        self._planner = planner
+        self._backend = backend
+        self._slots = slots or max(1, backend.cpus)
+        self._unix_s = unix_s
+        self._lock = threading.RLock()
+        self._waiting = {job.id: _requeued(job) for job in store.unfinished()}
+        self._plans: dict[str, JobPlan] = {}  # by id of a waiting job
+        self._running: dict[str, _Computation] = {}  # by key
+        self._progress: dict[str, Progress] = {}
+        self._cancelled: set[str] = set()
+        self._last_started_s: dict[str, float] = {}  # by owner
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="job-scheduler", daemon=True)
+
+    def start(self) -> None:
+        """Begin to work on the queue."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop; what is queued or running goes on at the next start."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=10)
+        self._backend.close()
+        self.store.close()
+
+    def submit(self, spec: AnyJobSpec, caller: Caller) -> Job:
+        """Return the job for `spec`: done at once where its result is stored.
+
+        Raises InvalidInput for what is not possible, and TooManyRequests where the caller has as many unfinished jobs
+        as the token allows.
+        """
+        plan = self._planner.plan(spec)
+        now_s = self._unix_s()
+        job = Job(
+            id=uuid.uuid4().hex,
+            owner=caller.name,
+            request=spec,
+            key=plan.key,
+            memory_bytes=plan.memory_bytes,
+            created_s=now_s,
+        )
+        if self.store.has_result(plan.key):
+            job = _changed(job, state=JobState.DONE, started_s=now_s, finished_s=now_s, cached="yes")
+            self.store.save_job(job)
+            return job
+        with self._lock:
+            self._require_room(caller)
+            self.store.save_job(job)
+            self._plans[job.id] = plan
+            self._waiting[job.id] = job
+        return job
+
+    def job(self, job_id: str, caller: Caller) -> Job:
+        """Return a job of `caller`, as it is now; NotFound for what is not there or somebody else's."""
+        job = self.store.job(job_id)
+        if job is None or (job.owner != caller.name and not caller.sees_all):
+            raise NotFound("a job must be there", job_id, "list your jobs at /v1/jobs")
+        return self._now(job)
+
+    def jobs(self, owner: str | None, states: Sequence[JobState], limit: int) -> list[Job]:
+        """Return jobs as they are now, newest first, of one owner and in some states where given."""
+        return [self._now(job) for job in self.store.jobs(owner, states, limit)]
+
+    def cancel(self, job_id: str, caller: Caller) -> Job:
+        """Take a job off the queue or stop it; CheckFailed if it is finished."""
+        with self._lock:
+            job = self.job(job_id, caller)
+            if job.state.is_final:
+                raise CheckFailed("a job must be queued or running to be cancelled", job.state, "leave it")
+            self._waiting.pop(job_id, None)
+            running = self._running.get(job.key)
+            if running is not None and job.state == JobState.RUNNING:
+                running.jobs = [other for other in running.jobs if other.id != job_id]
+                if not running.jobs:
+                    self._cancelled.add(job.key)
+            return self._finish(job, JobState.CANCELLED)
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many jobs wait and run."""
+        with self._lock:
+            return {
+                "queued": len(self._waiting),
+                "running": sum(len(computation.jobs) for computation in self._running.values()),
+            }
+
+    @property
+    def is_working(self) -> bool:
+        """Whether the thread lives."""
+        return self._thread.is_alive()
+
+    def _now(self, job: Job) -> Job:
+        return _changed(job, progress=None if job.state.is_final else self._progress.get(job.key))
+
+    def _running_jobs(self) -> list[Job]:
+        return [job for computation in self._running.values() for job in computation.jobs]
+
+    def _require_room(self, caller: Caller) -> None:
+        unfinished = sum(job.owner == caller.name for job in (*self._waiting.values(), *self._running_jobs()))
+        if unfinished >= caller.max_jobs:
+            rule = f"a token may have at most {caller.max_jobs} unfinished jobs"
+            raise TooManyRequests(rule, unfinished, "wait for some to end, or cancel them")
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._turn()
+            except Exception:
+                _log.exception("the scheduler goes on after an error")
+                self._stop.wait(1.0)
+
+    def _turn(self) -> None:
+        with self._lock:
+            cancelled, self._cancelled = self._cancelled, set()
+        for key in cancelled:
+            self._backend.cancel(key)
+        while self._start_next():
+            pass
+        if not self._running:
+            self._stop.wait(POLL_S)
+            return
+        for ended in self._backend.ended(POLL_S):
+            self._settle(ended)
+        self._progress |= {key: Progress(*counts) for key, counts in self._backend.progress().items()}
+
+    def _start_next(self) -> bool:
+        """Start the job whose turn it is, or settle it; False if there is none."""
+        with self._lock:
+            job = self._next()
+            if job is None:
+                return False
+            plan = self._plans.pop(job.id, None)
+            del self._waiting[job.id]
+            self._last_started_s[job.owner] = self._unix_s()
+            if self.store.has_result(job.key):
+                self._finish(job, JobState.DONE, cached="yes")
+                return True
+            job = _changed(job, state=JobState.RUNNING, started_s=self._unix_s())
+            self.store.save_job(job)
+            if job.key in self._running:
+                self._running[job.key].jobs.append(job)
+                return True
+            self._running[job.key] = _Computation(job.kind, [job])
+        self._begin(job, plan)
+        return True
+
+    def _begin(self, job: Job, plan: JobPlan | None) -> None:
+        """Start the computation of `job`, which has no plan yet if it comes from before a restart."""
+        try:
+            _require_memory(job.memory_bytes, self._backend.largest_memory_bytes)
+            plan = plan or self._planner.plan(job.spec)
+            task = self._planner.task(plan)
+        except ChoraleError as error:
+            self._settle(Ended(job.key, EndKind.REFUSED, error))
+            return
+        except Exception as error:  # a bug costs this job, not the slot that it would hold for ever
+            self._settle(Ended(job.key, EndKind.CRASH, error))
+            return
+        self._running[job.key].shape = plan.shape
+        self._backend.start(job.key, run_task, task, plan.memory_bytes)
+
+    def _next(self) -> Job | None:
+        """Return the waiting job whose turn it is; None if there is none that may start."""
+        free = len(self._running) < self._slots
+        jobs = [job for job in self._waiting.values() if self._may_start(job, free)]
+        running = Counter(job.owner for job in self._running_jobs())
+
+        def turn(job: Job) -> tuple[float, ...]:
+            return (running[job.owner], self._last_started_s.get(job.owner, 0.0), -job.priority, job.created_s)
+
+        return min(jobs, key=turn, default=None)
+
+    def _may_start(self, job: Job, free: bool) -> bool:
+        """Whether there is a slot for `job`, or a computation that it can share; one that is being stopped is not."""
+        shared = self._running.get(job.key)
+        return free if shared is None else bool(shared.jobs)
+
+    def _settle(self, ended: Ended) -> None:
+        with self._lock:
+            computation = self._running[ended.key]
+            if ended.kind == EndKind.DONE:
+                ended = self._stored(computation, ended)
+            for job in computation.jobs:
+                if ended.kind == EndKind.DONE:
+                    self._finish(job, JobState.DONE, cached=ended.value.cached)
+                elif ended.kind == EndKind.CANCELLED:
+                    self._finish(job, JobState.CANCELLED)
+                else:
+                    self._finish(job, JobState.FAILED, error=_failure(ended.kind, ended.value))
+            del self._running[ended.key]
+            self._progress.pop(ended.key, None)
+
+    def _stored(self, computation: _Computation, ended: Ended) -> Ended:
+        """Store the result; what cannot be stored (full disk) has failed, and can be asked for again."""
+        result: TaskResult = ended.value
+        try:
+            self.store.save_result(ended.key, computation.kind, computation.shape, result.document, result.files)
+        except ChoraleError as error:
+            return Ended(ended.key, EndKind.REFUSED, error)
+        return ended
+
+    def _finish(self, job: Job, state: JobState, cached: str = "no", error: ErrorFacts | None = None) -> Job:
+        finished = _changed(job, state=state, finished_s=self._unix_s(), cached=cached, error=error)
+        self.store.save_job(finished)
+        self._plans.pop(job.id, None)
+        return finished
+
+
+def _changed(job: Job, **fields: Any) -> Job:
+    return job.model_copy(update=fields)
+
+
+def _requeued(job: Job) -> Job:
+    return _changed(job, state=JobState.QUEUED, started_s=None)
+
+
+def _require_memory(memory_bytes: int, largest_bytes: int) -> None:
+    if memory_bytes > largest_bytes:
+        value = f"{memory_bytes} bytes, the largest node has {largest_bytes}"
+        rule = "a job must fit into the memory of a node"
+        raise CheckFailed(rule, value, "choose a smaller network, or add a larger node")
+
+
+def _failure(kind: EndKind, error: object) -> ErrorFacts:
+    """Return what a client reads of a failure; texts of unexpected errors stay in the log."""
+    if isinstance(error, ChoraleError):
+        return ErrorFacts(kind=kind.value, rule=error.rule, value=str(error.value), way_out=error.way_out)
+    _log.error("a computation ended as %s: %r", kind, error)
+    rule, way_out = "a computation must come to its end", "ask again; if it fails again, report it"
+    if kind == EndKind.MEMORY:
+        rule, way_out = "a computation must fit into memory", "choose a smaller network"
+    return ErrorFacts(kind=kind.value, rule=rule, value=type(error).__name__, way_out=way_out)

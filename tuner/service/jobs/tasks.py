@@ -1,0 +1,172 @@
+"""Tasks: what workers compute for the service, pure functions from a specification to a document and files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from runners.ray_jobs import Ended
+from synth.build.build import build_program, verified_schedule, verify_schedule
+from synth.build.request import ScheduleRequest
+from synth.executor.port import Progress
+from synth.executor.serial import SerialExecutor
+from synth.finder.find import find as find_topologies
+from synth.finder.query import Query
+from synth.schedule.codec import from_parquet, to_parquet
+from synth.schedule.renamed import renamed_schedule
+from synth.simulation.simulate import simulate as simulate_traffic
+from synth.topology.isomorphism import isomorphism
+from synth.topology.topology import Topology
+from tuner.costs.pricing import DEFAULTS, Pricing
+from tuner.costs.simulated_traffic import traffic_of_content
+from tuner.reports.bound_report import bound_document, bound_report
+from tuner.reports.find_report import find_document
+from tuner.reports.stages import Stages
+from tuner.reports.synthesis import proved, warm
+from tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
+from tuner.service.jobs.limits import NetworkSource, network_of
+from tuner.specs import load_topology
+
+SCHEDULE_FILE, PROGRAM_FILE = "schedule.parquet", "program.xml"
+
+
+@dataclass(frozen=True, slots=True)
+class JobTask:
+    """What a worker gets.
+
+    topology:   the network of the specification; None where the worker is to build it
+    schedule:   content of the schedule file of the result that the specification names
+    candidates: schedules on networks that may be the same one under other names
+    """
+
+    spec: AnyJobSpec
+    topology: Topology | None = None
+    schedule: bytes | None = None
+    candidates: tuple[bytes, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What came of a task. `cached`: "renamed" where a stored schedule was given new names, else "no"."""
+
+    document: dict[str, Any]
+    files: dict[str, bytes] = field(default_factory=dict)
+    cached: Literal["no", "renamed"] = "no"
+
+
+class TaskBackend(Protocol):
+    """Where tasks are computed; see `runners.ray_jobs.RayJobs`. One thread uses it."""
+
+    @property
+    def cpus(self) -> int: ...
+
+    @property
+    def largest_memory_bytes(self) -> int: ...
+
+    def start(self, key: str, computation: Callable[..., Any], argument: Any, memory_bytes: int) -> None: ...
+
+    def cancel(self, key: str) -> None: ...
+
+    def progress(self) -> Mapping[str, tuple[int, int]]: ...
+
+    def ended(self, timeout_s: float) -> Sequence[Ended]: ...
+
+    def close(self) -> None: ...
+
+
+def run_task(task: JobTask, progress: Progress) -> TaskResult:
+    """Do `task`. Raises ChoraleError where what the specification asks for cannot be had."""
+    match task.spec:
+        case SynthesisSpec():
+            return _synthesis(task.spec, task, progress)
+        case BoundSpec():
+            return _bound(task.spec, task)
+        case FindSpec():
+            return _find(task.spec, progress)
+        case ProgramSpec():
+            return _program(task.spec, _schedule(task))
+        case PriceSpec():
+            return _price(task.spec, _schedule(task), progress)
+
+
+def _topology(task: JobTask, source: NetworkSource) -> Topology:
+    return network_of(source) if task.topology is None else task.topology
+
+
+def _schedule(task: JobTask) -> bytes:
+    if task.schedule is None:
+        raise ValueError("this task needs the schedule of a result")
+    return task.schedule
+
+
+def _synthesis(spec: SynthesisSpec, task: JobTask, progress: Progress) -> TaskResult:
+    topology = _topology(task, spec.topology)
+    for content in task.candidates:
+        renamed = _renamed(content, topology)
+        if renamed is not None:
+            return renamed
+    options = spec.options()
+    request = ScheduleRequest(topology, spec.parsed_collective(), spec.method, options)
+    stages = Stages()
+    warm(request.method, stages)
+    verified = verified_schedule(request, SerialExecutor(), progress, stages.stage)
+    document = proved(verified, options.size_bytes, stages)
+    files = {SCHEDULE_FILE: to_parquet(verified.schedule)}
+    return TaskResult(document | {"unit": topology.bandwidth_unit}, files)
+
+
+def _renamed(content: bytes, topology: Topology) -> TaskResult | None:
+    """Return the schedule in `content` under the names of `topology`, verified and proved; None if it is of another
+    network."""
+    stored = from_parquet(content, load_topology)
+    new_node = isomorphism(stored.topology, topology)
+    if new_node is None:
+        return None
+    stages = Stages()
+    verified = verify_schedule(renamed_schedule(stored, new_node, topology), observe=stages.stage)
+    document = proved(verified, None, stages)
+    return TaskResult(
+        document | {"unit": topology.bandwidth_unit}, {SCHEDULE_FILE: to_parquet(verified.schedule)}, "renamed"
+    )
+
+
+def _bound(spec: BoundSpec, task: JobTask) -> TaskResult:
+    report = bound_report(_topology(task, spec.topology), spec.parsed_collective(), spec.k)
+    return TaskResult(bound_document(report))
+
+
+def _find(spec: FindSpec, progress: Progress) -> TaskResult:
+    query = Query(spec.nodes, spec.degree, spec.bidirectional)
+    stages = Stages()
+    with stages.stage("search"):
+        findings = find_topologies(query, SerialExecutor(), lambda _name: progress, {})
+    return TaskResult(find_document(findings, None) | {"seconds": stages.seconds["search"]})
+
+
+def _program(spec: ProgramSpec, schedule: bytes) -> TaskResult:
+    verified = verify_schedule(from_parquet(schedule, load_topology))
+    built = build_program(verified, spec.options())
+    program = built.program
+    document = {
+        "target": program.target,
+        "collective": program.collective.name.value,
+        "ranks": len(program.ranks),
+        "chunks": program.chunks,
+        "in_place": program.in_place,
+        "schedule": verified.schedule.id,
+    }
+    return TaskResult(document, {PROGRAM_FILE: built.text.encode()})
+
+
+def _price(spec: PriceSpec, schedule: bytes, progress: Progress) -> TaskResult:
+    options = spec.model_dump(include=set(DEFAULTS))
+    pricing = Pricing.of({name: None if value is None else str(value) for name, value in options.items()}, None)
+    priced = traffic_of_content(schedule, pricing)
+    network = pricing.network(priced.traffic.topology)
+    times_s = simulate_traffic(priced.traffic, network, tuple(spec.sizes_bytes), "step", progress=progress)
+    rows = [
+        {"size_bytes": size_bytes, "time_us": time_s * 1e6}
+        for size_bytes, time_s in zip(spec.sizes_bytes, times_s, strict=True)
+    ]
+    return TaskResult({"title": priced.title, "method": priced.method, "results": rows})
