@@ -4,22 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
+from pathlib import Path
 from typing import Any, cast
 
 from experiments.experiment import Experiment, Row
 from experiments.row_verdict import ENDINGS, Ending, count_endings, ending_of
+from tuner.html_template import render_html
 
-_HEAD = """<!doctype html>
-<html lang="en"><meta charset="utf-8"><title>Reproduction</title>
-<style>
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 110em; margin: 2em auto; padding: 0 1em }
-table { border-collapse: collapse; font-size: 13px; font-variant-numeric: tabular-nums }
-td, th { border: 1px solid #ccc; padding: 2px 8px; text-align: left; vertical-align: top }
-.match { background: #eaf6ea } .better { background: #cdeccd } .not-reached { background: #fbe3d6 }
-img { max-width: 100% }
-</style>
-"""
+_TEMPLATE = Path(__file__).with_suffix(".html")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,22 +97,9 @@ def markdown(sections: Sequence[Section], facts: Sequence[str]) -> str:
 
 def html(sections: Sequence[Section], facts: Sequence[str]) -> str:
     """Return the report as one HTML page; tables are folded."""
-    parts = [_HEAD, "<h1>Reproduction</h1>", *(f"<p>{escape(fact)}</p>" for fact in facts)]
-    parts += [_html_table(_summary(sections)), "<h2>What differs, and why</h2>", _html_table(_differences(sections), 0)]
-    names = [escape(section.experiment.name) for section in sections]
-    parts.append("<p>" + " · ".join(f'<a href="#{name}">{name}</a>' for name in names) + "</p>")
-    for section in sections:
-        about = section.experiment
-        name, question, source = map(escape, (about.name, about.question, about.source))
-        parts.append(f'<h2 id="{name}">{name}</h2><p>{question}</p><p>{source}</p>')
-        if not section.document:
-            parts.append(f"<p>{escape(section.trouble)}</p>")
-            continue
-        if section.picture:
-            parts.append(f'<img src="{escape(section.picture)}" alt="{escape(about.name)}">')
-        title = f"<summary>{len(section.rows)} rows</summary>"
-        parts.append(f"<details>{title}{_html_table(section.table)}</details>")
-    return "\n".join([*parts, "</html>\n"])
+    return render_html(
+        _TEMPLATE, facts=facts, summary=_summary(sections), differences=_differences(sections), sections=sections
+    )
 
 
 def _summary(sections: Sequence[Section]) -> list[list[str]]:
@@ -142,15 +121,3 @@ def _markdown_table(lines: Sequence[Sequence[str]]) -> str:
     heading, *rest = [[cell.replace("|", "\\|").replace("\n", " ") for cell in line] for line in lines]
     ruled = [heading, ["---"] * len(heading), *rest]
     return "\n".join(f"| {' | '.join(line)} |" for line in ruled)
-
-
-def _html_table(lines: Sequence[Sequence[str]], place: int = -1) -> str:
-    """Return a table whose lines have the colours of their endings, which are in the cells at `place`."""
-    heading, *rest = lines
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in heading)
-    body = "\n".join(f'<tr class="{escape(line[place].replace(" ", "-"))}">{_html_cells(line)}</tr>' for line in rest)
-    return f"<table><tr>{head}</tr>\n{body}</table>"
-
-
-def _html_cells(line: Sequence[str]) -> str:
-    return "".join(f"<td>{escape(cell)}</td>" for cell in line)

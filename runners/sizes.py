@@ -28,7 +28,11 @@ def parse_size(text: str) -> int:
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
-    """Return the sizes in a comma list of sizes and ranges `FIRST:LAST:xFACTOR`, without repetitions, in order."""
+    """Return the sizes in a comma list of sizes and ranges `FIRST:LAST:xFACTOR`, without repetitions, in order.
+
+    >>> parse_sizes("1000,4KiB:64KiB:x4")
+    (1000, 4096, 16384, 65536)
+    """
     sizes: dict[int, None] = {}
     for part in text.split(","):
         sizes.update(dict.fromkeys(_parse_range(part) if ":" in part else [parse_size(part)]))

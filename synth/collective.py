@@ -55,7 +55,11 @@ ALLTOALL = Collective(CollectiveName.ALLTOALL)
 
 
 def parse_collective(text: str, root: int = 0) -> Collective:
-    """Return the collective called `text`; `root` is used where the collective has one."""
+    """Return the collective called `text`; `root` is used where the collective has one.
+
+    >>> parse_collective("broadcast", root=2)
+    Collective(name=<CollectiveName.BROADCAST: 'broadcast'>, root=2)
+    """
     try:
         name = CollectiveName(text)
     except ValueError:

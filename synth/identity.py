@@ -20,6 +20,9 @@ def canonical_json(value: Any) -> str:
     """Return the one JSON text of `value`: sorted keys, no blanks, exact numbers as "p/q" strings.
 
     Floats are refused: they have no place in a content id, because two machines may round them differently.
+
+    >>> canonical_json({"b": Fraction(1, 3), "a": [1, None]})
+    '{"a":[1,null],"b":"1/3"}'
     """
     return json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
@@ -39,7 +42,11 @@ def content_id(value: Any, columns: Iterable[np.ndarray] = ()) -> str:
 
 
 def rational_text(value: Fraction | int) -> str:
-    """Return `value` in lowest terms: "3", "7/8"."""
+    """Return `value` in lowest terms.
+
+    >>> rational_text(Fraction(14, 16)), rational_text(3)
+    ('7/8', '3')
+    """
     return str(Fraction(value))
 
 
@@ -47,6 +54,9 @@ def parse_rational(value: object, what: str) -> Fraction:
     """Read an exact rational from an int, a decimal number or text such as "3", "0.25", "7/8".
 
     A float is read through its shortest decimal text, so 0.1 means one tenth.
+
+    >>> parse_rational("12.5", "the rate"), parse_rational(0.1, "the rate")
+    (Fraction(25, 2), Fraction(1, 10))
     """
     way_out = 'write a number such as 25 or 12.5, or a rational as text such as "25/3"'
     rule = f"{what} must be a rational number"

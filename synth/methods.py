@@ -173,6 +173,13 @@ def synthesize(
     executor: Executor,
     progress: Progress | None = None,
 ) -> VerifiedSchedule:
-    """Return the verified schedule that `method` makes of `collective` on `topology`, timed at `options.size_bytes`."""
+    """Return the verified schedule that `method` makes of `collective` on `topology`, timed at `options.size_bytes`.
+
+    >>> from synth import SerialExecutor, parse_collective, parse_topology
+    >>> ring = parse_topology("ring:4")
+    >>> verified = synthesize("bfb", ring, parse_collective("allgather"), None, SerialExecutor())
+    >>> verified.cost.steps, str(verified.cost.bandwidth_factor)
+    (2, '3/4')
+    """
     schedule = synthesize_unverified(method, topology, collective, options, executor, progress)
     return verify(schedule, options.size_bytes if options else None)

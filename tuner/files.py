@@ -15,9 +15,8 @@ MAX_INPUT_BYTES = 2**30
 _EXECUTABLE = (".sh", ".sbatch")
 
 
-def read_file(path: str, largest_bytes: int | None = None) -> bytes:
+def read_file(path: str, largest_bytes: int = MAX_INPUT_BYTES) -> bytes:
     """Return the bytes of the file at `path`, at most `largest_bytes` (1 GiB); no more than one above that are read."""
-    largest_bytes = largest_bytes or MAX_INPUT_BYTES
     try:
         too_large = os.stat(path).st_size > largest_bytes
         with open(path, "rb") as stream:

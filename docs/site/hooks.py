@@ -13,7 +13,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from typer.cli import get_docs_for_click
 
-from tuner.cli.main import app
+from tuner.cli.main import command_line
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -40,7 +40,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def command_page() -> str:
     """Return the reference of every command, from the same declarations that `--help` prints."""
-    command = typer.main.get_command(app)
+    command = command_line()
     text = get_docs_for_click(obj=command, ctx=typer.Context(command), name="chorale")
     return text.replace("# `chorale`", "# The command line", 1)
 

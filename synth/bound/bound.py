@@ -21,6 +21,10 @@ def lower_bound(topology: Topology, collective: Collective, achieved: Fraction |
     It is the optimum of allgather, reduce_scatter, broadcast and reduce (see `Optimum` for what that means on
     one-way networks), and a bound for allreduce and alltoall. With `achieved`, the time of a verified schedule,
     the search ends as soon as a bound meets it: nothing can be better. No flows if single ranks already decide.
+
+    >>> from synth import parse_collective, parse_topology
+    >>> str(lower_bound(parse_topology("ring:4"), parse_collective("allreduce")).value)
+    '3/4'
     """
     best: Bound | None = None
     for bound in _bounds(topology, collective):

@@ -26,8 +26,8 @@ from synth.topology.transversal import Transversal
 
 Hops = NDArray[np.uint16]
 
-_MOST_WORK = 2**25
-_MOST_NODES = 4096
+MOST_WORK = 2**25
+MOST_NODES = 4096
 
 
 class _Pieces(NamedTuple):
@@ -39,17 +39,22 @@ class _Pieces(NamedTuple):
     hi: Integers
 
 
-def layered_trees(network: ForestNetwork, transversal: Transversal | None = None) -> Trees:
+def layered_trees(
+    network: ForestNetwork,
+    transversal: Transversal | None = None,
+    most_work: int = MOST_WORK,
+    most_nodes: int = MOST_NODES,
+) -> Trees:
     """Return trees of least height or close to it: as many as choices node by node yield within the capacities.
 
     They are a whole packing if all nodes find enough; else the rest of `network` may not suffice for the other
-    trees. None at all where looking for them would take too long.
+    trees. None at all beyond `most_nodes`, or beyond `most_work` (nodes * arcs) without symmetries.
 
     transversal: symmetries of the nodes; they are checked against capacities and supplies, and not used where
     they do not fit. O(nodes * arcs) for hops and choices of all nodes, O(nodes * (nodes + arcs)) with symmetries.
     """
     nodes = network.nodes
-    if not 1 < nodes <= _MOST_NODES or not network.supply.any():
+    if not 1 < nodes <= most_nodes or not network.supply.any():
         return no_trees(nodes)
     offsets = np.searchsorted(network.dst, np.arange(nodes + 1)).astype(np.int64)
     if transversal is not None and _is_invariant(network, transversal):
@@ -57,7 +62,7 @@ def layered_trees(network: ForestNetwork, transversal: Transversal | None = None
         base = _choices(network, offsets, hops, 0, beside=False)
         if base.arc.min() >= 0:
             return _trees(network, _images(network, transversal, base))
-    if nodes * len(network.src) > _MOST_WORK:
+    if nodes * len(network.src) > most_work:
         return no_trees(nodes)
     hops = hops_between_all(offsets, network.src)
     pieces = [_choices(network, offsets, hops, node, beside=True) for node in range(nodes)]

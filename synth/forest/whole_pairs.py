@@ -38,21 +38,21 @@ class WholePairs:
     time_per_byte: Fraction
 
 
-def whole_pairs(topology: Topology, split: PairSplit, k: int | None = None) -> WholePairs:
+def whole_pairs(topology: Topology, split: PairSplit, k: int | None = None, most_pairs: int = MOST_PAIRS) -> WholePairs:
     """Return `split` in the fewest trees that lose nothing, or in `k` pairs of trees per rank on average.
 
-    Where losing nothing would take more than `MOST_PAIRS` pairs of trees, there are about that many. Roots get them
+    Where losing nothing would take more than `most_pairs` pairs of trees, there are about that many. Roots get them
     in proportion to their rates; the time is the least one found in which they fit, by bisection. Raises
-    InvalidInput for k outside 1 to `MOST_PAIRS` / ranks and where amounts would leave 64 bits.
+    InvalidInput for k outside 1 to `most_pairs` / ranks and where amounts would leave 64 bits.
     """
     ranks = topology.compute_count
-    if k is not None and not 1 <= k * ranks <= MOST_PAIRS:
-        rule = f"there must be at least one tree per root, and at most {MOST_PAIRS} in all"
-        raise InvalidInput(rule, f"k = {k}", f"choose k from 1 to {MOST_PAIRS // ranks}")
+    if k is not None and not 1 <= k * ranks <= most_pairs:
+        rule = f"there must be at least one tree per root, and at most {most_pairs} in all"
+        raise InvalidInput(rule, f"k = {k}", f"choose k from 1 to {most_pairs // ranks}")
     scale = _common_scale(topology, split)
-    if k is None and scale * split.rate <= MOST_PAIRS:
+    if k is None and scale * split.rate <= most_pairs:
         return _rounded_down(topology, split, _integers([root * scale for root in split.roots]), scale)
-    pairs = (k or MOST_PAIRS // ranks) * ranks
+    pairs = (k or most_pairs // ranks) * ranks
     return _at_least_scale(topology, split, _apportioned(split.roots, pairs))
 
 

@@ -25,6 +25,14 @@ def lift(text: bytes) -> Program:
     The dialect is detected. The text may come from anywhere: it is parsed in bounded memory, without entities
     and external references. InvalidInput for text that is no program of a known dialect, and for the first
     fault that a Program cannot express. What the program does is not checked: see `synth.lowering.check`.
+
+    >>> from synth import LoweringOptions, SerialExecutor, lower, parse_collective, parse_topology, synthesize
+    >>> from synth.lowering.targets import target_named
+    >>> ring = parse_topology("ring:4")
+    >>> verified = synthesize("bfb", ring, parse_collective("allgather"), None, SerialExecutor())
+    >>> program = lower(verified, LoweringOptions("msccl-xml"))
+    >>> lift(target_named("msccl-xml").emit(program).encode()) == program
+    True
     """
     lifted = lift_with_findings(text)
     for finding in lifted.findings:

@@ -55,6 +55,13 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     block for each direction of each of its connections (one for two of them, where blocks are scarce), which goes
     through the steps in order (in trees: through the depths), held up by exact waits only. Raises InvalidInput where
     the target's limits are exceeded, with parameters that fit. O(chunks moved * log(chunks of a step)).
+
+    >>> from synth import SerialExecutor, parse_collective, parse_topology, synthesize
+    >>> ring = parse_topology("ring:4")
+    >>> verified = synthesize("bfb", ring, parse_collective("allgather"), None, SerialExecutor())
+    >>> program = lower(verified, LoweringOptions("msccl-xml", channels=2))
+    >>> program.name, len(program.ranks), program.channels
+    ('allgather bfb ring:4', 4, 2)
     """
     columns = verified.schedule.expand()
     schedule = rechunked(columns, options.chunks)

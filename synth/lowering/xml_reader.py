@@ -23,14 +23,16 @@ Choose = Callable[[Mapping[str, str]], XmlTarget]
 """Returns the dialect of a document from the attributes of its root; InvalidInput for none."""
 
 
-def read_document(text: bytes, choose: Choose) -> tuple[XmlTarget, RawProgram]:
+def read_document(
+    text: bytes, choose: Choose, most_elements: int = MAX_ELEMENTS, most_bytes: int = MAX_TEXT_BYTES
+) -> tuple[XmlTarget, RawProgram]:
     """Return the dialect of `text` and its contents; InvalidInput for anything that is not such a document.
 
     O(bytes) time. Memory grows with the elements only, and the first one too many, or too long, ends the reading.
     """
-    if len(text) > MAX_TEXT_BYTES:
-        raise InvalidInput(f"a program must be at most {MAX_TEXT_BYTES} bytes", len(text), "split the collective")
-    builder = _Builder(choose)
+    if len(text) > most_bytes:
+        raise InvalidInput(f"a program must be at most {most_bytes} bytes", len(text), "split the collective")
+    builder = _Builder(choose, most_elements)
     try:
         _parse(builder.parser, text)
     except expat.ExpatError as error:
@@ -52,7 +54,7 @@ def _parse(parser: expat.XMLParserType, text: bytes) -> None:
 class _Builder:
     """Receives the parser's events and builds the raw program."""
 
-    def __init__(self, choose: Choose) -> None:
+    def __init__(self, choose: Choose, most_elements: int) -> None:
         self.parser = expat.ParserCreate("utf-8")
         self.parser.XmlDeclHandler = _refuse_encodings
         self.parser.StartElementHandler = self._start
@@ -60,6 +62,7 @@ class _Builder:
         self.parser.CharacterDataHandler = self._characters
         self.parser.StartDoctypeDeclHandler = _refuse_doctype
         self._choose = choose
+        self._most_elements = most_elements
         self._target: XmlTarget | None = None
         self._program: RawProgram | None = None
         self._path = [""]
@@ -73,8 +76,8 @@ class _Builder:
     def _start(self, element: str, values: dict[str, str]) -> None:
         self._elements += 1
         line = self.parser.CurrentLineNumber
-        if self._elements > MAX_ELEMENTS:
-            rule = f"a program must have at most {MAX_ELEMENTS} elements"
+        if self._elements > self._most_elements:
+            rule = f"a program must have at most {self._most_elements} elements"
             raise InvalidInput(rule, f"more in line {line}", "split the collective")
         expected = _CHILD_OF[self._path[-1]]
         if element != expected:

@@ -45,16 +45,18 @@ def simulate_flows(
     model: NetworkModel,
     bytes_per_amount: float,
     progress: Callable[[int, int], None] | None = None,
+    most_slots: int = MOST_SLOTS,
+    moments_at_once: int = MOMENTS_AT_ONCE,
 ) -> FlowTimes:
     """Return when everything in `graph` happens.
 
     A message leaves alpha after it starts, at the rate that max-min fair sharing of all links on its route gives it
     at every moment, and arrives the latency of its route after its last byte has left. Between these nothing
     takes time. Rates are floating point, so times are right to about 1e-12 of their size; the same graph gives the
-    same bytes. O(moments * links of the routes that meet there); `progress` hears messages arrived, of all.
-    Raises InvalidInput for more than `MOST_SLOTS` links of routes.
+    same bytes. O(moments * links of the routes that meet there); `progress` hears messages arrived, of all, after every
+    `moments_at_once`. Raises InvalidInput for more than `most_slots` links of routes.
     """
-    paths, conditions, count = _paths(graph, topology, model), _conditions(graph), graph.messages
+    paths, conditions, count = _paths(graph, topology, model, most_slots), _conditions(graph), graph.messages
     latency_s, alpha_s = _latencies(graph, topology, model), np.array([float(model.alpha_s)])
     run = Run(
         Messages(np.asarray(graph.amount * bytes_per_amount, dtype=np.float64), latency_s, alpha_s),
@@ -65,19 +67,19 @@ def simulate_flows(
         EventHeap.of(count),
         _course(graph, conditions),
     )
-    while advance(run, MOMENTS_AT_ONCE):
+    while advance(run, moments_at_once):
         if progress is not None:
             progress(int(run.course.arrived[0]), count)
     return FlowTimes(run.course.opened_at_s, run.course.arrived_at_s - latency_s, run.course.arrived_at_s)
 
 
-def _paths(graph: FlowGraph, topology: Topology, model: NetworkModel) -> Paths:
+def _paths(graph: FlowGraph, topology: Topology, model: NetworkModel, most_slots: int) -> Paths:
     routes = graph.routes
     first = routes.offsets[graph.route]
     hops = (routes.offsets[graph.route + 1] - first).astype(np.int32)
     ends = np.cumsum(hops, dtype=np.int64)
-    if len(ends) and ends[-1] > MOST_SLOTS:
-        rule = f"a flow-level simulation takes messages over at most {MOST_SLOTS} links together"
+    if len(ends) and ends[-1] > most_slots:
+        rule = f"a flow-level simulation takes messages over at most {most_slots} links together"
         raise InvalidInput(rule, int(ends[-1]), "use the congestion model (--model step) or a smaller topology")
     unit = model.unit_bytes_per_s(topology)
     capacities = np.array([float(bandwidth * unit) for bandwidth in topology.links.bandwidths] or [1.0])

@@ -44,6 +44,13 @@ def simulate(
               `STREAMED_CHUNKS` ("flow"); without meaning for stepped patterns
 
     `progress` hears how much of all sizes together is done. The same arguments give the same result.
+
+    >>> from synth import SerialExecutor, parse_collective, parse_topology, synthesize, traffic_of
+    >>> ring = parse_topology("ring:4")
+    >>> verified = synthesize("bfb", ring, parse_collective("allgather"), None, SerialExecutor())
+    >>> network = NetworkModel.of(alpha_us="10", link_gbps="100")
+    >>> [f"{seconds * 1e6:.1f} us" for seconds in simulate(traffic_of(verified.schedule), network, [1024, 2**20])]
+    ['20.0 us', '51.5 us']
     """
     if pipeline_chunks is not None and not 1 <= pipeline_chunks <= MOST_CHUNKS:
         rule = f"what trees stream is cut into 1 to {MOST_CHUNKS} chunks"

@@ -23,6 +23,10 @@ def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
 
     `read_file` returns the bytes of a path; without it, file: specs are refused. Too large a network is refused
     before anything is built. Raises InvalidInput with the rule, the value and the way out.
+
+    >>> torus = parse_topology("torus:4x4")
+    >>> torus.node_count, len(torus.links)
+    (16, 64)
     """
     return check_topology(plan_topology(spec, read_file).build())
 

@@ -19,15 +19,15 @@ __all__ = ["is_automorphism", "is_vertex_transitive"]
 _PROFILE_WORK = 2**28
 _SEARCH_NODES = 64
 _SEARCH_LINKS = 1024
-_SEARCH_STEPS = 100_000
+SEARCH_STEPS = 100_000
 
 
-def is_vertex_transitive(topology: Topology) -> bool | None:
+def is_vertex_transitive(topology: Topology, search_steps: int = SEARCH_STEPS) -> bool | None:
     """Whether every compute node can be taken to every other by a symmetry; None where that stays open.
 
     Parallel links, bandwidths, latencies and switches count. True from the symmetries that the topology carries,
     each checked; False when nodes differ in their links or distances; else an exact search on small networks
-    (up to 64 nodes and 1024 links, with a fixed limit on its steps). O(N L) in the middle case.
+    (up to 64 nodes and 1024 links, at most `search_steps` comparisons). O(N L) in the middle case.
     """
     if known_symmetries_are_transitive(topology):
         return True
@@ -38,7 +38,7 @@ def is_vertex_transitive(topology: Topology) -> bool | None:
     if topology.node_count > _SEARCH_NODES or len(topology.links) > _SEARCH_LINKS:
         return None
     try:
-        return _search(topology)
+        return _search(topology, search_steps)
     except _OutOfStepsError:
         return None
 
@@ -92,10 +92,10 @@ class _Budget:
         return bool(first["label"] == second["label"])
 
 
-def _search(topology: Topology) -> bool:
+def _search(topology: Topology, steps: int) -> bool:
     """Look for symmetries from node 0 to every compute node that the ones found so far do not take it to."""
     known = [generator for generator in topology.automorphisms if is_automorphism(topology, generator)]
-    budget = _Budget(_SEARCH_STEPS)
+    budget = _Budget(steps)
     graphs = {node: _rooted(topology, node) for node in range(topology.compute_count)}
     for node in range(1, topology.compute_count):
         orbit = orbits(topology.node_count, known)

@@ -47,6 +47,13 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
     With `size_bytes`, the bytes of the whole vector, the cost holds the exact time at that size; InvalidInput where
     bandwidths count links. Cost: O(chunk deliveries) time, at most about 0.5 GiB of tables at a time; in symmetric
     form O(generators * links log links + degree * links + rows of rank 0 * log).
+
+    >>> from synth import SerialExecutor, parse_collective, parse_topology
+    >>> from synth.methods import synthesize_unverified
+    >>> ring = parse_topology("uniring:1,4")
+    >>> schedule = synthesize_unverified("bfb", ring, parse_collective("allgather"), None, SerialExecutor())
+    >>> str(verify(schedule).cost.time_per_byte)
+    '3/4'
     """
     found, verified = inspect(schedule, size_bytes)
     if verified is None:

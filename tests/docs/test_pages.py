@@ -12,12 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import typer
 
 from tests.command import Finished, chorale
 from tests.docs.pages import DOCS, PAGES, ROOT, SLOW, Command, commands_of, named_files
 from tests.dumps import nvswitch_machine
-from tuner.cli.main import app, main
+from tuner.cli.main import command_line, main
 
 FILES_BEFORE = (
     "synth bfb torus:2x4 --collective allreduce -o torus.parquet",
@@ -99,7 +98,7 @@ def follow(page: str, desk: Path, folder: Path, monkeypatch: pytest.MonkeyPatch,
 
 def require_known_words(command: Command) -> None:
     """Check the subcommand and every option of a command that is not run."""
-    group = typer.main.get_command(app)
+    group = command_line()
     context = group.make_context("chorale", ["-q", command.words[0]], resilient_parsing=True)
     words = command.words
     while hasattr(group, "commands"):

@@ -44,6 +44,8 @@ def test_the_wheel_owns_four_packages(tmp_path):
         "experiments/data/direct-connect.json",
         "tuner/training/profiles/gpt2-small.json",
         "experiments/data/mi250-allreduce.xml.gz",
+        "experiments/reproduction_report.html",
+        "tuner/campaign_page.html",
     } <= set(names)
     entry_points = next(name for name in names if name.endswith("entry_points.txt"))
     assert "chorale = tuner.cli.main:main" in zipfile.ZipFile(wheel).read(entry_points).decode()

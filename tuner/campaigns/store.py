@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 import tempfile
@@ -13,8 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
+from filelock import FileLock
 from pydantic import Field, TypeAdapter, ValidationError
 
+from runners.exclusive import acquire_lock
 from synth.errors import InvalidInput, Unavailable
 from tuner.campaigns.final import Final
 from tuner.campaigns.journal import Journal, Write
@@ -30,7 +31,6 @@ line_codec: TypeAdapter[TrialRecord | Final] = TypeAdapter(Annotated[TrialRecord
 """Reads and writes the lines of a journal after the first; reading checks every field."""
 
 MOST_UNSAVED = 3
-LOCK_POLL_S = 0.2
 JOURNAL = "trials.jsonl"
 
 
@@ -139,9 +139,7 @@ class Store:
     def close(self) -> None:
         """Let go of the folder. Safe to call twice."""
         self.journal.close()
-        if self._lock >= 0:
-            os.close(self._lock)
-            self._lock = -1
+        self._lock.release()
 
     def _take(self, record: TrialRecord | Final) -> None:
         if isinstance(record, Final):
@@ -185,25 +183,10 @@ def read_launch(folder: Path) -> Launch:
         return _read(launch_codec.validate_json, [journal.readline()], folder, 1)
 
 
-def _lock(folder: Path, patience_s: float) -> int:
-    descriptor = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    deadline_s = time.monotonic() + patience_s
-    while not _is_locked(descriptor):
-        if time.monotonic() >= deadline_s:
-            os.close(descriptor)
-            rule = "a launch must have one writer"
-            way_out = "wait for the other process, or start a new launch without --resume"
-            raise Unavailable(rule, f"another process works in {folder}", way_out)
-        time.sleep(LOCK_POLL_S)
-    return descriptor
-
-
-def _is_locked(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+def _lock(folder: Path, patience_s: float) -> FileLock:
+    way_out = "wait for the other process, or start a new launch without --resume"
+    refusal = Unavailable("a launch must have one writer", f"another process works in {folder}", way_out)
+    return acquire_lock(folder / "lock", patience_s, refusal)
 
 
 def _read(parse: Callable[[bytes], Record], lines: list[bytes], folder: Path, number: int) -> Record:

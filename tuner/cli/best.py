@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from runners.durations import format_us
+from runners.sizes import format_size, parse_size
 from synth.collective import parse_collective
 from synth.errors import InvalidInput
+from synth.topology.topology import Topology
+from tuner.campaigns.size_class import SizeClass
 from tuner.cli.output import emit_json, people, results
 from tuner.cli.shared_options import AsJson
-
-if TYPE_CHECKING:
-    from synth.topology.topology import Topology
-    from tuner.tracking.best import Best
-    from tuner.tracking.mlflow_store import MlflowStore, Version
-
-# MLflow takes a second to import, so only where it is used.
-# ruff: noqa: PLC0415
+from tuner.files import write_file
+from tuner.home import Home
+from tuner.specs import load_topology
+from tuner.tracking.best import Best, find_champion, load_best
+from tuner.tracking.champions import roll_back
+from tuner.tracking.mlflow_store import MlflowStore, Version
 
 OutputFolder = Annotated[
     str | None, typer.Option("--output", "-o", metavar="DIR", help="Existing folder for the files.")
@@ -54,13 +55,6 @@ def best_command(
 
     Example: chorale best --topology hypercube:3 --collective allreduce --size 1MiB -o .
     """
-    from runners.sizes import format_size, parse_size
-    from tuner.campaigns.size_class import SizeClass
-    from tuner.home import Home
-    from tuner.specs import load_topology
-    from tuner.tracking.best import load_best
-    from tuner.tracking.mlflow_store import MlflowStore
-
     wanted = parse_collective(collective).name.value
     size_bytes = parse_size(size)
     network = load_topology(topology)
@@ -92,11 +86,6 @@ def best_command(
 
 def _roll_back(mlflow: MlflowStore, network: Topology, collective: str, size_bytes: int, alias: str) -> Version:
     """Let the alias go back; return the version that had it."""
-    from runners.sizes import format_size
-    from tuner.campaigns.size_class import SizeClass
-    from tuner.tracking.best import find_champion
-    from tuner.tracking.champions import roll_back
-
     found, size_class = find_champion(mlflow, network, collective, size_bytes, alias)
     if size_class != SizeClass.of(size_bytes):
         value = f"{format_size(size_bytes)}, and the nearest entry is for {size_class}"
@@ -108,8 +97,6 @@ def _roll_back(mlflow: MlflowStore, network: Topology, collective: str, size_byt
 
 def _save(best: Best, folder: Path) -> dict[str, Any]:
     """Write the files and return the JSON document of the contract."""
-    from tuner.files import write_file
-
     schedule, program = folder / "schedule.parquet", folder / "program.xml"
     if best.library is None:
         write_file(schedule, best.program.schedule)

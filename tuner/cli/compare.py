@@ -21,9 +21,6 @@ from tuner.reports.comparison import Model, Side, comparison, comparison_tables
 from tuner.schedule_files import load_schedule
 from tuner.specs import load_topology
 
-# matplotlib takes a second to import, so only where something is drawn.
-# ruff: noqa: PLC0415
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
@@ -91,7 +88,7 @@ def _sides(files: tuple[str, str], given: Topology | None) -> tuple[Side, Side]:
 
 
 def _plot(document: dict[str, Any], path: Path) -> None:
-    from tuner.plots.goodput_plot import plot_goodput
+    from tuner.plots.goodput_plot import plot_goodput  # noqa: PLC0415 (matplotlib is slow)
 
     series = {
         f"{word}: {side['name']}": [

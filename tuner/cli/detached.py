@@ -13,6 +13,7 @@ from tuner.cli.output import people
 from tuner.home import Home
 from tuner.launch_work import INTERRUPTED_PATIENCE_S
 from tuner.resident import ResidentLaunch, State, Status, resident_name
+from tuner.specs import absolute_spec
 from tuner.tuning import TuneReport
 
 POLL_S = 1.0
@@ -23,9 +24,10 @@ def start(campaign: Campaign, resume: bool, address: str | None) -> None:
     """Let a launch live in the cluster; CheckFailed if one of this campaign is running there."""
     home = Home.from_environment()
     home.make(home.campaigns)
-    # Workers have the environment of their node, not ours: what we mean is written down.
+    # Workers have the environment and the folder of their node, not ours: what we mean is written down.
     tracking = campaign.tracking.model_copy(update={"mlflow_uri": campaign.tracking.mlflow_uri or home.mlflow_uri})
-    document = campaign.model_copy(update={"tracking": tracking}).model_dump(by_alias=True, mode="json")
+    changes = {"tracking": tracking, "topology": absolute_spec(campaign.topology)}
+    document = campaign.model_copy(update=changes).model_dump(by_alias=True, mode="json")
     name = resident_name(campaign.name)
     with Residents(address) as residents:
         former = residents.find(name)

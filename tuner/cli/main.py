@@ -1,50 +1,25 @@
-"""The `chorale` command: wiring of the subcommands, exit codes and options that work everywhere."""
+"""The `chorale` command: the group of all commands, exit codes and options that work everywhere."""
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import sys
 from typing import Annotated
 
 import typer
+from typer.core import TyperGroup
 
 from synth.errors import ChoraleError
+from tuner.cli.commands import CommandGroup, load_all
 from tuner.cli.output import print_error, set_verbosity
 
 app = typer.Typer(
     name="chorale",
+    cls=CommandGroup,
     help="Design, verify and tune collective communication for a given network.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-# Each module registers its commands on the app it is given.
-COMMAND_MODULES = (
-    "topology",
-    "find",
-    "synthesize",
-    "verify",
-    "lower",
-    "show",
-    "export",
-    "compare",
-    "alltoall",
-    "simulate",
-    "training",
-    "record_training",
-    "bound",
-    "failures",
-    "run",
-    "fabric",
-    "tune",
-    "best",
-    "experiment",
-    "bench",
-    "ui",
-    "serve",
-    "doctor",
 )
 
 
@@ -64,9 +39,6 @@ def _global_options(
 ) -> None:
     set_verbosity(quiet, verbose)
 
-
-for _name in COMMAND_MODULES:
-    importlib.import_module(f"tuner.cli.{_name}").register(app)
 
 GLOBAL_FLAGS = ("--version", "--quiet", "-q", "--verbose", "-v")
 
@@ -89,3 +61,8 @@ def main(arguments: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         print_error("interrupted; what was finished is kept")
         sys.exit(130)
+
+
+def command_line() -> TyperGroup:
+    """Return the whole command line with every command imported, for the reference and for tests of pages."""
+    return load_all(typer.main.get_group(app))

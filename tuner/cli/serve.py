@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 import typer
+import yaml
 
+from runners.ray_serve import serve_application
 from synth.errors import InvalidInput
 from tuner.cli.output import people, results
 from tuner.home import Home
-
-# Ray Serve and FastAPI take seconds to import, so only where they are used.
-# ruff: noqa: PLC0415
+from tuner.service.access import load_access
+from tuner.service.access import make_token as new_token
+from tuner.service.jobs.limits import JobLimits
 
 GIB = 2**30
 
@@ -46,10 +49,7 @@ def serve(
     if make_token is not None:
         _print_token(make_token)
         return
-    from runners.ray_serve import serve_application
-    from tuner.service.access import load_access
-    from tuner.service.http.application import ServiceSettings
-    from tuner.service.jobs.limits import JobLimits
+    from tuner.service.http.application import ServiceSettings  # noqa: PLC0415 - seconds, for what the service computes
 
     load_access(tokens, host)  # refused here rather than in the replica
     home = Home.from_environment()
@@ -60,12 +60,6 @@ def serve(
 
 
 def _print_token(name: str) -> None:
-    import re
-
-    import yaml
-
-    from tuner.service.access import make_token as new_token
-
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
         raise InvalidInput("a name of a token must have letters, digits, `_`, `.` and `-`", name, "choose another name")
     token, digest = new_token()

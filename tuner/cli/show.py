@@ -21,9 +21,6 @@ from tuner.reports.show_report import program_document, schedule_document, show_
 from tuner.schedule_files import load_schedule
 from tuner.specs import load_topology
 
-# matplotlib takes a second to import, so only where something is drawn.
-# ruff: noqa: PLC0415
-
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
@@ -73,7 +70,7 @@ def _show_schedule(file: str, spec: str | None, rank: int, plot: Path | None) ->
     if rank >= ranks:
         raise InvalidInput(f"--rank must be one of the {ranks} ranks", rank, f"choose 0 to {ranks - 1}")
     if plot is not None:
-        from tuner.plots.schedule_plot import plot_schedule
+        from tuner.plots.schedule_plot import plot_schedule  # noqa: PLC0415 (matplotlib is slow)
 
         plot_schedule(verified.schedule.expand(), rank, plot)
     return schedule_document(verified, rank)
@@ -95,7 +92,7 @@ def _show_program(
     network = pricing.network(topology)
     trace = play(program, topology, network, size_bytes, buffer_bytes)
     if plot is not None:
-        from tuner.plots.program_plot import plot_program
+        from tuner.plots.program_plot import plot_program  # noqa: PLC0415 (matplotlib is slow)
 
         plot_program(program, topology, network, size_bytes, trace, plot)
     time_s = trace.end_s + pricing.beside_program_s(program)

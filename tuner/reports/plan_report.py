@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from runners.sizes import format_size
@@ -41,17 +41,10 @@ def duration(seconds: float) -> str:
     return f"{minutes // 60}:{minutes % 60:02d} h"
 
 
-def _estimate_lines(estimate: Mapping[str, Any] | None) -> Iterator[str]:
-    if estimate is None:
-        yield "how long that takes is not known: too large to try some of it now, and nothing like it was measured here"
+def _estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
+    if estimate["seconds"] is None:
+        yield f"ends by {estimate['stopped_by']}; how long that takes is {estimate['basis']}"
         return
-    fewest, most = estimate["trials"]
-    trials = f"{fewest} trials" if fewest == most else f"{fewest} to {most} trials"
-    yield f"takes {_between(estimate['seconds'])}; {estimate['stopped_by']} will end it, after {trials}"
-    yield "  " + "; ".join(f"{name} {_between(span)}" for name, span in estimate["stages"].items() if span[1])
-    yield f"  by: {estimate['basis']}"
-
-
-def _between(seconds: Sequence[float]) -> str:
-    low, high = (duration(one) for one in seconds)
-    return low if low == high else f"{low} to {high}"
+    search, trial = duration(estimate["seconds"]), duration(estimate["trial_seconds"])
+    yield f"the search takes about {search}, {trial} a trial, and ends by {estimate['stopped_by']}"
+    yield f"  by the {estimate['basis']}; starting, final and promotion come on top"

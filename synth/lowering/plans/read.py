@@ -18,11 +18,11 @@ _COLLECTIVES = {spelling: name for name, spelling in SPELLING.items()}
 _BUFFERS: dict[str, Buffer] = {"i": "i", "o": "o", "s": "s"}
 
 
-def plan_of_text(text: bytes) -> Plan:
+def plan_of_text(text: bytes, most_bytes: int = MOST_BYTES) -> Plan:
     """Return the plan that `text` holds; InvalidInput for anything that is no such plan, and for what of the format is
     not checked here: packets, port and switch channels, pipelines, reads from peers."""
-    if len(text) > MOST_BYTES:
-        raise InvalidInput(f"a plan must be at most {MOST_BYTES} bytes", len(text), "split the collective")
+    if len(text) > most_bytes:
+        raise InvalidInput(f"a plan must be at most {most_bytes} bytes", len(text), "split the collective")
     try:
         root = Fields(json.loads(text.decode(), parse_constant=_refuse_constant), "the plan")
     except (ValueError, RecursionError) as error:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -32,4 +34,33 @@ def test_it_is_free_after_the_block_and_after_an_error(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError), exclusive(tmp_path / "lock", 0):
         raise ZeroDivisionError
     with exclusive(tmp_path / "lock", 0):
+        pass
+
+
+def test_it_is_free_for_one_who_waits_as_soon_as_it_is_given_back(tmp_path: Path) -> None:
+    lock, waited = tmp_path / "lock", threading.Event()
+
+    def second() -> None:
+        with exclusive(lock, 30.0):
+            waited.set()
+
+    with exclusive(lock, 0):
+        other = threading.Thread(target=second)
+        other.start()
+        assert not waited.wait(0.3)
+    assert waited.wait(30.0)
+    other.join()
+
+
+def test_other_users_may_hold_the_lock_of_a_machine(tmp_path: Path) -> None:
+    mask = os.umask(0o077)
+    try:
+        with exclusive(tmp_path / "lock", 0):
+            assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o666
+    finally:
+        os.umask(mask)
+
+
+def test_what_cannot_be_a_lock_is_named(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="a lock file must be writable"), exclusive(tmp_path, 0):
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -15,12 +16,14 @@ import yaml
 from runners.ray_cluster import ray
 from runners.ray_resident import Resident, Residents
 from synth.errors import CheckFailed
+from synth.topology.exchange import to_json
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.integration.launch_files import tracked_trials
 from tuner.campaigns.store import Store
 from tuner.home import Home
 from tuner.resident import State, resident_name
+from tuner.specs import load_topology
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_cluster")]
 
@@ -73,6 +76,18 @@ def test_a_launch_goes_on_after_its_own_death(capsys: pytest.CaptureFixture[str]
     store.close()
     assert len({trial.candidate for trial in store.trials}) == len(store.trials) == 12
     assert tracked_trials(home, "small") == {trial.trial_id: "FINISHED" for trial in store.trials}
+
+
+def test_a_launch_finds_the_network_file_of_the_folder_where_it_was_started(
+    capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # the folder of this process, not of the workers
+    Path("ring.json").write_text(json.dumps(to_json(load_topology("ring:4"))))
+    path = campaign_file(tmp_path, topology="file:ring.json", budget={"trials": 2})
+    assert chorale(capsys, "tune", path, "--detach").code == 0
+    followed = chorale(capsys, "tune", "--follow", "small", "--json")
+    assert followed.code == 0, followed.stderr
+    assert followed.document["trials"] == {"complete": 2, "failed": 0, "pruned": 0}
 
 
 @pytest.mark.slow

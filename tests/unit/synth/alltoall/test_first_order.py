@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given
@@ -34,12 +35,24 @@ def test_it_stops_where_the_bounds_are_close_enough(topology):
     assert gap_of(topology, flows, prices) <= Fraction(1, 50)
 
 
-def test_it_stops_after_the_most_iterations():
-    heard = []
+def test_it_stops_after_the_most_iterations(monkeypatch):
+    reported = []
     problem = commodities_of(parse_topology("genkautz:3,40"))
-    first_order.solve(problem, Fraction(0), 120, lambda lower, upper: heard.append((lower, upper)))
-    assert len(heard) == 3
-    assert heard[-1][0] < heard[-1][1]
+    iterations = []
+    step = first_order._Method._step
+    monkeypatch.setattr(first_order._Method, "_step", lambda method: iterations.append(1) or step(method))
+    first_order.solve(problem, Fraction(0), 120, lambda lower, upper: reported.append((lower, upper)))
+    assert len(iterations) == 120
+    assert reported
+    for (lower, upper), (later_lower, later_upper) in pairwise(reported):
+        assert lower <= later_lower < later_upper <= upper  # bounds only ever close in
+
+
+def test_more_iterations_come_closer():
+    topology = parse_topology("genkautz:3,40")
+    problem = commodities_of(topology)
+    few, many = (gap_of(topology, *first_order.solve(problem, Fraction(0), most, None)) for most in (40, 400))
+    assert 0 < many < few
 
 
 @given(

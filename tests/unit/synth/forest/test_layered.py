@@ -7,7 +7,6 @@ from random import Random
 import numpy as np
 import pytest
 
-from synth.forest import layered
 from synth.forest.layered import layered_trees
 from synth.forest.network import ForestNetwork, forest_network
 from synth.forest.trees import Trees, tree_heights
@@ -81,13 +80,12 @@ def test_neighbours_at_the_same_distance_help() -> None:
     assert sorted(tree_heights(trees, network.src).tolist()) == [2, 3]
 
 
-def test_nothing_is_tried_where_it_would_take_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_tried_where_it_would_take_too_long() -> None:
     network, transversal = _at_its_optimum("torus:5x5")
-    monkeypatch.setattr(layered, "_MOST_WORK", 0)
-    assert len(layered_trees(network)) == 0
-    assert len(layered_trees(network, transversal)) > 0
-    monkeypatch.setattr(layered, "_MOST_NODES", 24)
-    assert len(layered_trees(network, transversal)) == 0
+    assert len(layered_trees(network)) > 0
+    assert len(layered_trees(network, most_work=0)) == 0
+    assert len(layered_trees(network, transversal, most_work=0)) > 0
+    assert len(layered_trees(network, transversal, most_work=0, most_nodes=24)) == 0
 
 
 def test_heights_are_those_of_following_every_node_back() -> None:

@@ -196,11 +196,10 @@ def test_more_trees_come_closer() -> None:
     assert times[-1] * split.rate - 1 < Fraction(1, 1000)
 
 
-def test_splits_too_fine_for_whole_trees_are_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_splits_too_fine_for_whole_trees_are_rounded() -> None:
     topology = parse_topology("without(mi250:2;node=3)")
     split = tree_pairs(topology).split
-    monkeypatch.setattr(whole_module, "MOST_PAIRS", 600)
-    whole = whole_pairs(topology, split)
+    whole = whole_pairs(topology, split, most_pairs=600)
     assert whole.roots.sum() == 600 // 31 * 31
     assert 1 <= whole.time_per_byte * split.rate < Fraction(11, 10)
     assert scheduled(topology, whole).cost.time_per_byte <= whole.time_per_byte

@@ -12,13 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth.errors import CheckFailed, ChoraleError, InvalidInput
-from synth.lowering import xml_reader
 from synth.lowering.check import check_program
 from synth.lowering.lift import fitting_dialects, lift, lift_with_findings, violations_on
 from synth.lowering.msccl_xml import MscclXml
 from synth.lowering.oneccl_xml import OneCclXml
 from synth.lowering.program import Op, Wait
 from synth.lowering.reading import read_checked
+from synth.lowering.targets import XML_TARGETS
+from synth.lowering.xml_reader import read_document
 from synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.programs import lowered
 
@@ -258,16 +259,14 @@ def test_bytes_in_no_known_encoding_are_refused():
             lift(text)
 
 
-def test_too_many_elements_end_the_reading(monkeypatch):
-    monkeypatch.setattr(xml_reader, "MAX_ELEMENTS", 10)
+def test_too_many_elements_end_the_reading():
     with pytest.raises(InvalidInput, match="at most 10 elements"):
-        lift(GOOD.encode())
+        read_document(GOOD.encode(), lambda _: XML_TARGETS[0], most_elements=10)
 
 
-def test_too_many_bytes_are_not_parsed(monkeypatch):
-    monkeypatch.setattr(xml_reader, "MAX_TEXT_BYTES", 100)
+def test_too_many_bytes_are_not_parsed():
     with pytest.raises(InvalidInput, match="at most 100 bytes"):
-        lift(GOOD.encode())
+        read_document(GOOD.encode(), lambda _: XML_TARGETS[0], most_bytes=100)
 
 
 @settings(max_examples=150, deadline=None)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from synth.errors import InvalidInput
 from synth.schedule.routes import Routes
-from synth.simulation import flow_simulation
 from synth.simulation.flow_graph import FlowGraph
 from synth.simulation.flow_simulation import FlowTimes, simulate_flows
 from synth.simulation.network_model import NetworkModel
@@ -90,20 +89,21 @@ def test_nothing_to_do_takes_no_time():
     assert simulate_flows(nothing, path_network(1), BYTE_A_SECOND, 1.0).end_s == 0
 
 
-def test_progress_is_reported_and_ends_at_all(monkeypatch):
-    monkeypatch.setattr(flow_simulation, "MOMENTS_AT_ONCE", 2)
+def test_progress_is_reported_and_ends_at_all():
     flows = [Flow(Fraction(1), (0,), after_left=(index - 1,) if index else ()) for index in range(9)]
     heard = []
-    simulate_flows(graph_of(flows), path_network(1), BYTE_A_SECOND, 1.0, lambda *done: heard.append(done))
+    simulate_flows(
+        graph_of(flows), path_network(1), BYTE_A_SECOND, 1.0, lambda *done: heard.append(done), moments_at_once=2
+    )
     assert heard == sorted(heard)
     assert len(heard) > 2
     assert {total for _, total in heard} == {9}
 
 
-def test_too_large_runs_are_refused(monkeypatch):
-    monkeypatch.setattr(flow_simulation, "MOST_SLOTS", 3)
+def test_too_large_runs_are_refused():
+    graph = graph_of([Flow(Fraction(1), (0, 1))] * 2)
     with pytest.raises(InvalidInput, match="at most 3 links together"):
-        arrivals([Flow(Fraction(1), (0, 1))] * 2, path_network(1, 1))
+        simulate_flows(graph, path_network(1, 1), BYTE_A_SECOND, 1.0, most_slots=3)
 
 
 @st.composite

@@ -1,77 +1,79 @@
-"""How long a campaign will take: by what was measured before, else by points that are made now."""
+"""How long a campaign will take, by launches that measured under the same conditions before."""
 
 from __future__ import annotations
+
+import json
+from typing import Any
 
 import pytest
 
 from tests.campaigns import small_campaign
 from tests.unit.tuner.test_tuning import run
+from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.plan import campaign_plan
-from tuner.forecast.forecast import forecast
-from tuner.forecast.rates import link_rates
+from tuner.forecast.forecast import NOT_KNOWN, forecast
 from tuner.home import Home
 from tuner.reports.plan_report import duration, plan_lines
 from tuner.specs import load_topology
 from tuner.tuning import TuneReport
 
 FACTOR = 3.0
-"""This machine may do something else while one of the two is timed."""
+"""This machine may do something else while one of two launches is timed."""
 
 
-def seen_s(report: TuneReport) -> float:
-    """Seconds from the first suggestion to the last record."""
+def search_s(report: TuneReport) -> float:
+    """Return the seconds from the first suggestion to the last record."""
     return (report.effort["measuring_ms"] + report.effort["beside_measuring_ms"]) * report.effort["trials"] / 1000
 
 
-def test_the_estimate_holds_what_is_then_seen(home: Home):
+def lines_of(campaign: Campaign, estimate: dict[str, Any]) -> str:
+    """Return what `chorale tune --dry-run` prints."""
+    return "\n".join(plan_lines(campaign_plan(campaign, load_topology(campaign.topology)) | {"estimate": estimate}))
+
+
+def test_the_estimate_holds_what_earlier_launches_took(home: Home):
     campaign = small_campaign(topology="hypercube:3", budget={"trials": 100})
     topology = load_topology(campaign.topology)
-    guessed = forecast(campaign, topology, home)
-    assert guessed is not None
-    assert (guessed["trials"], guessed["stopped_by"]) == ([12, 12], "the search space")
+    before = forecast(campaign, topology, home)
+    assert (before["trials"], before["stopped_by"]) == (12, "the search space")
+    assert (before["seconds"], before["trial_seconds"], before["basis"]) == (None, None, NOT_KNOWN)
+    assert NOT_KNOWN in lines_of(campaign, before)
+    run(home, campaign)
+    after = forecast(campaign, topology, home)
     report = run(home, campaign)
-    low_s, high_s = guessed["stages"]["trials"]
-    assert low_s / FACTOR < seen_s(report) < high_s * FACTOR
-    assert report.seconds < guessed["seconds"][1] * FACTOR
-    known = forecast(campaign, topology, home)
-    assert known is not None
-    assert known["basis"].startswith("small launch 1 measured the same")
-    low_s, high_s = known["stages"]["trials"]
-    assert low_s / FACTOR < seen_s(report) < high_s * FACTOR
-    other = forecast(small_campaign(topology="hypercube:3", repeats=4), topology, home)
-    assert other is not None
-    assert "were made here" in other["basis"]
+    assert (after["trials"], after["stopped_by"]) == (12, "the search space")
+    assert after["basis"] == "mean of small launch 1 under the same conditions"
+    assert search_s(report) / FACTOR < after["seconds"] < search_s(report) * FACTOR
+    assert after["seconds"] == pytest.approx(12 * after["trial_seconds"], abs=0.02)
+    assert "the search takes about" in lines_of(campaign, after)
+
+
+def test_launches_under_other_conditions_and_damaged_ones_say_nothing(home: Home):
+    campaign = small_campaign()
+    topology = load_topology(campaign.topology)
+    folder = run(home, campaign).folder
+    assert forecast(campaign, topology, home)["seconds"] is not None
+    assert forecast(small_campaign(repeats=4), topology, home)["seconds"] is None
+    journal = folder / "trials.jsonl"
+    journal.write_bytes(journal.read_bytes() + b"no record\n")
+    (folder.parent / "2").write_text("no folder")
+    assert forecast(campaign, topology, home)["basis"] == NOT_KNOWN
 
 
 def test_minutes_may_end_it(home: Home):
-    live = {"kind": "local", "link_mbps": 1}
-    campaign = small_campaign(runner=live, sizes=["1MiB"], budget={"trials": 12, "minutes": 1})
+    campaign = small_campaign(budget={"trials": 12, "minutes": 1})
     topology = load_topology("ring:4")
-    guessed = forecast(campaign, topology, home)
-    assert guessed is not None
-    assert guessed["stopped_by"] == "budget.minutes"
-    fewest, most = guessed["trials"]
-    assert 1 <= fewest < most < 12
-    lines = "\n".join(plan_lines(campaign_plan(campaign, topology) | {"estimate": guessed}))
-    assert "budget.minutes will end it" in lines
-    assert "links of 1 Mbit/s" in lines
-
-
-def test_a_network_too_large_to_try_has_no_estimate(home: Home):
-    campaign = small_campaign(topology="torus:32x32")
-    topology = load_topology(campaign.topology)
-    assert forecast(campaign, topology, home) is None
-    assert "is not known" in "\n".join(plan_lines(campaign_plan(campaign, topology) | {"estimate": None}))
-
-
-def test_rates_that_are_given_or_guessed(home: Home):
-    ring, boxes = load_topology("ring:4"), load_topology("a100:1")
-    given = link_rates(small_campaign(runner={"kind": "local", "link_mbps": 50}), ring, home)
-    assert (given.low_gbps, given.high_gbps) == (0.05, 0.05)
-    guessed = link_rates(small_campaign(runner={"kind": "local"}), ring, home)
-    assert guessed.low_gbps < guessed.high_gbps
-    paced = link_rates(small_campaign(runner={"kind": "local", "link_mbps": 2400}, topology="a100:1"), boxes, home)
-    assert paced.high_gbps == pytest.approx(1e-3)  # 300 GB/s are 2400 Gbit/s
+    before = forecast(campaign, topology, home)
+    assert before["stopped_by"] == "budget.trials or budget.minutes"
+    report = run(home, campaign)
+    assert forecast(campaign, topology, home)["stopped_by"] == "budget.trials"
+    slow = [dict(json.loads(line)) for line in (report.folder / "trials.jsonl").read_text().splitlines()]
+    for number, line in enumerate(record for record in slow if "started_unix_s" in record and "candidate" in record):
+        line["started_unix_s"], line["seconds"] = 1e9 + 10 * number, 10.0
+    (report.folder / "trials.jsonl").write_text("".join(json.dumps(line) + "\n" for line in slow))
+    after = forecast(campaign, topology, home)
+    assert (after["trial_seconds"], after["seconds"], after["stopped_by"]) == (10.0, 60.0, "budget.minutes")
+    assert "ends by budget.minutes" in lines_of(campaign, after)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from synth.errors import InvalidInput
 from synth.lowering.check import check_program
-from synth.lowering.plans import read
 from synth.lowering.plans.read import plan_of_text
 from tests.unit.synth.lowering.plans.examples import made
 from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
@@ -60,10 +59,9 @@ def test_what_is_no_plan_is_refused(text):
     assert len(str(refusal.value)) < 600
 
 
-def test_what_is_too_long_is_refused_before_it_is_parsed(monkeypatch):
-    monkeypatch.setattr(read, "MOST_BYTES", 10)
+def test_what_is_too_long_is_refused_before_it_is_parsed():
     with pytest.raises(InvalidInput, match="at most 10 bytes"):
-        plan_of_text(b"{" * 11)
+        plan_of_text(b"{" * 11, most_bytes=10)
 
 
 VALUES = st.sampled_from([None, True, -1, 0, 1, 2, 7, 2**40, 2**63, "", "i", "o", "s", "nop", "put", [], {}, [0], 1.5])

@@ -1,0 +1,87 @@
+"""Commands are listed without being imported, and what the list says of them is what they say themselves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.command import chorale
+from tuner.cli.commands import COMMANDS, load_command
+from tuner.cli.main import command_line
+
+HEAVY = {"numpy", "scipy", "numba", "networkx", "ray", "mlflow", "optuna", "matplotlib", "pyarrow"}
+MOST_MODULES = 500
+"""Of `chorale --help`: about 330, most of them of typer and rich; with numpy alone it would be 450, with Ray 2,000."""
+
+IMPORTED = """
+import sys
+from tuner.cli.main import main
+try:
+    main(sys.argv[1:])
+finally:
+    print("imported", *sys.modules, file=sys.stderr)
+"""
+
+
+def imported_by(*arguments: str) -> tuple[str, set[str]]:
+    """Return what `chorale` prints, and the modules that a new process has imported for it."""
+    finished = subprocess.run(
+        [sys.executable, "-c", IMPORTED, *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    words = finished.stderr.splitlines()[-1].split()
+    assert words[0] == "imported", finished.stderr
+    return finished.stdout, set(words[1:])
+
+
+@pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("-h",), ("nonsense",)])
+def test_no_command_is_imported_for_the_list(arguments: tuple[str, ...]):
+    _, modules = imported_by(*arguments)
+    assert not modules & HEAVY
+    assert not modules & {f"tuner.cli.{module}" for module, _ in COMMANDS.values()}
+    assert len(modules) < MOST_MODULES
+
+
+@pytest.mark.parametrize("name", ["ui", "tune"])
+def test_a_command_imports_itself_only(name: str):
+    output, modules = imported_by(name, "--help")
+    assert "Example:" in output
+    assert {module for module, _ in COMMANDS.values() if f"tuner.cli.{module}" in modules} == {name}
+    assert not modules & {"ray", "mlflow", "optuna", "matplotlib"}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_has_the_help_of_the_command_itself(name: str):
+    command = load_command(name)
+    assert command.name == name
+    assert " ".join((command.help or "").split("\n\n")[0].split()) == COMMANDS[name][1]
+
+
+def test_every_command_of_every_module_is_listed(capsys: pytest.CaptureFixture[str]):
+    text = " ".join(chorale(capsys, "--help").stdout.replace("│", " ").split())
+    for name, (_, summary) in COMMANDS.items():
+        assert f"{name} {summary}" in text
+    assert list(command_line().commands) == list(COMMANDS)
+
+
+def complete(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str) -> list[str]:
+    """Return what bash gets for the words of `line`, of which it completes the last one."""
+    monkeypatch.setenv("_CHORALE_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+    return chorale(capsys).stdout.split()
+
+
+def test_the_shell_completes_commands_and_their_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    assert complete(monkeypatch, capsys, "chorale l") == ["lower", "lift"]
+    assert complete(monkeypatch, capsys, "chorale bound a100:2 --coll") == ["--collective"]
+    assert complete(monkeypatch, capsys, "chorale topology s") == ["show"]
+
+
+def test_a_command_that_does_not_exist_is_refused_with_the_nearest(capsys: pytest.CaptureFixture[str]):
+    finished = chorale(capsys, "topolgy")
+    assert finished.code == 2
+    assert "Did you mean 'topology'" in " ".join(finished.stderr.replace("│", " ").split())

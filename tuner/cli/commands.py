@@ -1,0 +1,112 @@
+"""Every command by its name, with its one-line help; its module is imported only when the command is used."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+Command = TyperCommand | TyperGroup
+
+COMMANDS: Mapping[str, tuple[str, str]] = {
+    "topology": ("topology", "List the families of networks, show one, import one."),
+    "find": (
+        "find",
+        "Find all topologies that are Pareto-efficient in steps and bandwidth time, and the best for a workload.",
+    ),
+    "synth": ("synthesize", "Design a schedule for a topology, verify it chunk by chunk and prove how good it is."),
+    "verify": (
+        "verify",
+        "Replay a schedule, or execute a program, chunk by chunk; exit 0 if it does what its collective demands, "
+        "1 if not.",
+    ),
+    "lower": (
+        "lower",
+        "Turn a schedule into a program, read it back and check it against the collective before it is written.",
+    ),
+    "lift": ("lower", "Read a program back and check it against its collective; exit 0 if it is right, 1 if not."),
+    "show": ("show", "Show loads of links and ways of data of a schedule, or loads and the timeline of a program."),
+    "export": (
+        "export",
+        "Write a job folder: programs, environment, launch scripts for mpirun and srun, manifest and checklist.",
+    ),
+    "compare": (
+        "compare",
+        "Compare exact costs, resources and predicted times, and say at which size one overtakes the other.",
+    ),
+    "alltoall": (
+        "alltoall",
+        "Bound the rate at which every rank can send to every other, all at once over any routes.",
+    ),
+    "simulate": ("simulate", "Predict the time and the goodput of a collective, without running it."),
+    "training": (
+        "training",
+        "Simulate an iteration of data-parallel training, with experts where the profile has them.",
+    ),
+    "record-training": (
+        "record_training",
+        "Record how long the layers of a PyTorch model take, as a profile for `chorale training`.",
+    ),
+    "bound": ("bound", "Say how fast a collective can be at best, by which links, and with how many trees per shard."),
+    "failures": (
+        "failures",
+        "Plan a verified schedule for the loss of every compute node and of every link, one at a time.",
+    ),
+    "run": ("run", "Execute a schedule or program, check every element of every result, and time it."),
+    "fabric": ("fabric", "Bring topologies up as emulated networks on this machine."),
+    "tune": ("tune", "Search for the fastest schedule per size and register it."),
+    "best": (
+        "best",
+        "Fetch the best schedule that campaigns have registered, and verify it again before it is given out.",
+    ),
+    "experiment": (
+        "experiment",
+        "Work out the answer to a question part by part, beside what was printed where it comes from.",
+    ),
+    "bench": (
+        "bench",
+        "Run benchmarks, compare counts and certificates with those expected, and keep the history in the data folder.",
+    ),
+    "ui": ("ui", "Show campaigns, trials and registered schedules in the browser until interrupted."),
+    "serve": (
+        "serve",
+        "Serve synthesis, bounds, topologies and campaigns over HTTP, with a page to watch and compare them.",
+    ),
+    "doctor": (
+        "doctor",
+        "Say what works on this machine, what is missing and how to get it; exit 3 if a campaign cannot run here.",
+    ),
+}
+"""Name of a command -> the module of this package that registers it, and the first paragraph of its help."""
+
+
+class CommandGroup(TyperGroup):
+    """A group that lists `COMMANDS` without importing them and imports the module of the one that is used."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, (_, summary) in COMMANDS.items():
+            self.add_command(TyperCommand(name, help=summary))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        """Return name, command and remaining arguments, for a call and for shell completion alike."""
+        name, listed, rest = super().resolve_command(ctx, args)
+        return name, None if listed is None else load_command(str(name)), rest
+
+
+def load_command(name: str) -> Command:
+    """Return the command `name`, one of `COMMANDS`, with its module imported."""
+    part = typer.Typer()
+    importlib.import_module(f".{COMMANDS[name][0]}", __package__).register(part)
+    command: Command = typer.main.get_group(part).commands[name]  # type: ignore[assignment]
+    return command
+
+
+def load_all(group: TyperGroup) -> TyperGroup:
+    """Replace what `group` lists by the commands themselves, for those who describe them all; return the group."""
+    for name in COMMANDS:
+        group.add_command(load_command(name))
+    return group

@@ -1,0 +1,85 @@
+"""Launches of `chorale tune`: run, watch or end one, write its answer and print what came of it."""
+
+from __future__ import annotations
+
+import math
+import signal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from synth.errors import CheckFailed
+from synth.topology.topology import Topology
+from tuner.campaigns.answer_programs import answer_programs
+from tuner.campaigns.campaign import Campaign
+from tuner.campaigns.nccl_tuner_csv import choices, nccl_tuner_csv
+from tuner.campaigns.progress import progress_for
+from tuner.campaigns.runner_choice import make_workers
+from tuner.cli.detached import end, start, watch
+from tuner.cli.output import emit_json, people, print_error, results
+from tuner.files import write_file, write_folder
+from tuner.home import Home
+from tuner.reports.tune_report import answer_of, overhead_line, refused_table, tune_document, tune_table
+from tuner.tuning import TuneReport, tune
+
+__all__ = ["run_launch", "show", "start", "watch_launch", "write_answer"]
+
+INTERRUPTED_EXIT_CODE = 130
+
+
+def run_launch(campaign: Campaign, topology: Topology, resume: bool, address: str | None) -> TuneReport:
+    """Run a launch in this process, on the Ray cluster at `address` or one of its own."""
+    home = Home.from_environment()
+
+    def workers() -> Any:
+        made = make_workers(campaign, topology, home.root, address)()
+        # After Ray has set its own handler, which would abort the process: SIGTERM ends a campaign like ctrl-C.
+        signal.signal(signal.SIGTERM, _interrupt)
+        return made
+
+    limit_s = math.inf if campaign.budget.minutes is None else 60 * campaign.budget.minutes
+    return tune(campaign, topology, home, resume, workers, partial(progress_for, people, limit_s=limit_s))
+
+
+def write_answer(report: TuneReport, table: str | None, programs: Path | None, topology: Topology) -> None:
+    """Write the table for NCCL's tuner to the file `table` and the programs of the answer into a new folder."""
+    if table is not None:
+        collective = report.launch.campaign["collective"]
+        write_file(table, nccl_tuner_csv(choices(report.trials), collective, topology.compute_count).encode())
+    if programs is not None:
+        kept = report.folder / "programs"
+        files = answer_programs(answer_of(report), lambda name: (kept / f"{name}.xml").read_bytes())
+        write_folder(programs, files)
+        people.print(f"{programs}: {len(files)} programs; all other sizes are the runtime's own", soft_wrap=True)
+
+
+def watch_launch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
+    """Watch the detached launch of campaign `follow`, or end that of `stop`, and print what came of it."""
+    report = end(stop, address) if stop is not None else watch(str(follow), address)
+    if report is not None:
+        show(report, as_json)
+
+
+def show(report: TuneReport, as_json: bool) -> None:
+    """Print what came of a launch; exit with 130 if it was interrupted, raise CheckFailed if nothing was measured."""
+    if as_json:
+        emit_json(tune_document(report))
+    if report.standings:
+        results.print(tune_table(report))
+        if (refused := refused_table(report)) is not None:
+            results.print(refused)
+        people.print(overhead_line(report), soft_wrap=True, highlight=False)
+        people.print(f"report.html, picture and journal: {report.folder}", soft_wrap=True, highlight=False)
+    if report.interrupted:
+        print_error(f"interrupted; trials that finished are kept ({len(report.trials)}), go on with --resume")
+        raise typer.Exit(INTERRUPTED_EXIT_CODE)
+    if not report.standings:
+        failed = [trial for trial in report.trials if trial.state != "complete"]
+        reason = f"{len(failed)} trials, none complete"
+        raise CheckFailed("a campaign must end with a valid trial", reason, "run it with --verbose or read its journal")
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise KeyboardInterrupt
