@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from experiments import (
     direct_connect_figure_3,
-    direct_connect_figure_7,
     direct_connect_figure_15,
     direct_connect_table_9,
 )
 from experiments.answer import answer
 from experiments.catalog import ALIASES, NAMES, aliases_of, load
 from experiments.direct_connect_figure_15 import kind_of
+from tests.chosen_cases import rows_of
 
 
 def run(name, quick=True):
@@ -25,10 +25,8 @@ def test_figures_are_found_by_the_numbers_of_the_paper():
     assert load("direct-connect-figure-10").plot is not None
 
 
-def test_families_have_the_properties_of_table_9(monkeypatch):
-    small = [claim for claim in direct_connect_table_9._CLAIMS if claim.nodes <= 16]
-    monkeypatch.setattr(direct_connect_table_9, "_CLAIMS", small)
-    rows = run("direct-connect-table-9")
+def test_families_have_the_properties_of_table_9():
+    rows = rows_of("direct-connect-table-9", lambda claims: [claim for claim in claims if claim.nodes <= 16])
     assert all(row["holds"] for row in rows)
     assert [row["spec"] for row in rows if row["reason"]] == ["debruijn:3,1"]
     assert {row["ours"]["bfb"] for row in rows if row["family"] in ("diamond", "modified de Bruijn")} == {False}
@@ -40,9 +38,9 @@ def test_a_property_that_is_not_there_is_named():
     assert row["reason"] == "steps: Moore was printed, 3 is so; parallel_links: True was printed, False is so"
 
 
-def test_line_graphs_stay_below_the_limit(monkeypatch, tmp_path):
-    monkeypatch.setattr(direct_connect_figure_3, "LARGEST", 600)
-    rows = run("direct-connect-figure-3")
+def test_line_graphs_stay_below_the_limit(tmp_path):
+    degree = direct_connect_figure_3.DEGREE
+    rows = rows_of("direct-connect-figure-3", lambda cases: [one for one in cases if one[1] * degree ** one[2] <= 600])
     assert all(row["holds"] for row in rows)
     assert {row["known_by"] for row in rows if "known_by" in row} == {"verified schedule", "exact prediction"}
     load("direct-connect-figure-3").plot(rows, tmp_path / "lines.svg")
@@ -63,9 +61,9 @@ def test_best_kinds_by_size_of_the_vector(monkeypatch, tmp_path):
     load("direct-connect-figure-15").plot(rows, tmp_path / "kinds.svg")
 
 
-def test_many_nodes(monkeypatch, tmp_path):
-    monkeypatch.setattr(direct_connect_figure_7, "NODES", (16,))
-    rows = run("direct-connect-figure-7")
+def test_many_nodes(tmp_path):
+    rows = rows_of("direct-connect-figure-7", lambda cases: [(name, 16) for name in dict(cases)])
+    assert len(rows) == 2
     assert all(row["holds"] for row in rows)
     for row in rows:
         assert row["us"]["bound"] == min(row["us"].values())

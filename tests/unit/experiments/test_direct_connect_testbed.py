@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from experiments import (
-    direct_connect_figure_11,
     direct_connect_figure_14,
     live_times,
 )
@@ -16,6 +15,7 @@ from experiments.testbed import contenders, modelled_us
 from experiments.testbed_findings import Finding
 from runners.api import FailureKind, RunFailure
 from synth.errors import CheckFailed
+from tests.chosen_cases import rows_of
 from tests.fakes import FakeRunner
 
 
@@ -56,9 +56,8 @@ def test_a_finding_compares_the_mean_with_what_was_printed():
 
 
 @pytest.mark.usefixtures("_formula")
-def test_live_rows_name_what_stands_for_a_fabric(monkeypatch):
-    monkeypatch.setattr(direct_connect_figure_11, "TORI", ())
-    rows = run("direct-connect-figure-11", quick=False)
+def test_live_rows_name_what_stands_for_a_fabric():
+    rows = rows_of("direct-connect-figure-11", lambda cases: [case for case in cases if case[0] == "live"], quick=False)
     assert {row["where"] for row in rows} == {"fake"}
     assert {row["reason"] for row in rows if row["size_bytes"]} == {"a formula stands for a fabric"}
     assert [row["flowing_gain"] for row in rows if "gain" in row] == pytest.approx([0, 11 / 28])

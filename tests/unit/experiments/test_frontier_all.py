@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 
-from experiments import frontier_all
 from experiments.answer import answer
 from experiments.catalog import load
+from tests.chosen_cases import with_cases
 
 
-def run():
-    return answer(load("frontier-all"), True).rows
+def up_to(largest):
+    return with_cases("frontier-all", lambda cases: [(bases, largest) for bases, _ in cases])
 
 
-def test_small_sizes(monkeypatch, tmp_path):
-    monkeypatch.setattr(frontier_all, "QUICK_LARGEST", 40)
-    rows = run()
+def test_small_sizes(tmp_path):
+    rows = answer(up_to(40), True).rows
     assert [row["spec"] for row in rows[:4]] == [
         f"{sizes} nodes, degree 4" for sizes in ("5 to 7", "8 to 15", "16 to 31", "32 to 40")
     ]
@@ -28,9 +27,8 @@ def test_small_sizes(monkeypatch, tmp_path):
     assert "printed points" in (tmp_path / "all.svg").read_text()
 
 
-def test_a_frontier_that_falls_behind_does_not_hold(monkeypatch):
-    monkeypatch.setattr(frontier_all, "QUICK_LARGEST", 33)
-    honest = load("frontier-all")
+def test_a_frontier_that_falls_behind_does_not_hold():
+    honest = up_to(33)
     swapped = dataclasses.replace(honest, conclude=lambda parts: honest.conclude(parts[::-1]))
     rows = answer(swapped, True).rows
     assert [row["holds"] for row in rows if "behind" in row] == [True, False, False, False]

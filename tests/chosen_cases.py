@@ -1,0 +1,22 @@
+"""Experiments on a few cases only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from experiments.answer import answer
+from experiments.catalog import load
+from experiments.experiment import Experiment, Row
+
+
+def with_cases(name: str, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Experiment:
+    """Return the experiment `name` on what `choose` makes of its cases."""
+    experiment = load(name)
+    return replace(experiment, cases=lambda quick: choose(experiment.cases(quick)))
+
+
+def rows_of(name: str, choose: Callable[[Sequence[Any]], Sequence[Any]], quick: bool = True) -> Sequence[Row]:
+    """Return the rows of the experiment `name` on what `choose` makes of its cases."""
+    return answer(with_cases(name, choose), quick).rows
