@@ -26,7 +26,7 @@ _TARGET = "oneccl-xml"
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class SweepPoint:
     """A program: its method, trees per root, chunks per shard (of trees: parts that stream) and channels."""
 
     method: str
@@ -50,17 +50,17 @@ class Sweep:
 
     method: str
     parameter: str
-    values: Mapping[int, Point]
+    values: Mapping[int, SweepPoint]
 
 
 _ENOUGH = 3
 """Trees per root, and chunks per shard, with which both methods reach the optimum of the network."""
 SWEEPS = (
-    Sweep("forest", "k", {k: Point("forest", k, 1) for k in (1, 2, 3, 6)}),
-    Sweep("forest", "chunks", {parts: Point("forest", _ENOUGH, parts) for parts in (1, 2, 4, 8)}),
-    Sweep("forest", "channels", {count: Point("forest", _ENOUGH, 1, count) for count in (1, 2, 4)}),
-    Sweep("bfb", "chunks", {chunks: Point("bfb", None, chunks) for chunks in (1, 2, 3, 6, 12)}),
-    Sweep("bfb", "channels", {count: Point("bfb", None, _ENOUGH, count) for count in (1, 2, 4)}),
+    Sweep("forest", "k", {k: SweepPoint("forest", k, 1) for k in (1, 2, 3, 6)}),
+    Sweep("forest", "chunks", {parts: SweepPoint("forest", _ENOUGH, parts) for parts in (1, 2, 4, 8)}),
+    Sweep("forest", "channels", {count: SweepPoint("forest", _ENOUGH, 1, count) for count in (1, 2, 4)}),
+    Sweep("bfb", "chunks", {chunks: SweepPoint("bfb", None, chunks) for chunks in (1, 2, 3, 6, 12)}),
+    Sweep("bfb", "channels", {count: SweepPoint("bfb", None, _ENOUGH, count) for count in (1, 2, 4)}),
 )
 
 
@@ -80,7 +80,7 @@ def _answer(case: tuple[tuple[int, ...], int]) -> list[Row]:
     return [row for sweep in SWEEPS for row in _rows(sweep, live, live.outcome, per_byte)]
 
 
-def _built(point: Point) -> BuildResult:
+def _built(point: SweepPoint) -> BuildResult:
     result = build(point.request())
     if isinstance(result, BuildFailure):
         raise ValueError(f"{point}: {result.message}")
@@ -92,7 +92,9 @@ def _failure(failure: RunFailure) -> Row:
     return {"nodes": parse_topology(NETWORK).compute_count, "spec": NETWORK, "reason": reason, "holds": False}
 
 
-def _rows(sweep: Sweep, live: LiveRun, measurement: Measurement, per_byte: Mapping[Point, Fraction]) -> Iterator[Row]:
+def _rows(
+    sweep: Sweep, live: LiveRun, measurement: Measurement, per_byte: Mapping[SweepPoint, Fraction]
+) -> Iterator[Row]:
     """Yield a row for each value and size; a runner only returns times of results in which every element is right."""
     first = next(iter(sweep.values.values()))
     for value, point in sweep.values.items():
@@ -111,7 +113,7 @@ def _rows(sweep: Sweep, live: LiveRun, measurement: Measurement, per_byte: Mappi
                 "spread": own.iqr_s / own.median_s,
                 "runner": live.runner,
                 "load_average": measurement.environment.get("load_average"),
-                "reason": live.substituted,
+                "reason": live.substitution,
                 "holds": True,
             }
 
@@ -139,7 +141,7 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_answer,
+    evaluate=_answer,
     alone=True,
     plot=_plot,
 )

@@ -13,21 +13,21 @@ from experiments.panel_grid import panel_grid
 from runners.sizes import format_size
 from tuner.plots.figure_file import write_figure
 
-_COLUMNS = 3
+_SWEEP_COLUMNS = 3
 
 
 def plot_sweeps(rows: Sequence[Row], path: Path) -> None:
     """Write the times over that of the first value, with what the links alone would take as a dashed line."""
     sweeps = list(dict.fromkeys((row["method"], row["parameter"]) for row in rows))
-    figure, grid = panel_grid(len(sweeps), _COLUMNS, (4.2, 3.4), sharey="all")
+    figure, grid = panel_grid(len(sweeps), _SWEEP_COLUMNS, (4.2, 3.4), sharey="all")
     for axes, (method, parameter) in zip(grid, sweeps, strict=True):
-        _draw(axes, [row for row in rows if (row["method"], row["parameter"]) == (method, parameter)])
+        _draw_sweep(axes, [row for row in rows if (row["method"], row["parameter"]) == (method, parameter)])
         axes.set(title=method, xlabel=parameter, ylabel="time over the first")
     grid[0].legend()
     write_figure(figure, path, "sweeps")
 
 
-def _draw(axes: Axes, rows: Sequence[Row]) -> None:
+def _draw_sweep(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_xscale("log", base=2)
     for size_bytes in dict.fromkeys(row["size_bytes"] for row in rows):
         points = [(row["value"], row["over_first"]) for row in rows if row["size_bytes"] == size_bytes]

@@ -47,9 +47,9 @@ def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence
     }
 
 
-def with_optimal_factor(compared: Row, factor: Fraction, least: Fraction) -> Row:
+def with_optimal_factor(compared: Row, factor: Fraction, minimum: Fraction) -> Row:
     """Return `compared` with T_B beside a claim in words, that it is the least possible."""
-    optimal = factor == least
+    optimal = factor == minimum
     return {
         **compared,
         "printed": {**compared["printed"], "bandwidth_factor": "optimal"},
@@ -75,7 +75,7 @@ def exact_text(value: Interval) -> str | list[str]:
     return str(value.low) if value.low == value.high else [str(value.low), str(value.high)]
 
 
-def short(value: Fraction) -> str:
+def short_text(value: Fraction) -> str:
     """Return six digits of `value`."""
     return f"{float(value):.6g}"
 
@@ -86,7 +86,7 @@ def _cell(key: str) -> Callable[[Row], str]:
             return ""
         ours = row["ours"][key]
         ends = [ours] if isinstance(ours, str) else ours
-        shown = " to ".join(dict.fromkeys(short(Fraction(end)) for end in ends))
+        shown = " to ".join(dict.fromkeys(short_text(Fraction(end)) for end in ends))
         verdict: Verdict = row["verdict"][key]
         return f"{row['printed'][key]}: {shown}" + ("" if verdict == "match" else f" [{verdict}]")
 
@@ -95,6 +95,6 @@ def _cell(key: str) -> Callable[[Row], str]:
 
 def _reason(row: PublishedRow, quantity: Quantity, verdict: Verdict) -> str:
     ours = quantity.ours
-    known = short(ours.low) if ours.low == ours.high else f"{short(ours.low)} to {short(ours.high)}"
+    known = short_text(ours.low) if ours.low == ours.high else f"{short_text(ours.low)} to {short_text(ours.high)}"
     text = f"{quantity.key} {row.printed[quantity.key]} was printed, {known} is certified"
     return f"{text}: {quantity.proof}" if verdict == "impossible" else text

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import mean
 
 from experiments.experiment import Column, Experiment, Row
-from experiments.live_times import times_of
+from experiments.live_times import measure_times
 from runners.sizes import format_size
 from synth.collective import ALLREDUCE
 from synth.executor.serial import SerialExecutor
@@ -19,7 +19,7 @@ from synth.simulation.congestion import congestion_of
 from synth.simulation.network_model import NetworkModel
 from synth.topology.spec import parse_topology
 from synth.verify.verified import VerifiedSchedule
-from tuner.costs.program_costs import play
+from tuner.costs.program_costs import simulate_program
 
 TORI = ("torus:3x3x2", "torus:3x3x3", "torus:3x3x3x2")
 LINK_GBPS, ALPHA_US = 25, 10
@@ -82,7 +82,7 @@ def _flowing_gain(made: Mapping[str, VerifiedSchedule]) -> float:
     """Return the gain at large sizes of programs whose ranks wait for what they need, not for the ends of steps."""
     model = NetworkModel.of(link_gbps=LINK_GBPS)
     times = {
-        name: play(lower(one, _OPTIONS), one.schedule.topology, model, LARGE_BYTES, None).end_s
+        name: simulate_program(lower(one, _OPTIONS), one.schedule.topology, model, LARGE_BYTES, None).end_s
         for name, one in made.items()
     }
     return times["traditional"] / times["bfb"] - 1
@@ -103,16 +103,16 @@ def _live_rows(spec: str) -> list[Row]:
     """Return times side by side on an emulated network, and at the largest size what both models say of them."""
     topology, made = parse_topology(spec), _verified(spec)
     programs = {name: lower(verified, _OPTIONS) for name, verified in made.items()}
-    times = times_of(topology, programs, LIVE_SIZES, LIVE_LINK_MBPS, _REPEATS)
-    facts = {"where": times.where, "nodes": topology.compute_count, "spec": spec, "reason": times.substitute}
+    times = measure_times(topology, programs, LIVE_SIZES, LIVE_LINK_MBPS, _REPEATS)
+    facts = {"where": times.where, "nodes": topology.compute_count, "spec": spec, "reason": times.substitution}
     rows: list[Row] = [
-        {**facts, "size_bytes": size, "us": {name: times.least_us(name, place) for name in made}, "holds": True}
+        {**facts, "size_bytes": size, "us": {name: times.min_us(name, place) for name in made}, "holds": True}
         for place, size in enumerate(LIVE_SIZES)
     ]
     gain, flowing = _gain(rows[-1]), _flowing_gain(made)
     reached = abs(gain - flowing) <= _LIVE_WITHIN
     found = {"size_bytes": None, "gain": gain, "flowing_gain": flowing, "holds": gain > -_LIVE_WITHIN}
-    return [*rows, {**facts, **found, "reason": times.substitute if reached else _BUSY}]
+    return [*rows, {**facts, **found, "reason": times.substitution if reached else _BUSY}]
 
 
 def _gain(row: Row) -> float:
@@ -156,7 +156,7 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_answer,
+    evaluate=_answer,
     alone=True,
     plot=_plot,
 )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, linear_regression
 
-from experiments.experiment import Column, Experiment, Row, joined
-from experiments.testbed import LINK_MBPS, LINKS_OF_A_NODE, TREES, contenders, least_us, measure_contenders
+from experiments.experiment import Column, Experiment, Row, concatenate_rows
+from experiments.testbed import LINK_MBPS, LINKS_OF_A_NODE, TREES, contenders, measure_contenders, min_us
 
 NODES, _QUICK_NODES = (5, 6, 7, 8, 10, 12), (5,)
 SIZES_BYTES = (2**10, 2**21)
@@ -23,7 +23,7 @@ _BUSY = (
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _LinearFit:
     """What is fitted.
 
     errors: mean and largest relative error that were printed
@@ -37,8 +37,8 @@ class _Line:
     through_zero: bool
     printed: str
     errors: tuple[float, float]
-    close: float
-    most: float
+    max_match_error: float
+    max_explained_error: float
     picture: str
 
     def row(self, points: Sequence[Row]) -> Row:
@@ -46,19 +46,19 @@ class _Line:
         xs, ys = [float(point[self.x]) for point in points], [point[self.y] for point in points]
         slope, fixed = linear_regression(xs, ys, proportional=self.through_zero)
         errors = [abs(slope * x + fixed - y) / y for x, y in zip(xs, ys, strict=True)]
-        reached = fmean(errors) <= self.close
+        reached = fmean(errors) <= self.max_match_error
         return {
             "kind": "fit", "line": self.title, "nodes": max(point["nodes"] for point in points), "spec": "",
             "printed": self.printed, "printed_errors": self.errors, "slope": slope, "fixed_us": fixed,
             "mean_error": fmean(errors), "max_error": max(errors), "verdict": "match" if reached else "not reached",
-            "reason": None if reached else _BUSY, "holds": fmean(errors) <= self.most,
+            "reason": None if reached else _BUSY, "holds": fmean(errors) <= self.max_explained_error,
         }  # fmt: skip
 
 
 _LINES = (
-    _Line("T_L", "steps", "small_us", False, "13.33 us a step + 21.60 us", (0.0171, 0.0621), 0.1, math.inf,
+    _LinearFit("T_L", "steps", "small_us", False, "13.33 us a step + 21.60 us", (0.0171, 0.0621), 0.1, math.inf,
           "1 KiB against steps"),
-    _Line("T_B", "factor_us", "large_us", True, "79 of 100 Gbit/s", (0.0047, 0.0132), 0.02, 0.1,
+    _LinearFit("T_B", "factor_us", "large_us", True, "79 of 100 Gbit/s", (0.0047, 0.0132), 0.02, 0.1,
           "2 MiB against T_B in us"),
 )  # fmt: skip
 
@@ -69,7 +69,7 @@ def _cases(quick: bool) -> Sequence[int]:
 
 
 def _conclude(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    points = joined(parts)
+    points = concatenate_rows(parts)
     return [*points, *(line.row(points) for line in _LINES)]
 
 
@@ -84,8 +84,8 @@ def _points(nodes: int) -> list[Row]:
         rows.append({
             "kind": "point", "nodes": nodes, "spec": rival.spec, "network": rival.name, "steps": cost.steps,
             "bandwidth_factor": str(factor), "factor_us": float(factor * SIZES_BYTES[1] * 8 / _NODE_MBPS),
-            "small_us": least_us(times, rival, 0), "large_us": least_us(times, rival, 1),
-            "ran_on": times[rival.name].where, "reason": times[rival.name].substitute, "holds": True,
+            "small_us": min_us(times, rival, 0), "large_us": min_us(times, rival, 1),
+            "ran_on": times[rival.name].where, "reason": times[rival.name].substitution, "holds": True,
         })  # fmt: skip
     return rows
 
@@ -134,7 +134,7 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_points,
+    evaluate=_points,
     conclude=_conclude,
     alone=True,
     plot=_plot,

@@ -11,8 +11,8 @@ from typing import Any
 from experiments.experiment import Column, Experiment, Row
 from experiments.frontiers import Frontiers, find_frontiers, frontiers_of
 from synth.finder.bounds import least_bandwidth_factor, least_steps
-from synth.finder.candidate import Candidate
-from synth.finder.query import Query
+from synth.finder.candidate import TopologyCandidate
+from synth.finder.query import FinderQuery
 from synth.finder.workload import Workload
 from synth.topology.grammar import FamilyCall, FunctionCall, Number, Option, SpecTree, parse_spec
 
@@ -55,7 +55,7 @@ def _cases(quick: bool) -> Sequence[tuple[bool, int]]:
 def _frontiers(case: tuple[bool, int]) -> list[Any]:
     bidirectional, stride = case
     return find_frontiers(
-        Query(nodes, DEGREE, bidirectional, "paper") for nodes in range(_SMALLEST, LARGEST + 1, stride)
+        FinderQuery(nodes, DEGREE, bidirectional, "paper") for nodes in range(_SMALLEST, LARGEST + 1, stride)
     )
 
 
@@ -73,7 +73,7 @@ def _conclude(parts: Sequence[Any]) -> list[Row]:
 
 def _rows_of_kinds(name: str, workload: Workload, frontiers: Frontiers) -> list[Row]:
     """Return a row for each kind that is best somewhere, the most frequent first."""
-    by_kind: dict[str, list[tuple[int, Candidate]]] = {}
+    by_kind: dict[str, list[tuple[int, TopologyCandidate]]] = {}
     for nodes, frontier in frontiers.items():
         best = workload.best(frontier)
         by_kind.setdefault(kind_of(best.spec), []).append((nodes, best))
@@ -81,7 +81,7 @@ def _rows_of_kinds(name: str, workload: Workload, frontiers: Frontiers) -> list[
     return [_row(name, kind, workload, chosen) for kind, chosen in ordered]
 
 
-def _row(name: str, kind: str, workload: Workload, chosen: Sequence[tuple[int, Candidate]]) -> Row:
+def _row(name: str, kind: str, workload: Workload, chosen: Sequence[tuple[int, TopologyCandidate]]) -> Row:
     nodes, example = chosen[-1]
     return {
         "size": name, "kind": kind, "count": len(chosen), "nodes": nodes, "spec": example.spec,
@@ -140,7 +140,7 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_frontiers,
+    evaluate=_frontiers,
     conclude=_conclude,
     plot=_plot,
 )

@@ -7,20 +7,20 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from experiments.comparison import short
+from experiments.comparison import short_text
 from experiments.experiment import Column, Experiment, Row
 from synth.finder.bounds import least_bandwidth_factor, least_steps
 from synth.finder.kautz import kautz_score
 
 DEGREES = (2, 4, 8, 16)
-LARGEST = 2000
+FIGURE_18_MAX_NODES = 2000
 _STRIDE, _QUICK_STRIDE = 7, 50
 _BATCHES = 8
 _MOST = 2
 """What the caption says: T_B is at most twice the least one."""
 
 
-def _cases(quick: bool) -> Sequence[tuple[int, int, int]]:
+def _figure_18_cases(quick: bool) -> Sequence[tuple[int, int, int]]:
     """Return degrees, and the first and the distance of the numbers of nodes: batches that take equally long."""
     stride = _QUICK_STRIDE if quick else _STRIDE
     firsts = range(0, _BATCHES * stride, stride)
@@ -29,7 +29,7 @@ def _cases(quick: bool) -> Sequence[tuple[int, int, int]]:
 
 def _scores(case: tuple[int, int, int]) -> list[dict[str, Any]]:
     degree, first, distance = case
-    return [_score(degree, nodes) for nodes in range(first, LARGEST + 1, distance)]
+    return [_score(degree, nodes) for nodes in range(first, FIGURE_18_MAX_NODES + 1, distance)]
 
 
 def _score(degree: int, nodes: int) -> dict[str, Any]:
@@ -38,12 +38,12 @@ def _score(degree: int, nodes: int) -> dict[str, Any]:
     return {"degree": degree, "nodes": nodes, "over": str(over), "late": score.steps - least_steps(nodes, degree)}
 
 
-def _conclude(batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[Row]:
+def _figure_18_conclusion(batches: Sequence[Sequence[Mapping[str, Any]]]) -> list[Row]:
     scores = sorted((score for batch in batches for score in batch), key=lambda score: score["nodes"])
-    return [_row(degree, [score for score in scores if score["degree"] == degree]) for degree in DEGREES]
+    return [_figure_18_row(degree, [score for score in scores if score["degree"] == degree]) for degree in DEGREES]
 
 
-def _row(degree: int, scores: Sequence[Mapping[str, Any]]) -> Row:
+def _figure_18_row(degree: int, scores: Sequence[Mapping[str, Any]]) -> Row:
     over = [(Fraction(score["over"]), score["nodes"]) for score in scores]
     late = max(score["late"] for score in scores)
     worst, nodes = max(over)
@@ -62,26 +62,26 @@ def _row(degree: int, scores: Sequence[Mapping[str, Any]]) -> Row:
     }
 
 
-def _plot(rows: Sequence[Row], path: Path) -> None:
+def _plot_figure_18(rows: Sequence[Row], path: Path) -> None:
     from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
 
     plot_panels({f"degree {row['degree']}": {"T_B over least": row["curve"]} for row in rows}, "N", "", path, "linear")
 
 
-EXPERIMENT = Experiment(
+FIGURE_18 = Experiment(
     name="direct-connect-figure-18",
     question="Is T_B of BFB on generalized Kautz graphs at most twice the least, in at most one step more?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 18",
     columns=(
         Column("degree", lambda row: str(row["degree"])),
         Column("sizes", lambda row: str(row["sizes"])),
-        Column("worst T_B over the least", lambda row: short(Fraction(row["worst"]))),
+        Column("worst T_B over the least", lambda row: short_text(Fraction(row["worst"]))),
         Column("at", lambda row: str(row["spec"])),
         Column("most steps over the least", lambda row: str(row["steps_over_least"])),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    cases=_cases,
-    answer=_scores,
-    conclude=_conclude,
-    plot=_plot,
+    cases=_figure_18_cases,
+    evaluate=_scores,
+    conclude=_figure_18_conclusion,
+    plot=_plot_figure_18,
 )

@@ -7,9 +7,9 @@ from fractions import Fraction
 from itertools import count, pairwise, takewhile
 from pathlib import Path
 
-from experiments.comparison import short
-from experiments.experiment import Column, Experiment, Row, joined
-from experiments.measured import measure
+from experiments.comparison import short_text
+from experiments.experiment import Column, Experiment, Row, concatenate_rows
+from experiments.measured import measure_schedule
 from synth.executor.serial import SerialExecutor
 from synth.expand.prediction import predict_allgather
 from synth.finder.bounds import least_bandwidth_factor, least_steps
@@ -17,32 +17,32 @@ from synth.finder.bounds import least_bandwidth_factor, least_steps
 DEGREE = 4
 BASES: Mapping[str, int] = {"complete:5": 5, "dicirculant:4": 6, "bipartite:4": 8, "hamming:2,3": 9}
 """Number of nodes by spec."""
-LARGEST = 10_000
+FIGURE_3_MAX_NODES = 10_000
 _VERIFIED, _QUICK_VERIFIED = 600, 160
 """Up to so many nodes the schedule is made and verified, beyond that its exact cost is predicted."""
 _SHAPE = "Moore-optimal at every size, T_B ever closer to 1 + 1 / (3 N) of the least: the larger base is the better one"
 
 
-def _cases(quick: bool) -> Sequence[tuple[str, int, int, int]]:
+def _figure_3_cases(quick: bool) -> Sequence[tuple[str, int, int, int]]:
     """Return bases, their numbers of nodes, how often the line graph is taken, and up to what schedules are made."""
     most = _QUICK_VERIFIED if quick else _VERIFIED
     return [(base, size, times, most) for base, size in BASES.items() for times in _times(size)]
 
 
 def _times(size: int) -> list[int]:
-    return list(takewhile(lambda times: size * DEGREE**times <= LARGEST, count()))
+    return list(takewhile(lambda times: size * DEGREE**times <= FIGURE_3_MAX_NODES, count()))
 
 
-def _conclude(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    rows = joined(parts)
+def _figure_3_conclusion(parts: Sequence[Sequence[Row]]) -> list[Row]:
+    rows = concatenate_rows(parts)
     return [*rows, _finding(rows)]
 
 
-def _row(base: str, size: int, times: int, most_verified: int) -> Row:
+def _figure_3_row(base: str, size: int, times: int, most_verified: int) -> Row:
     """Return what `times` line graphs of `base` cost beside corollary 7.1, which is exact for BFB (theorem 10)."""
     nodes, spec = size * DEGREE**times, f"line({base};{times})" if times else base
     if nodes <= most_verified:
-        measured = measure(spec, "bfb")
+        measured = measure_schedule(spec, "bfb")
         steps, factor, known_by = measured.cost.steps, measured.factor, "verified schedule"
     else:
         predicted = predict_allgather(spec, SerialExecutor())
@@ -74,7 +74,7 @@ def _finding(rows: Sequence[Row]) -> Row:
     }  # fmt: skip
 
 
-def _plot(rows: Sequence[Row], path: Path) -> None:
+def _plot_figure_3(rows: Sequence[Row], path: Path) -> None:
     from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
 
     def lines(key: str) -> dict[str, list[tuple[float, float]]]:
@@ -87,10 +87,10 @@ def _plot(rows: Sequence[Row], path: Path) -> None:
 
 
 def _number(heading: str, key: str) -> Column:
-    return Column(heading, lambda row: short(Fraction(row[key])) if key in row else "")
+    return Column(heading, lambda row: short_text(Fraction(row[key])) if key in row else "")
 
 
-EXPERIMENT = Experiment(
+FIGURE_3 = Experiment(
     name="direct-connect-figure-3",
     question="How far do line graphs of optimal bases move from the least T_B, and do they stay Moore-optimal?",
     source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 3",
@@ -106,8 +106,8 @@ EXPERIMENT = Experiment(
         Column("finding", lambda row: row.get("finding", "")),
         Column("reason", lambda row: row["reason"] or ""),
     ),
-    cases=_cases,
-    answer=lambda case: [_row(*case)],
-    conclude=_conclude,
-    plot=_plot,
+    cases=_figure_3_cases,
+    evaluate=lambda case: [_figure_3_row(*case)],
+    conclude=_figure_3_conclusion,
+    plot=_plot_figure_3,
 )

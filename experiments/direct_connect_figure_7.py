@@ -10,13 +10,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
 
-from experiments.experiment import Column, Experiment, Row, joined
+from experiments.experiment import Column, Experiment, Row, concatenate_rows
 from experiments.measured import alltoall_interval, moore_rate
 from experiments.testbed_findings import times_text
 from synth.collective import ALLREDUCE
 from synth.executor.serial import SerialExecutor
 from synth.finder.bounds import least_bandwidth_factor, least_steps
-from synth.finder.query import Query
+from synth.finder.query import FinderQuery
 from synth.finder.table import find_all
 from synth.finder.workload import Workload
 from synth.patterns import ALGORITHMS
@@ -63,7 +63,7 @@ _SPREAD: Mapping[str, Callable[[int], str | None]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Finding:
+class _SpeedupClaim:
     """How many times as long `slow` takes as `fast`, on average over `nodes`, as the text says."""
 
     collective: str
@@ -94,15 +94,15 @@ _NEAR_1000 = (975, 1024)
 _LESS = "56 and 4 mean 360 us for the best; ours are below 314 us, as table 4 of the paper has 291 us"
 _STREAMS = "trees stream here in the best number of chunks; table 4 of the paper has 1434 us for them, 5 times its best"
 _FINDINGS = (
-    _Finding(_ALLREDUCE, _OURS, _RING, _NEAR_1000, 56, _LESS),
-    _Finding(_ALLREDUCE, _OURS, _TREES, _NEAR_1000, 10, _STREAMS),
-    _Finding(_ALLREDUCE, _OURS, _TORUS, _NEAR_1000, 4, _LESS),
-    _Finding(_ALLTOALL, _CIRCULANT, _RING, NEAR, 9),
-    _Finding(_ALLTOALL, _CIRCULANT, _TREES, NEAR, 14),
-    _Finding(_ALLTOALL, _CIRCULANT, _TORUS, NEAR, 1),
-    _Finding(_ALLTOALL, _KAUTZ, _RING, NEAR, 28),
-    _Finding(_ALLTOALL, _KAUTZ, _TREES, NEAR, 42),
-    _Finding(_ALLTOALL, _BOUND, _KAUTZ, NEAR, 1.052),
+    _SpeedupClaim(_ALLREDUCE, _OURS, _RING, _NEAR_1000, 56, _LESS),
+    _SpeedupClaim(_ALLREDUCE, _OURS, _TREES, _NEAR_1000, 10, _STREAMS),
+    _SpeedupClaim(_ALLREDUCE, _OURS, _TORUS, _NEAR_1000, 4, _LESS),
+    _SpeedupClaim(_ALLTOALL, _CIRCULANT, _RING, NEAR, 9),
+    _SpeedupClaim(_ALLTOALL, _CIRCULANT, _TREES, NEAR, 14),
+    _SpeedupClaim(_ALLTOALL, _CIRCULANT, _TORUS, NEAR, 1),
+    _SpeedupClaim(_ALLTOALL, _KAUTZ, _RING, NEAR, 28),
+    _SpeedupClaim(_ALLTOALL, _KAUTZ, _TREES, NEAR, 42),
+    _SpeedupClaim(_ALLTOALL, _BOUND, _KAUTZ, NEAR, 1.052),
 )
 
 
@@ -118,14 +118,14 @@ def _answer(case: tuple[str, int]) -> list[Row]:
 
 
 def _conclude(parts: Sequence[Sequence[Row]]) -> list[Row]:
-    rows = sorted(joined(parts), key=lambda row: (row["nodes"], row["collective"] != _ALLREDUCE))
+    rows = sorted(concatenate_rows(parts), key=lambda row: (row["nodes"], row["collective"] != _ALLREDUCE))
     times = {(row["collective"], row["nodes"], name): us for row in rows for name, us in row["us"].items()}
     return [*rows, *(row for finding in _FINDINGS if (row := finding.row(times)) is not None)]
 
 
 def _allreduces(nodes: int) -> dict[str, tuple[str, float]]:
     workload = Workload(Fraction(ALPHA_US), SIZE_BYTES, Fraction(NODE_GBPS))
-    [frontier] = find_all([Query(nodes, DEGREE, bases="paper")], SerialExecutor()).values()
+    [frontier] = find_all([FinderQuery(nodes, DEGREE, bases="paper")], SerialExecutor()).values()
     best = workload.best(frontier)
     return {_OURS: (best.spec, float(workload.time_us(best)))} | _rival_allreduces(nodes)
 
@@ -190,7 +190,7 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_answer,
+    evaluate=_answer,
     conclude=_conclude,
     plot=_plot,
 )

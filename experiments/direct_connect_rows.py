@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from experiments.comparison import Quantity, short
-from experiments.measured import Measured, alltoall_interval, distance_bound, moore_rate
+from experiments.comparison import Quantity, short_text
+from experiments.measured import MeasuredSchedule, alltoall_interval, distance_bound, moore_rate
 from experiments.verdict import Interval
 from synth.finder.bounds import least_bandwidth_factor, least_steps
 
 DEGREE = 4
 
 
-def schedule_quantities(measured: Measured) -> list[Quantity]:
+def schedule_quantities(measured: MeasuredSchedule) -> list[Quantity]:
     """Return steps, T_B in M/B and diameter of a verified allgather; the first two with what no schedule can beat."""
     least = least_bandwidth_factor(measured.topology.compute_count)
     return [
@@ -33,10 +33,10 @@ def bound_quantities(nodes: int) -> list[Quantity]:
     ]
 
 
-def rate_quantity(measured: Measured, gap: Fraction) -> Quantity:
+def rate_quantity(measured: MeasuredSchedule, gap: Fraction) -> Quantity:
     """Return the all-to-all rate between certified bounds; what proves the upper one, and a simpler proof beside it."""
     ours = alltoall_interval(measured.topology, gap)
     bound = distance_bound(measured.topology)
-    proof = f"prices on links prove that no rate is above {short(ours.high)}, links / sum of distances = {bound} "
-    proof += f"that none is above {short(bound)}"
+    proof = f"prices on links prove that no rate is above {short_text(ours.high)}, links / sum of distances = {bound} "
+    proof += f"that none is above {short_text(bound)}"
     return Quantity("rate", ours, ours.high, proof, smaller_is_better=False)

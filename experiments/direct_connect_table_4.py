@@ -8,7 +8,7 @@ from fractions import Fraction
 from experiments.comparison import Quantity, columns_of, compare
 from experiments.direct_connect_rows import bound_quantities, rate_quantity, schedule_quantities
 from experiments.experiment import Experiment, Row
-from experiments.measured import measure
+from experiments.measured import measure_schedule
 from experiments.published import PublishedRow, published
 from experiments.verdict import Interval
 
@@ -17,21 +17,21 @@ SIZE_BYTES = 2**20
 """What the paper calls 1 MB: with 10^6 bytes none of its times comes out, except that of ShiftedRing's allreduce."""
 NODE_BITS_PER_US = 100_000
 LINK_BITS_PER_US = NODE_BITS_PER_US // 4
-GAP = Fraction(1, 200)
-_SLOW = ("L^2(Diamond^2)", "L(DBJMod(2,4)^2)", "double binary tree")
+TABLE_4_GAP = Fraction(1, 200)
+_TABLE_4_SLOW = ("L^2(Diamond^2)", "L(DBJMod(2,4)^2)", "double binary tree")
 """Their all-to-all rates take 10 s to a minute each."""
 
 
-def _cases(quick: bool) -> Sequence[PublishedRow]:
-    return [row for row in published("4").rows if not (quick and row.topology in _SLOW)]
+def _table_4_cases(quick: bool) -> Sequence[PublishedRow]:
+    return [row for row in published("4").rows if not (quick and row.topology in _TABLE_4_SLOW)]
 
 
-def _compared(row: PublishedRow) -> Row:
+def _compare_table_4_row(row: PublishedRow) -> Row:
     if row.is_bound:
         quantities = bound_quantities(row.nodes)
     else:
-        measured = measure(row.spec, row.method)
-        quantities = [*schedule_quantities(measured), rate_quantity(measured, GAP)]
+        measured = measure_schedule(row.spec, row.method)
+        quantities = [*schedule_quantities(measured), rate_quantity(measured, TABLE_4_GAP)]
     by_key = {quantity.key: quantity for quantity in quantities}
     times = [_allreduce_us(by_key["steps"].ours, by_key["bandwidth_factor"].ours), _alltoall_us(row, by_key["rate"])]
     return compare(row, [quantity for quantity in (*quantities, *times) if quantity.key in row.printed])
@@ -50,7 +50,7 @@ def _alltoall_us(row: PublishedRow, rate: Quantity) -> Quantity:
     return Quantity("alltoall_us", ours, ours.low, rate.proof)
 
 
-EXPERIMENT = Experiment(
+TABLE_4 = Experiment(
     name="direct-connect-table-4",
     question="How long do allreduce and all-to-all of 1 MiB take on 1,024 nodes of degree 4, at 10 us a step?",
     source=published("4").source,
@@ -63,6 +63,6 @@ EXPERIMENT = Experiment(
             "alltoall_us": "all-to-all, us",
         }
     ),
-    cases=_cases,
-    answer=lambda row: [_compared(row)],
+    cases=_table_4_cases,
+    evaluate=lambda row: [_compare_table_4_row(row)],
 )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from experiments.comparison import Quantity, columns_of, compare, with_optimal_factor
 from experiments.experiment import Experiment, Row
-from experiments.measured import measure
+from experiments.measured import measure_schedule
 from experiments.published import PublishedRow, published
 from experiments.verdict import Interval
 from synth.collective import ALLREDUCE
@@ -15,20 +15,20 @@ from synth.expand.prediction import predict_allgather
 from synth.finder.bounds import least_bandwidth_factor, least_steps
 
 
-def _cases(_quick: bool) -> Sequence[PublishedRow]:
+def _table_5_cases(_quick: bool) -> Sequence[PublishedRow]:
     return published("5").rows
 
 
-def _compared(row: PublishedRow) -> Row:
+def _compare_table_5_row(row: PublishedRow) -> Row:
     """Compare the steps of a verified allreduce; the caption says that T_B is optimal, 2 (N - 1) / N."""
-    measured = measure(row.spec, row.method, ALLREDUCE)
+    measured = measure_schedule(row.spec, row.method, ALLREDUCE)
     least = 2 * least_steps(row.nodes, 4, bidirectional=True)
     steps = Quantity("steps", Interval.exactly(measured.cost.steps), least, f"{least} is least on any network")
-    compared = compare(row, [steps], _remarks(row.spec, measured.cost.steps))
+    compared = compare(row, [steps], _table_5_remarks(row.spec, measured.cost.steps))
     return with_optimal_factor(compared, measured.factor, 2 * least_bandwidth_factor(row.nodes))
 
 
-def _remarks(spec: str, steps: int) -> list[str]:
+def _table_5_remarks(spec: str, steps: int) -> list[str]:
     if not spec.startswith("degree("):
         return []
     expanded = 2 * predict_allgather(spec, SerialExecutor()).steps
@@ -37,11 +37,11 @@ def _remarks(spec: str, steps: int) -> list[str]:
     return [f"expanded as in theorem 11 the schedule would take {expanded}; BFB on the expanded network takes {steps}"]
 
 
-EXPERIMENT = Experiment(
+TABLE_5 = Experiment(
     name="direct-connect-table-5",
     question="Do the best small bidirectional topologies take the steps that the paper printed, at optimal T_B?",
     source=published("5").source,
     columns=columns_of({"steps": "steps of an allreduce", "bandwidth_factor": "T_B (M/B)"}),
-    cases=_cases,
-    answer=lambda row: [_compared(row)],
+    cases=_table_5_cases,
+    evaluate=lambda row: [_compare_table_5_row(row)],
 )

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 from experiments.comparison import Quantity, columns_of, compare, with_optimal_factor
 from experiments.experiment import Experiment, Row
-from experiments.measured import measure
+from experiments.measured import measure_schedule
 from experiments.published import PublishedRow, published
 from experiments.verdict import Interval
 from synth.finder.bounds import least_bandwidth_factor, least_steps
 
 
-def _cases(_quick: bool) -> Sequence[PublishedRow]:
+def _table_8_cases(_quick: bool) -> Sequence[PublishedRow]:
     return published("8").rows
 
 
-def _compared(row: PublishedRow) -> Row:
+def _compare_table_8_row(row: PublishedRow) -> Row:
     """Compare T_L and both Moore bounds; the text says that T_B is optimal, (N - 1) / N."""
-    measured = measure(row.spec, row.method)
+    measured = measure_schedule(row.spec, row.method)
     steps = Interval.exactly(measured.cost.steps)
     compared = compare(
         row,
@@ -31,7 +31,7 @@ def _compared(row: PublishedRow) -> Row:
     return with_optimal_factor(compared, measured.factor, least_bandwidth_factor(row.nodes))
 
 
-EXPERIMENT = Experiment(
+TABLE_8 = Experiment(
     name="direct-connect-table-8",
     question="Are the distance-regular graphs of degree 4 bandwidth-optimal in as many steps as the paper printed?",
     source=published("8").source,
@@ -43,6 +43,6 @@ EXPERIMENT = Experiment(
             "bandwidth_factor": "T_B (M/B)",
         }
     ),
-    cases=_cases,
-    answer=lambda row: [_compared(row)],
+    cases=_table_8_cases,
+    evaluate=lambda row: [_compare_table_8_row(row)],
 )

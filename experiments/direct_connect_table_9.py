@@ -10,7 +10,7 @@ from typing import Literal
 import networkx as nx
 
 from experiments.experiment import Column, Experiment, Row
-from experiments.measured import measure
+from experiments.measured import measure_schedule
 from synth.finder.bounds import least_bandwidth_factor, least_steps
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
@@ -94,8 +94,8 @@ def row_of(claim: _Claim) -> Row:
     """Return what is said of the instance beside what a verified schedule and the network itself show."""
     topology = parse_topology(claim.spec)
     least = least_bandwidth_factor(claim.nodes)
-    by_bfb = measure(claim.spec, "bfb")
-    measured = by_bfb if claim.bfb else measure(claim.spec, "expand")
+    by_bfb = measure_schedule(claim.spec, "bfb")
+    measured = by_bfb if claim.bfb else measure_schedule(claim.spec, "expand")
     steps = measured.cost.steps
     ours = {
         "degree": topology.degree,
@@ -155,5 +155,5 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=lambda claim: [row_of(claim)],
+    evaluate=lambda claim: [row_of(claim)],
 )

@@ -23,7 +23,7 @@ class Column:
     text: Callable[[Row], str]
 
 
-def joined(parts: Sequence[Sequence[Row]]) -> list[Row]:
+def concatenate_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
     """Return the rows of all parts."""
     return [row for part in parts for row in part]
 
@@ -47,7 +47,7 @@ class Experiment:
     source: str
     columns: tuple[Column, ...]
     cases: Callable[[bool], Sequence[Case]]
-    answer: Callable[[Any], Any]
-    conclude: Callable[[Sequence[Any]], Sequence[Row]] = joined
+    evaluate: Callable[[Any], Any]
+    conclude: Callable[[Sequence[Any]], Sequence[Row]] = concatenate_rows
     alone: bool = False
     plot: Callable[[Sequence[Row], Path], None] | None = None

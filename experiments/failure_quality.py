@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.comparison import short
+from experiments.comparison import short_text
 from experiments.experiment import Column, Experiment, Row
 from synth.bound.bound import lower_bound
 from synth.collective import ALLGATHER
@@ -98,7 +98,7 @@ def _plot(rows: Sequence[Row], path: Path) -> None:
 
 
 def _text(row: Row, key: str) -> str:
-    return short(Fraction(row[key])) if key in row else ""
+    return short_text(Fraction(row[key])) if key in row else ""
 
 
 EXPERIMENT = Experiment(
@@ -115,6 +115,6 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_rows,
+    evaluate=_rows,
     plot=_plot,
 )

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from experiments.comparison import short
+from experiments.comparison import short_text
 from experiments.experiment import Column, Experiment, Row
 from experiments.published import PublishedRow, published
 from experiments.verdict import digits_of
 from synth.executor.serial import SerialExecutor
-from synth.finder.find import Finding, find
-from synth.finder.query import Query
+from synth.finder.find import FrontierPoint, find
+from synth.finder.query import FinderQuery
 
 NODES = (32, 64, 128, 256, 512, 1024)
 DEGREE = 4
@@ -26,13 +26,13 @@ def _cases(quick: bool) -> Sequence[int]:
 
 def _rows(nodes: int) -> list[Row]:
     """Return our frontier, every row of it synthesized and verified, then the printed one, which it must cover."""
-    query = Query(nodes, DEGREE)
+    query = FinderQuery(nodes, DEGREE)
     ours = find(query, SerialExecutor(), confirmed_nodes=nodes).frontier
     theirs = [row for row in published("7").rows if row.nodes == nodes and not row.is_bound]
     return [*(_ours(finding, query, theirs) for finding in ours), *(_theirs(row, ours) for row in theirs)]
 
 
-def _ours(finding: Finding, query: Query, theirs: Sequence[PublishedRow]) -> Row:
+def _ours(finding: FrontierPoint, query: FinderQuery, theirs: Sequence[PublishedRow]) -> Row:
     candidate = finding.candidate
     beaten = [row.topology for row in theirs if _covers(finding, row) and _differs(finding, row)]
     bounds = [
@@ -58,7 +58,7 @@ def _ours(finding: Finding, query: Query, theirs: Sequence[PublishedRow]) -> Row
     }
 
 
-def _theirs(row: PublishedRow, ours: Sequence[Finding]) -> Row:
+def _theirs(row: PublishedRow, ours: Sequence[FrontierPoint]) -> Row:
     covers = [finding for finding in ours if _covers(finding, row)]
     verdict = "not reached" if not covers else "match"
     if any(_differs(finding, row) for finding in covers):
@@ -79,14 +79,14 @@ def _theirs(row: PublishedRow, ours: Sequence[Finding]) -> Row:
     }
 
 
-def _covers(finding: Finding, row: PublishedRow) -> bool:
+def _covers(finding: FrontierPoint, row: PublishedRow) -> bool:
     """Whether `finding` is at least as good in both costs, as far as digits were printed."""
     candidate = finding.candidate
     most = digits_of(row.printed["bandwidth_factor"]).high
     return candidate.steps <= int(row.printed["steps"]) and candidate.bandwidth_factor <= most
 
 
-def _differs(finding: Finding, row: PublishedRow) -> bool:
+def _differs(finding: FrontierPoint, row: PublishedRow) -> bool:
     least = digits_of(row.printed["bandwidth_factor"]).low
     return finding.candidate.steps < int(row.printed["steps"]) or finding.candidate.bandwidth_factor < least
 
@@ -106,7 +106,7 @@ EXPERIMENT = Experiment(
         Column("whose", lambda row: str(row["whose"])),
         Column("T_L", lambda row: str(row["steps"])),
         Column("T_B (M/B)", lambda row: str(row["bandwidth_factor"])),
-        Column("", lambda row: short(Fraction(row["bandwidth_factor"]))),
+        Column("", lambda row: short_text(Fraction(row["bandwidth_factor"]))),
         Column("bounds met", lambda row: ", ".join(row["bounds_met"])),
         Column("method", lambda row: str(row["method"])),
         Column("spec", lambda row: str(row["spec"])),
@@ -114,6 +114,6 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_rows,
+    evaluate=_rows,
     plot=_plot,
 )

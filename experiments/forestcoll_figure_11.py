@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from experiments.comparison import short
+from experiments.comparison import short_text
 from experiments.experiment import Column, Experiment, Row
-from experiments.max_flows import flows_fit
-from experiments.timing import least_seconds
+from experiments.max_flows import max_flows_reach
+from experiments.timing import min_seconds
 from synth.bound.bound import lower_bound
 from synth.collective import ALLGATHER
 from synth.executor.serial import SerialExecutor
@@ -53,7 +53,7 @@ def _made(topology: Topology) -> Schedule:
 def _row(spec: str) -> Row:
     topology = parse_topology(spec)
     schedule = _made(topology)
-    seconds = least_seconds(lambda: _made(topology), _REPEATS, time.process_time)
+    seconds = min_seconds(lambda: _made(topology), _REPEATS, time.process_time)
     cost, bound = verify(schedule).cost, lower_bound(topology, ALLGATHER)
     is_optimal = cost.time_per_byte == bound.value
     return {
@@ -62,7 +62,7 @@ def _row(spec: str) -> Row:
         "k": schedule.trees_per_root,
         "steps": cost.steps,
         "algbw_gb_per_s": float(1 / cost.time_per_byte),
-        "algbw": short(1 / cost.time_per_byte),
+        "algbw": short_text(1 / cost.time_per_byte),
         "seconds": seconds,
         "flows_over_ours": _flows_seconds(topology, cost.time_per_byte) / seconds if _is_small(topology) else None,
         "printed": _PRINTED.get(spec),
@@ -77,7 +77,7 @@ def _is_small(topology: Topology) -> bool:
 
 def _flows_seconds(topology: Topology, time_per_byte: Fraction) -> float:
     """Return what NetworkX takes to see only that a time is possible."""
-    return least_seconds(lambda: flows_fit(topology, time_per_byte), 1, time.process_time)
+    return min_seconds(lambda: max_flows_reach(topology, time_per_byte), 1, time.process_time)
 
 
 def _judged(spec: str, seconds: float, is_optimal: bool) -> Row:
@@ -127,7 +127,7 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_row,
+    evaluate=_row,
     conclude=_conclude,
     alone=True,
     plot=_plot,

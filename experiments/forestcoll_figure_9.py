@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.comparison import short
+from experiments.comparison import short_text
 from experiments.experiment import Column, Experiment, Row
 from experiments.verdict import Interval, judge
 from synth.collective import ALLGATHER
@@ -113,10 +113,10 @@ EXPERIMENT = Experiment(
         Column("spec", lambda row: str(row["spec"])),
         Column("quantity", lambda row: str(row["quantity"])),
         Column("printed", lambda row: row["printed"] or ""),
-        Column("ours", lambda row: short(Fraction(row["ours"]))),
+        Column("ours", lambda row: short_text(Fraction(row["ours"]))),
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_rows,
+    evaluate=_rows,
     plot=_plot,
 )

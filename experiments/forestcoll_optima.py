@@ -17,7 +17,7 @@ from synth.method import Options
 from synth.methods import synthesize
 from synth.topology.spec import parse_topology
 
-_PUBLISHED = (
+_PUBLISHED_OPTIMA = (
     (32, "mi250:2", {"least_k": "83", "algbw": "354.13"}),
     (32, "mi250:2", {"k": "1", "algbw": "320.00"}),
     (32, "mi250:2", {"k": "2", "algbw": "341.33"}),
@@ -32,12 +32,12 @@ _PUBLISHED = (
 _SLOW = "mi250:2"
 
 
-def _cases(quick: bool) -> Sequence[PublishedRow]:
-    chosen = [one for one in _PUBLISHED if not (quick and one[1] == _SLOW)]
+def _optima_cases(quick: bool) -> Sequence[PublishedRow]:
+    chosen = [one for one in _PUBLISHED_OPTIMA if not (quick and one[1] == _SLOW)]
     return [PublishedRow(spec, ranks, printed, spec, "forest") for ranks, spec, printed in chosen]
 
 
-def _compared(row: PublishedRow) -> Row:
+def _compare_optimum(row: PublishedRow) -> Row:
     """Compare the time of a verified schedule, which is also what a certified cut allows for that k."""
     topology = parse_topology(row.spec)
     quantities = []
@@ -56,11 +56,11 @@ def _compared(row: PublishedRow) -> Row:
     return compare(row, quantities)
 
 
-EXPERIMENT = Experiment(
+OPTIMA = Experiment(
     name="forestcoll-optima",
     question="Do trees reach the exact optima of ForestColl on its testbeds, with every number of trees?",
     source="Zhao et al., ForestColl, section 5 and its public code: allgather of 2 boxes of MI250 and of A100 GPUs",
     columns=columns_of({"least_k": "least k", "k": "given k", "algbw": "algbw, GB/s"}),
-    cases=_cases,
-    answer=lambda row: [_compared(row)],
+    cases=_optima_cases,
+    evaluate=lambda row: [_compare_optimum(row)],
 )

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from experiments.comparison import short
+from experiments.comparison import short_text
 from experiments.experiment import Column, Experiment, Row
-from experiments.timing import growth_exponent, least_seconds
+from experiments.timing import growth_exponent, min_seconds
 from synth.bound.bound import lower_bound
 from synth.collective import ALLGATHER, ALLREDUCE, Collective
 from synth.errors import InvalidInput
@@ -25,7 +25,7 @@ DIRECT = ("torus:4x4", "mi250:1", "without(torus:4x4;link=0-1)", "genkautz:4,20"
 """Networks without switches: symmetric ones, and others."""
 GROWING, QUICK_GROWING = (32, 64, 128, 256), (16, 32, 64)
 """Ranks of generalized Kautz graphs of degree 4, which have no symmetry that shortens the work."""
-MOST_EXPONENT = 4
+MAX_EXPONENT = 4
 """A generator scales if its time grows with at most this power of the ranks."""
 _REPEATS = 3
 
@@ -56,14 +56,14 @@ _WITH_SWITCHES = "ours takes switches out first, as the paper's Blink+Switch doe
 
 
 @dataclass(frozen=True, slots=True)
-class _Answer:
+class _Assessment:
     """Whether something has a property, and what was seen."""
 
     has: bool
     evidence: str
 
 
-def _cases(quick: bool) -> Sequence[tuple[str, str, tuple[int, ...]]]:
+def _table_1_cases(quick: bool) -> Sequence[tuple[str, str, tuple[int, ...]]]:
     """Return what is asked, of which tool, and the sizes at which growth is measured."""
     sizes = QUICK_GROWING if quick else GROWING
     return [(asked, tool, sizes) for asked in _CHECKED for tool in _GENERATORS]
@@ -72,27 +72,27 @@ def _cases(quick: bool) -> Sequence[tuple[str, str, tuple[int, ...]]]:
 def _rows(case: tuple[str, str, tuple[int, ...]]) -> list[Row]:
     asked, tool, sizes = case
     generator = _GENERATORS[tool]
-    return [_row(tool, asked, None if generator is None else _answer(asked, generator, sizes))]
+    return [_row(tool, asked, None if generator is None else _assess(asked, generator, sizes))]
 
 
-def _answer(asked: str, generator: _Generator, sizes: Sequence[int]) -> _Answer:
+def _assess(asked: str, generator: _Generator, sizes: Sequence[int]) -> _Assessment:
     if asked == "switches":
         return _takes_switches(generator)
     return _is_optimal(generator) if asked == "optimal" else _scales(generator, sizes)
 
 
-def _takes_switches(generator: _Generator) -> _Answer:
+def _takes_switches(generator: _Generator) -> _Assessment:
     try:
         made = synthesize(generator.method, parse_topology(SWITCHED), generator.collective, None, SerialExecutor())
     except InvalidInput as refusal:
-        return _Answer(False, str(refusal))
-    return _Answer(True, f"verified on {SWITCHED}, {short(1 / made.cost.time_per_byte)} GB/s")
+        return _Assessment(False, str(refusal))
+    return _Assessment(True, f"verified on {SWITCHED}, {short_text(1 / made.cost.time_per_byte)} GB/s")
 
 
-def _is_optimal(generator: _Generator) -> _Answer:
+def _is_optimal(generator: _Generator) -> _Assessment:
     """Compare with the certified bound on several networks; the worst one counts."""
     worst, where = max((_over_bound(generator, spec), spec) for spec in DIRECT)
-    return _Answer(worst == 1, f"{short(worst)} times the bound" + ("" if worst == 1 else f" on {where}"))
+    return _Assessment(worst == 1, f"{short_text(worst)} times the bound" + ("" if worst == 1 else f" on {where}"))
 
 
 def _over_bound(generator: _Generator, spec: str) -> Fraction:
@@ -101,9 +101,9 @@ def _over_bound(generator: _Generator, spec: str) -> Fraction:
     return made.cost.time_per_byte / lower_bound(topology, generator.collective).value
 
 
-def _scales(generator: _Generator, sizes: Sequence[int]) -> _Answer:
+def _scales(generator: _Generator, sizes: Sequence[int]) -> _Assessment:
     exponent = growth_exponent(sizes, [_seconds(generator, nodes) for nodes in sizes])
-    return _Answer(exponent <= MOST_EXPONENT, f"grows with power {exponent:.1f} of the ranks, to {sizes[-1]}")
+    return _Assessment(exponent <= MAX_EXPONENT, f"grows with power {exponent:.1f} of the ranks, to {sizes[-1]}")
 
 
 def _seconds(generator: _Generator, nodes: int) -> float:
@@ -113,10 +113,10 @@ def _seconds(generator: _Generator, nodes: int) -> float:
         synthesize_unverified(generator.method, topology, generator.collective, None, SerialExecutor())
 
     make()  # compiled code is loaded once
-    return least_seconds(make, _REPEATS, time.process_time)
+    return min_seconds(make, _REPEATS, time.process_time)
 
 
-def _row(tool: str, asked: str, answer: _Answer | None) -> Row:
+def _row(tool: str, asked: str, answer: _Assessment | None) -> Row:
     printed = tool in _CHECKED[asked]
     verdict, reason = None, _NOT_OURS
     if answer is not None:
@@ -137,7 +137,7 @@ def _mark(value: bool | None) -> str:
     return "" if value is None else "yes" if value else "no"
 
 
-EXPERIMENT = Experiment(
+TABLE_1 = Experiment(
     name="forestcoll-table-1",
     question="Which generators of schedules take switches, reach the optimum, and scale?",
     source="Zhao et al., ForestColl, table 1 and section 2; tried on ours of each kind, SCCL and TACCL left out",
@@ -148,7 +148,7 @@ EXPERIMENT = Experiment(
         Column("ours", lambda row: _mark(row["ours"])),
         Column("what was seen", lambda row: row["reason"] or ""),
     ),
-    cases=_cases,
-    answer=_rows,
+    cases=_table_1_cases,
+    evaluate=_rows,
     alone=True,
 )

@@ -7,7 +7,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from experiments.experiment import Column, Experiment, Row
-from experiments.two_point_fit import fitted_model, predicted_gbps
+from experiments.two_point_fit import fit_two_points, predicted_gbps
 from experiments.verdict import Interval, judge
 from runners.recorded.table import MI250_SOURCE, mi250_table
 from runners.sizes import format_size
@@ -69,7 +69,7 @@ def _recorded_gbps(fabric: str, collective: str, generator: str, size: int) -> F
 def _predictions(fabric: str, collective: str) -> dict[int, float]:
     """Return GB/s at each size by the model that two runs of allgather, the smallest and the largest, decide."""
     known = {size: float(_recorded_gbps(fabric, "allgather", "ForestColl", size)) for size in (SIZES[0], SIZES[-1])}
-    model = fitted_model(_cost(fabric, "allgather"), known)
+    model = fit_two_points(_cost(fabric, "allgather"), known)
     cost = _cost(fabric, collective)
     return {size: predicted_gbps(cost, model, size) for size in SIZES}
 
@@ -128,6 +128,6 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_rows,
+    evaluate=_rows,
     plot=_plot,
 )

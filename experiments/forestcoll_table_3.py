@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from experiments.experiment import Column, Experiment, Row
-from experiments.two_point_fit import fitted_model, predicted_gbps
+from experiments.two_point_fit import fit_two_points, predicted_gbps
 from runners.sizes import format_size
 from synth.collective import parse_collective
 from synth.executor.serial import SerialExecutor
@@ -60,7 +60,7 @@ def _predictions(collective: str, generator: str) -> dict[int, float]:
     """Return GB/s at each size by the model that two printed allgathers of the same schedules decide."""
     fitted_collective, sizes = _FITTED
     printed = dict(zip(SIZES, map(float, _PRINTED[fitted_collective, generator]), strict=True))
-    model = fitted_model(_cost(fitted_collective, generator), {size: printed[size] for size in sizes})
+    model = fit_two_points(_cost(fitted_collective, generator), {size: printed[size] for size in sizes})
     cost = _cost(collective, generator)
     return {size: predicted_gbps(cost, model, size) for size in SIZES}
 
@@ -117,6 +117,6 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_rows,
+    evaluate=_rows,
     plot=_plot,
 )

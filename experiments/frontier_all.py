@@ -7,13 +7,13 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from experiments.comparison import short
+from experiments.comparison import short_text
 from experiments.experiment import Column, Experiment, Row
 from experiments.frontiers import Frontier, Frontiers, find_frontiers, frontiers_of
 from experiments.published import PublishedRow, published
 from experiments.verdict import digits_of
-from synth.finder.candidate import Candidate
-from synth.finder.query import Query
+from synth.finder.candidate import TopologyCandidate
+from synth.finder.query import FinderQuery
 from synth.finder.sources import BaseSet
 from synth.finder.workload import Workload
 
@@ -37,7 +37,7 @@ def _cases(quick: bool) -> Sequence[tuple[BaseSet, int]]:
 
 def _frontiers(case: tuple[BaseSet, int]) -> list[Any]:
     bases, largest = case
-    return find_frontiers(Query(nodes, DEGREE, bases=bases) for nodes in range(SMALLEST, largest + 1))
+    return find_frontiers(FinderQuery(nodes, DEGREE, bases=bases) for nodes in range(SMALLEST, largest + 1))
 
 
 def _conclude(parts: Sequence[Any]) -> list[Row]:
@@ -66,7 +66,7 @@ def _row(sizes: range, ours: Frontiers, theirs: Frontiers) -> Row:
         "sizes": len(sizes),
         "points": sum(len(ours[nodes]) for nodes in sizes),
         "bandwidth_optimal": sum(ours[nodes][-1].is_bandwidth_optimal for nodes in sizes),
-        "fewest_steps": sum(ours[nodes][0].steps == Query(nodes, DEGREE).least_steps for nodes in sizes),
+        "fewest_steps": sum(ours[nodes][0].steps == FinderQuery(nodes, DEGREE).least_steps for nodes in sizes),
         "ahead": len(ahead),
         "behind": behind,
         "mean_gain": {name: sum(gain for gain, _ in of_sizes) / len(sizes) for name, of_sizes in gains.items()},
@@ -79,7 +79,7 @@ def _row(sizes: range, ours: Frontiers, theirs: Frontiers) -> Row:
 
 def _times(nodes: int, workload: Workload, ours: Frontiers, theirs: Frontiers) -> tuple[int, float, float, float]:
     """Return nodes and microseconds: the fastest of ours, of the paper's bases, and what no network can beat."""
-    query = Query(nodes, DEGREE)
+    query = FinderQuery(nodes, DEGREE)
     own, paper = (
         float(min(workload.time_us(candidate) for candidate in frontiers[nodes])) for frontiers in (ours, theirs)
     )
@@ -91,7 +91,7 @@ def _us_per_factor(workload: Workload) -> Fraction:
     return Fraction(8 * workload.size_bytes, 1000) / workload.bandwidth_gbps
 
 
-def _covers(one: Candidate, other: Candidate) -> bool:
+def _covers(one: TopologyCandidate, other: TopologyCandidate) -> bool:
     return one.steps <= other.steps and one.bandwidth_factor <= other.bandwidth_factor
 
 
@@ -144,7 +144,7 @@ def _gain(row: Row, name: str) -> str:
 def _cost(row: Row, key: str) -> str:
     if not row.get(key):
         return ""
-    return f"{row[key]['steps']} steps, {short(Fraction(row[key]['bandwidth_factor']))}"
+    return f"{row[key]['steps']} steps, {short_text(Fraction(row[key]['bandwidth_factor']))}"
 
 
 EXPERIMENT = Experiment(
@@ -166,7 +166,7 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_frontiers,
+    evaluate=_frontiers,
     conclude=_conclude,
     plot=_plot,
 )

@@ -21,13 +21,13 @@ def plot_frontiers(rows: Sequence[Row], path: Path) -> None:
     sizes = sorted({row["nodes"] for row in rows})
     figure, panels = panel_grid(len(sizes), min(3, len(sizes)), (4, 3))
     for axes, nodes in zip(panels, sizes, strict=True):
-        _draw(axes, [row for row in rows if row["nodes"] == nodes])
+        _draw_frontier(axes, [row for row in rows if row["nodes"] == nodes])
         axes.set(title=f"{nodes} nodes", xlabel="steps T_L", ylabel="T_B in M/B")
     panels[0].legend(loc="upper right")
     write_figure(figure, path, "frontiers")
 
 
-def _draw(axes: Axes, rows: Sequence[Row]) -> None:
+def _draw_frontier(axes: Axes, rows: Sequence[Row]) -> None:
     for whose, (colour, marker) in _STYLES.items():
         points = [(row["steps"], float(Fraction(row["bandwidth_factor"]))) for row in rows if row["whose"] == whose]
         steps, factors = zip(*points, strict=True)

@@ -8,16 +8,16 @@ from fractions import Fraction
 from typing import Any, TypeAlias
 
 from synth.executor.serial import SerialExecutor
-from synth.finder.candidate import Candidate, Traits
-from synth.finder.query import Query
+from synth.finder.candidate import TopologyCandidate, Traits
+from synth.finder.query import FinderQuery
 from synth.finder.table import find_all
 
-Frontier: TypeAlias = tuple[Candidate, ...]
+Frontier: TypeAlias = tuple[TopologyCandidate, ...]
 Frontiers: TypeAlias = Mapping[int, Frontier]
 """Pareto-efficient candidates by rising steps, by number of nodes."""
 
 
-def find_frontiers(queries: Iterable[Query]) -> list[Any]:
+def find_frontiers(queries: Iterable[FinderQuery]) -> list[Any]:
     """Return the frontier of every query as JSON has it; the queries share their work."""
     found = find_all(list(queries), SerialExecutor())
     return [[query.nodes, [_json(candidate) for candidate in frontier]] for query, frontier in found.items()]
@@ -28,11 +28,13 @@ def frontiers_of(part: Sequence[Any]) -> Frontiers:
     return {nodes: tuple(map(_candidate, frontier)) for nodes, frontier in part}
 
 
-def _json(candidate: Candidate) -> dict[str, Any]:
+def _json(candidate: TopologyCandidate) -> dict[str, Any]:
     exact = {"bandwidth_factor": str(candidate.bandwidth_factor), "least_factor": str(candidate.least_factor)}
     return {**asdict(candidate), **exact}
 
 
-def _candidate(found: Mapping[str, Any]) -> Candidate:
+def _candidate(found: Mapping[str, Any]) -> TopologyCandidate:
     exact = {key: Fraction(found[key]) for key in ("bandwidth_factor", "least_factor")}
-    return Candidate(**{**found, **exact, "traits": Traits(**found["traits"]), "origin": tuple(found["origin"])})
+    return TopologyCandidate(
+        **{**found, **exact, "traits": Traits(**found["traits"]), "origin": tuple(found["origin"])}
+    )

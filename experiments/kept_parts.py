@@ -11,13 +11,13 @@ from typing import Any
 
 from experiments.catalog import module_of
 from experiments.experiment import Case
-from experiments.source_files import files_behind
+from experiments.source_files import source_files_of
 from synth.errors import InvalidInput
 from tuner.files import read_file, write_file
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ExperimentPart:
     """What one case gave, as JSON has it, how long that took, and the most memory that its process ever had."""
 
     value: Any
@@ -26,7 +26,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptParts:
+class PartStore:
     """One JSON document for each part in `folder`, which must exist.
 
     A part is found again as long as no file has changed that its experiment imports, directly or not, and no data
@@ -40,18 +40,18 @@ class KeptParts:
         asked = f"{code_id(module_of(name))} {case!r}"
         return self.folder / f"{name}-{sha256(asked.encode()).hexdigest()[:16]}.json"
 
-    def find(self, name: str, case: Case) -> Part | None:
+    def load(self, name: str, case: Case) -> ExperimentPart | None:
         """Return the part of `case`, None if it was not kept. Raises InvalidInput if the file is not what was kept."""
         path = self.path(name, case)
         if not path.exists():
             return None
         try:
-            return Part(**json.loads(read_file(str(path))))
+            return ExperimentPart(**json.loads(read_file(str(path))))
         except (ValueError, TypeError) as error:
             rule = "a kept part must be as it was written"
             raise InvalidInput(rule, f"{path}: {error}", "delete the file, and it is worked out again") from error
 
-    def keep(self, name: str, case: Case, part: Part) -> None:
+    def save(self, name: str, case: Case, part: ExperimentPart) -> None:
         """Keep the part of `case`; it is there whole or not at all."""
         write_file(self.path(name, case), json.dumps(asdict(part), indent=1).encode())
 
@@ -60,7 +60,7 @@ class KeptParts:
 def code_id(module: str) -> str:
     """Return a digest of every file behind `module`."""
     digest = sha256()
-    for name, path in files_behind(module).items():
+    for name, path in source_files_of(module).items():
         content = path.read_bytes()
         digest.update(f"{name} {len(content)}\n".encode())
         digest.update(content)

@@ -27,7 +27,7 @@ def plot_kinds(panels: Mapping[str, Sequence[Row]], beside: Mapping[str, str], p
     figure = Figure(figsize=(6.4 * len(panels), 4.6), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, (title, rows) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels.items(), strict=True):
-        _draw(axes, [row for row in rows if row["kind"] not in beside])
+        _draw_kinds(axes, [row for row in rows if row["kind"] not in beside])
         for row in rows:
             if row["kind"] in beside:
                 style = {"color": beside[row["kind"]], "linestyle": "", "marker": ".", "markersize": 1.5}
@@ -39,7 +39,7 @@ def plot_kinds(panels: Mapping[str, Sequence[Row]], beside: Mapping[str, str], p
     write_figure(figure, path, "kinds")
 
 
-def _draw(axes: Axes, rows: Sequence[Row]) -> None:
+def _draw_kinds(axes: Axes, rows: Sequence[Row]) -> None:
     rest = [tuple(point) for row in rows[_SHOWN:] for point in row["curve"]]
     groups = {row["kind"]: row["curve"] for row in rows[:_SHOWN]} | ({"others": rest} if rest else {})
     for name, points in groups.items():

@@ -14,7 +14,7 @@ import psutil
 
 from runners.api import FailureKind, Outcome, RunFailure, RunRequest
 from runners.exclusive import exclusive, machine_lock
-from runners.fabric.capacity import require_carried
+from runners.fabric.capacity import require_capacity
 from runners.fabric.fabrics import bring_up, fabrics, take_down
 from runners.registry import create_runner
 from synth.errors import InvalidInput, Unavailable
@@ -36,7 +36,7 @@ class LiveRun:
 
     outcome: Outcome
     runner: str
-    substituted: str | None
+    substitution: str | None
 
 
 def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
@@ -46,7 +46,7 @@ def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
     meanwhile; raises Unavailable if somebody does for ten minutes.
     """
     home = Home.from_environment()
-    root = home.make(home.root)
+    root = home.create(home.root)
     missing: list[str] = []
     with exclusive(machine_lock(), _PATIENCE_S):
         try:
@@ -74,7 +74,7 @@ def _remove_orphans() -> None:
 @contextmanager
 def _fabric(topology: Topology, link_mbps: Fraction, name: str, home: Path) -> Iterator[str]:
     """Give the name of a fabric that this machine carries; raises InvalidInput or Unavailable if it does not."""
-    require_carried(topology, link_mbps, name, home)
+    require_capacity(topology, link_mbps, name, home)
     fabric = bring_up(topology, link_mbps, name)
     try:
         yield fabric.name

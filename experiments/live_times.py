@@ -25,14 +25,14 @@ class LiveTimes:
 
     seconds: Mapping[str, tuple[tuple[float, ...], ...]]
     where: str
-    substitute: str | None
+    substitution: str | None
 
-    def least_us(self, program: str, place: int) -> float:
+    def min_us(self, program: str, size_index: int) -> float:
         """Return the shortest time of `program` at the size in that place: whatever disturbs only ever adds."""
-        return min(self.seconds[program][place]) * 1e6
+        return min(self.seconds[program][size_index]) * 1e6
 
 
-def times_of(
+def measure_times(
     topology: Topology, programs: Mapping[str, Program], sizes_bytes: Sequence[int], link_mbps: int, repeats: int
 ) -> LiveTimes:
     """Return the times of `programs` on links of `link_mbps`; raises CheckFailed for a run that fails."""
@@ -42,4 +42,4 @@ def times_of(
         value = f"{run.outcome.kind} on {topology.spec}: {run.outcome.message}"
         raise CheckFailed("a live run must end with right results", value, "run it again when the machine is less busy")
     seconds = {name: tuple(one.times_s for one in sizes) for name, sizes in run.outcome.results.items()}
-    return LiveTimes(seconds, run.runner, run.substituted)
+    return LiveTimes(seconds, run.runner, run.substitution)

@@ -16,7 +16,7 @@ from synth.lowering.resources import resources_of
 from synth.method import Options
 from synth.methods import synthesize
 from synth.verify.verified import VerifiedSchedule
-from tuner.costs.program_costs import program_time_per_byte, time_lost
+from tuner.costs.program_costs import lowering_loss, program_time_per_byte
 from tuner.specs import load_topology
 
 TARGET = "msccl-xml"
@@ -27,7 +27,7 @@ _SAME = 1e-9  # rounding of simulated times
 _SMALL = 0.02
 
 
-class Case(NamedTuple):
+class LoweringCase(NamedTuple):
     """A schedule, over how many channels it is lowered, and how many parts its chunks are split into; k None: the
     fewest trees that are optimal."""
 
@@ -44,39 +44,39 @@ class Case(NamedTuple):
 
 
 CASES = (
-    *(Case("hypercube:3", "bfb", name) for name in ("allgather", "reduce_scatter", "allreduce")),
-    *(Case("torus:4x4", "bfb", name) for name in ("allgather", "reduce_scatter", "allreduce")),
-    Case("torus:4x4", "bfb", "reduce_scatter", channels=2),
-    *(Case("torus:4x4", "forest", name) for name in ("allgather", "allreduce")),
-    *(Case("a100:2", "forest", name, k) for k in (None, 1) for name in ("allgather", "allreduce")),
-    Case("a100:2", "forest", "allgather", 1, channels=2),
-    Case("a100:2", "forest", "allreduce", 1, channels=4),
-    Case("a100:2", "forest", "allreduce", 1, channels=2, split=4),
-    *(Case("mi250:2", "forest", name, k) for k in (None, 1) for name in ("allgather", "allreduce")),
-    *(Case("mi250:2", "forest", name, 1, channels=4) for name in ("allgather", "allreduce")),
-    *(Case("mi250:2", "forest", name, 1, channels=16) for name in ("allgather", "allreduce")),
-    *(Case("mi250:2", "forest", name, 1, split=4) for name in ("allgather", "allreduce")),
+    *(LoweringCase("hypercube:3", "bfb", name) for name in ("allgather", "reduce_scatter", "allreduce")),
+    *(LoweringCase("torus:4x4", "bfb", name) for name in ("allgather", "reduce_scatter", "allreduce")),
+    LoweringCase("torus:4x4", "bfb", "reduce_scatter", channels=2),
+    *(LoweringCase("torus:4x4", "forest", name) for name in ("allgather", "allreduce")),
+    *(LoweringCase("a100:2", "forest", name, k) for k in (None, 1) for name in ("allgather", "allreduce")),
+    LoweringCase("a100:2", "forest", "allgather", 1, channels=2),
+    LoweringCase("a100:2", "forest", "allreduce", 1, channels=4),
+    LoweringCase("a100:2", "forest", "allreduce", 1, channels=2, split=4),
+    *(LoweringCase("mi250:2", "forest", name, k) for k in (None, 1) for name in ("allgather", "allreduce")),
+    *(LoweringCase("mi250:2", "forest", name, 1, channels=4) for name in ("allgather", "allreduce")),
+    *(LoweringCase("mi250:2", "forest", name, 1, channels=16) for name in ("allgather", "allreduce")),
+    *(LoweringCase("mi250:2", "forest", name, 1, split=4) for name in ("allgather", "allreduce")),
 )  # fmt: skip
 
 
-def _cases(quick: bool) -> Sequence[Case]:
+def _cases(quick: bool) -> Sequence[LoweringCase]:
     return [case for case in CASES if not (quick and case.spec in SLOW)]
 
 
-def _rows(case: Case) -> list[Row]:
+def _rows(case: LoweringCase) -> list[Row]:
     topology, collective = load_topology(case.spec), parse_collective(case.collective)
     verified = synthesize(case.method, topology, collective, Options(k=case.k), SerialExecutor())
     return [row_of(case, verified, lower(verified, case.options(verified)))]
 
 
-def row_of(case: Case, verified: VerifiedSchedule, program: Program) -> Row:
+def row_of(case: LoweringCase, verified: VerifiedSchedule, program: Program) -> Row:
     """Return the row: parts of time lost against the cost of the schedule, by size and buffer, and why.
 
     It holds if no link carries more than in the schedule, nothing is faster than the model allows, and steps that
     follow one another lose nothing at all with one channel.
     """
-    losses = [time_lost(verified, program, size, LARGE_BUFFER) for size in SIZES]
-    streamed = time_lost(verified, program, SIZES[-1], SMALL_BUFFER)
+    losses = [lowering_loss(verified, program, size, LARGE_BUFFER) for size in SIZES]
+    streamed = lowering_loss(verified, program, SIZES[-1], SMALL_BUFFER)
     topology = verified.schedule.topology
     on_links = program_time_per_byte(program, topology) / verified.cost.time_per_byte - 1
     pipelined = verified.schedule.kind == "pipelined"
@@ -135,5 +135,5 @@ EXPERIMENT = Experiment(
         Column("why", lambda row: row["reason"] or "nothing lost"),
     ),
     cases=_cases,
-    answer=_rows,
+    evaluate=_rows,
 )

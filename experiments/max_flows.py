@@ -12,7 +12,7 @@ from synth.topology.topology import Topology
 _SOURCE = -1
 
 
-def flows_fit(topology: Topology, time_per_byte: Fraction) -> bool:
+def max_flows_reach(topology: Topology, time_per_byte: Fraction) -> bool:
     """Whether, in this time, flows from all ranks can bring the whole vector to each rank; all numbers are whole."""
     ranks = topology.compute_count
     carried = [Fraction(link.bandwidth) * time_per_byte for link in topology.links]

@@ -20,7 +20,7 @@ from synth.verify.verified import Cost
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredSchedule:
     """The exact cost of a verified allgather on `topology`, and its diameter."""
 
     topology: Topology
@@ -31,19 +31,19 @@ class Measured:
     def factor(self) -> Fraction:
         """T_B in M/B, B = bandwidth out of a node; on networks of unequal nodes, out of the busiest."""
         factor = self.cost.bandwidth_factor
-        return self.cost.time_per_byte * self.most_links if factor is None else factor
+        return self.cost.time_per_byte * self.max_out_links if factor is None else factor
 
     @property
-    def most_links(self) -> int:
+    def max_out_links(self) -> int:
         """Links out of the node that has most."""
         return int(np.bincount(self.topology.links.src).max())
 
 
-def measure(spec: str, method: str, collective: Collective = ALLGATHER) -> Measured:
+def measure_schedule(spec: str, method: str, collective: Collective = ALLGATHER) -> MeasuredSchedule:
     """Make, verify and cost the schedule of `method` on `spec`."""
     topology = parse_topology(spec)
     verified = synthesize(method, topology, collective, None, SerialExecutor())
-    return Measured(topology, verified.cost, diameter(topology))
+    return MeasuredSchedule(topology, verified.cost, diameter(topology))
 
 
 def alltoall_interval(topology: Topology, gap: Fraction) -> Interval:

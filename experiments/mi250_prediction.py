@@ -7,17 +7,17 @@ from pathlib import Path
 
 from experiments.experiment import Column, Experiment, Row
 from experiments.mi250_runs import FABRIC, Mi250Run, mi250_program, mi250_runs, mi250_source
-from runners.calibration import Calibration, Observation, Terms, calibrate
-from runners.simulated import buffer_parts
+from runners.calibration import Calibration, Observation, TimeTerms, calibrate
+from runners.simulated import buffer_splits
 from runners.sizes import format_size
 from synth.topology.spec import parse_topology
 
 FITTED_BUFFER_BYTES = 2**20
 """Only runs with these buffers are in the fit; the others test what the model says about buffers."""
-MOST_ERROR = 0.4
-LARGE_BYTES, MOST_LARGE_ERROR = 2**28, 0.25
+MAX_ERROR = 0.4
+LARGE_BYTES, MAX_LARGE_ERROR = 2**28, 0.25
 
-NOTICED = 0.1
+NOTICEABLE_ERROR = 0.1
 SHORT_PIPELINE = "blind: few slices flow, and what a GPU does between receiving and sending is not in the model"
 OTHER_BUFFERS = "blind: the cost of a loop over a buffer is taken as alpha, whatever the buffer"
 SIMILAR_PROGRAMS = "the other two programs have equally many messages: they cannot tell overhead from the constant"
@@ -43,14 +43,14 @@ def _rows(fitted_only: bool) -> list[Row]:
 def _observations(runs: Sequence[Mi250Run]) -> list[Observation]:
     topology = parse_topology(FABRIC)
     programs = {name: mi250_program(name) for name in sorted({run.program for run in runs})}
-    known: dict[tuple[str, int], Terms] = {}
+    known: dict[tuple[str, int], TimeTerms] = {}
     found = []
     for run in runs:
         program = programs[run.program]
         chunk_bytes = run.size_bytes / program.chunks
-        loops, slices = buffer_parts(chunk_bytes, run.buffer_bytes)
+        loops, slices = buffer_splits(chunk_bytes, run.buffer_bytes)
         if (run.program, loops) not in known:
-            known[run.program, loops] = Terms.of(program, topology, loops, slices)
+            known[run.program, loops] = TimeTerms.of(program, topology, loops, slices)
         found.append(Observation(run.program, known[run.program, loops], chunk_bytes, run.time_us / 1e6))
     return found
 
@@ -58,7 +58,7 @@ def _observations(runs: Sequence[Mi250Run]) -> list[Observation]:
 def _row(run: Mi250Run, one: Observation, everything: Calibration, without: Calibration) -> Row:
     predicted_us, unseen_us = everything.seconds(one) * 1e6, without.seconds(one) * 1e6
     error, unseen = predicted_us / run.time_us - 1, unseen_us / run.time_us - 1
-    most = MOST_LARGE_ERROR if run.size_bytes >= LARGE_BYTES else MOST_ERROR
+    most = MAX_LARGE_ERROR if run.size_bytes >= LARGE_BYTES else MAX_ERROR
     return {
         "program": run.program,
         "buffer_bytes": run.buffer_bytes,
@@ -73,9 +73,9 @@ def _row(run: Mi250Run, one: Observation, everything: Calibration, without: Cali
 
 
 def _reason(run: Mi250Run, error: float, unseen: float) -> str | None:
-    if abs(unseen) > MOST_ERROR >= abs(error):
+    if abs(unseen) > MAX_ERROR >= abs(error):
         return SIMILAR_PROGRAMS
-    if abs(error) <= NOTICED:
+    if abs(error) <= NOTICEABLE_ERROR:
         return None
     return OTHER_BUFFERS if run.size_bytes >= LARGE_BYTES else SHORT_PIPELINE
 
@@ -101,6 +101,6 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_rows,
+    evaluate=_rows,
     plot=_plot,
 )

@@ -15,7 +15,7 @@ from synth.executor.serial import SerialExecutor
 from synth.forest.network import forest_network
 from synth.forest.split.remove import remove_switches
 from synth.methods import synthesize
-from synth.topology.assemble import NamedLink, NamedNode, assemble
+from synth.topology.assemble import NamedLink, NamedNode, assemble_topology
 from synth.topology.topology import Topology
 
 CLUSTERS, RANKS = 2, 4
@@ -28,7 +28,7 @@ def figure_1() -> Topology:
     ranks = [f"c{cluster}.{place}" for cluster in range(CLUSTERS) for place in range(RANKS)]
     switches = ["global", *(f"switch{cluster}" for cluster in range(CLUSTERS))]
     nodes = [*(NamedNode(rank, "compute") for rank in ranks), *(NamedNode(switch, "switch") for switch in switches)]
-    return assemble("figure-1a", "GB/s", nodes, _links(ranks, lambda index: f"switch{index // RANKS}"))
+    return assemble_topology("figure-1a", "GB/s", nodes, _links(ranks, lambda index: f"switch{index // RANKS}"))
 
 
 def unwound() -> Topology:
@@ -39,7 +39,7 @@ def unwound() -> Topology:
     for index in range(count):
         after = index - RANKS + 1 if index % RANKS == RANKS - 1 else index + 1
         links.append(NamedLink(ranks[index], ranks[after], FAST, 0, False))
-    return assemble("figure-1d", "GB/s", [NamedNode(rank, "compute") for rank in ranks], links)
+    return assemble_topology("figure-1d", "GB/s", [NamedNode(rank, "compute") for rank in ranks], links)
 
 
 def _links(ranks: Sequence[str], switch_of: Callable[[int], str]) -> list[NamedLink]:
@@ -120,5 +120,5 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=lambda _quick: ["figure 1"],
-    answer=_rows,
+    evaluate=_rows,
 )

@@ -11,9 +11,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from runners.recorded.configuration import Configuration
+from runners.recorded.configuration import RecordedConfiguration
 from runners.recorded.table import RecordedTable, mi250_table
-from tuner.campaigns.answer import LEAST_SPEEDUP
+from tuner.campaigns.answer import MIN_SPEEDUP
 from tuner.campaigns.records import Candidate, CompleteTrial, SizeResult
 from tuner.campaigns.search import Search, SearchPlan, storage_in_memory
 from tuner.campaigns.space import SearchSpace, Value
@@ -28,7 +28,7 @@ _TACCL_CHUNKS, _TACCL_INSTANCES = re.compile(r"\.chunks([0-9]+)-"), re.compile(r
 LIBRARY = "library"
 
 
-class Replayed(Protocol):
+class ReplayTask(Protocol):
     """What a search can be replayed on: measurements of every point of a space, and of the library."""
 
     @property
@@ -64,8 +64,8 @@ class RecordedTask:
 
     fabric: str
     collective: str
-    configurations: tuple[Configuration, ...]
-    library: Configuration
+    configurations: tuple[RecordedConfiguration, ...]
+    library: RecordedConfiguration
     sizes_bytes: tuple[int, ...]
     table: RecordedTable
 
@@ -112,7 +112,7 @@ class RecordedTask:
         dimensions: dict[str, tuple[Value, ...]] = {
             name: tuple(values[place] for place in random.permutation(len(values))) for name, values in columns.items()
         }
-        return SearchSpace(dimensions, _Recorded(frozenset(self.candidates)))
+        return SearchSpace(dimensions, _RecordedConstraints(frozenset(self.candidates)))
 
     def measured_s(self, seed: int) -> tuple[list[Floats], Floats]:
         """Return drawn repetitions of every configuration (sizes, repeats) and of the library; drawn once per seed."""
@@ -121,15 +121,15 @@ class RecordedTask:
             self._drawn[seed] = draws, self._drawn_s(self.library, seed)
         return self._drawn[seed]
 
-    def _recorded_s(self, configuration: Configuration) -> list[float]:
+    def _recorded_s(self, configuration: RecordedConfiguration) -> list[float]:
         return [min(self.table.times_s(configuration, size)) for size in self.sizes_bytes]
 
-    def _drawn_s(self, configuration: Configuration, seed: int) -> Floats:
+    def _drawn_s(self, configuration: RecordedConfiguration, seed: int) -> Floats:
         return np.array([self.table.draw_s(configuration, size, REPEATS, seed) for size in self.sizes_bytes])
 
 
 @dataclass(frozen=True, slots=True)
-class _Recorded:
+class _RecordedConstraints:
     """What a search over the record knows beforehand: what was recorded."""
 
     candidates: frozenset[Candidate]
@@ -141,7 +141,9 @@ class _Recorded:
         return None if candidate in self.candidates else "it was not recorded"
 
 
-def tune(task: Replayed, strategy: str, seed: int, most: int, starts: Sequence[Candidate] = ()) -> Floats:
+def replay_search(
+    task: ReplayTask, strategy: str, seed: int, max_trials: int, start_candidates: Sequence[Candidate] = ()
+) -> Floats:
     """Return, after each of at most `most` trials, true time of the answer over that of the best, (trials, sizes).
 
     The answer at a size is what measured fastest, the library where nothing clearly beats it. `starts` come before all
@@ -149,11 +151,13 @@ def tune(task: Replayed, strategy: str, seed: int, most: int, starts: Sequence[C
     """
     draws, library = task.measured_s(seed)
     number = {candidate: place for place, candidate in enumerate(task.candidates)}
-    plan = SearchPlan(task.space(seed), "recorded", strategy, seed, lambda one: one.id, task.sizes_bytes, starts=starts)
+    plan = SearchPlan(
+        task.space(seed), "recorded", strategy, seed, lambda one: one.id, task.sizes_bytes, starts=start_candidates
+    )
     search = Search(plan, storage_in_memory())
     history: list[Floats] = []
-    best, answer = np.median(library, axis=1) / LEAST_SPEEDUP, task.library_s
-    while len(history) < most and (suggestion := search.ask()) is not None:
+    best, answer = np.median(library, axis=1) / MIN_SPEEDUP, task.library_s
+    while len(history) < max_trials and (suggestion := search.ask()) is not None:
         place = number[suggestion.candidate]
         search.tell(suggestion.ticket, _record(task, suggestion.candidate, draws[place], library))
         own = np.median(draws[place], axis=1)
@@ -163,7 +167,7 @@ def tune(task: Replayed, strategy: str, seed: int, most: int, starts: Sequence[C
     return np.asarray(np.array(history) / np.minimum(task.times_s.min(axis=0), task.library_s))
 
 
-def _record(task: Replayed, candidate: Candidate, times_s: Floats, library_s: Floats) -> CompleteTrial:
+def _record(task: ReplayTask, candidate: Candidate, times_s: Floats, library_s: Floats) -> CompleteTrial:
     sizes = tuple(
         SizeResult(size, size, tuple(own), {LIBRARY: tuple(library)})
         for size, own, library in zip(task.sizes_bytes, times_s, library_s, strict=True)
@@ -171,7 +175,7 @@ def _record(task: Replayed, candidate: Candidate, times_s: Floats, library_s: Fl
     return CompleteTrial(candidate.id, 0, candidate, 0.0, 0.0, "", candidate.id, sizes)
 
 
-def _candidate(configuration: Configuration) -> Candidate:
+def _candidate(configuration: RecordedConfiguration) -> Candidate:
     origin, buffer_bytes = configuration.origin, configuration.buffer_bytes
     if origin.generator == "ForestColl":
         return Candidate("ForestColl", k=origin.k, instances=origin.instances or 1, buffer_bytes=buffer_bytes)

@@ -16,11 +16,11 @@ from typing import Annotated
 
 import typer
 
-from experiments.answer import kept_answer
+from experiments.answer import stored_result
 from experiments.catalog import load, load_all, module_of
 from experiments.experiment import Experiment
-from experiments.kept_parts import KeptParts, code_id
-from experiments.reproduction_report import Section, html, markdown
+from experiments.kept_parts import PartStore, code_id
+from experiments.reproduction_report import ReportSection, html, markdown
 from synth.errors import ChoraleError
 from tuner.files import write_file
 from tuner.home import Home
@@ -42,23 +42,23 @@ class Reproduction:
     """
 
     folder: Path
-    kept: KeptParts
+    store: PartStore
     quick: bool
     ends_s: float
     logged: bool = False
 
-    def section(self, experiment: Experiment) -> Section:
+    def section(self, experiment: Experiment) -> ReportSection:
         """Return the answer of `experiment`; parts that were kept are not worked out again."""
         picture = self._picture(experiment)
-        answer = kept_answer(experiment, self.quick, self.kept)
+        answer = stored_result(experiment, self.quick, self.store)
         if answer is not None and (not picture or (self.folder / picture).is_file()):
-            return Section(experiment, answer.document(experiment, self.quick), "", picture)
+            return ReportSection(experiment, answer.document(experiment, self.quick), "", picture)
         left_s = self.ends_s - time.monotonic()
         if left_s <= 0:
-            return Section(experiment, None, "no time left; ask again to go on from here")
-        output, trouble = _ask(self._command(experiment, picture), left_s)
+            return ReportSection(experiment, None, "no time left; ask again to go on from here")
+        output, trouble = _run_command(self._command(experiment, picture), left_s)
         drawn = picture if (self.folder / picture).is_file() else ""
-        return Section(experiment, None if trouble else json.loads(output), trouble, drawn)
+        return ReportSection(experiment, None if trouble else json.loads(output), trouble, drawn)
 
     def _picture(self, experiment: Experiment) -> str:
         extent = "quick" if self.quick else "full"
@@ -72,7 +72,7 @@ class Reproduction:
         return [sys.executable, "-m", "tuner", "experiment", experiment.name, "--json", "--resume", *options]
 
 
-def _ask(command: Sequence[str], limit_s: float) -> tuple[str, str]:
+def _run_command(command: Sequence[str], limit_s: float) -> tuple[str, str]:
     """Return what the command printed, and why it has no answer; a process of its own cannot take others with it."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as asked:  # noqa: S603
@@ -82,13 +82,13 @@ def _ask(command: Sequence[str], limit_s: float) -> tuple[str, str]:
             return "", "ran out of time; ask again to go on from here"
         finally:
             if asked.returncode is None:
-                _end(asked)
+                _interrupt(asked)
     if output.strip():
         return output, ""  # exit code 1 says that a row does not hold, which the document says too
     return "", words.strip().splitlines()[-1] if words.strip() else f"exit code {asked.returncode}"
 
 
-def _end(asked: subprocess.Popen[str]) -> None:
+def _interrupt(asked: subprocess.Popen[str]) -> None:
     """Interrupt a command and its workers, so that it takes down what it has started; kill what does not end."""
     os.killpg(asked.pid, signal.SIGINT)
     with suppress(subprocess.TimeoutExpired):
@@ -107,17 +107,17 @@ def reproduce(
 ) -> None:
     """Ask all experiments and write report.md and report.html to `reproduction` in the data folder."""
     home = Home.from_environment()
-    folder, kept = home.make(home.root / "reproduction"), KeptParts(home.make(home.experiments))
+    folder, kept = home.create(home.root / "reproduction"), PartStore(home.create(home.experiments))
     limit_s = 60 * (minutes or (_QUICK_MINUTES if quick else _MINUTES))
     task = Reproduction(folder, kept, quick, time.monotonic() + limit_s, mlflow)
     sections = []
     for experiment in _chosen(only or []):
         typer.echo(f"{experiment.name} …", err=True)
         sections.append(task.section(experiment))
-        typer.echo(f"  {sections[-1].in_short}", err=True)
+        typer.echo(f"  {sections[-1].summary}", err=True)
         _write(folder, sections, quick)
     typer.echo(str(folder / "report.html"))
-    if any(section.trouble or not section.document or not section.document["holds"] for section in sections):
+    if any(section.error or not section.document or not section.document["holds"] for section in sections):
         raise typer.Exit(1)
 
 
@@ -125,7 +125,7 @@ def _chosen(names: Sequence[str]) -> list[Experiment]:
     return [load(name) for name in names] or list(load_all())
 
 
-def _write(folder: Path, sections: Sequence[Section], quick: bool) -> None:
+def _write(folder: Path, sections: Sequence[ReportSection], quick: bool) -> None:
     load = os.getloadavg()[0]
     facts = [
         f"Rows that take long are {'left out' if quick else 'included'}. Load of this machine at the end: {load:.1f} "

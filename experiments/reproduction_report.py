@@ -8,24 +8,24 @@ from pathlib import Path
 from typing import Any, cast
 
 from experiments.experiment import Experiment, Row
-from experiments.row_verdict import ENDINGS, Ending, count_endings, ending_of
+from experiments.row_verdict import ROW_OUTCOMES, RowOutcome, count_outcomes, row_outcome
 from tuner.html_template import render_html
 
 _TEMPLATE = Path(__file__).with_suffix(".html")
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class ReportSection:
     """An experiment with its answer.
 
     document: as `chorale experiment NAME --json` prints it; None if there is none
-    trouble:  in words, why there is none; empty if there is one
+    error:    in words, why there is none; empty if there is one
     picture:  file name of the picture beside the report; empty without one
     """
 
     experiment: Experiment
     document: Mapping[str, Any] | None
-    trouble: str = ""
+    error: str = ""
     picture: str = ""
 
     @property
@@ -35,22 +35,24 @@ class Section:
     @property
     def summary(self) -> list[str]:
         """Name and how many rows ended in each way; the trouble instead where there is no answer."""
-        counts = [str(count) for count in count_endings(self.rows).values()] if self.document else [""] * len(ENDINGS)
-        seconds = f"{self.document['seconds']:.0f} s" if self.document else self.trouble
+        counts = (
+            [str(count) for count in count_outcomes(self.rows).values()] if self.document else [""] * len(ROW_OUTCOMES)
+        )
+        seconds = f"{self.document['seconds']:.0f} s" if self.document else self.error
         return [self.experiment.name, *counts, seconds]
 
     @property
-    def in_short(self) -> str:
+    def one_line(self) -> str:
         """How many rows ended in which way, in one line."""
         if not self.document:
-            return self.trouble
-        counts = ", ".join(f"{count} {ending}" for ending, count in count_endings(self.rows).items() if count)
+            return self.error
+        counts = ", ".join(f"{count} {ending}" for ending, count in count_outcomes(self.rows).items() if count)
         return f"{counts} in {self.document['seconds']:.0f} s"
 
     @property
     def differences(self) -> list[list[str]]:
         """A line for each row that is better or not reached: its ending, the experiment, the row in words, and why."""
-        found = [(ending_of(row), row) for row in self.rows]
+        found = [(row_outcome(row), row) for row in self.rows]
         return [
             [ending, self.experiment.name, self._in_words(row), row["reason"] or _WITHOUT_REASON[ending]]
             for ending, row in found
@@ -65,19 +67,19 @@ class Section:
     def table(self) -> list[list[str]]:
         """The heading, then a line for each row, which ends with how the row ended."""
         heading = [column.heading for column in self.experiment.columns]
-        lines = [[*(c.text(row) for c in self.experiment.columns), ending_of(row)] for row in self.rows]
+        lines = [[*(c.text(row) for c in self.experiment.columns), row_outcome(row)] for row in self.rows]
         return [[*heading, "ending"], *lines]
 
 
-_SUMMARY_HEADING = ["experiment", *ENDINGS, "took"]
+_SUMMARY_HEADING = ["experiment", *ROW_OUTCOMES, "took"]
 _DIFFERENCES_HEADING = ["ending", "experiment", "row", "why"]
-_DIFFERENT: tuple[Ending, ...] = ("not reached", "better")
-_WITHOUT_REASON: Mapping[Ending, str] = {"not reached": "no reason is known", "better": "ours is ahead"}
+_DIFFERENT: tuple[RowOutcome, ...] = ("not reached", "better")
+_WITHOUT_REASON: Mapping[RowOutcome, str] = {"not reached": "no reason is known", "better": "ours is ahead"}
 _SAID = ("reason", "verdict")
 """Headings of what the other cells of a difference say."""
 
 
-def markdown(sections: Sequence[Section], facts: Sequence[str]) -> str:
+def markdown(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
     """Return the report as Markdown; `facts` are lines about how it was made."""
     parts = ["# Reproduction\n", *(f"{fact}\n" for fact in facts)]
     parts += [
@@ -89,32 +91,32 @@ def markdown(sections: Sequence[Section], facts: Sequence[str]) -> str:
         parts.append(
             f"\n## {section.experiment.name}\n\n{section.experiment.question}\n\n{section.experiment.source}\n"
         )
-        parts.append(_markdown_table(section.table) if section.document else section.trouble)
+        parts.append(_markdown_table(section.table) if section.document else section.error)
         if section.picture:
             parts.append(f"\n![{section.experiment.name}]({section.picture})\n")
     return "\n".join(parts) + "\n"
 
 
-def html(sections: Sequence[Section], facts: Sequence[str]) -> str:
+def html(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
     """Return the report as one HTML page; tables are folded."""
     return render_html(
         _TEMPLATE, facts=facts, summary=_summary(sections), differences=_differences(sections), sections=sections
     )
 
 
-def _summary(sections: Sequence[Section]) -> list[list[str]]:
+def _summary(sections: Sequence[ReportSection]) -> list[list[str]]:
     """Return how rows ended by experiment, and in all."""
     answered = [section for section in sections if section.document]
-    counts = count_endings([row for section in answered for row in section.rows])
+    counts = count_outcomes([row for section in answered for row in section.rows])
     seconds = sum(section.document["seconds"] for section in answered if section.document)
     total = ["all", *map(str, counts.values()), f"{seconds:.0f} s"]
     return [_SUMMARY_HEADING, *(section.summary for section in sections), total]
 
 
-def _differences(sections: Sequence[Section]) -> list[list[str]]:
+def _differences(sections: Sequence[ReportSection]) -> list[list[str]]:
     """Return what is not reached, then what is better."""
     found = [line for section in sections for line in section.differences]
-    return [_DIFFERENCES_HEADING, *sorted(found, key=lambda line: _DIFFERENT.index(cast(Ending, line[0])))]
+    return [_DIFFERENCES_HEADING, *sorted(found, key=lambda line: _DIFFERENT.index(cast(RowOutcome, line[0])))]
 
 
 def _markdown_table(lines: Sequence[Sequence[str]]) -> str:

@@ -7,16 +7,16 @@ from typing import Literal
 
 from experiments.experiment import Row
 
-Ending = Literal["match", "better", "not reached", "no claim"]
+RowOutcome = Literal["match", "better", "not reached", "no claim"]
 """Of a row: "no claim" has nothing published beside it. A printed number that is proved impossible counts as not
 reached, with the proof as the reason."""
 
-ENDINGS: tuple[Ending, ...] = ("match", "better", "not reached", "no claim")
+ROW_OUTCOMES: tuple[RowOutcome, ...] = ("match", "better", "not reached", "no claim")
 _NOT_REACHED = ("worse", "impossible", "not reproduced", "not reached")
 _MATCH = ("match", "reproduced", "with overhead")
 
 
-def ending_of(row: Row) -> Ending:
+def row_outcome(row: Row) -> RowOutcome:
     """Return how `row` ended: by its worst quantity if it compares several, "not reached" if it does not hold."""
     verdict = row.get("verdict")
     found = set(verdict.values()) if isinstance(verdict, Mapping) else {verdict}
@@ -27,7 +27,7 @@ def ending_of(row: Row) -> Ending:
     return "match" if found.intersection(_MATCH) else "no claim"
 
 
-def count_endings(rows: Sequence[Row]) -> dict[Ending, int]:
+def count_outcomes(rows: Sequence[Row]) -> dict[RowOutcome, int]:
     """Return how many rows ended in each way, in the order of `ENDINGS`."""
-    endings = [ending_of(row) for row in rows]
-    return {ending: endings.count(ending) for ending in ENDINGS}
+    endings = [row_outcome(row) for row in rows]
+    return {ending: endings.count(ending) for ending in ROW_OUTCOMES}

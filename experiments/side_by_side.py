@@ -102,6 +102,6 @@ EXPERIMENT = Experiment(
         Column("fastest", lambda row: f"{row['fastest']}: {row['method'][row['fastest']]}"),
     ),
     cases=_cases,
-    answer=_rows,
+    evaluate=_rows,
     plot=_plot,
 )

@@ -12,14 +12,14 @@ from experiments.panel_grid import panel_grid
 from runners.sizes import format_size
 from tuner.plots.figure_file import write_figure
 
-_COLUMNS = 3
+_SIDE_BY_SIDE_COLUMNS = 3
 _MARKS = "os^v"
 
 
 def plot_side_by_side(rows: Sequence[Row], families: Sequence[str], path: Path) -> None:
     """Write a panel per network: bound over time of each family, and below a strip in the colour of the fastest."""
     specs = list(dict.fromkeys(row["spec"] for row in rows))
-    figure, panels = panel_grid(len(specs), _COLUMNS, (4.6, 3.2), sharex="all", sharey="all")
+    figure, panels = panel_grid(len(specs), _SIDE_BY_SIDE_COLUMNS, (4.6, 3.2), sharex="all", sharey="all")
     for axes, spec in zip(panels, specs, strict=True):
         own = [row for row in rows if row["spec"] == spec]
         sizes = [row["size_bytes"] for row in own]

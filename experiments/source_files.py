@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 _PACKAGES = ("experiments", "runners", "synth", "tuner")
 
 
-def files_behind(module: str) -> dict[str, Path]:
+def source_files_of(module: str) -> dict[str, Path]:
     """Return the files that `module` can load by their paths below the folder of our packages, in order.
 
     Imports are read, not run: those inside functions count, those that only a type checker sees do not. Whatever is

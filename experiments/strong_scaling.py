@@ -16,7 +16,7 @@ from experiments.experiment import Column, Experiment, Row
 from synth.collective import ALLGATHER
 from synth.executor.port import Executor
 from synth.executor.serial import SerialExecutor
-from synth.finder.query import Query
+from synth.finder.query import FinderQuery
 from synth.finder.table import find_all
 from synth.identity import content_id
 from synth.method import Options
@@ -46,7 +46,7 @@ def _forest(executor: Executor) -> str:
 
 
 def _finder(executor: Executor) -> str:
-    found = find_all([Query(nodes, 4) for nodes in range(_FIRST_NODES, _LAST_NODES + 1)], executor)
+    found = find_all([FinderQuery(nodes, 4) for nodes in range(_FIRST_NODES, _LAST_NODES + 1)], executor)
     return content_id({str(query.nodes): [one.spec for one in frontier] for query, frontier in found.items()})
 
 
@@ -119,7 +119,7 @@ def _campaign(workers: int, number: int) -> _Timed:
     from rich.console import Console
 
     from tuner.campaigns.campaign import Campaign
-    from tuner.campaigns.progress import progress_for
+    from tuner.campaigns.progress import progress_display
     from tuner.campaigns.runner_choice import make_workers
     from tuner.tuning import tune
 
@@ -128,8 +128,8 @@ def _campaign(workers: int, number: int) -> _Timed:
     with tempfile.TemporaryDirectory() as folder:  # of its own, as campaigns of one home share what they have built
         home = Home(Path(folder))
         make = make_workers(campaign, topology, home.root)
-        made = tune(campaign, topology, home, False, make, lambda *trials: progress_for(silent, *trials))
-    effort = made.effort
+        made = tune(campaign, topology, home, False, make, lambda *trials: progress_display(silent, *trials))
+    effort = made.overhead
     seconds = effort["trials"] * (effort["beside_measuring_ms"] + effort["measuring_ms"]) / 1000
     times = {
         str(one.candidate): [size.median_s for size in one.sizes] for one in made.trials if one.state == "complete"
@@ -193,7 +193,7 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_answer,
+    evaluate=_answer,
     alone=True,
     plot=_plot,
 )

@@ -33,7 +33,7 @@ RIVALS = (DOUBLING, BUCKET, RING)
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class NetworkScene:
     """A network, and the rate of its links in Gbit/s."""
 
     spec: str
@@ -54,7 +54,7 @@ class Curves:
     nodes, dimensions: of the grid, which decides the peak goodput
     """
 
-    scene: Scene
+    scene: NetworkScene
     nodes: int
     dimensions: int
     seconds: Mapping[str, Mapping[int, float]]
@@ -67,7 +67,7 @@ class Curves:
     def of_json(cls, found: Mapping[str, Any]) -> Curves:
         """Return what `as_json` made JSON of."""
         tables = {key: {name: dict(pairs) for name, pairs in found[key].items()} for key in ("seconds", "variants")}
-        return cls(Scene(**found["scene"]), found["nodes"], found["dimensions"], **tables)
+        return cls(NetworkScene(**found["scene"]), found["nodes"], found["dimensions"], **tables)
 
     def best_rival(self, size_bytes: int) -> str:
         """Return the fastest of `RIVALS` at this size."""
@@ -84,7 +84,7 @@ class Curves:
     def goodput_gbps(self, algorithm: str, size_bytes: int) -> float:
         return size_bytes * 8 / self.seconds[algorithm][size_bytes] / 1e9
 
-    def part_of_peak(self, algorithm: str, size_bytes: int) -> float:
+    def peak_share(self, algorithm: str, size_bytes: int) -> float:
         """Return the goodput over the peak, which is half of what 2 D ports inject (section 5)."""
         return self.goodput_gbps(algorithm, size_bytes) / (self.dimensions * self.scene.link_gbps)
 
@@ -94,7 +94,7 @@ def _listed(tables: Mapping[str, Mapping[int, Any]]) -> dict[str, list[tuple[int
     return {name: list(table.items()) for name, table in tables.items()}
 
 
-def curves_of(scene: Scene, overhead_us: Fraction, algorithms: Sequence[str]) -> Curves:
+def curves_of(scene: NetworkScene, overhead_us: Fraction, algorithms: Sequence[str]) -> Curves:
     """Return the times of `algorithms` by the congestion model; a ring only where there is one, on two dimensions."""
     topology = parse_topology(scene.spec)
     dimensions = len(grid_shape(topology))
@@ -114,7 +114,7 @@ def curves_of(scene: Scene, overhead_us: Fraction, algorithms: Sequence[str]) ->
 
 
 @cache
-def flow_seconds(scene: Scene, method: str, size_bytes: int) -> float:
+def flow_seconds(scene: NetworkScene, method: str, size_bytes: int) -> float:
     """Return the seconds by the flow model: no barriers between steps, links shared max-min fairly."""
     (seconds,) = simulate(_traffic(scene.spec, method), scene.model(Fraction(0)), [size_bytes], "flow")
     return seconds

@@ -10,8 +10,8 @@ from statistics import quantiles
 from typing import Any, Literal
 
 from experiments.experiment import Column, Experiment, Row
-from experiments.swing_curves import RIVALS, SIZES, SWING, Curves, Scene, curves_of
-from experiments.swing_findings import MIB, OVERHEAD_US, Finding
+from experiments.swing_curves import RIVALS, SIZES, SWING, Curves, NetworkScene, curves_of
+from experiments.swing_findings import MIB, OVERHEAD_US, RangeClaim
 from runners.sizes import format_size
 
 SOURCE = "De Sensi et al., Swing, 2024, section 5; 400 Gbit/s, 100 ns a link and 300 ns a hop unless said"
@@ -19,7 +19,7 @@ _LARGEST_OF_SUMMARY = 512 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class SwingFigure:
     """A figure: the scenes whose curves it shows, and what the paper says about it.
 
     picture: "goodput": all algorithms, a panel per scene; "gain": Swing over its best rival, a line per scene;
@@ -29,8 +29,8 @@ class Figure:
 
     number: int
     question: str
-    scenes: tuple[Scene, ...]
-    findings: tuple[Finding, ...]
+    scenes: tuple[NetworkScene, ...]
+    claims: tuple[RangeClaim, ...]
     picture: Literal["goodput", "gain", "summary"] = "goodput"
     also: tuple[str, ...] = ()
 
@@ -42,12 +42,12 @@ class Figure:
             source=f"{SOURCE}; figure {self.number}",
             columns=_COLUMNS,
             cases=lambda _quick: self.scenes,
-            answer=self._curves,
+            evaluate=self._curves,
             conclude=self._rows,
             plot=self._plot,
         )
 
-    def _curves(self, scene: Scene) -> list[Any]:
+    def _curves(self, scene: NetworkScene) -> list[Any]:
         """Return the curves with the stated constants, and with overhead; the slowest scene takes ten seconds."""
         algorithms = (SWING, *RIVALS, *self.also)
         return [curves_of(scene, overhead_us, algorithms).as_json() for overhead_us in (Fraction(0), OVERHEAD_US)]
@@ -56,7 +56,7 @@ class Figure:
         plain, with_overhead = ([Curves.of_json(part[place]) for part in parts] for place in (0, 1))
         of_scene = _summary_rows if self.picture == "summary" else _size_rows
         shown = [row for pair in zip(plain, with_overhead, strict=True) for row in of_scene(*pair)]
-        return [*shown, *(finding.row(plain, with_overhead) for finding in self.findings)]
+        return [*shown, *(finding.row(plain, with_overhead) for finding in self.claims)]
 
     def _plot(self, rows: Sequence[Row], path: Path) -> None:
         from experiments.swing_plot import plot_figure  # noqa: PLC0415 (matplotlib is slow)

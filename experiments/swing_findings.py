@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 from experiments.experiment import Row
 from experiments.swing_curves import BUCKET, SIZES, Curves
 
-Verdict = Literal["reproduced", "with overhead", "not reproduced"]
+ClaimVerdict = Literal["reproduced", "with overhead", "not reproduced"]
 Measure: TypeAlias = Callable[[Sequence[Curves]], float]
 
 OVERHEAD_US = Fraction(3, 4)
@@ -24,7 +24,7 @@ KIB, MIB, GIB = 2**10, 2**20, 2**30
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class RangeClaim:
     """What the paper says, and how to see it in our curves.
 
     measure:  of the figure's curves, in their order; the finding is reproduced if it is from `low` to `high`
@@ -33,11 +33,11 @@ class Finding:
     """
 
     claim: str
-    place: str
+    section: str
     measure: Measure
     low: float = -inf
     high: float = inf
-    expected: Verdict = "reproduced"
+    expected: ClaimVerdict = "reproduced"
     reason: str | None = None
 
     def row(self, plain: Sequence[Curves], with_overhead: Sequence[Curves]) -> Row:
@@ -49,7 +49,7 @@ class Finding:
             "nodes": max(curves.nodes for curves in plain),
             "spec": ", ".join(dict.fromkeys(curves.scene.spec for curves in plain)),
             "finding": self.claim,
-            "place": self.place,
+            "place": self.section,
             "range": [None if bound in (inf, -inf) else bound for bound in (self.low, self.high)],
             "value": value,
             "value_with_overhead": overhead_value,
@@ -59,18 +59,18 @@ class Finding:
             "holds": verdict == self.expected,
         }
 
-    def _verdict(self, value: float, overhead_value: float) -> Verdict:
+    def _verdict(self, value: float, overhead_value: float) -> ClaimVerdict:
         if self.low <= value <= self.high:
             return "reproduced"
         return "with overhead" if self.low <= overhead_value <= self.high else "not reproduced"
 
 
-def least_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
+def min_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
     """Return the smallest gain from size `first` to `last`, over all curves or those at index `of`."""
     return lambda all_curves: min(c.gain(size) for c in _chosen(all_curves, of) for size in _between(first, last))
 
 
-def largest_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
+def max_gain(first: int = SIZES[0], last: int = SIZES[-1], of: int | None = None) -> Measure:
     """Return the largest gain from size `first` to `last`, over all curves or those at index `of`."""
     return lambda all_curves: max(c.gain(size) for c in _chosen(all_curves, of) for size in _between(first, last))
 
@@ -80,22 +80,22 @@ def median_gain(curves: Curves) -> float:
     return median(curves.gain(size) for size in _between(SIZES[0], 512 * MIB))
 
 
-def ratio(algorithm: str, size_bytes: int, of: int = 0) -> Measure:
+def ratio_to_swing(algorithm: str, size_bytes: int, of: int = 0) -> Measure:
     """Return the time of `algorithm` over that of Swing at one size."""
     return lambda all_curves: all_curves[of].ratio(algorithm, size_bytes)
 
 
-def least_ratio(algorithm: str, first: int = SIZES[0], last: int = SIZES[-1]) -> Measure:
+def min_ratio(algorithm: str, first: int = SIZES[0], last: int = SIZES[-1]) -> Measure:
     """Return the smallest time of `algorithm` over that of Swing, sizes `first` to `last`, all curves."""
     return lambda all_curves: min(c.ratio(algorithm, size) for c in all_curves for size in _between(first, last))
 
 
-def largest_bucket_ratio(first: int, last: int) -> Measure:
+def max_bucket_ratio(first: int, last: int) -> Measure:
     """Return the largest time of bucket over that of Swing, sizes `first` to `last`, all curves."""
     return lambda all_curves: max(c.ratio(BUCKET, size) for c in all_curves for size in _between(first, last))
 
 
-def least_rise(of_one: Callable[[Curves], float]) -> Measure:
+def min_rise(of_one: Callable[[Curves], float]) -> Measure:
     """Return the smallest difference between neighbouring curves: positive if `of_one` rises from each to the next."""
     return lambda all_curves: min(of_one(after) - of_one(before) for before, after in pairwise(all_curves))
 

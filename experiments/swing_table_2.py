@@ -87,5 +87,5 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_rows,
+    evaluate=_rows,
 )

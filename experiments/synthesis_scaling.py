@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.experiment import Column, Experiment, Row
-from experiments.timing import growth_exponent, least_seconds
+from experiments.timing import growth_exponent, min_seconds
 from synth.bfb.symmetric import symmetric_bfb
 from synth.bound.optimum import optimum
 from synth.collective import ALLGATHER
@@ -85,7 +85,7 @@ def _rows(times: Sequence[Mapping[str, Any]]) -> list[Row]:
 
 def _seconds(make: Callable[[Topology], None], spec: str) -> float:
     topology = parse_topology(spec)
-    return least_seconds(lambda: make(topology), _REPEATS, time.process_time)
+    return min_seconds(lambda: make(topology), _REPEATS, time.process_time)
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
@@ -110,7 +110,7 @@ EXPERIMENT = Experiment(
         ),
     ),
     cases=_cases,
-    answer=_seconds_of,
+    evaluate=_seconds_of,
     conclude=_conclude,
     alone=True,
     plot=_plot,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from experiments.live_times import LiveTimes, times_of
+from experiments.live_times import LiveTimes, measure_times
 from experiments.published import published
 from synth.collective import ALLREDUCE
 from synth.executor.serial import SerialExecutor
@@ -66,7 +66,7 @@ def contenders(nodes: int) -> tuple[Contender, ...]:
     )
 
 
-def modelled_us(verified: VerifiedSchedule, size_bytes: int) -> float:
+def model_us(verified: VerifiedSchedule, size_bytes: int) -> float:
     """Return the microseconds of an allreduce on the testbed as its fit has them; trees stream in the best way."""
     cost = congestion_of(traffic_of(verified.schedule))
     model = NetworkModel.of(str(ALPHA_US), link_gbps=Fraction(NODE_GBPS, LINKS_OF_A_NODE))
@@ -81,11 +81,11 @@ def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], 
     found: dict[str, LiveTimes] = {}
     for spec, sharing in by_network.items():
         programs = {f"{one.name} {cut}": one.program(cut) for one in sharing for cut in one.chunks}
-        times = times_of(parse_topology(spec), programs, sizes_bytes, LINK_MBPS, repeats)
+        times = measure_times(parse_topology(spec), programs, sizes_bytes, LINK_MBPS, repeats)
         found |= {one.name: times for one in sharing}
     return found
 
 
-def least_us(times: Mapping[str, LiveTimes], rival: Contender, place: int) -> float:
+def min_us(times: Mapping[str, LiveTimes], rival: Contender, size_index: int) -> float:
     """Return the shortest time of `rival` at the size in that place, whatever its chunks, in microseconds."""
-    return min(times[rival.name].least_us(f"{rival.name} {cut}", place) for cut in rival.chunks)
+    return min(times[rival.name].min_us(f"{rival.name} {cut}", size_index) for cut in rival.chunks)

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from experiments.experiment import Column, Row, joined
-from experiments.testbed import LIVE_SIZES_BYTES, SIZES_BYTES, Contender, least_us, measure_contenders, modelled_us
+from experiments.experiment import Column, Row, concatenate_rows
+from experiments.testbed import LIVE_SIZES_BYTES, SIZES_BYTES, Contender, measure_contenders, min_us, model_us
 
 SIMULATED, LIVE = "simulated", "live"
 SHARED_CORES = (
@@ -19,7 +19,7 @@ _WITHIN = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class SpeedupClaim:
     """At `size`, `better` takes by the part `printed` less time than `worse`, on average over `nodes`.
 
     reasons: by where, why that does not come out; without one it has to
@@ -51,7 +51,7 @@ def simulated_rows(nodes: int, rivals: Sequence[Contender]) -> list[Row]:
     """Return a row for each size of the paper, with the times that the fit of the testbed gives."""
     made = {rival.name: rival.verified() for rival in rivals}
     return [
-        _row(SIMULATED, nodes, size, {name: modelled_us(one, size_bytes) for name, one in made.items()})
+        _row(SIMULATED, nodes, size, {name: model_us(one, size_bytes) for name, one in made.items()})
         for size, size_bytes in SIZES_BYTES.items()
     ]
 
@@ -61,21 +61,21 @@ def live_rows(nodes: int, rivals: Sequence[Contender]) -> list[Row]:
     times = measure_contenders(rivals, tuple(LIVE_SIZES_BYTES.values()), _REPEATS)
     facts = {
         "ran_on": {name: time.where for name, time in times.items()},
-        "reason": next((time.substitute for time in times.values() if time.substitute), None),
+        "reason": next((time.substitution for time in times.values() if time.substitution), None),
     }
     return [
-        _row(LIVE, nodes, size, {rival.name: least_us(times, rival, place) for rival in rivals}) | facts
+        _row(LIVE, nodes, size, {rival.name: min_us(times, rival, place) for rival in rivals}) | facts
         for place, size in enumerate(LIVE_SIZES_BYTES)
     ]
 
 
-def with_findings(findings: Sequence[Finding], parts: Sequence[Sequence[Row]]) -> list[Row]:
+def with_claims(claims: Sequence[SpeedupClaim], parts: Sequence[Sequence[Row]]) -> list[Row]:
     """Return the rows of all parts, then what the paper says beside what is simulated, and beside what is live."""
-    rows = joined(parts)
-    return [*rows, *(found for where in (SIMULATED, LIVE) for found in _finding_rows(where, findings, rows))]
+    rows = concatenate_rows(parts)
+    return [*rows, *(found for where in (SIMULATED, LIVE) for found in _finding_rows(where, claims, rows))]
 
 
-def _finding_rows(where: str, findings: Sequence[Finding], rows: Sequence[Row]) -> list[Row]:
+def _finding_rows(where: str, findings: Sequence[SpeedupClaim], rows: Sequence[Row]) -> list[Row]:
     of_place = [row for row in rows if row["where"] == where]
     times = {(row["size"], row["nodes"], name): us for row in of_place for name, us in row["us"].items()}
     return [finding.row(where, times) for finding in findings] if times else []

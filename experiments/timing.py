@@ -9,7 +9,7 @@ from statistics import linear_regression
 import numpy as np
 
 
-def least_seconds(action: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
+def min_seconds(action: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
     """Return the least of several times: others that use the machine only ever add.
 
     clock: `time.process_time` for what runs in this process only, which others then hardly disturb

@@ -32,7 +32,7 @@ Rows: TypeAlias = Mapping[tuple[str, str], Row]
 
 
 @dataclass(frozen=True, slots=True)
-class _Finding:
+class _Claim:
     """What the paper says, and the range in which `measure` must be for that.
 
     reason: why it is not; None where it is, and both must stay so for the row to hold
@@ -61,7 +61,7 @@ class _Contest:
     nodes: int
     models: tuple[str, ...]
     networks: tuple[tuple[str, str, str], ...]
-    findings: tuple[_Finding, ...]
+    findings: tuple[_Claim, ...]
 
     def rows(self) -> list[Row]:
         pricing = Pricing.of(
@@ -151,18 +151,18 @@ _ALLREDUCE_HEAVY = (
 
 _DATA_PARALLEL = (
     _Contest(12, _GPT2, (*_printed("5", 12), *_baselines(12)), (
-        _Finding("ours is faster than shifted rings, and these than double binary trees: least ratio of iterations",
+        _Claim("ours is faster than shifted rings, and these than double binary trees: least ratio of iterations",
                  lambda rows: min(_least(rows, _GPT2, _SHIFTED_RING, "ours"),
                                   _least(rows, _GPT2, _TREE, _SHIFTED_RING)), 1, 2),
-        _Finding("ours cuts GPT-2's iteration by 25 % on average against double binary trees",
+        _Claim("ours cuts GPT-2's iteration by 25 % on average against double binary trees",
                  _mean_cut(_TREE, "iteration_s", _GPT2), 0.2, 0.3, _TESTBED),
-        _Finding("ours cuts GPT-2's iteration by 7 % on average against shifted rings",
+        _Claim("ours cuts GPT-2's iteration by 7 % on average against shifted rings",
                  _mean_cut(_SHIFTED_RING, "iteration_s", _GPT2), 0.04, 0.1, _TESTBED),
     )),
     _Contest(8, _SMALL, (*_printed("5", 8), *_baselines(8)), (
-        _Finding("ours cuts allreduce by 50 % on average against double binary trees",
+        _Claim("ours cuts allreduce by 50 % on average against double binary trees",
                  _mean_cut(_TREE, "allreduce_s", _SMALL), 0.4, 0.6, _TESTBED),
-        _Finding("ours cuts allreduce by 30 % on average against shifted rings",
+        _Claim("ours cuts allreduce by 30 % on average against shifted rings",
                  _mean_cut(_SHIFTED_RING, "allreduce_s", _SMALL), 0.2, 0.4, _TESTBED),
     )),
 )  # fmt: skip
@@ -170,26 +170,26 @@ _DATA_PARALLEL = (
 _BASE, _LARGE = "switch-base-256", "switch-c-2048"
 _EXPERTS = (
     _Contest(256, (_BASE,), _with_torus(256, 16), (
-        _Finding("all-to-all takes 8x as long on a shifted ring", _ratio("alltoall_s", _BASE, _SHIFTED_RING), 7, 9),
-        _Finding("all-to-all takes 2x as long on a torus", _ratio("alltoall_s", _BASE, _TORUS), 1.8, 2.2),
-        _Finding("an iteration takes 4x as long on a shifted ring", _ratio("iteration_s", _BASE, _SHIFTED_RING), 3.5,
+        _Claim("all-to-all takes 8x as long on a shifted ring", _ratio("alltoall_s", _BASE, _SHIFTED_RING), 7, 9),
+        _Claim("all-to-all takes 2x as long on a torus", _ratio("alltoall_s", _BASE, _TORUS), 1.8, 2.2),
+        _Claim("an iteration takes 4x as long on a shifted ring", _ratio("iteration_s", _BASE, _SHIFTED_RING), 3.5,
                  4.5, _ALLREDUCE_HEAVY),
-        _Finding("an iteration takes 1.5x as long on a torus", _ratio("iteration_s", _BASE, _TORUS), 1.4, 1.6,
+        _Claim("an iteration takes 1.5x as long on a torus", _ratio("iteration_s", _BASE, _TORUS), 1.4, 1.6,
                  _ALLREDUCE_HEAVY),
-        _Finding("ours is within 5 % of the least iteration", _ratio("iteration_s", _BASE, "ours", _BOUND), 1, 1.05),
+        _Claim("ours is within 5 % of the least iteration", _ratio("iteration_s", _BASE, "ours", _BOUND), 1, 1.05),
     )),
     _Contest(1024, (_LARGE,), _with_torus(1024, 32), (
-        _Finding("all-to-all takes 27x as long on a shifted ring", _ratio("alltoall_s", _LARGE, _SHIFTED_RING), 24, 30),
-        _Finding("all-to-all takes 3.3x as long on a torus", _ratio("alltoall_s", _LARGE, _TORUS), 3, 3.6),
-        _Finding("an iteration takes 9x as long on a shifted ring", _ratio("iteration_s", _LARGE, _SHIFTED_RING), 8, 10,
+        _Claim("all-to-all takes 27x as long on a shifted ring", _ratio("alltoall_s", _LARGE, _SHIFTED_RING), 24, 30),
+        _Claim("all-to-all takes 3.3x as long on a torus", _ratio("alltoall_s", _LARGE, _TORUS), 3, 3.6),
+        _Claim("an iteration takes 9x as long on a shifted ring", _ratio("iteration_s", _LARGE, _SHIFTED_RING), 8, 10,
                  _ALLREDUCE_HEAVY),
-        _Finding("an iteration takes 1.7x as long on a torus", _ratio("iteration_s", _LARGE, _TORUS), 1.5, 1.9,
+        _Claim("an iteration takes 1.7x as long on a torus", _ratio("iteration_s", _LARGE, _TORUS), 1.5, 1.9,
                  _ALLREDUCE_HEAVY),
-        _Finding("all-to-all is 91 % of an iteration on a shifted ring", _part(_LARGE, _SHIFTED_RING), 0.86, 0.96,
+        _Claim("all-to-all is 91 % of an iteration on a shifted ring", _part(_LARGE, _SHIFTED_RING), 0.86, 0.96,
                  _ALLREDUCE_HEAVY),
-        _Finding("all-to-all is 58 % of an iteration on a torus", _part(_LARGE, _TORUS), 0.5, 0.66, _ALLREDUCE_HEAVY),
-        _Finding("all-to-all is 30 % of an iteration on ours", _part(_LARGE, "ours"), 0.25, 0.35, _ALLREDUCE_HEAVY),
-        _Finding("ours is within 5 % of the least iteration", _ratio("iteration_s", _LARGE, "ours", _BOUND), 1, 1.05),
+        _Claim("all-to-all is 58 % of an iteration on a torus", _part(_LARGE, _TORUS), 0.5, 0.66, _ALLREDUCE_HEAVY),
+        _Claim("all-to-all is 30 % of an iteration on ours", _part(_LARGE, "ours"), 0.25, 0.35, _ALLREDUCE_HEAVY),
+        _Claim("ours is within 5 % of the least iteration", _ratio("iteration_s", _LARGE, "ours", _BOUND), 1, 1.05),
     )),
 )  # fmt: skip
 
@@ -204,7 +204,7 @@ def _experiment(name: str, question: str, figure: str, contests: tuple[_Contest,
         source=f"{_SOURCE}, {figure}",
         columns=_COLUMNS,
         cases=lambda quick: [nodes for nodes in by_nodes if not quick or nodes <= at_once],
-        answer=lambda nodes: by_nodes[nodes].rows(),
+        evaluate=lambda nodes: by_nodes[nodes].rows(),
         plot=_plot,
     )
 

@@ -9,7 +9,7 @@ from experiments.experiment import Row
 from experiments.panel_grid import panel_grid
 from tuner.plots.figure_file import write_figure
 
-HIGHEST = 1.6
+MAX_SHOWN_RATIO = 1.6
 
 
 def plot_strategies(rows: Sequence[Row], path: Path) -> None:
@@ -25,7 +25,7 @@ def plot_strategies(rows: Sequence[Row], path: Path) -> None:
         first = next(row for row in rows if row["task"] == task)
         axes.axhline(1.05, color="black", linewidth=0.6, linestyle=":")
         axes.axvline(first["allowed"], color="black", linewidth=0.6, linestyle=":")
-        axes.set(title=f"{task}, {first['grid']} points", xlabel="trials", ylim=(0.99, HIGHEST))
+        axes.set(title=f"{task}, {first['grid']} points", xlabel="trials", ylim=(0.99, MAX_SHOWN_RATIO))
         axes.set_xlim(1, min(first["grid"], 4 * first["allowed"]))
         axes.grid(alpha=0.3)
     panels[0].set_ylabel("time over the best, mean over sizes")

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.experiment import Column, Experiment, Row
-from experiments.recorded_tuning import RecordedTask, tune
+from experiments.recorded_tuning import RecordedTask, replay_search
 from runners.recorded.table import MI250_SOURCE
 from tuner.campaigns.records import Candidate
 
@@ -24,15 +24,15 @@ TASKS = tuple(
     for fabric in ("mi250_8+8", "mi250_16+16")
     for collective in ("allgather", "reduce_scatter", "allreduce")
 )
-WARM = "sizes-gp, warm"
-STRATEGIES = ("sizes-gp", WARM, "tpe", "random", "grid")
+WARM_START = "sizes-gp, warm"
+STRATEGIES = ("sizes-gp", WARM_START, "tpe", "random", "grid")
 SEEDS, QUICK_SEEDS = 50, 3
 GOAL, STRICT = 1.05, 1.02
 SHARE = 0.15  # of the grid
-MOST_OVER_LIBRARY = 1.03
+MAX_OVER_LIBRARY = 1.03
 """True time of an answer over the library's, at any size and moment: drawn repetitions decide, and launches of one and
 the same thing differ by as much."""
-WATCHED = 4  # times as many trials as allowed are looked at
+TRIALS_FACTOR = 4  # times as many trials as allowed are looked at
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
 
 Floats = NDArray[np.float64]
@@ -58,8 +58,8 @@ def _task(fabric: str, collective: str) -> RecordedTask:
 def _row(task: RecordedTask, strategy: str, seeds: int) -> Row:
     count = len(task.candidates)
     allowed = math.ceil(SHARE * count)
-    name, starts = ("sizes-gp", winners_elsewhere(task)) if strategy == WARM else (strategy, ())
-    runs = [tune(task, name, seed, min(count, WATCHED * allowed), starts) for seed in range(seeds)]
+    name, starts = ("sizes-gp", best_on_other_fabric(task)) if strategy == WARM_START else (strategy, ())
+    runs = [replay_search(task, name, seed, min(count, TRIALS_FACTOR * allowed), starts) for seed in range(seeds)]
     library = task.library_s / np.minimum(task.times_s.min(axis=0), task.library_s)
     over_library = max(float((run / library).max()) for run in runs)
     every = [trials_until(run.max(axis=1) <= GOAL) for run in runs]
@@ -80,12 +80,12 @@ def _row(task: RecordedTask, strategy: str, seeds: int) -> Row:
         "by_size": by_size,
         "mean_after": [quantiles(column) for column in np.array([mean_over_sizes(run) for run in runs]).T],
         "over_library": over_library,
-        "holds": over_library <= MOST_OVER_LIBRARY,
+        "holds": over_library <= MAX_OVER_LIBRARY,
         "reason": None if reached == len(by_size) else f"{len(by_size) - reached} sizes take more trials than allowed",
     }
 
 
-def winners_elsewhere(task: RecordedTask) -> list[Candidate]:
+def best_on_other_fabric(task: RecordedTask) -> list[Candidate]:
     """Return what was best at some size on the other fabric, as a registry would have it, the most frequent first."""
     [fabric] = {one for one, _ in TASKS} - {task.fabric}
     other = _task(fabric, task.collective)
@@ -146,6 +146,6 @@ EXPERIMENT = Experiment(
         Column("reason", lambda row: row["reason"] or ""),
     ),
     cases=_cases,
-    answer=_rows,
+    evaluate=_rows,
     plot=_plot,
 )

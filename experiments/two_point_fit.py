@@ -14,7 +14,7 @@ _MOST_ALPHA_S = Fraction(1, 1000)
 _HALVINGS = 30
 
 
-def fitted_model(cost: Congestion, known_gbps: Mapping[int, float]) -> NetworkModel:
+def fit_two_points(cost: Congestion, known_gbps: Mapping[int, float]) -> NetworkModel:
     """Return the model whose alpha gives the smallest of the known sizes its time, and whose efficiency the largest.
 
     known_gbps: algorithmic bandwidths in GB/s by bytes of the vector

@@ -27,7 +27,7 @@ def validate_request(
 
     Passing says nothing about right results or deadlocks: those show when the program runs.
     """
-    if request.products and not overlap:
+    if request.matrix_products and not overlap:
         return FailureKind.REJECTED, "this runner cannot compute beside a run: use the local runner"
     collectives = {program.collective.name.value for program in request.programs.values()}
     algorithms = library(collectives.pop()) if len(collectives) == 1 else ()
@@ -41,7 +41,7 @@ def _request_faults(request: RunRequest, library: tuple[str, ...]) -> Iterator[s
         yield f"the element type {request.dtype} is not supported: use {', '.join(ELEMENT_TYPES)}"
     if not request.programs or not request.sizes_bytes:
         yield "a request needs at least one program and one size"
-    numbers = (request.repeats - 1, request.warmup, request.products)
+    numbers = (request.repeats - 1, request.warmup, request.matrix_products)
     if min(numbers) < 0 or request.timeout_s <= 0 or min(request.sizes_bytes) < 1:
         yield "repeats, sizes and the time limit must be positive"
     if len({program.collective for program in request.programs.values()}) > 1:

@@ -25,7 +25,7 @@ class FailureKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ProgramSettings:
     """How a program was made and what its runtime is set to, beyond its instructions.
 
     k:            trees per root; None where it has none or it is not known
@@ -67,9 +67,9 @@ class RunRequest:
     dtype: str = "float32"
     seed: int = 0
     library: tuple[str, ...] = ()
-    settings: Mapping[str, Settings] = field(default_factory=dict)
+    settings: Mapping[str, ProgramSettings] = field(default_factory=dict)
     race: Race | None = None
-    products: int = 0
+    matrix_products: int = 0
 
 
 @dataclass(frozen=True, slots=True)

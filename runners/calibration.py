@@ -31,7 +31,7 @@ _BYTE_A_SECOND = Fraction(8, 10**9)
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class TimeTerms:
     """What the time of a program is made of, whatever the machine.
 
     chain:      messages that must follow one another: how often alpha counts
@@ -44,20 +44,20 @@ class Terms:
     chunk_cost: float
 
     @staticmethod
-    def of(program: Program, topology: Topology, loops: int = 1, slices: int = 1) -> Terms:
+    def of(program: Program, topology: Topology, loops: int = 1, slices: int = 1) -> TimeTerms:
         """Return the terms of `program` (see `ProgramFlows`), by two flow-level simulations."""
         graph = ProgramFlows(program, topology, loops, slices).graph
         alphas = NetworkModel(alpha_s=Fraction(1), link_gbps=_BYTE_A_SECOND)
         rates = NetworkModel(link_gbps=_BYTE_A_SECOND)
         chunks_s = simulate_flows(graph, topology, rates, 1 / (loops * slices)).end_s
-        return Terms(
+        return TimeTerms(
             simulate_flows(graph, topology, alphas, 0.0).end_s,
-            most_messages(program),
+            max_rank_messages(program),
             chunks_s * float(rates.unit_bytes_per_s(topology)),
         )
 
 
-def most_messages(program: Program) -> int:
+def max_rank_messages(program: Program) -> int:
     """Return the most messages that one rank of `program` sends and receives."""
     return max(
         sum(step.op.sends + step.op.receives for block in rank.blocks for step in block.instructions)
@@ -70,7 +70,7 @@ class Observation:
     """The measured time of a program with chunks of a size, and the terms that must explain it."""
 
     program: str
-    terms: Terms
+    terms: TimeTerms
     chunk_bytes: float
     time_s: float
 
@@ -86,7 +86,7 @@ def observations_of(
     """Return an observation for each program and size that was measured; its time is the median."""
     found = []
     for name, measured in measurement.results.items():
-        terms = Terms.of(programs[name], topology)
+        terms = TimeTerms.of(programs[name], topology)
         found += [Observation(name, terms, one.size_bytes / programs[name].chunks, one.median_s) for one in measured]
     return tuple(found)
 
@@ -132,7 +132,7 @@ class Calibration:
             return NetworkModel(alpha_s, link_gbps=rate * 8 / 10**9)
         return NetworkModel(alpha_s, efficiency=rate / NetworkModel().unit_bytes_per_s(topology))
 
-    def beside_flows_s(self, traffic: Traffic) -> float:
+    def overhead_of_traffic_s(self, traffic: Traffic) -> float:
         """Return the seconds that a run of `traffic` takes besides what a simulation with `network_model` says."""
         ranks = traffic.topology.compute_count
         messages = np.zeros(ranks, dtype=np.int64)
@@ -141,9 +141,9 @@ class Calibration:
             messages += count * np.bincount(ends, minlength=ranks)
         return self._beside_s(int(messages.max(initial=0)))
 
-    def beside_program_s(self, program: Program) -> float:
+    def overhead_of_program_s(self, program: Program) -> float:
         """Return the same for a run of `program`."""
-        return self._beside_s(most_messages(program))
+        return self._beside_s(max_rank_messages(program))
 
     def _beside_s(self, messages: int) -> float:
         return self.constant_s + self.overhead_s * messages

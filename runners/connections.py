@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from synth.lowering.check_structure import connections
+from synth.lowering.check_structure import message_counts
 from synth.lowering.definition import AnyProgram
 from synth.lowering.program import Program
 from synth.topology.topology import Topology
@@ -22,7 +22,7 @@ class Connection(NamedTuple):
 
 def program_connections(program: Program) -> list[Connection]:
     """Return every connection of `program`, sorted; also those with one end only. O(instructions)."""
-    sent, received = connections(program)
+    sent, received = message_counts(program)
     return [Connection(*ends) for ends in sorted(sent.keys() | received.keys())]
 
 
@@ -34,7 +34,7 @@ def sent_chunks(program: AnyProgram) -> Mapping[Connection, int]:
     return found
 
 
-class Paths:
+class ConnectionPaths:
     """Where messages travel: over the direct link, or by a fixed shortest path that other nodes forward.
 
     Of parallel links, channel c takes the one with parallel index c modulo their number. Of several shortest

@@ -22,7 +22,7 @@ UNTOUCHED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class DataPattern:
     """The datum of rank r at position x of the vector: base(x) + weight(r) * slope(x), different for every `run`.
 
     No datum and no sum of data of different ranks exceeds `exact_limit`, as long as the ranks are at most MAX_RANKS
@@ -58,7 +58,7 @@ class Pattern:
         random = np.random.default_rng([self.seed, self.run])
         return random.permutation(self._weight_limit())[: self.ranks].astype(np.int64) + 1
 
-    def datum(self, rank: int, start: int, stop: int) -> NDArray[np.int64]:
+    def contribution(self, rank: int, start: int, stop: int) -> NDArray[np.int64]:
         """Return what `rank` contributes at positions start to stop - 1."""
         base, slope = self._base_and_slope(start, stop)
         return base + int(self.weights()[rank]) * slope
@@ -82,14 +82,14 @@ class Pattern:
         return base, np.maximum(slope, 1)
 
 
-def input_of(collective: Collective, pattern: Pattern, rank: int, elements: int) -> NDArray[np.int64]:
+def input_data(collective: Collective, pattern: DataPattern, rank: int, elements: int) -> NDArray[np.int64]:
     """Return what `rank` holds before the collective; `elements` is the length of the whole vector."""
     if collective.name is CollectiveName.ALLGATHER:
-        return pattern.datum(rank, *_shard(rank, elements, pattern.ranks))
-    return pattern.datum(rank, 0, elements)
+        return pattern.contribution(rank, *_shard(rank, elements, pattern.ranks))
+    return pattern.contribution(rank, 0, elements)
 
 
-def output_of(collective: Collective, pattern: Pattern, rank: int, elements: int) -> NDArray[np.int64] | None:
+def expected_output(collective: Collective, pattern: DataPattern, rank: int, elements: int) -> NDArray[np.int64] | None:
     """Return what `rank` must hold afterwards, None where the collective leaves it open."""
     ranks = range(pattern.ranks)
     shard = _shard(rank, elements, pattern.ranks)
@@ -101,11 +101,13 @@ def output_of(collective: Collective, pattern: Pattern, rank: int, elements: int
         case CollectiveName.REDUCE_SCATTER:
             return pattern.total(*shard)
         case CollectiveName.BROADCAST:
-            return pattern.datum(collective.root or 0, 0, elements)
+            return pattern.contribution(collective.root or 0, 0, elements)
         case CollectiveName.ALLGATHER:
-            return np.concatenate([pattern.datum(peer, *_shard(peer, elements, pattern.ranks)) for peer in ranks])
+            return np.concatenate(
+                [pattern.contribution(peer, *_shard(peer, elements, pattern.ranks)) for peer in ranks]
+            )
         case CollectiveName.ALLTOALL:
-            return np.concatenate([pattern.datum(peer, *shard) for peer in ranks])
+            return np.concatenate([pattern.contribution(peer, *shard) for peer in ranks])
 
 
 def _shard(rank: int, elements: int, ranks: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from runners.api import RunRequest
 from runners.element_types import ELEMENT_TYPES
 
 
-def lack_of_memory(request: RunRequest, work_bytes: int) -> str | None:
+def memory_shortage(request: RunRequest, work_bytes: int) -> str | None:
     """Return in one line why `request` does not fit, None if it does.
 
     work_bytes: what a runner needs per element of the vector besides input, output, scratch and messages

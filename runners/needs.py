@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Needs:
+class ResourceRequest:
     """Held by one worker as long as it lives.
 
     cpus, gpus: of the node.
@@ -27,7 +27,7 @@ class Needs:
         """Everything that is counted, by the names that Ray gives it."""
         return {"CPU": self.cpus, "GPU": self.gpus, **self.resources}
 
-    def fit(self, amounts: Mapping[str, float], labels: Mapping[str, str]) -> bool:
+    def fits(self, amounts: Mapping[str, float], labels: Mapping[str, str]) -> bool:
         """Whether a node with these amounts and labels has it all."""
         enough = all(amounts.get(name, 0) >= amount for name, amount in self.amounts.items())
         return enough and all(labels.get(name) == value for name, value in self.labels.items())

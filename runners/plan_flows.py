@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from runners.connections import Connection, Paths
+from runners.connections import Connection, ConnectionPaths
 from runners.program_trace import ProgramTrace, Stuck
-from synth.lowering.plans.plan import Action, Operation, Plan, PlanBlock
+from synth.lowering.plans.plan import Action, ExecutionPlan, Operation, PlanBlock
 from synth.schedule.routes import Routes
-from synth.simulation.flow_graph import FlowGraph
+from synth.simulation.flow_graph import MessageGraph
 from synth.simulation.flow_simulation import FlowTimes
 from synth.topology.topology import Topology
 
@@ -33,7 +33,7 @@ class PlanFlows:
     is known when they have arrived. Signals, semaphores and local work take no time by themselves. Amounts are chunks.
     """
 
-    def __init__(self, plan: Plan, topology: Topology) -> None:
+    def __init__(self, plan: ExecutionPlan, topology: Topology) -> None:
         self._plan = plan
         self._blocks = [
             (rank, index, block) for rank, body in enumerate(plan.ranks) for index, block in enumerate(body.blocks)
@@ -41,14 +41,14 @@ class PlanFlows:
         self._first = np.cumsum([0, *(len(block.operations) for _, _, block in self._blocks)]).tolist()
         self._ends = [[plan.other_end(rank, n) for n in range(len(body.peers))] for rank, body in enumerate(plan.ranks)]
         self.puts = [put for number in range(len(self._blocks)) for put in self._puts(number)]
-        paths = Paths(topology)
+        paths = ConnectionPaths(topology)
         connections = sorted({put.connection for put in self.puts})
         self._routes = Routes.of_paths(paths.path(connection) or () for connection in connections)
         numbers = {connection: number for number, connection in enumerate(connections)}
         self._route = np.array([numbers[put.connection] for put in self.puts], dtype=np.int64)
         self._chunks = np.array([put.chunks for put in self.puts], dtype=np.int64)
         cause, effect = np.array(sorted(self._edges()), dtype=np.int64).reshape(-1, 2).T
-        self.graph = FlowGraph(self._routes, self._route, self._chunks, self._first[-1], cause, effect)
+        self.graph = MessageGraph(self._routes, self._route, self._chunks, self._first[-1], cause, effect)
 
     def trace(self, times: FlowTimes) -> ProgramTrace:
         """Return every message with its times; `times` are those of `graph`."""
@@ -58,7 +58,7 @@ class PlanFlows:
         order = np.lexsort((block, src, start_s))
         return ProgramTrace(
             src[order], dst[order], channel[order], block[order], step[order], np.zeros(len(order), dtype=np.bool_),
-            self._route[order], self._chunks[order].astype(np.float64), start_s[order], times.left_s[order],
+            self._route[order], self._chunks[order].astype(np.float64), start_s[order], times.departed_s[order],
             times.arrived_s[order], self._routes, times.end_s,
         )  # fmt: skip
 

@@ -8,14 +8,14 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from runners.connections import Connection, Paths
+from runners.connections import Connection, ConnectionPaths
 from runners.plan_flows import PlanFlows
 from runners.program_trace import ProgramTrace, Stuck
 from synth.lowering.definition import AnyProgram
-from synth.lowering.plans.plan import Plan
+from synth.lowering.plans.plan import ExecutionPlan
 from synth.lowering.program import QUEUE_DEPTH, Instruction, Op, Program, ThreadBlock
 from synth.schedule.routes import Routes
-from synth.simulation.flow_graph import FlowGraph
+from synth.simulation.flow_graph import MessageGraph
 from synth.simulation.flow_simulation import FlowTimes
 from synth.topology.topology import Topology
 
@@ -27,7 +27,7 @@ class Flows(Protocol):
     """A program as a flow graph, and what the times of a simulation mean for it."""
 
     @property
-    def graph(self) -> FlowGraph: ...
+    def graph(self) -> MessageGraph: ...
 
     def stuck(self, times: FlowTimes) -> list[Stuck]:
         """Return the blocks that did not finish, and what each waits for."""
@@ -41,7 +41,7 @@ class Flows(Protocol):
 def flows_of(program: AnyProgram, topology: Topology, loops: int = 1, slices: int = 1) -> Flows:
     """Return the flow graph of a checked `program`; `loops` and `slices`, see `ProgramFlows`, are 1 if it is
     one-sided."""
-    if isinstance(program, Plan):
+    if isinstance(program, ExecutionPlan):
         return PlanFlows(program, topology)
     assert isinstance(program, Program)
     return ProgramFlows(program, topology, loops, slices)
@@ -77,7 +77,7 @@ class ProgramFlows:
         self._message = np.full(self._first[-1], -1, dtype=np.int64)
         for number, gate in enumerate(np.sort(np.concatenate([np.zeros(0, np.int64), *self._sends.values()]))):
             self._message[gate] = number
-        self.graph = self._graph(Paths(topology))
+        self.graph = self._graph(ConnectionPaths(topology))
 
     def stuck(self, times: FlowTimes) -> list[Stuck]:
         """Return the blocks that did not finish, and what each waits for."""
@@ -106,7 +106,7 @@ class ProgramFlows:
         return ProgramTrace(
             src[order], dst[order], channel[order], number[order], step[order], adds[order], self.graph.route[order],
             self.graph.amount[order] / (self._loops * self._slices),
-            start_s[order], times.left_s[order], times.arrived_s[order], self.graph.routes, times.end_s,
+            start_s[order], times.departed_s[order], times.arrived_s[order], self.graph.routes, times.end_s,
         )  # fmt: skip
 
     def _adding(self) -> NDArray[np.bool_]:
@@ -135,7 +135,7 @@ class ProgramFlows:
         gates: Indices = self._first[index] + np.flatnonzero(np.repeat(np.array(flags, dtype=bool), self._slices))
         return gates
 
-    def _graph(self, paths: Paths) -> FlowGraph:
+    def _graph(self, paths: ConnectionPaths) -> MessageGraph:
         routes = Routes.of_paths(paths.path(connection) or () for connection in self._sends)
         count = int((self._message >= 0).sum())
         route, amount = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
@@ -148,7 +148,7 @@ class ProgramFlows:
         cause = np.concatenate([edge.cause for edge in edges])
         effect = np.concatenate([edge.effect for edge in edges])
         loops = self._loops
-        return FlowGraph(routes, np.tile(route, loops), np.tile(amount, loops), self._gates, cause, effect)
+        return MessageGraph(routes, np.tile(route, loops), np.tile(amount, loops), self._gates, cause, effect)
 
     @property
     def _gates(self) -> int:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from synth.schedule.routes import Routes
 
-Indices = NDArray[np.integer[Any]]
+TraceIndices = NDArray[np.integer[Any]]
 Seconds = NDArray[np.float64]
 
 
@@ -28,13 +28,13 @@ class ProgramTrace:
     end_s:             when all was done
     """
 
-    src: Indices
-    dst: Indices
-    channel: Indices
-    block: Indices
-    step: Indices
+    src: TraceIndices
+    dst: TraceIndices
+    channel: TraceIndices
+    block: TraceIndices
+    step: TraceIndices
     adds: NDArray[np.bool_]
-    route: Indices
+    route: TraceIndices
     chunks: NDArray[np.float64]
     start_s: Seconds
     left_s: Seconds

@@ -13,7 +13,7 @@ from typing import Any
 _log = logging.getLogger("chorale.probe")
 
 
-def read_cache(path: Path) -> dict[str, dict[str, Any]]:
+def read_probe_cache(path: Path) -> dict[str, dict[str, Any]]:
     """Return what is kept in `path`, nothing if that cannot be read."""
     try:
         found = json.loads(path.read_text())
@@ -22,7 +22,7 @@ def read_cache(path: Path) -> dict[str, dict[str, Any]]:
     return found if isinstance(found, dict) else {}
 
 
-def write_cache(path: Path, cache: Mapping[str, Mapping[str, Any]]) -> None:
+def write_probe_cache(path: Path, cache: Mapping[str, Mapping[str, Any]]) -> None:
     """Keep `cache` in `path`; where that is not possible the next probe measures again."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -26,7 +26,7 @@ import ray
 __all__ = ["NAMESPACE", "RayCluster", "ray"]
 
 NAMESPACE = "chorale"
-NEWEST_HERE = "auto"
+NEWEST_LOCAL_CLUSTER = "auto"
 LOCAL_OBJECT_STORE_BYTES = 512 * 2**20
 _ADDRESS_WAY_OUT = "check the address and RAY_ADDRESS, or start a cluster with `ray start --head`"
 
@@ -57,7 +57,7 @@ class RayCluster:
     @classmethod
     def existing(cls, address: str | None = None) -> RayCluster:
         """Connect to a cluster that is running: at `address`, at RAY_ADDRESS, or the newest on this machine."""
-        return cls(address or os.environ.get("RAY_ADDRESS") or NEWEST_HERE)
+        return cls(address or os.environ.get("RAY_ADDRESS") or NEWEST_LOCAL_CLUSTER)
 
     @property
     def free_cpus(self) -> int:

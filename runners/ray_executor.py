@@ -7,8 +7,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from runners.ray_cluster import RayCluster, ray
-from runners.ray_pool import Call, RayPool, wait_for
-from synth.executor.port import Arrived, Progress
+from runners.ray_pool import Call, RayPool, wait_for_results
+from synth.executor.port import OnResult, Progress
 
 Result = TypeVar("Result")
 
@@ -26,10 +26,10 @@ class MapWorker:
         self._function: Callable[[Any, Any], Any]
         self._shared: Any = None
 
-    def run(self, map_number: int, recipe: list[Any], task: Any) -> Any:
+    def run(self, map_number: int, function_reference: list[Any], task: Any) -> Any:
         if map_number != self._map_number:
             # The reference comes wrapped in a list, so that Ray does not fetch it again for every task.
-            self._function, self._shared = ray.get(recipe[0])
+            self._function, self._shared = ray.get(function_reference[0])
             self._map_number = map_number
         return self._function(self._shared, task)
 
@@ -60,7 +60,7 @@ class RayExecutor:
         tasks: Sequence[Any],
         shared: Any = None,
         progress: Progress | None = None,
-        arrived: Arrived | None = None,
+        on_result: OnResult | None = None,
     ) -> list[Result]:
         """Return `[function(shared, task) for task in tasks]`; see the port for the contract."""
         if self._closed:
@@ -71,7 +71,7 @@ class RayExecutor:
         try:
             pool = self._pool_for(len(tasks))
             recipe = [ray.put((function, shared))]
-            return self._gather(pool, recipe, tasks, progress, arrived)
+            return self._gather(pool, recipe, tasks, progress, on_result)
         except BaseException:
             self._drop_pool()
             raise
@@ -88,14 +88,14 @@ class RayExecutor:
         recipe: list[Any],
         tasks: Sequence[Any],
         progress: Progress | None,
-        arrived: Arrived | None,
+        arrived: OnResult | None,
     ) -> list[Any]:
         """Collect results and keep the pool fed: what is in flight stays bounded, however many tasks there are."""
         calls = ((number, Call("run", (self._maps, recipe, task))) for number, task in enumerate(tasks))
         numbers = {pool.submit(call): number for number, call in islice(calls, pool.size * TASKS_PER_WORKER)}
         results: dict[int, Any] = {}
         while len(results) < len(tasks):
-            for future in wait_for([pool]):
+            for future in wait_for_results([pool]):
                 number, completion = numbers.pop(future), future.completion
                 if completion.error is not None:
                     raise completion.error

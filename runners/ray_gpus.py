@@ -7,51 +7,51 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runners.msccl.cluster import LentNodes
-from runners.needs import Needs
+from runners.msccl.cluster import LeasedHosts
+from runners.needs import ResourceRequest
 from runners.ray_cluster import RayCluster, ray
-from runners.ray_places import RayPlace
+from runners.ray_places import RayHost
 from synth.errors import Unavailable
 
 
-class RayGpus:
-    """Implements `runners.msccl.cluster.Cluster` on the cluster that RAY_ADDRESS names, or on this machine alone.
+class RayGpuCluster:
+    """Implements `runners.msccl.cluster.GpuCluster` on the cluster that RAY_ADDRESS names, or on this machine alone.
 
     needs: what each node must have besides GPUs; its resources are held like the GPUs
     """
 
-    def __init__(self, needs: Needs) -> None:
-        self._needs = needs
+    def __init__(self, resource_request: ResourceRequest) -> None:
+        self._needs = resource_request
         self._cluster: RayCluster | None = None
-        self._places: list[RayPlace] = []
+        self._hosts: list[RayHost] = []
 
-    def lend(self, ranks: int, gpus_per_node: int | None) -> LentNodes:
+    def lease(self, ranks: int, gpus_per_node: int | None) -> LeasedHosts:
         """Start an actor on each of the first nodes with enough GPUs, in the order of their addresses."""
         self._cluster = self._cluster or RayCluster()
         alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
         nodes, per_node = nodes_with_gpus(alive, ranks, gpus_per_node, self._needs)
         held = replace(self._needs, gpus=per_node)
-        self._places = [RayPlace(node["NodeID"], node["NodeManagerAddress"], held) for node in nodes]
-        return LentNodes(self._places, per_node)
+        self._hosts = [RayHost(node["NodeID"], node["NodeManagerAddress"], held) for node in nodes]
+        return LeasedHosts(self._hosts, per_node)
 
-    def take_back(self) -> None:
+    def release(self) -> None:
         """End the actors, and with them what they started."""
-        for place in self._places:
+        for place in self._hosts:
             place.close()
-        self._places = []
+        self._hosts = []
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None
 
 
 def nodes_with_gpus(
-    alive: Sequence[Mapping[str, Any]], ranks: int, gpus_per_node: int | None, needs: Needs
+    alive: Sequence[Mapping[str, Any]], ranks: int, gpus_per_node: int | None, resource_request: ResourceRequest
 ) -> tuple[list[Mapping[str, Any]], int]:
     """Return which of `ray.nodes()` serve `ranks` ranks, and how many each: as asked, or as many as nodes have.
 
     Raises Unavailable if there are not enough of them that have what is in `needs` too.
     """
-    suitable = [node for node in alive if needs.fit(node["Resources"], node.get("Labels") or {})]
+    suitable = [node for node in alive if resource_request.fits(node["Resources"], node.get("Labels") or {})]
     most = max((int(node["Resources"].get("GPU", 0)) for node in suitable), default=0)
     per_node = gpus_per_node or min(ranks, most)
     fitting = [node for node in suitable if int(node["Resources"].get("GPU", 0)) >= max(1, per_node)]

@@ -11,13 +11,13 @@ from runners.ray_cluster import RayCluster, ray
 from synth.errors import ChoraleError
 from synth.executor.port import Progress
 
-MOST_RETRIES = 2
+MAX_TASK_RETRIES = 2
 """How often a computation is begun again after the death of its worker."""
 
 Computation = Callable[[Any, Progress], Any]
 
 
-class EndKind(StrEnum):
+class TaskCompletionKind(StrEnum):
     """How a computation ended."""
 
     DONE = "done"
@@ -28,15 +28,15 @@ class EndKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Ended:
+class TaskCompletion:
     """A computation that has ended; `value` is its result, or the error."""
 
     key: str
-    kind: EndKind
+    kind: TaskCompletionKind
     value: Any
 
 
-class _Board:
+class _ProgressBoard:
     """Where computations pin how far they are."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ def _run(computation: Computation, argument: Any, board: Any, key: str) -> Any:
     return computation(argument, lambda done, total: board.pin.remote(key, done, total))
 
 
-class RayJobs:
+class RayTaskBackend:
     """Computations as Ray tasks of one CPU each, with the memory that each will need set aside.
 
     A task whose worker dies begins again, so that `computation` must be pure. Not thread-safe.
@@ -62,8 +62,8 @@ class RayJobs:
 
     def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
         self._cluster = RayCluster(address, cpus)
-        self._board: Any = ray.remote(num_cpus=0)(_Board).remote()
-        self._run = ray.remote(num_cpus=1, max_retries=MOST_RETRIES)(_run)
+        self._board: Any = ray.remote(num_cpus=0)(_ProgressBoard).remote()
+        self._run = ray.remote(num_cpus=1, max_retries=MAX_TASK_RETRIES)(_run)
         self._references: dict[str, Any] = {}
 
     @property
@@ -91,7 +91,7 @@ class RayJobs:
         """Return what changed since the last call: (done, total) by key."""
         return dict(ray.get(self._board.take.remote()))
 
-    def ended(self, timeout_s: float) -> list[Ended]:
+    def ended(self, timeout_s: float) -> list[TaskCompletion]:
         """Return what has ended, after waiting at most `timeout_s` for the first."""
         keys = {reference: key for key, reference in self._references.items()}
         if not keys:
@@ -109,16 +109,18 @@ class RayJobs:
         self._references.clear()
         self._cluster.close()
 
-    def _ended(self, key: str, reference: Any) -> Ended:
+    def _ended(self, key: str, reference: Any) -> TaskCompletion:
         del self._references[key]
         try:
-            return Ended(key, EndKind.DONE, ray.get(reference))
+            return TaskCompletion(key, TaskCompletionKind.DONE, ray.get(reference))
         except ray.exceptions.TaskCancelledError as error:
-            return Ended(key, EndKind.CANCELLED, error)
+            return TaskCompletion(key, TaskCompletionKind.CANCELLED, error)
         except ray.exceptions.OutOfMemoryError as error:
-            return Ended(key, EndKind.MEMORY, error)
+            return TaskCompletion(key, TaskCompletionKind.MEMORY, error)
         except ray.exceptions.RayTaskError as error:
             cause = error.cause
-            return Ended(key, EndKind.REFUSED if isinstance(cause, ChoraleError) else EndKind.CRASH, cause)
+            return TaskCompletion(
+                key, TaskCompletionKind.REFUSED if isinstance(cause, ChoraleError) else TaskCompletionKind.CRASH, cause
+            )
         except ray.exceptions.RayError as error:
-            return Ended(key, EndKind.CRASH, error)
+            return TaskCompletion(key, TaskCompletionKind.CRASH, error)

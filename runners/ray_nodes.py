@@ -6,39 +6,41 @@ import logging
 from collections import Counter
 from typing import Any
 
-from runners.needs import Needs
+from runners.needs import ResourceRequest
 from runners.ray_cluster import ray
 
 NODE_LABEL = "ray.io/node-id"
-MOST_FAULTS = 3  # in a row, before a node is left alone
+MAX_CONSECUTIVE_FAILURES = 3  # in a row, before a node is left alone
 
 _log = logging.getLogger("chorale.ray")
 
 
-class Nodes:
+class WorkerNodes:
     """Chooses where workers with some `needs` may run.
 
     A node on which `MOST_FAULTS` orders failed in a row is in quarantine: no new worker starts there as long as
     another node suits.
     """
 
-    def __init__(self, needs: Needs) -> None:
-        self.needs = needs
+    def __init__(self, resource_request: ResourceRequest) -> None:
+        self.resource_request = resource_request
         self._faults: Counter[str] = Counter()
 
     def suitable(self) -> list[str]:
         """Return the ids of the nodes that are alive and have what is needed, be it free or taken."""
         nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
         alive = [node for node in nodes if node["Alive"]]
-        return [node["NodeID"] for node in alive if self.needs.fit(node["Resources"], node.get("Labels") or {})]
+        return [
+            node["NodeID"] for node in alive if self.resource_request.fits(node["Resources"], node.get("Labels") or {})
+        ]
 
-    def another_than(self, node: str) -> bool:
+    def has_alternative_to(self, node: str) -> bool:
         """Whether a node other than `node` suits."""
         return any(other != node and not self._is_flaky(other) for other in self.suitable())
 
-    def options(self, away_from: str = "") -> dict[str, Any]:
+    def actor_options(self, away_from: str = "") -> dict[str, Any]:
         """Return Ray's options for a new worker that runs on no flaky node, nor on `away_from`, if it can be helped."""
-        needs = self.needs
+        needs = self.resource_request
         avoided = {node for node in self.suitable() if self._is_flaky(node) or node == away_from}
         selector = dict(needs.labels)
         if avoided and any(node not in avoided for node in self.suitable()):
@@ -46,15 +48,17 @@ class Nodes:
         options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "resources": dict(needs.resources)}
         return {**options, **({"label_selector": selector} if selector else {})}
 
-    def blame(self, node: str) -> None:
+    def record_failure(self, node: str) -> None:
         """Note that an order failed on `node` through no fault of its own."""
         self._faults[node] += 1
-        if self._faults[node] == MOST_FAULTS and self.another_than(node):
-            _log.warning("node %s failed %d times in a row; other nodes do its work", node[:12], MOST_FAULTS)
+        if self._faults[node] == MAX_CONSECUTIVE_FAILURES and self.has_alternative_to(node):
+            _log.warning(
+                "node %s failed %d times in a row; other nodes do its work", node[:12], MAX_CONSECUTIVE_FAILURES
+            )
 
-    def praise(self, node: str) -> None:
+    def record_success(self, node: str) -> None:
         """Note that an order was carried out on `node`."""
         self._faults.pop(node, None)
 
     def _is_flaky(self, node: str) -> bool:
-        return self._faults[node] >= MOST_FAULTS
+        return self._faults[node] >= MAX_CONSECUTIVE_FAILURES

@@ -8,9 +8,9 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from runners.needs import Needs
-from runners.places.local import LocalPlace, LocalProcess
-from runners.places.place import Job
+from runners.needs import ResourceRequest
+from runners.places.local import LocalHost, LocalProcess
+from runners.places.place import ProcessSpec
 from runners.ray_cluster import RayCluster, ray
 from synth.errors import Unavailable
 
@@ -20,7 +20,7 @@ RANK_RESOURCE = "chorale_rank_"
 _ANSWER_LIMIT_S = 60.0
 
 
-class RayNodes:
+class RayHosts:
     """One place on each of `ranks` nodes of the cluster that RAY_ADDRESS names or this process is connected to.
 
     Nodes with a rank's resource serve that rank; if none has one, the ranks are the nodes in the order of their
@@ -28,24 +28,24 @@ class RayNodes:
     """
 
     def __init__(self, ranks: int) -> None:
-        self.places: list[RayPlace] | None = None
+        self.hosts: list[RayHost] | None = None
         self._cluster: RayCluster | None = None
         if not os.environ.get("RAY_ADDRESS") and not ray.is_initialized():
             return
         self._cluster = RayCluster()
-        nodes = chosen_nodes([node for node in ray.nodes() if node["Alive"]], ranks)  # type: ignore[no-untyped-call]
+        nodes = nodes_by_rank([node for node in ray.nodes() if node["Alive"]], ranks)  # type: ignore[no-untyped-call]
         if nodes is not None:
-            self.places = [RayPlace(node["NodeID"], node["NodeManagerAddress"]) for node in nodes]
+            self.hosts = [RayHost(node["NodeID"], node["NodeManagerAddress"]) for node in nodes]
 
     def close(self) -> None:
         """End the actors, and with them what they started."""
-        for place in self.places or ():
+        for place in self.hosts or ():
             place.close()
         if self._cluster is not None:
             self._cluster.close()
 
 
-def chosen_nodes(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[str, Any]] | None:
+def nodes_by_rank(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[str, Any]] | None:
     """Return the node of every rank out of `ray.nodes()`, None if there are too few."""
     assigned = {
         int(name.removeprefix(RANK_RESOURCE)): node
@@ -59,31 +59,31 @@ def chosen_nodes(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[str
     return ordered[:ranks] if len(ordered) >= ranks else None
 
 
-class RayPlace:
+class RayHost:
     """Implements `runners.places.place.Place` with an actor on the node `node_id` that holds GPUs and resources of it.
 
     held: how much; CPUs are for those who compute, and labels for those who choose nodes
     """
 
-    def __init__(self, node_id: str, address: str, held: Needs | None = None) -> None:
-        held = held or Needs()
+    def __init__(self, node_id: str, address: str, held: ResourceRequest | None = None) -> None:
+        held = held or ResourceRequest()
         self.address = address
         pinned = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
-        remote: Any = ray.remote(NodeProcesses)
+        remote: Any = ray.remote(HostProcesses)
         amounts = {"num_cpus": 0, "num_gpus": held.gpus, "resources": dict(held.resources)}
         self._actor = remote.options(**amounts, max_restarts=0, scheduling_strategy=pinned).remote(address)
 
-    def start(self, job: Job) -> RayProcess:
+    def start(self, spec: ProcessSpec) -> RayProcessHandle:
         """Start `job` on the node."""
-        return RayProcess(self._actor, _answer(self._actor.start.remote(job)))
+        return RayProcessHandle(self._actor, _answer(self._actor.start.remote(spec)))
 
     def close(self) -> None:
         """End the actor."""
         ray.kill(self._actor)
 
 
-class RayProcess:
-    """Implements `runners.places.place.Started`; a node that is gone counts as killed."""
+class RayProcessHandle:
+    """Implements `runners.places.place.ProcessHandle`; a node that is gone counts as killed."""
 
     def __init__(self, actor: Any, number: int) -> None:
         self._actor = actor
@@ -113,16 +113,16 @@ class RayProcess:
             return if_gone
 
 
-class NodeProcesses:
+class HostProcesses:
     """The actor: processes on its node, which end with it."""
 
     def __init__(self, address: str) -> None:
-        self._place = LocalPlace(address)
+        self._place = LocalHost(address)
         self._started: list[LocalProcess] = []
 
-    def start(self, job: Job) -> int:
+    def start(self, spec: ProcessSpec) -> int:
         """Start `job` and return its number."""
-        self._started.append(self._place.start(job))
+        self._started.append(self._place.start(spec))
         return len(self._started) - 1
 
     def do(self, number: int, method: str, *arguments: Any) -> Any:

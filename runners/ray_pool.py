@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runners.futures import Completion, Future
-from runners.needs import Needs
+from runners.needs import ResourceRequest
 from runners.ray_cluster import ray
-from runners.ray_nodes import Nodes
+from runners.ray_nodes import WorkerNodes
 from synth.errors import Unavailable
 
-MOST_ATTEMPTS = 4
+MAX_ATTEMPTS = 4
 START_TIMEOUT_S = 150.0  # Ray notices after 60 s that a worker process died while it started
-FAREWELL_S = 5.0
+SHUTDOWN_TIMEOUT_S = 5.0
 POLL_S = 1.0
 
 _log = logging.getLogger("chorale.ray")
@@ -74,7 +74,7 @@ class _Slot:
         return self.start is None
 
 
-Again = Callable[[Future[Any], Any, bool], bool]
+RetryPredicate = Callable[[Future[Any], Any, bool], bool]
 """Whether the call behind this future is to be done again after this value; the last argument: elsewhere if so."""
 
 
@@ -94,14 +94,14 @@ class RayPool:
         arguments: tuple[Any, ...],
         size: int,
         jobs_per_actor: int = 1,
-        needs: Needs | None = None,
-        again: Again = lambda future, value, elsewhere: False,
+        resource_request: ResourceRequest | None = None,
+        should_retry: RetryPredicate = lambda future, value, elsewhere: False,
     ) -> None:
-        self._nodes = Nodes(needs or Needs())
+        self._nodes = WorkerNodes(resource_request or ResourceRequest())
         self._make: Callable[[str], Any] = lambda away_from: ray.remote(
-            max_restarts=0, **self._nodes.options(away_from)
+            max_restarts=0, **self._nodes.actor_options(away_from)
         )(kind).remote(*arguments)
-        self._again = again
+        self._again = should_retry
         self._jobs_per_actor = jobs_per_actor
         self._waiting: deque[_Job] = deque()
         self._failed_starts = 0
@@ -127,7 +127,7 @@ class RayPool:
         return bool(self._waiting) and not self.has_started
 
     @property
-    def is_whole(self) -> bool:
+    def has_all_started(self) -> bool:
         """Whether every actor has started."""
         return all(slot.is_ready for slot in self._slots)
 
@@ -171,16 +171,16 @@ class RayPool:
         self._check_some_started()
         return finished
 
-    def close(self, farewell: str | None = None) -> None:
+    def close(self, shutdown_method: str | None = None) -> None:
         """Kill the actors and drop all jobs. Safe to call twice.
 
         `farewell` names a method that idle actors run first, within `FAREWELL_S`.
         """
         if ray.is_initialized():
             idle = [slot.actor for slot in self._slots if slot.is_ready and not slot.flights]
-            words = [getattr(actor, farewell).remote() for actor in idle] if farewell else []
+            words = [getattr(actor, shutdown_method).remote() for actor in idle] if shutdown_method else []
             if words:
-                ray.wait(words, num_returns=len(words), timeout=FAREWELL_S)
+                ray.wait(words, num_returns=len(words), timeout=SHUTDOWN_TIMEOUT_S)
             for slot in self._slots:
                 ray.kill(slot.actor)
         self._slots.clear()
@@ -205,7 +205,7 @@ class RayPool:
             slot.node = ray.get(slot.start)
         except ray.exceptions.RayError as error:
             self._failed_starts += 1
-            if self._failed_starts >= MOST_ATTEMPTS:
+            if self._failed_starts >= MAX_ATTEMPTS:
                 way_out = "check that this package is installed on all nodes of the cluster"
                 raise Unavailable("a Ray actor must be able to start", error, way_out) from error
             self._replace(slot)
@@ -223,16 +223,16 @@ class RayPool:
             return [flight.job.end(flight.job.call.failed(error.cause))]
         except ray.exceptions.RayError as error:
             return self._retry(slot, error)
-        elsewhere = self._nodes.another_than(slot.node)
+        elsewhere = self._nodes.has_alternative_to(slot.node)
         if self._again(flight.job.future, value, elsewhere):
-            self._nodes.blame(slot.node)
+            self._nodes.record_failure(slot.node)
             self._requeue([other.job for other in slot.flights.values()])
             if elsewhere:
                 self._replace(slot, slot.node)
             slot.flights.clear()
             return []
         del slot.flights[reference]
-        self._nodes.praise(slot.node)
+        self._nodes.record_success(slot.node)
         return [flight.job.end(flight.job.call.returned(value))]
 
     def _settle_deadlines(self, slot: _Slot) -> list[Future[Any]]:
@@ -242,7 +242,7 @@ class RayPool:
             return []
         jobs = [slot.flights.pop(reference).job for reference in late]
         self._requeue([flight.job for flight in slot.flights.values()])
-        self._nodes.blame(slot.node)
+        self._nodes.record_failure(slot.node)
         self._replace(slot)
         return [job.end(job.call.failed(TimeoutError(f"no answer within {job.call.limit_s:.0f} s"))) for job in jobs]
 
@@ -253,11 +253,11 @@ class RayPool:
             job.attempts += 1
         _log.warning("a Ray worker died with %d task(s); a new one does them again", len(jobs))
         _log.debug("%s", error)
-        self._nodes.blame(slot.node)
-        again = [job for job in jobs if job.attempts < MOST_ATTEMPTS]
+        self._nodes.record_failure(slot.node)
+        again = [job for job in jobs if job.attempts < MAX_ATTEMPTS]
         self._requeue(again)
         self._replace(slot)
-        rule = f"a worker must survive its task within {MOST_ATTEMPTS} attempts"
+        rule = f"a worker must survive its task within {MAX_ATTEMPTS} attempts"
         way_out = "look for a lack of memory on the nodes, or use fewer workers"
         return [job.end(job.call.failed(Unavailable(rule, error, way_out))) for job in jobs if job not in again]
 
@@ -274,7 +274,7 @@ class RayPool:
             return
         if all(time.monotonic() - slot.started_s > START_TIMEOUT_S for slot in self._slots):
             value = f"{len(self._slots)} actors without a node after {START_TIMEOUT_S:.0f} s"
-            rule = f"a Ray actor needs a node with {self._nodes.needs}"
+            rule = f"a Ray actor needs a node with {self._nodes.resource_request}"
             raise Unavailable(rule, value, "ask for fewer workers or free the cluster")
 
 
@@ -283,7 +283,7 @@ def _node_of(_actor: Any) -> str:
     return str(ray.get_runtime_context().get_node_id())
 
 
-def wait_for(pools: Iterable[RayPool], timeout_s: float = POLL_S) -> list[Future[Any]]:
+def wait_for_results(pools: Iterable[RayPool], timeout_s: float = POLL_S) -> list[Future[Any]]:
     """Return the futures of `pools` that are completed now, after waiting at most `timeout_s` for the first."""
     pools = list(pools)
     references = [reference for pool in pools for reference in pool.references()]

@@ -9,12 +9,12 @@ from typing import Any
 from runners.ray_cluster import NAMESPACE, RayCluster, ray
 from synth.errors import CheckFailed, Unavailable
 
-PAUSE_S = 0.5
+RETRY_PAUSE_S = 0.5
 POLL_S = 0.05
-END_S = 10.0
+REMOVAL_TIMEOUT_S = 10.0
 
 
-class Residents:
+class DetachedActors:
     """A connection to the cluster at `address` (or RAY_ADDRESS, or the one on this machine) and what lives there.
 
     The cluster must be running: what is to outlive this process cannot live in a cluster that ends with it.
@@ -23,7 +23,7 @@ class Residents:
     def __init__(self, address: str | None = None) -> None:
         self._cluster = RayCluster.existing(address)
 
-    def start(self, name: str, kind: type, arguments: tuple[Any, ...]) -> Resident:
+    def start(self, name: str, kind: type, arguments: tuple[Any, ...]) -> DetachedActor:
         """Make an object of the class `kind` under `name`, or find the one that is there.
 
         Its process starts on the node of this process, elsewhere if that node is gone, and takes no CPU of its own. If
@@ -34,12 +34,12 @@ class Residents:
         # One byte, as Ray puts actors that need nothing at all on any node, whatever was said about nodes.
         actor_class: Any = ray.remote(num_cpus=0, memory=1, max_restarts=-1, max_task_retries=0)(kind)
         options = {"name": name, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
-        return Resident(name, actor_class.options(**options, scheduling_strategy=here).remote(*arguments))
+        return DetachedActor(name, actor_class.options(**options, scheduling_strategy=here).remote(*arguments))
 
-    def find(self, name: str) -> Resident | None:
+    def find(self, name: str) -> DetachedActor | None:
         """Return the object called `name` if there is one."""
         try:
-            return Resident(name, ray.get_actor(name, NAMESPACE))
+            return DetachedActor(name, ray.get_actor(name, NAMESPACE))
         except ValueError:
             return None
 
@@ -47,7 +47,7 @@ class Residents:
         """Leave the cluster. Safe to call twice."""
         self._cluster.close()
 
-    def __enter__(self) -> Residents:
+    def __enter__(self) -> DetachedActors:
         return self
 
     def __exit__(
@@ -56,39 +56,39 @@ class Residents:
         self.close()
 
 
-class Resident:
+class DetachedActor:
     """A handle of an object that lives in the cluster."""
 
     def __init__(self, name: str, actor: Any) -> None:
         self.name = name
         self._actor = actor
 
-    def call(self, method: str, *arguments: Any, patience_s: float = 120.0) -> Any:
+    def call(self, method: str, *arguments: Any, timeout_s: float = 120.0) -> Any:
         """Return what `method` answers; wait while the object is being made again, at most about `patience_s`.
 
         The method may be called more than once. Raises what it raises, CheckFailed if the object has been removed, and
         Unavailable if there is no answer in time.
         """
-        deadline_s = time.monotonic() + patience_s
+        deadline_s = time.monotonic() + timeout_s
         while True:
             try:
-                left_s = max(PAUSE_S, deadline_s - time.monotonic())
+                left_s = max(RETRY_PAUSE_S, deadline_s - time.monotonic())
                 return ray.get(getattr(self._actor, method).remote(*arguments), timeout=left_s)
             except ray.exceptions.RayTaskError as error:
                 raise error.cause from None
             except (ray.exceptions.ActorUnavailableError, ray.exceptions.ActorDiedError) as error:
                 self._check_restarting(error, deadline_s)
-                time.sleep(PAUSE_S)
+                time.sleep(RETRY_PAUSE_S)
             except ray.exceptions.GetTimeoutError as error:
-                raise self._away(error) from error
+                raise self._unavailable(error) from error
 
-    def end(self) -> None:
+    def remove(self) -> None:
         """Remove the object for good; return when it answers nobody any more, so that its name is free."""
         ray.kill(self._actor, no_restart=True)
-        deadline_s = time.monotonic() + END_S
+        deadline_s = time.monotonic() + REMOVAL_TIMEOUT_S
         while time.monotonic() < deadline_s:
             try:
-                ray.get(self._actor.__ray_ready__.remote(), timeout=PAUSE_S)
+                ray.get(self._actor.__ray_ready__.remote(), timeout=RETRY_PAUSE_S)
             except ray.exceptions.ActorDiedError:
                 return
             except (ray.exceptions.ActorUnavailableError, ray.exceptions.GetTimeoutError):
@@ -101,8 +101,8 @@ class Resident:
         except ValueError:
             raise CheckFailed(f"{self.name} must live in the cluster", "removed", "start it again") from error
         if time.monotonic() > deadline_s:
-            raise self._away(error) from error
+            raise self._unavailable(error) from error
 
-    def _away(self, error: Exception) -> Unavailable:
+    def _unavailable(self, error: Exception) -> Unavailable:
         value = " ".join(f"{error}".split()) or "no answer"
         return Unavailable(f"{self.name} must answer", value, "look at the nodes of the cluster with `ray status`")

@@ -12,11 +12,11 @@ from runners.ray_cluster import RayCluster
 from synth.errors import Unavailable
 
 APPLICATION = "chorale"
-MOST_REQUESTS_AT_ONCE = 1000
-REPLICA_PATIENCE_S = 15.0
+MAX_CONCURRENT_REQUESTS = 1000
+REPLICA_TIMEOUT_S = 15.0
 HEAD_RESOURCE = "node:__internal_head__"
 """Every Ray head has one of it; who takes a little lives there."""
-LITTLE = 0.001
+HEAD_RESOURCE_AMOUNT = 0.001
 
 _log = logging.getLogger("chorale.serve")
 
@@ -59,9 +59,9 @@ def application_of(build: Callable[[], Any]) -> Any:
 
     settings: dict[str, Any] = {
         "num_replicas": 1,
-        "max_ongoing_requests": MOST_REQUESTS_AT_ONCE,
-        "ray_actor_options": {"num_cpus": 0, "resources": {HEAD_RESOURCE: LITTLE}},
-        "graceful_shutdown_timeout_s": REPLICA_PATIENCE_S,
+        "max_ongoing_requests": MAX_CONCURRENT_REQUESTS,
+        "ray_actor_options": {"num_cpus": 0, "resources": {HEAD_RESOURCE: HEAD_RESOURCE_AMOUNT}},
+        "graceful_shutdown_timeout_s": REPLICA_TIMEOUT_S,
     }
     return serve.deployment(**settings)(serve.ingress(application)()).bind()
 

@@ -8,20 +8,20 @@ from types import MappingProxyType
 
 from runners.api import FailureKind, Outcome, RunFailure
 
-LIMITS: Mapping[FailureKind, int] = MappingProxyType(
+MAX_RETRIES: Mapping[FailureKind, int] = MappingProxyType(
     {FailureKind.CRASH: 2, FailureKind.UNAVAILABLE: 2, FailureKind.TIMEOUT: 1}
 )
 """Further attempts by kind. A wrong result and a refusal are facts about the program: they are never tried again."""
 
 
-class Retries:
+class RetryPolicy:
     """Counts the failures of each request."""
 
-    def __init__(self, limits: Mapping[FailureKind, int] = LIMITS) -> None:
+    def __init__(self, limits: Mapping[FailureKind, int] = MAX_RETRIES) -> None:
         self._limits = limits
         self._failures: Counter[tuple[Hashable, FailureKind]] = Counter()
 
-    def again(self, key: Hashable, outcome: Outcome, elsewhere: bool) -> bool:
+    def should_retry(self, key: Hashable, outcome: Outcome, elsewhere: bool) -> bool:
         """Whether to try the request `key` again after `outcome`; a hang costs much: only if that is `elsewhere`."""
         if not isinstance(outcome, RunFailure) or (outcome.kind == FailureKind.TIMEOUT and not elsewhere):
             return False

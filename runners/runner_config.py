@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
 from runners.api import Runner
-from runners.needs import Needs
+from runners.needs import ResourceRequest
 from runners.sizes import parse_size
 from synth.identity import parse_rational
 from synth.lowering.options import LoweringOptions
@@ -69,7 +69,7 @@ class MeasurerRequest:
     count: nodes that measure at once
     """
 
-    node: Needs = field(default_factory=lambda: Needs(cpus=0))
+    node: ResourceRequest = field(default_factory=lambda: ResourceRequest(cpus=0))
     gpus: float | None = None
     count: int = 1
 
@@ -115,10 +115,10 @@ class RunnerConfig(BaseModel, ABC):
         """Return the options with those filled in that campaigns take from the network."""
         return self
 
-    def resources(self, request: MeasurerRequest, topology: Topology) -> Needs:
+    def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
         """Return what the process that holds the runner takes of its node as long as it lives."""
         node = request.node
-        return Needs(node.cpus, request.gpus or 0.0, node.resources, node.labels, node.patience_s)
+        return ResourceRequest(node.cpus, request.gpus or 0.0, node.resources, node.labels, node.patience_s)
 
     def check_plan(self, request: MeasurerRequest, topology: Topology) -> None:
         """Raise InvalidInput where options, nodes and ranks do not go together, before anything is started."""

@@ -73,7 +73,7 @@ class SimulatedRunner:
         for requested_bytes in request.sizes_bytes:
             size_bytes = divisible_size(requested_bytes, element_bytes, counts)
             chunk_bytes = size_bytes // program.chunks
-            loops, slices = (1, 1) if buffer_bytes is None else buffer_parts(chunk_bytes, buffer_bytes)
+            loops, slices = (1, 1) if buffer_bytes is None else buffer_splits(chunk_bytes, buffer_bytes)
             flows = ProgramFlows(program, request.topology, loops, slices)
             times = simulate_flows(flows.graph, request.topology, self._model, chunk_bytes / (loops * slices))
             if stuck := flows.stuck(times):
@@ -94,7 +94,7 @@ class SimulatedRunner:
         return {**model, "environment_id": environment_id(model)}
 
 
-def buffer_parts(chunk_bytes: float, buffer_bytes: int) -> tuple[int, int]:
+def buffer_splits(chunk_bytes: float, buffer_bytes: int) -> tuple[int, int]:
     """Return into how many loops, and slices of each, a chunk is cut that goes through buffers of this size."""
     return max(1, math.ceil(chunk_bytes * _CHUNKS_OF_A_BUFFER / buffer_bytes)), _SLICES_OF_A_CHUNK
 

@@ -63,7 +63,7 @@ def _candidates(
     try_all = topology.compute_count <= MAX_RANKS_ALL_METHODS
     for name in (*_OPTIMAL_METHODS, *(name for name in methods if try_all and name not in _OPTIMAL_METHODS)):
         method = methods[name]
-        if collective.name in method.collectives and set(options.asked()) <= set(method.options):
+        if collective.name in method.collectives and set(options.non_default()) <= set(method.options):
             yield method
 
 

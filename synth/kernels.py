@@ -13,11 +13,11 @@ from synth.collective import ALLGATHER, ALLREDUCE
 from synth.compiled import compilations
 from synth.executor.serial import SerialExecutor
 from synth.finder.reach import loads_of_low_diameter
-from synth.finder.search import Hunt, search
+from synth.finder.search import CayleySearch, search_cayley_graphs
 from synth.forest.network import forest_network
 from synth.forest.packing import pack_trees
 from synth.forest.schedule import tree_schedule
-from synth.forest.split.cuts import known_cuts
+from synth.forest.split.cuts import cut_table
 from synth.forest.split.remove import remove_switches
 from synth.lowering.check import check_program
 from synth.lowering.lower import lower
@@ -94,7 +94,7 @@ def warm_trees() -> int:
     links = Links.build(Link(*ends) for wire in wires for ends in (wire, wire[::-1]))
     network = Topology("warm", tuple("012345"), 4, links)
     fabric = forest_network(network, Fraction(3), np.ones(4, dtype=np.int64))
-    known_cuts(fabric, np.arange(6)[None] < 1)
+    cut_table(fabric, np.arange(6)[None] < 1)
     split = remove_switches(fabric)
     tree_schedule(network, ALLGATHER, Fraction(3), split, pack_trees(split.network), "forest", {}, {})
     return compilations() - before
@@ -112,7 +112,7 @@ def warm_finder() -> int:
     """Run the kernels of the topology finder once; return how many had to be compiled."""
     before = compilations()
     loads_of_low_diameter(np.array([[2], [0], [1]], dtype=np.int32), np.arange(3), 3)
-    search(Hunt(4, 2), [0], SerialExecutor())
+    search_cayley_graphs(CayleySearch(4, 2), [0], SerialExecutor())
     return compilations() - before
 
 

@@ -37,15 +37,15 @@ class Options:
     warm_start: Schedule | None = None
     size_bytes: int | None = None
 
-    def asked(self) -> tuple[str, ...]:
+    def non_default(self) -> tuple[str, ...]:
         """Return the names of the options that differ from the default, but for the size, which suits every method."""
         names = (item.name for item in fields(self) if getattr(self, item.name) != item.default)
         return tuple(name for name in names if name != "size_bytes")
 
 
-Make: TypeAlias = Callable[[Topology, Collective, Options, Executor, Progress | None], AnySchedule]
+MakeSchedule: TypeAlias = Callable[[Topology, Collective, Options, Executor, Progress | None], AnySchedule]
 Spread: TypeAlias = Callable[[Topology, Collective, Options, Executor, Progress | None], Schedule]
-Gather: TypeAlias = Callable[[Topology, Options, Executor, Progress | None], Schedule]
+MakeAllgather: TypeAlias = Callable[[Topology, Options, Executor, Progress | None], Schedule]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class Method:
     summary: str
     collectives: tuple[CollectiveName, ...]
     options: tuple[str, ...]
-    make: Make
+    make: MakeSchedule
 
     def schedule(
         self,
@@ -70,14 +70,14 @@ class Method:
         if collective.name not in self.collectives:
             known = _either(self.collectives)
             raise InvalidInput(f"{self.name} makes {known}", collective.name.value, f"choose {known}")
-        for option in options.asked():
+        for option in options.non_default():
             if option not in self.options:
                 obeyed = " and ".join(_flag(name) for name in self.options) or "no options"
                 raise InvalidInput(f"{self.name} obeys {obeyed}", _flag(option), f"leave out {_flag(option)}")
         return self.make(topology, collective, options, executor, progress)
 
 
-def gathering(name: str, summary: str, options: tuple[str, ...], gather: Gather) -> Method:
+def method_from_allgather(name: str, summary: str, options: tuple[str, ...], gather: MakeAllgather) -> Method:
     """Return the method whose allgather is made by `gather`, its reverse and both one after the other."""
 
     def spread(
@@ -85,10 +85,10 @@ def gathering(name: str, summary: str, options: tuple[str, ...], gather: Gather)
     ) -> Schedule:
         return gather(topology, options, executor, progress)
 
-    return spreading(name, summary, (ALLGATHER.name,), options, spread)
+    return method_from_outward(name, summary, (ALLGATHER.name,), options, spread)
 
 
-def spreading(
+def method_from_outward(
     name: str, summary: str, spreads: tuple[CollectiveName, ...], options: tuple[str, ...], spread: Spread
 ) -> Method:
     """Return the method that makes `spreads`, of allgather and broadcast, by `spread`, and what follows from them.

@@ -14,7 +14,7 @@ from synth.executor.port import Executor, Progress
 from synth.expand.expand import expand_allgather
 from synth.forest.forest import forest
 from synth.forest.pairs import faster_pairs
-from synth.method import Method, Options, Spread, gathering, spreading
+from synth.method import Method, Options, Spread, method_from_allgather, method_from_outward
 from synth.patterns import ALGORITHMS, Algorithm, pattern_of
 from synth.rings.ring import ring_allgather
 from synth.schedule.schedule import AnySchedule, Form, Schedule
@@ -31,11 +31,11 @@ def _ring(topology: Topology, options: Options, _executor: Executor, _progress: 
     over_boxes = pattern_of("ring", topology, ALLGATHER)
     if over_boxes is not None:
         return over_boxes.schedule(options.chunks)
-    return ring_allgather(topology, both_ways=False, chunks=options.chunks)
+    return ring_allgather(topology, bidirectional=False, chunks=options.chunks)
 
 
 def _biring(topology: Topology, options: Options, _executor: Executor, _progress: Progress | None) -> Schedule:
-    return ring_allgather(topology, both_ways=True, chunks=options.chunks)
+    return ring_allgather(topology, bidirectional=True, chunks=options.chunks)
 
 
 def _expand(topology: Topology, options: Options, executor: Executor, progress: Progress | None) -> Schedule:
@@ -98,18 +98,22 @@ def _closed_form(algorithm: Algorithm) -> Method:
 
 _ALL = (
     _compact(
-        gathering("bfb", "every shard along all shortest paths, balanced exactly step by step", ("chunks",), _bfb)
+        method_from_allgather(
+            "bfb", "every shard along all shortest paths, balanced exactly step by step", ("chunks",), _bfb
+        )
     ),
-    gathering(
+    method_from_allgather(
         "ring",
         "around one cycle of all ranks, in one direction; over boxes of GPUs one ring per network port",
         ("chunks",),
         _ring,
     ),
-    gathering("biring", "around one cycle of all ranks, half the data each way", ("chunks",), _biring),
-    gathering("expand", "the stored schedule of a base network, expanded as its spec says", ("chunks",), _expand),
+    method_from_allgather("biring", "around one cycle of all ranks, half the data each way", ("chunks",), _biring),
+    method_from_allgather(
+        "expand", "the stored schedule of a base network, expanded as its spec says", ("chunks",), _expand
+    ),
     _faster_allreduce(
-        spreading(
+        method_from_outward(
             "forest",
             "down trees that reach the optimum of the network exactly, through switches too",
             (CollectiveName.ALLGATHER, CollectiveName.BROADCAST),
@@ -118,7 +122,7 @@ _ALL = (
         )
     ),
     replace(
-        spreading(
+        method_from_outward(
             "forest-phases",
             "allreduce as reduce_scatter, then allgather of forest, even where pairs of higher trees are faster",
             (CollectiveName.ALLGATHER,),
@@ -127,7 +131,7 @@ _ALL = (
         ),
         collectives=(CollectiveName.ALLREDUCE,),
     ),
-    spreading(
+    method_from_outward(
         "blink",
         "down the best trees of one root; allreduce by way of rank 0",
         (CollectiveName.BROADCAST,),

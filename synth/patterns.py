@@ -9,8 +9,8 @@ from functools import partial
 from synth.bucket.bucket import bucket, traditional_torus
 from synth.collective import Collective, CollectiveName
 from synth.doubling.doubling import rabenseifner, recursive_doubling
-from synth.grid.pattern import Pattern
-from synth.rings.boxes import box_ring, boxes_of
+from synth.grid.pattern import CollectivePattern
+from synth.rings.boxes import box_ring, count_boxes
 from synth.rings.hamiltonian import bfb_ring, hamiltonian_ring
 from synth.swing.swing import swing, swing_latency
 from synth.topology.topology import Topology
@@ -28,7 +28,7 @@ class Algorithm:
     name: str
     summary: str
     collectives: tuple[CollectiveName, ...]
-    pattern: Callable[[Topology, Collective], Pattern]
+    pattern: Callable[[Topology, Collective], CollectivePattern]
 
 
 _ALL = (
@@ -55,12 +55,12 @@ ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm i
 """All algorithms with a closed form by name."""
 
 
-def pattern_of(method: str, topology: Topology, collective: Collective) -> Pattern | None:
+def pattern_of(method: str, topology: Topology, collective: Collective) -> CollectivePattern | None:
     """Return the pattern of `method` if it has a closed form on `topology`, else None.
 
     That is so for `ALGORITHMS`, and for ring on networks of boxes (`synth.rings.boxes`). Raises InvalidInput where
     the algorithm cannot make the collective or does not suit the topology.
     """
-    if method == "ring" and topology.switch_count and boxes_of(topology) > 1:
+    if method == "ring" and topology.switch_count and count_boxes(topology) > 1:
         return box_ring(topology, collective)
     return ALGORITHMS[method].pattern(topology, collective) if method in ALGORITHMS else None

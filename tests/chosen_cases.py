@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments.answer import answer
+from experiments.answer import run_experiment
 from experiments.catalog import load
 from experiments.experiment import Experiment, Row
 
@@ -19,4 +19,4 @@ def with_cases(name: str, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> E
 
 def rows_of(name: str, choose: Callable[[Sequence[Any]], Sequence[Any]], quick: bool = True) -> Sequence[Row]:
     """Return the rows of the experiment `name` on what `choose` makes of its cases."""
-    return answer(with_cases(name, choose), quick).rows
+    return run_experiment(with_cases(name, choose), quick).rows

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from synth.grid.pattern import Pattern
+from synth.grid.pattern import CollectivePattern
 from synth.schedule.traffic import Traffic, traffic_of
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
 
 
-def verified_with_traffic(pattern: Pattern) -> VerifiedSchedule:
+def verified_with_traffic(pattern: CollectivePattern) -> VerifiedSchedule:
     """Return the verified schedule of `pattern` after a look at its traffic."""
     verified = verify(pattern.schedule())
     assert same_traffic(pattern.traffic(), traffic_of(verified.schedule)), pattern.topology.spec

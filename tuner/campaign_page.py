@@ -12,15 +12,15 @@ from typing import Any
 from runners.durations import format_us
 from runners.measurement.interval import MedianInterval, ratio_interval
 from runners.sizes import format_size
-from tuner.campaigns.answer import Choice, baseline_of, size_ranges
+from tuner.campaigns.answer import TableEntry, fastest_baseline, table_ranges
 from tuner.campaigns.importance import importances
 from tuner.campaigns.launch import Launch
 from tuner.campaigns.records import CompleteTrial, FailedTrial, TrialRecord
-from tuner.campaigns.refusals import Refusal
+from tuner.campaigns.refusals import Regression
 from tuner.campaigns.size_class import SizeClass
 from tuner.html_template import render_html
 from tuner.plots.report_plots import history_svg, importance_svg, speedup_svg
-from tuner.tracking.champions import KEPT_OUT, PROMOTED, Verdict, ratio_text
+from tuner.tracking.champions import NOT_PROMOTED, PROMOTED, PromotionVerdict, ratio_text
 
 Row = tuple[object, ...]
 
@@ -30,14 +30,14 @@ _TEMPLATE = Path(__file__).with_suffix(".html")
 def campaign_page(
     launch: Launch,
     trials: Sequence[TrialRecord],
-    chosen: Sequence[Choice],
+    chosen: Sequence[TableEntry],
     versions: Mapping[int, str],
-    verdicts: Mapping[SizeClass, Verdict],
-    effort: Mapping[str, Any],
-    refused: Sequence[Refusal] = (),
+    verdicts: Mapping[SizeClass, PromotionVerdict],
+    overhead: Mapping[str, Any],
+    refused: Sequence[Regression] = (),
 ) -> str:
     """Return the page. `chosen` is the answer at each size, `versions` what was registered by size in bytes, `effort`
-    as `Effort.document` has it.
+    as `Overhead.document` has it.
     """
     campaign = launch.campaign
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
@@ -52,29 +52,29 @@ def campaign_page(
         promotion=_promotion(verdicts),
         pictures=_pictures(launch, complete, chosen),
         failures=_failures(trials),
-        effort=_effort(effort),
+        effort=_effort(overhead),
         environment=sorted(complete[-1].environment.items()) if complete else [],
         identity=f"chorale {version('chorale')}, topology {launch.conditions['topology']}, launch {launch.launch_id}",
         campaign=json.dumps(campaign, indent=1),
     )
 
 
-def speedup_interval(choice: Choice) -> MedianInterval:
+def speedup_interval(choice: TableEntry) -> MedianInterval:
     """Return the speed-up over the fastest baseline, repetition by repetition, of what came closest to it or won."""
     result = choice.result
-    return ratio_interval(result.baseline_times_s[baseline_of(result)], result.times_s)
+    return ratio_interval(result.baseline_times_s[fastest_baseline(result)], result.times_s)
 
 
-def _ranges(chosen: Sequence[Choice]) -> list[Row]:
+def _ranges(chosen: Sequence[TableEntry]) -> list[Row]:
     rows: list[Row] = []
-    for one in size_ranges(chosen):
+    for one in table_ranges(chosen):
         last = "without end" if one.last_bytes is None else f"{one.last_bytes} bytes"
-        what = str(one.choice.trial.candidate) if one.choice.trial else f"the baseline {one.choice.baseline}"
+        what = str(one.entry.trial.candidate) if one.entry.trial else f"the baseline {one.entry.baseline}"
         rows.append((f"{one.first_bytes} bytes", last, what))
     return rows
 
 
-def _speedups(chosen: Sequence[Choice], versions: Mapping[int, str]) -> list[Row]:
+def _speedups(chosen: Sequence[TableEntry], versions: Mapping[int, str]) -> list[Row]:
     rows: list[Row] = []
     for choice in chosen:
         interval = speedup_interval(choice)
@@ -86,7 +86,7 @@ def _speedups(chosen: Sequence[Choice], versions: Mapping[int, str]) -> list[Row
     return rows
 
 
-def _refused(refused: Sequence[Refusal]) -> list[Row]:
+def _refused(refused: Sequence[Regression]) -> list[Row]:
     return [
         (
             format_size(one.result.size_bytes),
@@ -95,21 +95,21 @@ def _refused(refused: Sequence[Refusal]) -> list[Row]:
             one.baseline,
             format_us(one.result.baseline_median_s),
             ratio_text(one.ratio),
-            one.verdict,
+            one.confidence_text,
         )
         for one in refused
     ]
 
 
-def _promotion(verdicts: Mapping[SizeClass, Verdict]) -> list[Row]:
+def _promotion(verdicts: Mapping[SizeClass, PromotionVerdict]) -> list[Row]:
     rows: list[Row] = []
     for size_class, verdict in sorted(verdicts.items()):
         ratio = "" if verdict.ratio is None else ratio_text(verdict.ratio)
-        rows.append((size_class, PROMOTED if verdict.promoted else KEPT_OUT, ratio, verdict.reason))
+        rows.append((size_class, PROMOTED if verdict.promoted else NOT_PROMOTED, ratio, verdict.reason))
     return rows
 
 
-def _pictures(launch: Launch, complete: Sequence[CompleteTrial], chosen: Sequence[Choice]) -> list[tuple[str, str]]:
+def _pictures(launch: Launch, complete: Sequence[CompleteTrial], chosen: Sequence[TableEntry]) -> list[tuple[str, str]]:
     """Return name and SVG of each picture."""
     if not complete:
         return []

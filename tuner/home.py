@@ -52,7 +52,7 @@ class Home:
         """Jobs, results and audit log of `chorale serve`."""
         return self.root / "service"
 
-    def make(self, folder: Path) -> Path:
+    def create(self, folder: Path) -> Path:
         """Create `folder` and its parents where missing, and return it."""
         try:
             folder.mkdir(parents=True, exist_ok=True)

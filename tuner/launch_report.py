@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from synth.errors import ChoraleError
-from tuner.campaigns.answer import choices
+from tuner.campaigns.answer import tuning_table
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.final import Standing
+from tuner.campaigns.final import RankedTrial
 from tuner.campaigns.records import CompleteTrial
-from tuner.campaigns.refusals import refusals
+from tuner.campaigns.refusals import regressions
 from tuner.campaigns.size_class import SizeClass
 from tuner.campaigns.store import Store
 from tuner.files import write_file
-from tuner.tracking.champions import Verdict
+from tuner.tracking.champions import PromotionVerdict
 from tuner.tracking.mlflow_store import MlflowStore
-from tuner.tracking.tracker import Tracked
+from tuner.tracking.tracker import TrackingResult
 
 _log = logging.getLogger("chorale.tune")
 
@@ -39,24 +39,24 @@ def draw_picture(campaign: Campaign, store: Store) -> None:
 def write_page(
     campaign: Campaign,
     store: Store,
-    ranked: Sequence[Standing],
+    ranked: Sequence[RankedTrial],
     versions: Mapping[int, str],
-    verdicts: Mapping[SizeClass, Verdict],
-    effort: Mapping[str, Any],
+    verdicts: Mapping[SizeClass, PromotionVerdict],
+    overhead: Mapping[str, Any],
 ) -> None:
     """Put the report beside the journal; like the picture it is not worth losing a launch."""
     from tuner.campaign_page import campaign_page  # noqa: PLC0415  # matplotlib takes half a second to import
 
-    chosen = choices(ranked, campaign.objective == "geomean_speedup")
+    chosen = tuning_table(ranked, campaign.objective == "geomean_speedup")
     try:
-        refused = refusals(store.launch.campaign, store.trials, ranked)
-        page = campaign_page(store.launch, store.trials, chosen, versions, verdicts, effort, refused)
+        refused = regressions(store.launch.campaign, store.trials, ranked)
+        page = campaign_page(store.launch, store.trials, chosen, versions, verdicts, overhead, refused)
         write_file(store.report_path, page.encode())
     except ChoraleError as error:
         _log.warning("no report: %s", error)
 
 
-def upload_page(mlflow: MlflowStore, tracked: Tracked, store: Store) -> None:
+def upload_page(mlflow: MlflowStore, tracked: TrackingResult, store: Store) -> None:
     """Keep the report as an artifact of the launch's run."""
     if tracked.parent_run_id is None or not store.report_path.exists():
         return

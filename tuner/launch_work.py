@@ -15,10 +15,10 @@ from synth.topology.topology import Topology
 from tuner.campaigns.answer import eligible
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import search_space
-from tuner.campaigns.effort import Effort
-from tuner.campaigns.final import Standing, standings
+from tuner.campaigns.effort import Overhead
+from tuner.campaigns.final import RankedTrial, ranked_trials
 from tuner.campaigns.launch import space_id
-from tuner.campaigns.progress import Progress
+from tuner.campaigns.progress import LaunchProgress
 from tuner.campaigns.records import Candidate, CompleteTrial, TrialRecord, trial_id
 from tuner.campaigns.search import Search, SearchPlan, open_storage
 from tuner.campaigns.size_class import SizeClass
@@ -26,13 +26,13 @@ from tuner.campaigns.space import SearchSpace
 from tuner.campaigns.store import Store
 from tuner.home import Home
 from tuner.launch.loop import Clocks, TrialLoop
-from tuner.promotion import judge, with_baselines_made
-from tuner.screening import screened
-from tuner.tracking.champions import Verdict
+from tuner.promotion import judge, with_built_baselines
+from tuner.screening import screened_candidates
+from tuner.tracking.champions import PromotionVerdict
 from tuner.tracking.registry import register
-from tuner.tracking.similar import similar_winners
-from tuner.tracking.tracker import Tracked, Tracker
-from tuner.tracking.winners import Winner, winners
+from tuner.tracking.similar import similar_champions
+from tuner.tracking.tracker import Tracker, TrackingResult
+from tuner.tracking.winners import BestProgram, best_programs
 
 _log = logging.getLogger("chorale.tune")
 
@@ -40,18 +40,18 @@ INTERRUPTED_PATIENCE_S = 15.0
 WARM_START_PATIENCE_S = 30.0
 
 MakeWorkers = Callable[[], Workers]
-MakeProgress = Callable[[int, Sequence[TrialRecord]], Progress]
+ProgressFactory = Callable[[int, Sequence[TrialRecord]], LaunchProgress]
 """Called with how many trials there will be at most, and those that are known already."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class MeasuringOutcome:
     """How measuring ended, who won, and what the gate found about the winners."""
 
     interrupted: bool = False
     failure: ChoraleError | None = None
-    best: list[Winner] = field(default_factory=list)
-    verdicts: Mapping[SizeClass, Verdict] = field(default_factory=dict)
+    best: list[BestProgram] = field(default_factory=list)
+    verdicts: Mapping[SizeClass, PromotionVerdict] = field(default_factory=dict)
 
     @property
     def status(self) -> str:
@@ -68,9 +68,9 @@ class LaunchWork:
     home: Home
     store: Store
     tracker: Tracker
-    effort: Effort
+    overhead: Overhead
 
-    def measure(self, make_workers: MakeWorkers, make_progress: MakeProgress) -> Ended:
+    def measure(self, make_workers: MakeWorkers, make_progress: ProgressFactory) -> MeasuringOutcome:
         """Run the loop, then the gate of the registry, on the same workers."""
         workers = None
         try:
@@ -83,22 +83,24 @@ class LaunchWork:
             return self._judged(workers)
         except KeyboardInterrupt:
             _log.info("interrupted: telling MLflow of what finished, for %.0f s at most", INTERRUPTED_PATIENCE_S)
-            return Ended(interrupted=True)
+            return MeasuringOutcome(interrupted=True)
         except ChoraleError as error:
-            return Ended(failure=error)
+            return MeasuringOutcome(failure=error)
         finally:
             if workers is not None:
                 workers.close()
 
-    def ranked(self) -> list[Standing]:
+    def ranked_trials(self) -> list[RankedTrial]:
         """Return the trials to choose from."""
         complete = [trial for trial in self.store.trials if isinstance(trial, CompleteTrial)]
-        return standings(complete, self.store.final)
+        return ranked_trials(complete, self.store.final)
 
-    def register(self, tracked: Tracked, ended: Ended) -> tuple[dict[int, str], dict[SizeClass, Verdict]]:
+    def register(
+        self, tracked: TrackingResult, ended: MeasuringOutcome
+    ) -> tuple[dict[int, str], dict[SizeClass, PromotionVerdict]]:
         """Register every winner; return the version at each of their sizes, and what was decided about the alias."""
         versions: dict[int, str] = {}
-        verdicts: dict[SizeClass, Verdict] = {}
+        verdicts: dict[SizeClass, PromotionVerdict] = {}
         mlflow = self.tracker.mlflow
         if mlflow is None or ended.interrupted:
             return versions, verdicts
@@ -118,17 +120,17 @@ class LaunchWork:
             versions |= {size.size_bytes: version.version for size in winner.sizes}
         return versions, verdicts
 
-    def _loop(self, workers: Workers, space: SearchSpace, progress: Progress) -> None:
+    def _loop(self, workers: Workers, space: SearchSpace, progress: LaunchProgress) -> None:
         search = self._search(workers, space)
         clocks = Clocks(time.monotonic, time.time)
         listeners = (self.tracker.trial, progress.trial)
-        TrialLoop(self.campaign, self.topology, self.store, search, workers, clocks, listeners, self.effort).run()
+        TrialLoop(self.campaign, self.topology, self.store, search, workers, clocks, listeners, self.overhead).run()
 
-    def _judged(self, workers: Workers) -> Ended:
-        best = winners(eligible(self.ranked(), self.campaign.objective == "geomean_speedup"))
-        best = with_baselines_made(self.campaign, self.topology, self.store, workers, best)
+    def _judged(self, workers: Workers) -> MeasuringOutcome:
+        best = best_programs(eligible(self.ranked_trials(), self.campaign.objective == "geomean_speedup"))
+        best = with_built_baselines(self.campaign, self.topology, self.store, workers, best)
         verdicts = judge(self.campaign, self.topology, self.store, workers, self.home, best)
-        return Ended(best=best, verdicts=verdicts)
+        return MeasuringOutcome(best=best, verdicts=verdicts)
 
     def _search(self, workers: Workers, space: SearchSpace) -> Search:
         campaign, launch_id = self.campaign, self.store.launch.launch_id
@@ -148,10 +150,10 @@ class LaunchWork:
     def _starts(self, workers: Workers, space: SearchSpace) -> list[Candidate]:
         """Return what to try first: what the registry has for similar networks, then the best guesses."""
         similar = self._similar() if self.campaign.warm_start else []
-        return list(dict.fromkeys([*similar, *screened(self.campaign, self.topology, space, workers)]))
+        return list(dict.fromkeys([*similar, *screened_candidates(self.campaign, self.topology, space, workers)]))
 
     def _similar(self) -> list[Candidate]:
-        question = self.tracker.ask(lambda mlflow: similar_winners(mlflow, self.campaign, self.topology))
+        question = self.tracker.query(lambda mlflow: similar_champions(mlflow, self.campaign, self.topology))
         try:
             similar = question.result(WARM_START_PATIENCE_S)
         except StillBusy:

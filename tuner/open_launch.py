@@ -51,4 +51,4 @@ def open_store(
         _log.info("launch %d of %s; the earlier ones stay (--resume goes on with the newest)", number, campaign.name)
     document = campaign.model_dump(by_alias=True, mode="json")
     launch = Launch(launch_id or uuid.uuid4().hex, number, conditions, document, time.time())
-    return Store(home.make(home.campaigns / campaign.name / str(number)), launch)
+    return Store(home.create(home.campaigns / campaign.name / str(number)), launch)

@@ -8,7 +8,7 @@ from synth.errors import CheckFailed, InvalidInput
 from synth.lowering.definition import AnyProgram
 from synth.lowering.lift import violations_on
 from synth.lowering.lower import LONGEST_NAME
-from synth.lowering.plans.read import holds_plan
+from synth.lowering.plans.read import is_plan_text
 from synth.lowering.program import Program
 from synth.lowering.reading import read_unchecked
 from synth.lowering.target import Lifted
@@ -30,34 +30,34 @@ def is_program_file(path: str) -> bool:
 
 def is_plan_file(path: str) -> bool:
     """Return whether `path` holds a plan for MSCCL++; schedules may have the same suffix."""
-    return Path(path).suffix.lower() == PLAN_SUFFIX and holds_plan(read_file(path))
+    return Path(path).suffix.lower() == PLAN_SUFFIX and is_plan_text(read_file(path))
 
 
-def load_program(path: str, given: Topology | None) -> tuple[Topology, Program]:
+def load_program(path: str, network: Topology | None) -> tuple[Topology, Program]:
     """Return the checked program in a file as `load_code` does; InvalidInput for a plan, which is no Program."""
-    topology, program = load_code(path, given)
+    topology, program = load_code(path, network)
     if not isinstance(program, Program):
         raise InvalidInput("what is run or exported must be a schedule or an XML program", path, _PLAN)
     return topology, program
 
 
-def load_code(path: str, given: Topology | None) -> tuple[Topology, AnyProgram]:
+def load_code(path: str, network: Topology | None) -> tuple[Topology, AnyProgram]:
     """Return the checked program in a file, and the network that it runs on.
 
     Without one `given`, the network is the one in the name that `chorale lower` gives a program. InvalidInput if that
     tells none, CheckFailed unless the program does what its collective says on the network.
     """
-    topology, lifted = load_for_check(path, given)
+    topology, lifted = load_unchecked(path, network)
     for violation in violations_on(lifted, topology):
         rule = f"a program must do what its collective says on the topology ({violation.rule})"
         raise CheckFailed(rule, violation.message, "see all of it with `chorale lift`")
     return topology, lifted.program
 
 
-def load_for_check(path: str, given: Topology | None) -> tuple[Topology, Lifted[AnyProgram]]:
+def load_unchecked(path: str, network: Topology | None) -> tuple[Topology, Lifted[AnyProgram]]:
     """Return what a program file holds, not yet checked, and its network as `load_code` does."""
     lifted = read_unchecked(read_file(path, MAX_TEXT_BYTES))
-    return given or load_topology(_spec_in_name(path, lifted.program)), lifted
+    return network or load_topology(_spec_in_name(path, lifted.program)), lifted
 
 
 def _spec_in_name(path: str, program: AnyProgram) -> str:

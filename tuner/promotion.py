@@ -25,17 +25,17 @@ from synth.errors import CheckFailed, ChoraleError
 from synth.lowering.lift import lift
 from synth.lowering.program import Program
 from synth.topology.topology import Topology
-from tuner.campaigns.answer import baseline_of
+from tuner.campaigns.answer import fastest_baseline
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.dialect import dialect_for
+from tuner.campaigns.dialect import lowering_target
 from tuner.campaigns.records import Candidate
 from tuner.campaigns.refusals import is_slower
 from tuner.campaigns.size_class import SizeClass
 from tuner.campaigns.store import Store
 from tuner.home import Home
 from tuner.launch.request_builder import RequestBuilder
-from tuner.tracking.champions import ROLLED_BACK, Verdict
-from tuner.tracking.mlflow_store import MlflowStore, Version
+from tuner.tracking.champions import ROLLED_BACK, PromotionVerdict
+from tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from tuner.tracking.registry import (
     LIBRARY_ALGORITHM,
     MANIFEST_FILE,
@@ -47,7 +47,7 @@ from tuner.tracking.registry import (
     is_same,
     model_name,
 )
-from tuner.tracking.winners import Made, Winner
+from tuner.tracking.winners import BestProgram, StoredProgram
 
 _log = logging.getLogger("chorale.promotion")
 
@@ -65,9 +65,9 @@ Rivals = Mapping[str, Rival]
 _candidates: TypeAdapter[Candidate] = TypeAdapter(Candidate)
 
 
-def with_baselines_made(
-    campaign: Campaign, topology: Topology, store: Store, workers: Workers, best: Sequence[Winner]
-) -> list[Winner]:
+def with_built_baselines(
+    campaign: Campaign, topology: Topology, store: Store, workers: Workers, best: Sequence[BestProgram]
+) -> list[BestProgram]:
     """Return `best` with the program of every baseline among them, whose files are then in the store.
 
     A baseline that cannot be made stays without a program; the library's own has none.
@@ -75,18 +75,18 @@ def with_baselines_made(
     requests = RequestBuilder(campaign, topology)
     candidates = {one.baseline: Candidate(one.baseline) for one in best if one.baseline and one.library is None}
     futures = [workers.builder.submit(requests.build(candidate)) for candidate in candidates.values()]
-    made: dict[str | None, Made] = {}
+    made: dict[str | None, StoredProgram] = {}
     for (method, candidate), completion in zip(candidates.items(), completions(workers, futures), strict=True):
         built = completion.value
         if isinstance(built, BuildResult):
             store.keep(built.schedule_id, built.schedule, built.program_id, built.program_text)
-            made[method] = Made(candidate, built.schedule_id, built.program_id)
-    return [replace(one, made=made.get(one.baseline, one.made)) for one in best]
+            made[method] = StoredProgram(candidate, built.schedule_id, built.program_id)
+    return [replace(one, stored=made.get(one.baseline, one.stored)) for one in best]
 
 
 def judge(
-    campaign: Campaign, topology: Topology, store: Store, workers: Workers, home: Home, best: Sequence[Winner]
-) -> dict[SizeClass, Verdict]:
+    campaign: Campaign, topology: Topology, store: Store, workers: Workers, home: Home, best: Sequence[BestProgram]
+) -> dict[SizeClass, PromotionVerdict]:
     """Return for each winner whether it may take the alias; measures on the runners of the campaign.
 
     What cannot be asked of MLflow now is left open: such a winner comes to the alias only where nobody holds it.
@@ -109,7 +109,7 @@ class _Gate:
     workers: Workers
     mlflow: MlflowStore | None
 
-    def judge(self, winner: Winner) -> Verdict:
+    def judge(self, winner: BestProgram) -> PromotionVerdict:
         against = None
         try:
             champion = self._champion(winner)
@@ -117,44 +117,44 @@ class _Gate:
             return self._refused(winner, against) or self._known(winner, champion) or self._measured(winner, champion)
         except (ChoraleError, OSError) as error:
             _log.warning("%s: kept out: %s", winner.size_class, error)
-            return Verdict(False, f"could not be judged: {error}", against)
+            return PromotionVerdict(False, f"could not be judged: {error}", against)
 
-    def _refused(self, winner: Winner, against: str | None) -> Verdict | None:
+    def _refused(self, winner: BestProgram, against: str | None) -> PromotionVerdict | None:
         """Keep out what makes the whole slower than a baseline does at some size, where the ranks compute beside it."""
         slow = [size for size in winner.sizes if is_slower(size)]
         if not slow or winner.baseline is not None or not self.campaign.overlap.products:
             return None
         found = ", ".join(
-            f"{1 / one.speedup:.3g} times {baseline_of(one)} at {format_size(one.size_bytes)}" for one in slow
+            f"{1 / one.speedup:.3g} times {fastest_baseline(one)} at {format_size(one.size_bytes)}" for one in slow
         )
-        return Verdict(False, f"refused, slower end to end: {found}", against)
+        return PromotionVerdict(False, f"refused, slower end to end: {found}", against)
 
-    def _known(self, winner: Winner, champion: Version | None) -> Verdict | None:
+    def _known(self, winner: BestProgram, champion: ModelVersion | None) -> PromotionVerdict | None:
         """Return what needs no measurement."""
         identity = identity_tags(self.campaign, winner)
         if champion is not None and is_same(champion.tags, identity):
-            return Verdict(True, "holds the alias already", champion.version)
+            return PromotionVerdict(True, "holds the alias already", champion.version)
         versions = self.mlflow.versions(self._name(winner)) if self.mlflow else []
         if any(is_same(version.tags, identity) and ROLLED_BACK in version.tags for version in versions):
             reason = "somebody went back from it"
-            return Verdict(False, reason, None if champion is None else champion.version)
+            return PromotionVerdict(False, reason, None if champion is None else champion.version)
         return None
 
-    def _measured(self, winner: Winner, champion: Version | None) -> Verdict:
+    def _measured(self, winner: BestProgram, champion: ModelVersion | None) -> PromotionVerdict:
         against = None if champion is None else champion.version
         challenger = {CHALLENGER: self._rival(winner)}
         fault, passed = self._fault_test(winner, challenger)
         if fault is not None:
-            return Verdict(False, f"fault test: {fault.message}", against)
+            return PromotionVerdict(False, f"fault test: {fault.message}", against)
         if champion is None:
-            return Verdict(True, f"first of its class; {passed}")
+            return PromotionVerdict(True, f"first of its class; {passed}")
         simulated = _is_simulated(self.campaign.runner.kind)
         if simulated != _is_simulated(champion.tags.get(RUNNER)):
             reason = "simulated, and the champion was measured" if simulated else "measured, and the champion was not"
-            return Verdict(not simulated, f"{reason}; {passed}", against)
+            return PromotionVerdict(not simulated, f"{reason}; {passed}", against)
         return self._compared(winner, {**challenger, CHAMPION: self._holder(champion)}, champion, passed)
 
-    def _fault_test(self, winner: Winner, challenger: Rivals) -> tuple[RunFailure | None, str]:
+    def _fault_test(self, winner: BestProgram, challenger: Rivals) -> tuple[RunFailure | None, str]:
         """Run once at a size of no trial; return what went wrong, and what is to be said if nothing did."""
         if winner.library is not None:
             return None, "the library's own, which nothing beat"
@@ -165,7 +165,7 @@ class _Gate:
         fault = outcome if isinstance(outcome, RunFailure) else None
         return fault, f"right at {size_bytes} bytes, which no trial had"
 
-    def _compared(self, winner: Winner, rivals: Rivals, champion: Version, passed: str) -> Verdict:
+    def _compared(self, winner: BestProgram, rivals: Rivals, champion: ModelVersion, passed: str) -> PromotionVerdict:
         sizes = tuple(size.size_bytes for size in winner.sizes)
         outcome = self._run(winner, rivals, sizes, REPEATS)
         if isinstance(outcome, RunFailure):
@@ -176,17 +176,19 @@ class _Gate:
         word = "faster than" if faster else "not clearly faster than"
         at = ", ".join(format_size(size) for size in sizes)
         reason = f"{word} version {champion.version} side by side at {at}, {REPEATS} repetitions; {passed}"
-        return Verdict(faster, reason, champion.version, ratio)
+        return PromotionVerdict(faster, reason, champion.version, ratio)
 
-    def _without_comparison(self, winner: Winner, rivals: Rivals, champion: Version, failure: RunFailure) -> Verdict:
+    def _without_comparison(
+        self, winner: BestProgram, rivals: Rivals, champion: ModelVersion, failure: RunFailure
+    ) -> PromotionVerdict:
         """Decide where both together gave no times: a champion that fails alone does not keep the alias."""
         sizes = tuple(size.size_bytes for size in winner.sizes)
         alone = self._run(winner, {CHAMPION: rivals[CHAMPION]}, sizes, 1)
         if isinstance(alone, RunFailure) and alone.kind in BROKEN:
-            return Verdict(True, f"version {champion.version} fails here: {alone.message}", champion.version)
-        return Verdict(False, f"could not be compared: {failure.message}", champion.version)
+            return PromotionVerdict(True, f"version {champion.version} fails here: {alone.message}", champion.version)
+        return PromotionVerdict(False, f"could not be compared: {failure.message}", champion.version)
 
-    def _run(self, winner: Winner, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
+    def _run(self, winner: BestProgram, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
         """Measure `rivals`; of the library's own algorithms alone, which no runner takes, beside the best trial."""
         programs = {name: rival for name, rival in rivals.items() if not isinstance(rival, str)}
         library = {name: rival for name, rival in rivals.items() if isinstance(rival, str)}
@@ -202,20 +204,20 @@ class _Gate:
         own = {name: outcome.results[library_result(algorithm)] for name, algorithm in library.items()}
         return replace(outcome, results={**outcome.results, **own})
 
-    def _rival(self, winner: Winner) -> Rival:
+    def _rival(self, winner: BestProgram) -> Rival:
         if winner.library is not None:
             return winner.library
-        if winner.made is None:
+        if winner.stored is None:
             raise CheckFailed("a baseline must be possible to make", winner.baseline, "choose other `baselines`")
-        return self._program(winner.made.candidate, winner.made.program_id)
+        return self._program(winner.stored.candidate, winner.stored.program_id)
 
     def _program(self, candidate: Candidate, program_id: str) -> tuple[Candidate, Program]:
         return candidate, lift(self.store.program_path(program_id).read_bytes())
 
-    def _champion(self, winner: Winner) -> Version | None:
+    def _champion(self, winner: BestProgram) -> ModelVersion | None:
         return self.mlflow.aliased(self._name(winner), self.campaign.register_.alias) if self.mlflow else None
 
-    def _holder(self, champion: Version) -> Rival:
+    def _holder(self, champion: ModelVersion) -> Rival:
         """Return the champion in the dialect of this campaign, which need not be the one that it was tuned in."""
         algorithm = champion.tags.get(LIBRARY_ALGORITHM)
         if algorithm is not None:
@@ -226,12 +228,12 @@ class _Gate:
         manifest = json.loads(files[MANIFEST_FILE])
         verified = check_registered(files[SCHEDULE_FILE], files[PROGRAM_FILE], manifest)
         candidate, program = _candidates.validate_python(manifest["parameters"]), lift(files[PROGRAM_FILE])
-        dialect = dialect_for(self.campaign.runner)
-        if dialect.has(program):
+        dialect = lowering_target(self.campaign.runner)
+        if dialect.accepts(program):
             return candidate, program
         return candidate, build_program(verified, dialect.options(candidate)).program
 
-    def _name(self, winner: Winner) -> str:
+    def _name(self, winner: BestProgram) -> str:
         campaign = self.campaign
         return model_name(campaign.register_.model, campaign.collective, self.topology, winner.size_class)
 

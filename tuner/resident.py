@@ -27,7 +27,7 @@ FORMER_SELF_S = 300.0
 to, and a file server may let go of its lock later still."""
 
 
-class State(StrEnum):
+class LaunchState(StrEnum):
     """What a resident launch does."""
 
     RUNNING = "running"
@@ -36,22 +36,22 @@ class State(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class LaunchStatus:
     """How far a launch is: `done` of `budget` trials, of which `news` are those that the asker has not heard of."""
 
-    state: State
+    state: LaunchState
     budget: int
     done: int
-    news: tuple[TrialRecord, ...]
+    new_trials: tuple[TrialRecord, ...]
     error: ChoraleError | None = None
 
 
-def resident_name(campaign: str) -> str:
+def detached_name(campaign: str) -> str:
     """Return the name under which the launch of a campaign lives in a cluster."""
     return f"chorale-campaign:{campaign}"
 
 
-class ResidentLaunch:
+class DetachedLaunch:
     """Runs a launch in a thread and answers questions about it meanwhile.
 
     Everything it knows is on disk: an object made again with the same arguments goes on where the last one was
@@ -62,18 +62,24 @@ class ResidentLaunch:
         self._campaign = Campaign.model_validate(dict(campaign))
         self._home = Home(home)
         self._launch_id = launch_id
-        self._ears = _Ears()
+        self._ears = _ProgressListener()
         self._stop = threading.Event()
         self._report: TuneReport | None = None
         self._error: ChoraleError | None = None
         self._thread = threading.Thread(target=self._run, name="chorale-launch", daemon=True)
         self._thread.start()
 
-    def status(self, heard: int) -> Status:
+    def status(self, heard: int) -> LaunchStatus:
         """Return how far it is, with the trials after the first `heard` as far as this object has seen them."""
-        state = State.RUNNING if self._thread.is_alive() else State.ENDED if self._report else State.FAILED
+        state = (
+            LaunchState.RUNNING
+            if self._thread.is_alive()
+            else LaunchState.ENDED
+            if self._report
+            else LaunchState.FAILED
+        )
         done = self._ears.done
-        return Status(state, self._campaign.budget.trials, done, self._ears.after(heard, done), self._error)
+        return LaunchStatus(state, self._campaign.budget.trials, done, self._ears.after(heard, done), self._error)
 
     def report(self) -> TuneReport | None:
         """Return what came of it, None while it runs or if it failed."""
@@ -114,7 +120,7 @@ class ResidentLaunch:
         return _Stoppable(make(), self._stop)
 
 
-class _Ears:
+class _ProgressListener:
     """Hears of trials; a Progress."""
 
     def __init__(self) -> None:
@@ -124,7 +130,7 @@ class _Ears:
     def done(self) -> int:
         return len(self._heard)
 
-    def listen(self, _budget: int, known: Sequence[TrialRecord]) -> _Ears:
+    def listen(self, _budget: int, known: Sequence[TrialRecord]) -> _ProgressListener:
         self._heard = list(known)
         return self
 
@@ -134,7 +140,7 @@ class _Ears:
     def trial(self, record: TrialRecord) -> None:
         self._heard.append(record)
 
-    def __enter__(self) -> _Ears:
+    def __enter__(self) -> _ProgressListener:
         return self
 
     def __exit__(

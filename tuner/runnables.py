@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from runners.api import Settings
+from runners.api import ProgramSettings
 from synth.build.build import build_program, verify_schedule
 from synth.errors import InvalidInput
 from synth.lowering.options import LoweringOptions
@@ -21,18 +21,18 @@ class Runnable:
 
     topology: Topology
     program: Program
-    settings: Settings | None = None
+    settings: ProgramSettings | None = None
 
 
-def load_runnable(file: str, given: Topology | None, target: LoweringOptions) -> Runnable:
+def load_runnable(file: str, network: Topology | None, target: LoweringOptions) -> Runnable:
     """Return the program of a schedule file, lowered as `target` says, or of a program file, see `load_program`."""
     if Path(file).suffix in SUFFIXES and not is_plan_file(file):
         verified = verify_schedule(load_schedule(file))
         topology = verified.schedule.topology
-        if given is not None and given.id != topology.id:
+        if network is not None and network.id != topology.id:
             rule = f"--spec must be the topology of the schedule, {topology.spec}"
-            raise InvalidInput(rule, given.spec, "leave it out")
-        settings = Settings(k=verified.schedule.trees_per_root)
+            raise InvalidInput(rule, network.spec, "leave it out")
+        settings = ProgramSettings(k=verified.schedule.trees_per_root)
         return Runnable(topology, build_program(verified, target).program, settings)
-    topology, program = load_program(file, given)
+    topology, program = load_program(file, network)
     return Runnable(topology, program)

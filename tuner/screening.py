@@ -27,7 +27,9 @@ Guesses = Mapping[Candidate, tuple[float, ...]]
 """Candidate -> seconds at each size of the campaign."""
 
 
-def screened(campaign: Campaign, topology: Topology, space: SearchSpace, workers: Workers) -> list[Candidate]:
+def screened_candidates(
+    campaign: Campaign, topology: Topology, space: SearchSpace, workers: Workers
+) -> list[Candidate]:
     """Return what to measure first, the best guess of each size before the second best.
 
     `screening.candidates` points are made; all get their exact cost, the best `screening.simulated` of them simulated
@@ -48,11 +50,11 @@ def screened(campaign: Campaign, topology: Topology, space: SearchSpace, workers
     return chosen
 
 
-def leaders(guesses: Guesses, most: int) -> list[Candidate]:
+def leaders(guesses: Guesses, limit: int) -> list[Candidate]:
     """Return at most `most` candidates: the best at each size, the largest first, then the second best, and so on."""
     sizes = range(len(next(iter(guesses.values()), ())))
     ranked = [sorted(guesses, key=lambda one, size=size: guesses[one][size]) for size in reversed(sizes)]  # type: ignore[misc]
-    return list(islice(dict.fromkeys(chain.from_iterable(zip(*ranked, strict=True))), most))
+    return list(islice(dict.fromkeys(chain.from_iterable(zip(*ranked, strict=True))), limit))
 
 
 def _built(requests: RequestBuilder, workers: Workers, points: Sequence[Candidate]) -> dict[Candidate, BuildResult]:
@@ -86,5 +88,5 @@ def _simulated_s(
     outcome = runner.submit(request)
     if not isinstance(outcome, Measurement):
         return None
-    beside_s = pricing.beside_program_s(one.program)
+    beside_s = pricing.unmodelled_program_s(one.program)
     return tuple(size.median_s + beside_s for size in outcome.results[candidate.id])

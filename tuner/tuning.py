@@ -10,17 +10,17 @@ from typing import Any
 
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.effort import Effort
-from tuner.campaigns.final import Standing
+from tuner.campaigns.effort import Overhead
+from tuner.campaigns.final import RankedTrial
 from tuner.campaigns.launch import Launch
 from tuner.campaigns.records import TrialRecord
 from tuner.campaigns.size_class import SizeClass
 from tuner.home import Home
 from tuner.launch_report import draw_picture, upload_page, write_page
-from tuner.launch_work import INTERRUPTED_PATIENCE_S, Ended, LaunchWork, MakeProgress, MakeWorkers
+from tuner.launch_work import INTERRUPTED_PATIENCE_S, LaunchWork, MakeWorkers, MeasuringOutcome, ProgressFactory
 from tuner.open_launch import open_store
-from tuner.tracking.champions import Verdict
-from tuner.tracking.tracker import Tracked, Tracker
+from tuner.tracking.champions import PromotionVerdict
+from tuner.tracking.tracker import Tracker, TrackingResult
 
 UPLOAD_PATIENCE_S = 120.0
 
@@ -30,19 +30,19 @@ class TuneReport:
     """What came of a launch.
 
     `versions` maps sizes in bytes to the registered version, where there is one; `verdicts` says of the winner of each
-    size class whether it has the alias, and why; `effort` is `Effort.document`.
+    size class whether it has the alias, and why; `effort` is `Overhead.document`.
     """
 
     launch: Launch
     trials: tuple[TrialRecord, ...]
-    standings: tuple[Standing, ...]
+    ranked_trials: tuple[RankedTrial, ...]
     versions: Mapping[int, str]
-    tracked: Tracked
+    tracked: TrackingResult
     interrupted: bool
     seconds: float
     folder: Path
-    effort: Mapping[str, Any]
-    verdicts: Mapping[SizeClass, Verdict] = field(default_factory=dict)
+    overhead: Mapping[str, Any]
+    verdicts: Mapping[SizeClass, PromotionVerdict] = field(default_factory=dict)
 
 
 def tune(
@@ -51,7 +51,7 @@ def tune(
     home: Home,
     resume: bool,
     make_workers: MakeWorkers,
-    make_progress: MakeProgress,
+    make_progress: ProgressFactory,
     launch_id: str | None = None,
     try_again: Callable[[], bool] = lambda: False,
     patience_s: float = 0.0,
@@ -67,7 +67,7 @@ def tune(
     try:
         tracker = Tracker(home, campaign, topology, store)
         tracker.start()
-        work = LaunchWork(campaign, topology, home, store, tracker, Effort(time.monotonic))
+        work = LaunchWork(campaign, topology, home, store, tracker, Overhead(time.monotonic))
         ended, tracked = _measured(work, make_workers, make_progress, try_again)
         if ended.failure is not None:
             raise ended.failure
@@ -77,24 +77,24 @@ def tune(
 
 
 def _measured(
-    work: LaunchWork, make_workers: MakeWorkers, make_progress: MakeProgress, try_again: Callable[[], bool]
-) -> tuple[Ended, Tracked]:
+    work: LaunchWork, make_workers: MakeWorkers, make_progress: ProgressFactory, try_again: Callable[[], bool]
+) -> tuple[MeasuringOutcome, TrackingResult]:
     """Measure, and let MLflow know of everything."""
     began_cpu_s = time.process_time()
     ended = work.measure(make_workers, make_progress)
     draw_picture(work.campaign, work.store)
     patience_s = INTERRUPTED_PATIENCE_S if ended.interrupted else UPLOAD_PATIENCE_S
     tracked = work.tracker.finish(work.store.trials, work.store.final, ended.status, patience_s, try_again)
-    work.effort.cpu_s = time.process_time() - began_cpu_s
+    work.overhead.cpu_s = time.process_time() - began_cpu_s
     work.store.settle()
     return ended, tracked
 
 
-def _reported(work: LaunchWork, ended: Ended, tracked: Tracked, started_s: float) -> TuneReport:
+def _reported(work: LaunchWork, ended: MeasuringOutcome, tracked: TrackingResult, started_s: float) -> TuneReport:
     """Register the winners and write the report."""
-    store, ranked = work.store, work.ranked()
+    store, ranked = work.store, work.ranked_trials()
     versions, verdicts = work.register(tracked, ended)
-    spent = work.effort.document(tracked.seconds)
+    spent = work.overhead.document(tracked.seconds)
     write_page(work.campaign, store, ranked, versions, verdicts or ended.verdicts, spent)
     if work.tracker.mlflow is not None:
         upload_page(work.tracker.mlflow, tracked, store)

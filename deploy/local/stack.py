@@ -24,7 +24,7 @@ OBJECT_STORE_BYTES = 100 * 2**20
 class Stack:
     """PostgreSQL, the MLflow server on it, a Ray head with workers, and the service, until the end of the block.
 
-    Commands, environment, health checks and order are those of compose.yaml, see `Places`. There is no object store:
+    Commands, environment, health checks and order are those of compose.yaml, see `Placement`. There is no object store:
     the MLflow server keeps artifacts in a folder. Everything is in one new folder, which goes with the stack.
     """
 

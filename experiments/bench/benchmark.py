@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class BenchmarkOutcome:
     """What came of a case.
 
     facts:  counts and certificates, as JSON has them; the same on every machine
@@ -31,7 +31,7 @@ class Benchmark:
     name: str
     reference: str
     goals: Mapping[str, float]
-    run: Callable[[str], Outcome]
+    run: Callable[[str], BenchmarkOutcome]
     is_exact: bool
 
     @property

@@ -7,7 +7,7 @@ from fractions import Fraction
 import networkx as nx
 import numpy as np
 
-from experiments.bench.benchmark import Benchmark, Outcome
+from experiments.bench.benchmark import Benchmark, BenchmarkOutcome
 from synth.bfb.bfb import bfb_allgather
 from synth.executor.serial import SerialExecutor
 from synth.kernels import warm_method
@@ -15,17 +15,17 @@ from synth.linear_program import minimum
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from synth.verify.verify import verify
-from tuner.reports.stages import Stages
+from tuner.reports.stages import Stopwatch
 
-_GOAL = 10.0
+_BFB_GOAL = 10.0
 _DIGITS = 10**6
 """The solver's answers are rounded to fractions below this denominator; exact ones have far smaller ones."""
 
 
-def _run(spec: str) -> Outcome:
+def _run_bfb(spec: str) -> BenchmarkOutcome:
     topology = parse_topology(spec)
     warm_method("bfb")
-    stages = Stages()
+    stages = Stopwatch()
     with stages.stage("ours"):
         verified = verify(bfb_allgather(topology, SerialExecutor()))
     with stages.stage("reference"):
@@ -38,7 +38,7 @@ def _run(spec: str) -> Outcome:
         "time_per_byte": str(verified.cost.time_per_byte),
         "time_per_byte_of_reference": str(optimum),
     }
-    return Outcome(facts, stages.seconds["reference"] / stages.seconds["ours"], stages.seconds)
+    return BenchmarkOutcome(facts, stages.seconds["reference"] / stages.seconds["ours"], stages.seconds)
 
 
 def _by_programs(topology: Topology) -> Fraction:
@@ -72,10 +72,10 @@ def _least_load(node: int, step: int, into: list[int], hops: dict[int, dict[int,
     return Fraction(float(answer[-1])).limit_denominator(_DIGITS)
 
 
-BENCHMARK = Benchmark(
+BFB = Benchmark(
     name="bfb",
     reference="SciPy HiGHS, a linear program for each node and step",
-    goals=dict.fromkeys(("torus:5x5", "hypercube:5", "genkautz:4,32"), _GOAL),
-    run=_run,
+    goals=dict.fromkeys(("torus:5x5", "hypercube:5", "genkautz:4,32"), _BFB_GOAL),
+    run=_run_bfb,
     is_exact=False,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from experiments.bench.benchmark import Benchmark, Outcome
+from experiments.bench.benchmark import Benchmark, BenchmarkOutcome
 from synth.bound.bound import lower_bound
 from synth.bound.certificate import check_certificate
 from synth.collective import parse_collective
@@ -13,7 +13,7 @@ from synth.methods import synthesize
 from synth.topology.spec import parse_topology
 
 
-def _run(case: str) -> Outcome:
+def _run_schedule(case: str) -> BenchmarkOutcome:
     """Run a case, which reads METHOD COLLECTIVE SPEC, with k=K before it where K trees per root are asked for."""
     words = case.split()
     k = int(words.pop(0).removeprefix("k=")) if words[0].startswith("k=") else None
@@ -36,7 +36,7 @@ def _run(case: str) -> Outcome:
         "gap": str(achieved / bound.value - 1),
         "time_per_byte_of_ring": str(ring.cost.time_per_byte),
     }
-    return Outcome(facts, float(ring.cost.time_per_byte / achieved), {})
+    return BenchmarkOutcome(facts, float(ring.cost.time_per_byte / achieved), {})
 
 
 RINGS = Benchmark(
@@ -49,7 +49,7 @@ RINGS = Benchmark(
         "hamiltonian-ring allreduce torus:4x4": 4.0,
         "bfb allgather genkautz:4,32": 2.0,
     },
-    run=_run,
+    run=_run_schedule,
     is_exact=True,
 )
 FOREST = Benchmark(
@@ -61,6 +61,6 @@ FOREST = Benchmark(
         "forest allgather mi250:2": 6.0,
         "forest allreduce torus:4x4": 4.0,
     },
-    run=_run,
+    run=_run_schedule,
     is_exact=True,
 )

@@ -12,7 +12,7 @@ from experiments.bench import bfb, bounds, schedules
 from experiments.bench.benchmark import Benchmark
 from synth.errors import InvalidInput
 
-BENCHMARKS = (bfb.BENCHMARK, bounds.BENCHMARK, schedules.FOREST, schedules.RINGS)
+BENCHMARKS = (bfb.BFB, bounds.BOUNDS, schedules.FOREST, schedules.RINGS)
 
 
 def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from runners.api import FailureKind, RunFailure
 from runners.environment import Facts
 
-Stuck = tuple[int, int, str]
+StuckInstruction = tuple[int, int, str]
 """A block that does not get on, the instruction that it is at, and what it waits for."""
 
 _SHOWN_BLOCKS = 8
@@ -30,7 +30,9 @@ class DeadlinePassed(RunStopped):
         super().__init__(FailureKind.TIMEOUT, f"the time limit passed while {what}")
 
 
-def failure_of(stopped: RunStopped, blocked: Mapping[int, Sequence[Stuck] | None], environment: Facts) -> RunFailure:
+def run_failure_of(
+    stopped: RunStopped, blocked: Mapping[int, Sequence[StuckInstruction] | None], environment: Facts
+) -> RunFailure:
     """Return what `stopped` means for the request.
 
     blocked: after a timeout, where the blocks of each rank are stuck; None for a rank that does not answer. Such a

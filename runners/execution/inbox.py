@@ -36,10 +36,10 @@ class Inbox:
         """The length of the next message that has not begun to arrive, None after the last one."""
         return self._lengths[0] * self._itemsize if self._lengths else None
 
-    def offer(self, place: Vector) -> None:
+    def set_destination(self, destination: Vector) -> None:
         """Let the next message go to `place`, if it has not begun to arrive."""
         if self._message is None and not self._ready:
-            self._place = place
+            self._place = destination
 
     def take(self) -> Vector:
         """Return the next whole message; its memory belongs to the caller, or is the place that was offered."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from runners.data import Vector
 from runners.execution.inbox import Inbox
-from runners.execution.memory import Memory
+from runners.execution.memory import RankMemory
 from runners.execution.plan import BlockPlan, NodePlan
 from synth.lowering.program import Instruction, Op
 
@@ -25,7 +25,7 @@ class Interpreter:
     from full queues do not show here (the program checker and the simulation find those).
     """
 
-    def __init__(self, plan: NodePlan, memory: Memory, dtype: str, post: Post) -> None:
+    def __init__(self, plan: NodePlan, memory: RankMemory, dtype: str, post: Post) -> None:
         self._blocks = plan.blocks
         self._memory = memory
         self._post = post
@@ -72,7 +72,7 @@ class Interpreter:
                     return
             if step.op.receives and not self._inbox(block).has_message:
                 if step.op is Op.RECV:
-                    self._inbox(block).offer(self._memory.view(step.dst, step.count))
+                    self._inbox(block).set_destination(self._memory.view(step.dst, step.count))
                 return
             self._execute(block, step)
             self._finish_step(block_id)

@@ -4,45 +4,45 @@ from __future__ import annotations
 
 import numpy as np
 
-from runners.data import UNTOUCHED, Pattern, Vector, input_of, output_of
+from runners.data import UNTOUCHED, DataPattern, Vector, expected_output, input_data
 from runners.execution.plan import NodePlan
 from synth.collective import CollectiveName
-from synth.lowering.program import Buffer, Place
+from synth.lowering.program import Buffer, BufferRef
 
 
-class Memory:
+class RankMemory:
     """Holds the data of one run; `elements` is the length of the whole vector, a multiple of the chunks."""
 
-    def __init__(self, plan: NodePlan, rank: int, elements: int, dtype: str, pattern: Pattern) -> None:
+    def __init__(self, plan: NodePlan, rank: int, elements: int, dtype: str, pattern: DataPattern) -> None:
         self._plan = plan
         self._rank = rank
         self._elements = elements
         self._pattern = pattern
         self.chunk_elements = elements // plan.chunks
         self._buffers: dict[Buffer, Vector] = self._allocate(dtype)
-        self._buffers["i"][:] = input_of(plan.collective, pattern, rank, elements)
+        self._buffers["i"][:] = input_data(plan.collective, pattern, rank, elements)
 
     @property
-    def given(self) -> Vector:
+    def input(self) -> Vector:
         """The input, as a view."""
         return self._buffers["i"]
 
     @property
-    def result(self) -> Vector:
+    def output(self) -> Vector:
         """The output, as a view."""
         return self._buffers["o"]
 
-    def view(self, place: Place, count: int) -> Vector:
+    def view(self, ref: BufferRef, count: int) -> Vector:
         """Return the elements of `count` chunks at `place`, as a view."""
         size = self.chunk_elements
-        return self._buffers[place.buffer][place.offset * size : (place.offset + count) * size]
+        return self._buffers[ref.buffer][ref.offset * size : (ref.offset + count) * size]
 
-    def complaint(self) -> str | None:
+    def mismatch(self) -> str | None:
         """Return in one line what is wrong with the result, None if every element is right."""
-        expected = output_of(self._plan.collective, self._pattern, self._rank, self._elements)
+        expected = expected_output(self._plan.collective, self._pattern, self._rank, self._elements)
         found = None if expected is None else _difference("output", self._buffers["o"], expected)
         if found is None and not self._plan.in_place:
-            before = input_of(self._plan.collective, self._pattern, self._rank, self._elements)
+            before = input_data(self._plan.collective, self._pattern, self._rank, self._elements)
             found = _difference("input, which must stay as it was,", self._buffers["i"], before)
         return found
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runners.connections import Paths, program_connections
+from runners.connections import ConnectionPaths, program_connections
 from synth.collective import Collective, CollectiveName
-from synth.lowering.program import Instruction, Op, Place, Program, RankProgram, Wait
+from synth.lowering.program import BufferRef, Instruction, Op, Program, RankProgram, Wait
 from synth.topology.topology import Topology
 
 
@@ -25,7 +25,7 @@ class BlockPlan:
 class NodePlan:
     """The part of a program that concerns one node; `rank` is None for a switch, which only forwards.
 
-    exits: connection id -> link id, for the connections that this node sends on or forwards.
+    outgoing_links: connection id -> link id, for the connections that this node sends on or forwards.
     """
 
     collective: Collective
@@ -35,12 +35,12 @@ class NodePlan:
     in_place: bool
     scratch_chunks: int
     blocks: tuple[BlockPlan, ...]
-    exits: Mapping[int, int]
+    outgoing_links: Mapping[int, int]
 
 
 def node_plans(program: Program, topology: Topology) -> list[NodePlan]:
     """Return the plan of every node, compute nodes first. `program` must have been admitted for `topology`."""
-    paths = Paths(topology)
+    paths = ConnectionPaths(topology)
     ids = {connection: number for number, connection in enumerate(program_connections(program))}
     exits: list[dict[int, int]] = [{} for _ in range(topology.node_count)]
     for connection, number in ids.items():
@@ -74,7 +74,7 @@ def encode_plan(plan: NodePlan) -> dict[str, Any]:
         "in_place": plan.in_place,
         "scratch_chunks": plan.scratch_chunks,
         "blocks": [[b.send, b.receive, [_encode_instruction(step) for step in b.instructions]] for b in plan.blocks],
-        "exits": list(plan.exits.items()),
+        "exits": list(plan.outgoing_links.items()),
     }
 
 
@@ -100,5 +100,5 @@ def _encode_instruction(step: Instruction) -> list[Any]:
 
 def _decode_instruction(value: list[Any]) -> Instruction:
     op, src_buffer, src_offset, dst_buffer, dst_offset, count, waits = value
-    src, dst = Place(src_buffer, src_offset), Place(dst_buffer, dst_offset)
+    src, dst = BufferRef(src_buffer, src_offset), BufferRef(dst_buffer, dst_offset)
     return Instruction(Op(op), src, dst, count, tuple(Wait(block, step) for block, step in waits))

@@ -12,13 +12,13 @@ from runners.execution.failure import RunStopped
 from runners.sizes import divisible_size
 
 
-class Crew(Protocol):
+class RankGroup(Protocol):
     """The processes of all ranks. What goes wrong is raised as RunStopped; `doing` says in its message what was on."""
 
     @property
     def ranks(self) -> range: ...
 
-    def ask(self, command: dict[str, Any], deadline: float, doing: str) -> Mapping[int, dict[str, Any]]:
+    def request(self, command: dict[str, Any], deadline: float, doing: str) -> Mapping[int, dict[str, Any]]:
         """Give `command` to every process and return the answer of each."""
         ...
 
@@ -27,11 +27,11 @@ class Crew(Protocol):
         ...
 
 
-class Rounds:
+class MeasurementRounds:
     """Runs what `request` names on `crew`, which knows programs and then library algorithms by their position."""
 
-    def __init__(self, crew: Crew, request: RunRequest, deadline: float) -> None:
-        self._crew = crew
+    def __init__(self, group: RankGroup, request: RunRequest, deadline: float) -> None:
+        self._crew = group
         self._request = request
         self._deadline = deadline
         self._names = [*request.programs, *map(library_result, request.library)]
@@ -63,11 +63,11 @@ class Rounds:
         """Return the seconds from the common start to the last rank's end."""
         self._runs += 1
         request = self._request
-        task = prepare_task(program, elements, request.dtype, self._runs, request.seed, request.products)
+        task = prepare_task(program, elements, request.dtype, self._runs, request.seed, request.matrix_products)
         doing = f"program {self._names[program]} ran on {elements} elements"
-        self._crew.ask(task, self._deadline, f"the data were prepared: {doing}")
+        self._crew.request(task, self._deadline, f"the data were prepared: {doing}")
         seconds = self._crew.timed_start(self._deadline, doing)
-        answers = self._crew.ask({"do": "check"}, self._deadline, f"checking what {doing}")
+        answers = self._crew.request({"do": "check"}, self._deadline, f"checking what {doing}")
         wrong = {rank: answer["complaint"] for rank, answer in answers.items() if answer["complaint"]}
         if wrong:
             rank = min(wrong)

@@ -8,11 +8,11 @@ from pathlib import Path
 from runners.environment import environment_id, machine_facts
 from runners.fabric.plan import plan_fabric
 from runners.fabric.probe import probe
-from runners.rate_cache import read_cache, write_cache
+from runners.rate_cache import read_probe_cache, write_probe_cache
 from synth.errors import InvalidInput
 from synth.topology.topology import Topology
 
-GOOD_EFFICIENCY = 0.8
+MIN_EFFICIENCY = 0.8
 
 _TRIES = 2
 _RESERVE = 2  # whoever uses the links needs about as much time of the CPU again as the links themselves
@@ -21,7 +21,7 @@ _METHOD = "streams over all links at twice their rate"  # part of the key: what 
 _RATES_MBPS = tuple(Fraction(mantissa * 10**power, 10) for power in range(6) for mantissa in (1, 2, 5))
 
 
-def require_carried(topology: Topology, link_mbps: Fraction, name: str, home: Path) -> None:
+def require_capacity(topology: Topology, link_mbps: Fraction, name: str, home: Path) -> None:
     """Raise InvalidInput, with a rate that would do, if this machine does not carry such a fabric.
 
     It does if links of twice the rate keep 80 % of it while all are busy. What was carried is remembered under `home`
@@ -31,18 +31,18 @@ def require_carried(topology: Topology, link_mbps: Fraction, name: str, home: Pa
     wanted = plan_fabric(topology, link_mbps, name).bits_per_s
     machine = environment_id(dict(machine_facts(), method=_METHOD))
     network = f"{topology.node_count} nodes, {len(topology.links)} links"
-    cache = read_cache(home / _CACHE_NAME)
+    cache = read_probe_cache(home / _CACHE_NAME)
     if cache.get(machine, {}).get(network, 0) >= wanted:
         return
     efficiency = 0.0
     for _ in range(_TRIES):
         efficiency = max(efficiency, probe(topology, _RESERVE * link_mbps, name).efficiency)
-        if efficiency >= GOOD_EFFICIENCY:
+        if efficiency >= MIN_EFFICIENCY:
             break
     else:
         raise _beyond(efficiency, wanted, link_mbps)
     cache.setdefault(machine, {})[network] = wanted
-    write_cache(home / _CACHE_NAME, cache)
+    write_probe_cache(home / _CACHE_NAME, cache)
 
 
 def _beyond(efficiency: float, wanted: int, link_mbps: Fraction) -> InvalidInput:

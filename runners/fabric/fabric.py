@@ -13,7 +13,7 @@ import psutil
 
 from runners.fabric.holder import enter_command
 from runners.fabric.plan import namespace_name, rank_address
-from runners.places.local import LocalPlace
+from runners.places.local import LocalHost
 from synth.errors import InvalidInput
 from synth.identity import rational_text
 
@@ -24,7 +24,7 @@ _PLAIN = ("name", "spec", "topology_id", "ranks", "switches", "bits_per_s", "in_
 
 
 @dataclass(frozen=True, slots=True)
-class Fabric:
+class EmulatedFabric:
     """A network of namespaces, one for each rank and switch of a topology.
 
     bits_per_s: what all links carry together when all are busy
@@ -64,9 +64,9 @@ class Fabric:
         enter = enter_command(self.pid, enter_user, namespace)
         return (*enter, "unshare", "--mount", "--uts", "sh", "-c", _ARRIVE, self.hostname(rank))
 
-    def places(self) -> tuple[LocalPlace, ...]:
+    def hosts(self) -> tuple[LocalHost, ...]:
         """Return where the processes of all ranks are started, in the order of the ranks."""
-        return tuple(LocalPlace(self.address(rank), self.command_prefix(rank)) for rank in range(self.ranks))
+        return tuple(LocalHost(self.address(rank), self.command_prefix(rank)) for rank in range(self.ranks))
 
     def networks(self) -> frozenset[str]:
         """Return its network namespaces as /proc names them."""
@@ -85,12 +85,12 @@ class Fabric:
         return json.dumps(facts)
 
     @staticmethod
-    def from_line(line: str, pid: int) -> Fabric | None:
+    def from_line(line: str, pid: int) -> EmulatedFabric | None:
         """Return the fabric of `to_line`, None where another version wrote it."""
         facts = json.loads(line)
         if facts.pop("format") != _FORMAT:
             return None
-        return Fabric(link_mbps=Fraction(facts.pop("link_mbps")), pid=pid, **facts)
+        return EmulatedFabric(link_mbps=Fraction(facts.pop("link_mbps")), pid=pid, **facts)
 
 
 def processes_in(networks: frozenset[str]) -> list[int]:

@@ -9,8 +9,8 @@ import time
 from collections.abc import Iterator
 from fractions import Fraction
 
-from runners.fabric.fabric import Fabric, processes_in
-from runners.fabric.holder import Holder, end_process, kept_states
+from runners.fabric.fabric import EmulatedFabric, processes_in
+from runners.fabric.holder import NamespaceHolder, detached_states, end_process
 from runners.fabric.plan import plan_fabric
 from runners.fabric.script import setup_script
 from synth.errors import InvalidInput, Unavailable
@@ -20,35 +20,37 @@ from synth.topology.topology import Topology
 _END_LIMIT_S = 10.0
 
 
-def bring_up(topology: Topology, link_mbps: Fraction, name: str) -> Fabric:
+def bring_up(topology: Topology, link_mbps: Fraction, name: str) -> EmulatedFabric:
     """Return the new fabric `name`, which stays up when this process ends.
 
     If this process is ended before that, by whatever signal, nothing of it stays. Raises InvalidInput for a network
     that no fabric can be or a name that is taken, Unavailable where this machine or user cannot make one.
     """
     with temporary_fabric(topology, link_mbps, name) as (fabric, holder):
-        holder.keep(fabric.to_line())
+        holder.detach(fabric.to_line())
     return fabric
 
 
 @contextlib.contextmanager
-def temporary_fabric(topology: Topology, link_mbps: Fraction, name: str) -> Iterator[tuple[Fabric, Holder]]:
+def temporary_fabric(
+    topology: Topology, link_mbps: Fraction, name: str
+) -> Iterator[tuple[EmulatedFabric, NamespaceHolder]]:
     """Give a fabric that nobody else finds and that ends with the `with`, unless its holder is told to keep it."""
     plan = plan_fabric(topology, link_mbps, name)
-    with _only_one(name), contextlib.closing(Holder(name)) as holder:
+    with _only_one(name), contextlib.closing(NamespaceHolder(name)) as holder:
         holder.run(setup_script(plan))
         size = (topology.compute_count, topology.switch_count, plan.bits_per_s)
         network = (name, topology.spec, topology.id, link_mbps)
-        yield Fabric(*network, *size, holder.in_user_namespace, holder.pid), holder
+        yield EmulatedFabric(*network, *size, holder.in_user_namespace, holder.pid), holder
 
 
-def fabrics() -> list[Fabric]:
+def fabrics() -> list[EmulatedFabric]:
     """Return this user's fabrics that are up, sorted by name."""
-    found = (Fabric.from_line(line, pid) for pid, line in kept_states())
+    found = (EmulatedFabric.from_line(line, pid) for pid, line in detached_states())
     return sorted((fabric for fabric in found if fabric is not None), key=lambda fabric: fabric.name)
 
 
-def find_fabric(topology_id: str, name: str | None = None) -> Fabric | None:
+def find_fabric(topology_id: str, name: str | None = None) -> EmulatedFabric | None:
     """Return the fabric of a topology that is up, by `name` where it is given; None if there is none.
 
     Raises InvalidInput if several are up and `name` does not say which, or if `name` is up with another topology.
@@ -68,7 +70,7 @@ def find_fabric(topology_id: str, name: str | None = None) -> Fabric | None:
     return fitting[0] if fitting else None
 
 
-def take_down(fabric: Fabric) -> None:
+def take_down(fabric: EmulatedFabric) -> None:
     """Remove `fabric` and kill every process in it. Raises Unavailable if one cannot be killed."""
     networks = fabric.networks()
     end_process(fabric.pid)

@@ -40,7 +40,7 @@ _TOOLS = ("ip", "tc", "unshare", "nsenter", "setsid", "mount")
 _WAY_OUT = "allow unprivileged user namespaces in the kernel, or use root (in a container: with CAP_SYS_ADMIN)"
 
 
-class Holder:
+class NamespaceHolder:
     """A holder that still belongs to this process: it ends with it, or with `close`, unless `keep` was called.
 
     Raises Unavailable where a tool is missing, or this user may make namespaces in no way.
@@ -70,7 +70,7 @@ class Holder:
             raise Unavailable(rule, done.stderr or done.stdout, "use a kernel that has them, with iproute2")
         return done.stdout
 
-    def keep(self, state: str) -> None:
+    def detach(self, state: str) -> None:
         """Hand over the fabric: from now on the holder stays, with `state` (one line) for those who look for it."""
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
@@ -118,7 +118,7 @@ def enter_command(pid: int, in_user_namespace: bool, *namespaces: str) -> tuple[
     return ("nsenter", f"--target={pid}", *user, *namespaces)
 
 
-def kept_states() -> Iterator[tuple[int, str]]:
+def detached_states() -> Iterator[tuple[int, str]]:
     """Yield (pid, state) of every holder of this user that has been kept."""
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runners.fabric import traffic
-from runners.fabric.fabric import Fabric
+from runners.fabric.fabric import EmulatedFabric
 from runners.fabric.fabrics import temporary_fabric
-from runners.fabric.holder import Holder
+from runners.fabric.holder import NamespaceHolder
 from runners.fabric.plan import plan_fabric
 from runners.fabric.streams import Stream, busy_streams, fair_bits_per_s
 from runners.places.local import LocalProcess
-from runners.places.place import STDERR, STDOUT, Job
+from runners.places.place import STDERR, STDOUT, ProcessSpec
 from synth.errors import Unavailable
 from synth.topology.topology import Topology
 
@@ -32,7 +32,7 @@ _SENT_BYTES = 9  # column of /proc/net/dev
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class CarriedRate:
     """What all links together carried of busy streams, and what they would on a machine without limits."""
 
     bits_per_s: int
@@ -43,7 +43,7 @@ class Carried:
         return self.bits_per_s / self.ideal_bits_per_s
 
 
-def probe(topology: Topology, link_mbps: Fraction, name: str) -> Carried:
+def probe(topology: Topology, link_mbps: Fraction, name: str) -> CarriedRate:
     """Return what the links of a fabric of `topology` carry, counted at the devices, headers included.
 
     The fabric is up for a second or two, with a process on every rank. Raises Unavailable where none can be made or
@@ -52,7 +52,7 @@ def probe(topology: Topology, link_mbps: Fraction, name: str) -> Carried:
     plan = plan_fabric(topology, link_mbps, name)
     with temporary_fabric(topology, link_mbps, name) as (fabric, holder), contextlib.ExitStack() as open_jobs:
         jobs = []
-        for job, place in zip(_jobs(fabric, busy_streams(plan)), fabric.places(), strict=True):
+        for job, place in zip(_jobs(fabric, busy_streams(plan)), fabric.hosts(), strict=True):
             jobs.append(place.start(job))
             open_jobs.callback(jobs[-1].close)
         _wait_for(jobs)
@@ -61,16 +61,16 @@ def probe(topology: Topology, link_mbps: Fraction, name: str) -> Carried:
         time.sleep(_BUSY_S)
         last = _counts(holder)
     bytes_per_s = sum((b.sent_bytes - a.sent_bytes) / (b.at_s - a.at_s) for a, b in zip(first, last, strict=True))
-    return Carried(int(bytes_per_s * 8), int(fair_bits_per_s(plan)))
+    return CarriedRate(int(bytes_per_s * 8), int(fair_bits_per_s(plan)))
 
 
-def _jobs(fabric: Fabric, streams: list[Stream]) -> Iterable[Job]:
+def _jobs(fabric: EmulatedFabric, streams: list[Stream]) -> Iterable[ProcessSpec]:
     program = Path(traffic.__file__).read_bytes()
     for rank in range(fabric.ranks):
         expected = sum(target == rank for _, target in streams)
         addresses = (fabric.address(target) for source, target in streams if source == rank)
         argv = (sys.executable, "-I", "-S", _PROGRAM, fabric.address(rank), str(expected), *addresses)
-        yield Job(argv, files={_PROGRAM: program})
+        yield ProcessSpec(argv, files={_PROGRAM: program})
 
 
 def _wait_for(jobs: list[LocalProcess]) -> None:
@@ -93,7 +93,7 @@ class _Count(NamedTuple):
     sent_bytes: int
 
 
-def _counts(holder: Holder) -> list[_Count]:
+def _counts(holder: NamespaceHolder) -> list[_Count]:
     """Return the counts of all nodes, each with its own moment, because reading all takes a while on large fabrics."""
     counts: list[_Count] = []
     for line in holder.run(_COUNTERS).splitlines():

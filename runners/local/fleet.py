@@ -17,7 +17,7 @@ from pathlib import Path
 import runners
 from runners.api import FailureKind
 from runners.execution.failure import DeadlinePassed, RunStopped
-from runners.local.framing import Channel, Document
+from runners.local.framing import FramedSocket, Message
 from synth.topology.topology import Topology
 
 _GRACE_S = 2.0  # for the launcher to kill and reap its nodes
@@ -26,7 +26,7 @@ _LEAD_S = 0.008  # from the order to start until the start, so that every rank h
 _LEAD_PER_NODE_S = 0.0002
 
 
-class Fleet:
+class LocalRanks:
     """One launcher and one process per node of `topology`, alive until `close` or until this process ends.
 
     Every method raises RunStopped when a process dies or `deadline` (of `time.monotonic()`) passes; after
@@ -38,7 +38,7 @@ class Fleet:
         self.ranks = range(topology.compute_count)
         self.pids: list[int] = []
         pairs = [socket.socketpair() for _ in range(topology.node_count + 1)]
-        own_ends = [Channel(own) for own, _ in pairs]
+        own_ends = [FramedSocket(own) for own, _ in pairs]
         self._launcher, self._nodes = own_ends[0], own_ends[1:]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
         try:
@@ -52,7 +52,7 @@ class Fleet:
             self.close()
             raise
 
-    def tell(self, command: Document | Sequence[Document], deadline: float) -> None:
+    def send(self, command: Message | Sequence[Message], deadline: float) -> None:
         """Send `command` to every node, or the n-th of several to the n-th node."""
         for node, channel in enumerate(self._nodes):
             try:
@@ -62,9 +62,9 @@ class Fleet:
             except OSError:
                 raise self._death() from None
 
-    def answers(self, nodes: Iterable[int], deadline: float, doing: str) -> Mapping[int, Document]:
+    def receive(self, nodes: Iterable[int], deadline: float, doing: str) -> Mapping[int, Message]:
         """Return one answer of each of `nodes`; `doing` says what they do, for the error message."""
-        found: dict[int, Document] = {}
+        found: dict[int, Message] = {}
         with selectors.DefaultSelector() as selector:
             selector.register(self._launcher, selectors.EVENT_READ, -1)
             for node in nodes:
@@ -78,16 +78,16 @@ class Fleet:
                     selector.unregister(key.fileobj)
         return found
 
-    def ask(self, command: Document | Sequence[Document], deadline: float, doing: str) -> Mapping[int, Document]:
+    def request(self, command: Message | Sequence[Message], deadline: float, doing: str) -> Mapping[int, Message]:
         """Send `command` to every node and return the answer of each."""
-        self.tell(command, deadline)
-        return self.answers(self.nodes, deadline, doing)
+        self.send(command, deadline)
+        return self.receive(self.nodes, deadline, doing)
 
     def timed_start(self, deadline: float, doing: str) -> float:
         """Start what the ranks have prepared at one time; return the seconds from then to the last one's end."""
         start = time.monotonic() + _LEAD_S + _LEAD_PER_NODE_S * len(self.nodes)
-        self.tell({"do": "go", "at": start}, deadline)
-        ends = self.answers(self.ranks, deadline, doing)
+        self.send({"do": "go", "at": start}, deadline)
+        ends = self.receive(self.ranks, deadline, doing)
         return float(max(answer["end"] for answer in ends.values()) - start)
 
     def blocked_ranks(self) -> dict[int, list[tuple[int, int, str]] | None]:
@@ -131,7 +131,7 @@ class Fleet:
             raise RunStopped(FailureKind.CRASH, f"the launcher did not start: {self._last_error()}")
         self.pids = answer["pids"]
 
-    def _read(self, node: int, deadline: float) -> Document:
+    def _read(self, node: int, deadline: float) -> Message:
         """Return what a node said; a death or an error becomes RunStopped."""
         if node < 0:
             raise self._death()
@@ -145,7 +145,7 @@ class Fleet:
             raise RunStopped(FailureKind.CRASH, f"{self._name(node)} failed: {answer['message']}", node)
         return answer
 
-    def _last_word(self, node: int, deadline: float) -> Document | None:
+    def _last_word(self, node: int, deadline: float) -> Message | None:
         try:
             return self._nodes[node].receive(deadline)
         except OSError:

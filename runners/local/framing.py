@@ -8,13 +8,13 @@ import struct
 import time
 from typing import Any
 
-Document = dict[str, Any]
+Message = dict[str, Any]
 
 _LENGTH = struct.Struct("<I")
 _MAX_BYTES = 2**30
 
 
-class Channel:
+class FramedSocket:
     """One end of a control socket. `deadline` is a time of `time.monotonic()`; passing it raises TimeoutError."""
 
     def __init__(self, stream: socket.socket) -> None:
@@ -23,13 +23,13 @@ class Channel:
     def fileno(self) -> int:
         return self._stream.fileno()
 
-    def send(self, document: Document, deadline: float | None = None) -> None:
+    def send(self, document: Message, deadline: float | None = None) -> None:
         """Write `document`. Raises OSError when the other end is gone."""
         body = json.dumps(document, separators=(",", ":")).encode()
         self._limit(deadline)
         self._stream.sendall(_LENGTH.pack(len(body)) + body)
 
-    def receive(self, deadline: float | None = None) -> Document | None:
+    def receive(self, deadline: float | None = None) -> Message | None:
         """Return the next document, None when the other end is gone."""
         head = self._read(_LENGTH.size, deadline)
         if head is None:

@@ -18,8 +18,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from runners.local.framing import Channel
-from runners.local.node import Node
+from runners.local.framing import FramedSocket
+from runners.local.node import NodeProcess
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
@@ -28,7 +28,7 @@ _PR_SET_TIMERSLACK = 29
 def main(arguments: Sequence[str]) -> None:
     """Serve as the launcher: `arguments` are the descriptors of its own control socket and of the nodes'."""
     control, *node_controls = (socket.socket(fileno=int(text)) for text in arguments)
-    channel = Channel(control)
+    channel = FramedSocket(control)
     task = channel.receive()
     if task is None:
         return
@@ -85,9 +85,9 @@ def _forget_launcher(streams: Iterable[socket.socket], wake: tuple[int, int], la
 def _be_node(control: socket.socket, incoming: list[socket.socket], outgoing: dict[int, socket.socket]) -> NoReturn:
     """Serve as a node, then end this process without returning into the launcher's code."""
     code = 1
-    channel = Channel(_low(control))
+    channel = FramedSocket(_low(control))
     try:
-        Node(channel, [_low(s) for s in incoming], {link: _low(s) for link, s in outgoing.items()}).serve()
+        NodeProcess(channel, [_low(s) for s in incoming], {link: _low(s) for link, s in outgoing.items()}).serve()
         code = 0
     except Exception as error:  # whatever it was, the runner hears of it
         with contextlib.suppress(OSError):
@@ -104,7 +104,7 @@ def _low(stream: socket.socket) -> socket.socket:
     return low
 
 
-def _supervise(channel: Channel, children: dict[int, int], wake: int) -> None:
+def _supervise(channel: FramedSocket, children: dict[int, int], wake: int) -> None:
     """Report each child that ends; return when the runner is gone."""
     while True:
         readable, _, _ = select.select([channel.fileno(), wake], [], [])

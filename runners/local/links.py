@@ -22,7 +22,7 @@ class LinkClosed(Exception):  # noqa: N818 - how a run ends, not a mistake
     """The node at the other end of a link is gone."""
 
 
-class Sink(Protocol):
+class FrameSink(Protocol):
     """Where the payload of a connection's frames goes at one node."""
 
     def buffer(self, length: int) -> memoryview:
@@ -111,13 +111,13 @@ class OutgoingLink:
 class IncomingLink:
     """Reads frames into the buffers of their sinks, payload and next header in one system call."""
 
-    def __init__(self, stream: socket.socket, sinks: Mapping[int, Sink]) -> None:
+    def __init__(self, stream: socket.socket, sinks: Mapping[int, FrameSink]) -> None:
         self.stream = stream
         self._sinks = sinks
         self._header = memoryview(bytearray(HEADER.size))
         self._header_filled = 0
         self._payload = memoryview(bytearray())  # what is still to be read of the current frame
-        self._sink: Sink | None = None
+        self._sink: FrameSink | None = None
 
     def receive(self) -> None:
         """Read what has arrived."""
@@ -149,10 +149,10 @@ class IncomingLink:
             self._payload = self._sink.buffer(length)
 
 
-class Forward:
+class FrameForwarder:
     """Passes the frames of a connection on to the next link of its path."""
 
-    def __init__(self, connection: int, link: OutgoingLink, clock: Clock) -> None:
+    def __init__(self, connection: int, link: OutgoingLink, clock: MonotonicClock) -> None:
         self._connection = connection
         self._link = link
         self._clock = clock
@@ -166,7 +166,7 @@ class Forward:
         self._link.enqueue(self._connection, self._frame, self._clock())
 
 
-class Clock(Protocol):
+class MonotonicClock(Protocol):
     """A monotonic clock in seconds, the same one in every process of the machine."""
 
     def __call__(self) -> float: ...

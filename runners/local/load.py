@@ -7,10 +7,10 @@ import threading
 
 import numpy as np
 
-SIDE = 128
+MATRIX_SIDE = 128
 
 
-class Load:
+class ComputeLoad:
     """Computes on request and makes itself readable when it is done, so that a loop over sockets can wait for it.
 
     Products of whole numbers: no linear algebra library with threads of its own takes part, and the interpreter is
@@ -19,7 +19,7 @@ class Load:
 
     def __init__(self) -> None:
         self._here, self._there = socket.socketpair()
-        self._matrix = np.arange(SIDE * SIDE, dtype=np.int64).reshape(SIDE, SIDE) % 7
+        self._matrix = np.arange(MATRIX_SIDE * MATRIX_SIDE, dtype=np.int64).reshape(MATRIX_SIDE, MATRIX_SIDE) % 7
         self._thread: threading.Thread | None = None
 
     def fileno(self) -> int:
@@ -30,10 +30,10 @@ class Load:
         """Whether products that were asked for are not computed yet, as far as `settle` knows."""
         return self._thread is not None
 
-    def start(self, products: int) -> None:
+    def start(self, matrix_products: int) -> None:
         """Begin to compute; nothing for none. One load at a time."""
-        if products > 0:
-            self._thread = threading.Thread(target=self._compute, args=(products,), daemon=True)
+        if matrix_products > 0:
+            self._thread = threading.Thread(target=self._compute, args=(matrix_products,), daemon=True)
             self._thread.start()
 
     def settle(self) -> None:

@@ -6,24 +6,24 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from runners.execution.plan import encode_plan, node_plans
-from runners.local.fleet import Fleet
+from runners.local.fleet import LocalRanks
 from synth.lowering.program import Program
 from synth.topology.topology import Topology
 
 
 def load_programs(
-    fleet: Fleet, topology: Topology, programs: Iterable[Program], link_mbps: float, deadline: float
+    ranks: LocalRanks, topology: Topology, programs: Iterable[Program], link_mbps: float, deadline: float
 ) -> None:
     """Give every node its part of each of `programs` and the pace of its links."""
     plans = [[encode_plan(plan) for plan in node_plans(program, topology)] for program in programs]
-    paces: list[list[tuple[int, float]]] = [[] for _ in fleet.nodes]
+    paces: list[list[tuple[int, float]]] = [[] for _ in ranks.nodes]
     for link, seconds in enumerate(seconds_per_byte(topology, link_mbps)):
         paces[int(topology.links.src[link])].append((link, seconds))
     commands = [
         {"do": "load", "plans": [program[node] for program in plans], "seconds_per_byte": paces[node]}
-        for node in fleet.nodes
+        for node in ranks.nodes
     ]
-    fleet.ask(commands, deadline, "the programs were loaded")
+    ranks.request(commands, deadline, "the programs were loaded")
 
 
 def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:

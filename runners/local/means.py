@@ -10,7 +10,7 @@ import numpy as np
 from runners.admission import RequestFault
 from runners.api import FailureKind, RunRequest
 from runners.element_types import ELEMENT_TYPES
-from runners.memory_need import lack_of_memory
+from runners.memory_need import memory_shortage
 
 MAX_NODES = 512
 MAX_LINKS = 4096
@@ -21,7 +21,7 @@ _WORK_BYTES = 40  # per element, to make and to check data
 
 def precondition_faults(request: RunRequest) -> Iterator[RequestFault]:
     """Yield why `request` is too large for this runner or for this machine's memory."""
-    if (reason := _beyond_limits(request) or lack_of_memory(request, _WORK_BYTES)) is not None:
+    if (reason := _beyond_limits(request) or memory_shortage(request, _WORK_BYTES)) is not None:
         yield FailureKind.UNAVAILABLE, reason
 
 

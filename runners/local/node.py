@@ -8,17 +8,17 @@ import socket
 import time
 from collections.abc import Mapping
 
-from runners.data import Pattern
+from runners.data import DataPattern
 from runners.element_types import ELEMENT_TYPES
 from runners.execution.interpreter import Interpreter
-from runners.execution.memory import Memory
+from runners.execution.memory import RankMemory
 from runners.execution.plan import NodePlan, decode_plan
-from runners.local.framing import Channel, Document
-from runners.local.links import NEVER, Forward, IncomingLink, LinkClosed, OutgoingLink, Sink
-from runners.local.load import Load
+from runners.local.framing import FramedSocket, Message
+from runners.local.links import NEVER, FrameForwarder, FrameSink, IncomingLink, LinkClosed, OutgoingLink
+from runners.local.load import ComputeLoad
 
 
-class Node:
+class NodeProcess:
     """One node of the network. Commands arrive on `control`, each with its answer:
 
     load     plans of the programs and seconds per byte of the links -> loaded
@@ -30,17 +30,19 @@ class Node:
     End of file on `control` or on a link ends the process.
     """
 
-    def __init__(self, control: Channel, incoming: list[socket.socket], outgoing: Mapping[int, socket.socket]) -> None:
+    def __init__(
+        self, control: FramedSocket, incoming: list[socket.socket], outgoing: Mapping[int, socket.socket]
+    ) -> None:
         self._control = control
-        self._sinks: dict[int, Sink] = {}
+        self._sinks: dict[int, FrameSink] = {}
         self._outgoing = {link: OutgoingLink(stream) for link, stream in outgoing.items()}
         self._links = list(self._outgoing.values())
         self._incoming = {stream.fileno(): IncomingLink(stream, self._sinks) for stream in incoming}
-        self._load_beside = Load()
+        self._load_beside = ComputeLoad()
         self._products = 0
         self._readers = [control.fileno(), self._load_beside.fileno(), *self._incoming]
         self._plans: list[NodePlan] = []
-        self._memory: Memory | None = None
+        self._memory: RankMemory | None = None
         self._interpreter: Interpreter | None = None
         self._start_at = NEVER
         self._is_running = False
@@ -105,13 +107,13 @@ class Node:
         self._commands[command["do"]](command)
         return True
 
-    def _load(self, command: Document) -> None:
+    def _load(self, command: Message) -> None:
         self._plans = [decode_plan(plan) for plan in command["plans"]]
         for link, seconds in command["seconds_per_byte"]:
             self._outgoing[link].seconds_per_byte = seconds
         self._control.send({"answer": "loaded"})
 
-    def _prepare(self, command: Document) -> None:
+    def _prepare(self, command: Message) -> None:
         plan, dtype = self._plans[command["program"]], command["dtype"]
         self._products = command["products"]
         self._memory = self._interpreter = None
@@ -119,27 +121,27 @@ class Node:
         gc.collect()
 
         def post(connection: int, message: memoryview) -> None:
-            self._outgoing[plan.exits[connection]].enqueue(connection, message, time.monotonic())
+            self._outgoing[plan.outgoing_links[connection]].enqueue(connection, message, time.monotonic())
 
         if plan.rank is not None:
             limit = ELEMENT_TYPES[dtype].exact_limit
-            pattern = Pattern(plan.ranks, command["run"], command["seed"], limit)
-            self._memory = Memory(plan, plan.rank, command["elements"], dtype, pattern)
+            pattern = DataPattern(plan.ranks, command["run"], command["seed"], limit)
+            self._memory = RankMemory(plan, plan.rank, command["elements"], dtype, pattern)
             self._interpreter = Interpreter(plan, self._memory, dtype, post)
             self._sinks.update(self._interpreter.inboxes)
         own = {block.send for block in plan.blocks}
-        for connection, link in plan.exits.items():
+        for connection, link in plan.outgoing_links.items():
             if connection not in own:
-                self._sinks[connection] = Forward(connection, self._outgoing[link], time.monotonic)
+                self._sinks[connection] = FrameForwarder(connection, self._outgoing[link], time.monotonic)
         self._control.send({"answer": "ready"})
 
-    def _go(self, command: Document) -> None:
+    def _go(self, command: Message) -> None:
         self._start_at = command["at"] if self._interpreter is not None else NEVER
 
-    def _check(self, command: Document) -> None:
-        complaint = None if self._memory is None else self._memory.complaint()
+    def _check(self, command: Message) -> None:
+        complaint = None if self._memory is None else self._memory.mismatch()
         self._control.send({"answer": "checked", "complaint": complaint})
 
-    def _status(self, command: Document) -> None:
+    def _status(self, command: Message) -> None:
         blocked = self._interpreter.blocked() if self._interpreter is not None and self._is_running else []
         self._control.send({"answer": "blocked", "blocks": blocked})

@@ -14,15 +14,15 @@ import numpy as np
 
 from runners.environment import environment_id, machine_facts
 from runners.execution.rounds import prepare_task
-from runners.local.fleet import Fleet
+from runners.local.fleet import LocalRanks
 from runners.local.loading import load_programs
-from runners.rate_cache import read_cache, write_cache
+from runners.rate_cache import read_probe_cache, write_probe_cache
 from synth.collective import ALLREDUCE
-from synth.lowering.program import Instruction, Op, Place, Program, RankProgram, ThreadBlock, Wait
+from synth.lowering.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
 from synth.topology.links import Links
 from synth.topology.topology import Topology
 
-GOOD_EFFICIENCY = 0.9
+MIN_EFFICIENCY = 0.9
 RATES_MBPS = tuple(mantissa * 10**exponent for exponent in range(4) for mantissa in (1, 2, 5))
 FIRST_RATE_MBPS = 10
 
@@ -43,25 +43,25 @@ class LinkRate:
     efficiency: float | None
 
 
-def known_rate(nodes: int, links: int, home: Path) -> LinkRate | None:
+def cached_rate(nodes: int, links: int, home: Path) -> LinkRate | None:
     """Return what `carried_rate` found earlier, None if it has not been asked."""
-    known = read_cache(home / _CACHE_NAME).get(_machine(), {}).get(_network_name(nodes, links))
+    known = read_probe_cache(home / _CACHE_NAME).get(_machine(), {}).get(_network_name(nodes, links))
     return None if known is None else LinkRate(known["link_mbps"], known["efficiency"])
 
 
-def carried_rate(nodes: int, links: int, home: Path) -> LinkRate:
+def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
     """Return the largest 1, 2, 5 x 10^n Mbit/s that `links` links among `nodes` processes carry at 90 %.
 
     The first answer takes a few seconds; it is kept under `home` per kind of machine, nodes and links.
     """
-    known = known_rate(nodes, links, home)
+    known = cached_rate(nodes, links, home)
     if known is not None:
         return known
     with _probe_fleet(nodes, links) as probe:
         rate = _climb(probe)
-    cache = read_cache(home / _CACHE_NAME)
+    cache = read_probe_cache(home / _CACHE_NAME)
     cache.setdefault(_machine(), {})[_network_name(nodes, links)] = asdict(rate)
-    write_cache(home / _CACHE_NAME, cache)
+    write_probe_cache(home / _CACHE_NAME, cache)
     return rate
 
 
@@ -81,7 +81,7 @@ def _network_name(nodes: int, links: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    fleet: Fleet
+    fleet: LocalRanks
     topology: Topology
     deadline: float
 
@@ -94,7 +94,7 @@ class _Probe:
         return round(messages * message_s / statistics.median(times_s), 3)
 
     def _timed(self, task: dict[str, object]) -> float:
-        self.fleet.ask(task, self.deadline, "links were prepared to be probed")
+        self.fleet.request(task, self.deadline, "links were prepared to be probed")
         return self.fleet.timed_start(self.deadline, "links were probed")
 
 
@@ -102,7 +102,7 @@ class _Probe:
 def _probe_fleet(nodes: int, links: int) -> Iterator[_Probe]:
     deadline = time.monotonic() + _LIMIT_S
     topology = _network(nodes, links)
-    fleet = Fleet(topology, deadline)
+    fleet = LocalRanks(topology, deadline)
     try:
         yield _Probe(fleet, topology, deadline)
     finally:
@@ -113,13 +113,13 @@ def _climb(probe: _Probe) -> LinkRate:
     """Go up the ladder of rates as long as the machine keeps up, or down until it does."""
     start = RATES_MBPS.index(FIRST_RATE_MBPS)
     rate, efficiency = FIRST_RATE_MBPS, probe.efficiency(FIRST_RATE_MBPS)
-    if efficiency >= GOOD_EFFICIENCY:
+    if efficiency >= MIN_EFFICIENCY:
         for faster in RATES_MBPS[start + 1 :]:
             found = probe.efficiency(faster)
-            if found < GOOD_EFFICIENCY:
+            if found < MIN_EFFICIENCY:
                 break
             rate, efficiency = faster, found
-    while efficiency < GOOD_EFFICIENCY and rate > RATES_MBPS[0]:
+    while efficiency < MIN_EFFICIENCY and rate > RATES_MBPS[0]:
         rate = RATES_MBPS[RATES_MBPS.index(rate) - 1]
         efficiency = probe.efficiency(rate)
     return LinkRate(rate, efficiency)
@@ -143,12 +143,12 @@ def _lock_step(topology: Topology, messages: int) -> Program:
     incoming: list[list[ThreadBlock]] = [[] for _ in range(topology.compute_count)]
     outgoing: list[list[ThreadBlock]] = [[] for _ in range(topology.compute_count)]
     for channel, src, dst in zip(parallel, links.src.tolist(), links.dst.tolist(), strict=True):
-        slot = Place("s", len(incoming[dst]))
+        slot = BufferRef("s", len(incoming[dst]))
         added = (Instruction(Op.RECV_REDUCE_COPY, slot, slot, 1),) * messages
         incoming[dst].append(ThreadBlock(None, src, channel, added))
         pair = len(outgoing[src])
         sent = tuple(
-            Instruction(Op.SEND, Place("i", 0), Place("i", 0), 1, (Wait(pair, number - 1),) if number else ())
+            Instruction(Op.SEND, BufferRef("i", 0), BufferRef("i", 0), 1, (Wait(pair, number - 1),) if number else ())
             for number in range(messages)
         )
         outgoing[src].append(ThreadBlock(dst, None, channel, sent))

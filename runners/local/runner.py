@@ -10,12 +10,12 @@ from types import TracebackType
 from runners.admission import validate_request
 from runners.api import Measurement, Outcome, RunFailure, RunRequest
 from runners.environment import environment_id, load_average, machine_facts
-from runners.execution.failure import DeadlinePassed, RunStopped, failure_of
-from runners.execution.rounds import Rounds
-from runners.local.fleet import Fleet
+from runners.execution.failure import DeadlinePassed, RunStopped, run_failure_of
+from runners.execution.rounds import MeasurementRounds
+from runners.local.fleet import LocalRanks
 from runners.local.loading import load_programs
 from runners.local.means import precondition_faults
-from runners.local.probe import LinkRate, carried_rate, rate_efficiency
+from runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
 from synth.errors import InvalidInput
 from synth.topology.topology import Topology
 
@@ -42,7 +42,7 @@ class LocalRunner:
         self._link_mbps = link_mbps
         self._home = home or Path(os.environ.get("CHORALE_HOME", "chorale-data"))
         self._probe = probe
-        self._fleet: Fleet | None = None
+        self._fleet: LocalRanks | None = None
         self._fleet_of = ""
         self._rates: dict[tuple[int, int], LinkRate] = {}
 
@@ -102,13 +102,13 @@ class LocalRunner:
         deadline = time.monotonic() + request.timeout_s
         fleet = self._fleet_for(request.topology, deadline)
         load_programs(fleet, request.topology, request.programs.values(), rate.link_mbps, deadline)
-        return Measurement(self.name, Rounds(fleet, request, deadline).measure(), environment)
+        return Measurement(self.name, MeasurementRounds(fleet, request, deadline).measure(), environment)
 
     def _rate(self, topology: Topology) -> LinkRate:
         nodes, links = topology.node_count, len(topology.links)
         if (nodes, links) not in self._rates:
             if self._link_mbps is None:
-                rate = carried_rate(nodes, links, self._home)
+                rate = sustainable_rate(nodes, links, self._home)
             elif self._probe:
                 rate = rate_efficiency(nodes, links, self._link_mbps)
             else:
@@ -116,13 +116,13 @@ class LocalRunner:
             self._rates[nodes, links] = rate
         return self._rates[nodes, links]
 
-    def _fleet_for(self, topology: Topology, deadline: float) -> Fleet:
+    def _fleet_for(self, topology: Topology, deadline: float) -> LocalRanks:
         if self._fleet is None or self._fleet_of != topology.id:
             self.close()
-            self._fleet, self._fleet_of = Fleet(topology, deadline), topology.id
+            self._fleet, self._fleet_of = LocalRanks(topology, deadline), topology.id
         return self._fleet
 
     def _explain(self, stopped: RunStopped, environment: dict[str, str | int | float | None]) -> RunFailure:
         stuck = isinstance(stopped, DeadlinePassed) and self._fleet is not None
         blocked = self._fleet.blocked_ranks() if stuck and self._fleet is not None else {}
-        return failure_of(stopped, blocked, environment)
+        return run_failure_of(stopped, blocked, environment)

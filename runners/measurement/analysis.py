@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from runners.api import Measurement, SizeMeasurement
-from runners.measurement.drift import Drift, drift
+from runners.measurement.drift import Drift, estimate_drift
 from runners.measurement.goal import CONFIDENCE
 from runners.measurement.interval import MedianInterval, median_interval, ratio_interval
-from runners.measurement.outliers import outliers
+from runners.measurement.outliers import find_outliers
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,5 +64,5 @@ def analyse(
 
 def _of_size(own: SizeMeasurement, reference: SizeMeasurement | None, confidence: float) -> SizeAnalysis:
     ratio = None if reference is None else ratio_interval(own.times_s, reference.times_s, confidence)
-    trend = drift(own.times_s if reference is None else reference.times_s)
-    return SizeAnalysis(median_interval(own.times_s, confidence), ratio, outliers(own.times_s), trend)
+    trend = estimate_drift(own.times_s if reference is None else reference.times_s)
+    return SizeAnalysis(median_interval(own.times_s, confidence), ratio, find_outliers(own.times_s), trend)

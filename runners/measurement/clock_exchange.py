@@ -16,17 +16,19 @@ Clock = Callable[[], float]
 """A monotonic clock in seconds."""
 
 
-def clock_samples(ask: Callable[[], tuple[float, float]], clock_s: Clock, rounds: int = ROUNDS) -> list[ClockSample]:
+def clock_samples(
+    exchange: Callable[[], tuple[float, float]], clock_s: Clock, rounds: int = ROUNDS
+) -> list[ClockSample]:
     """Return `rounds` samples; `ask` returns when the other process got the question and when it answered."""
     samples = []
     for _ in range(rounds):
         asked_s = clock_s()
-        received_s, answered_s = ask()
+        received_s, answered_s = exchange()
         samples.append(ClockSample(asked_s, received_s, answered_s, clock_s()))
     return samples
 
 
-def ask_stream(stream: socket.socket) -> tuple[float, float]:
+def request_clock(stream: socket.socket) -> tuple[float, float]:
     """Ask the process that serves `answer_stream` at the other end; ConnectionError when it is gone."""
     stream.sendall(b"?")
     answer = b""
@@ -39,7 +41,7 @@ def ask_stream(stream: socket.socket) -> tuple[float, float]:
     return received_s, answered_s
 
 
-def answer_stream(stream: socket.socket, clock_s: Clock) -> None:
+def serve_clock(stream: socket.socket, clock_s: Clock) -> None:
     """Answer every question until the other end shuts its side down."""
     while stream.recv(1):
         received_s = clock_s()

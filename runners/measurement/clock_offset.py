@@ -17,15 +17,15 @@ _RESOLUTION_S = 1e-9  # readings are rounded to this
 class ClockSample:
     """A question and its answer: the own clock when it was asked and when the answer had come, the other's between."""
 
-    asked_s: float
+    sent_s: float
     received_s: float
-    answered_s: float
+    replied_s: float
     returned_s: float
 
     @property
     def delay_s(self) -> float:
         """Time on the way, both ways."""
-        return (self.returned_s - self.asked_s) - (self.answered_s - self.received_s)
+        return (self.returned_s - self.sent_s) - (self.replied_s - self.received_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,11 +37,11 @@ class ClockOffset:
     at_s: float
     max_drift: float
 
-    def other_s(self, own_s: float) -> float:
+    def to_remote_s(self, own_s: float) -> float:
         """Return what the other clock shows when the own one shows `own_s`."""
         return own_s + self.offset_s
 
-    def own_s(self, other_s: float) -> float:
+    def to_local_s(self, other_s: float) -> float:
         """Return what the own clock shows when the other one shows `other_s`."""
         return other_s - self.offset_s
 
@@ -66,12 +66,12 @@ def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -
     if not samples:
         raise InvalidInput("an offset needs samples of the clocks", "none", "ask the other clock at least once")
     quickest = min(samples, key=lambda sample: sample.delay_s)
-    at_s = (quickest.asked_s + quickest.returned_s) / 2
+    at_s = (quickest.sent_s + quickest.returned_s) / 2
     low, high = -float("inf"), float("inf")
     for sample in samples:
-        slack = _RESOLUTION_S + max_drift * max(abs(at_s - sample.asked_s), abs(at_s - sample.returned_s))
-        low = max(low, sample.answered_s - sample.returned_s - slack)
-        high = min(high, sample.received_s - sample.asked_s + slack)
+        slack = _RESOLUTION_S + max_drift * max(abs(at_s - sample.sent_s), abs(at_s - sample.returned_s))
+        low = max(low, sample.replied_s - sample.returned_s - slack)
+        high = min(high, sample.received_s - sample.sent_s + slack)
     if low > high:
         rule = f"two clocks must keep within {max_drift * 1e6:g} us per second of each other"
         raise CheckFailed(rule, f"bounds that miss by {low - high:.3g} s", "see if the time was set meanwhile")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 SIGNIFICANCE = 0.05
-TOLERATED = 0.05
+TOLERATED_CHANGE = 0.05
 """The relative change over a run below which a trend is not worth a warning."""
 
 
@@ -28,10 +28,10 @@ class Drift:
     @property
     def is_flagged(self) -> bool:
         """Whether the change is larger than tolerated and not chance."""
-        return abs(self.relative_change) > TOLERATED and self.p_value < SIGNIFICANCE
+        return abs(self.relative_change) > TOLERATED_CHANGE and self.p_value < SIGNIFICANCE
 
 
-def drift(times_s: Sequence[float]) -> Drift:
+def estimate_drift(times_s: Sequence[float]) -> Drift:
     """Return the trend of `times_s`, which are in the order in which they were measured. O(n^2)."""
     if len(times_s) < 3 or min(times_s) == max(times_s):
         return Drift(0.0, 1.0)

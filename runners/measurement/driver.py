@@ -9,14 +9,14 @@ from enum import StrEnum
 
 from runners.api import Measurement, RunFailure, Runner, RunRequest, library_result
 from runners.measurement.goal import Goal
-from runners.measurement.interval import LEAST_SAMPLES, median_interval, ratio_interval
+from runners.measurement.interval import MIN_SAMPLES, median_interval, ratio_interval
 from synth.errors import InvalidInput
 
 Clock = Callable[[], float]
 """A monotonic clock in seconds."""
 
 
-class Stop(StrEnum):
+class StopReason(StrEnum):
     """Why the repetitions of a size ended."""
 
     FIXED = "fixed"  # their number was given
@@ -26,22 +26,22 @@ class Stop(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Driven:
+class AdaptiveMeasurement:
     """A measurement, and why it ended at each of its sizes."""
 
     measurement: Measurement
-    stops: tuple[Stop, ...]
+    stop_reasons: tuple[StopReason, ...]
 
 
-def measure_once(runner: Runner, request: RunRequest) -> Driven | RunFailure:
+def measure_once(runner: Runner, request: RunRequest) -> AdaptiveMeasurement | RunFailure:
     """Measure `request.repeats` times, as it says."""
     outcome = runner.submit(request)
     if isinstance(outcome, RunFailure):
         return outcome
-    return Driven(outcome, (Stop.FIXED,) * len(request.sizes_bytes))
+    return AdaptiveMeasurement(outcome, (StopReason.FIXED,) * len(request.sizes_bytes))
 
 
-def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Clock) -> Driven | RunFailure:
+def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Clock) -> AdaptiveMeasurement | RunFailure:
     """Measure the programs of `request` side by side until every ratio to the reference is precise or a budget ends.
 
     The first request has `request.repeats` repetitions, but enough for an interval; the next ones have only the sizes
@@ -54,7 +54,7 @@ def measure_until(runner: Runner, request: RunRequest, goal: Goal, clock_s: Cloc
     if goal.reference is not None and goal.reference not in names:
         raise InvalidInput("a reference must be among what is measured", goal.reference, f"use {', '.join(names)}")
     deadline_s = clock_s() + goal.max_seconds
-    current = replace(request, repeats=min(max(request.repeats, LEAST_SAMPLES), goal.max_repeats))
+    current = replace(request, repeats=min(max(request.repeats, MIN_SAMPLES), goal.max_repeats))
     collected = _Collected(request.sizes_bytes, goal)
     while True:
         start_s = clock_s()
@@ -77,7 +77,7 @@ class _Collected:
         self._goal = goal
         self._outcomes: list[Measurement] = []
         self._repeats = 0
-        self._stops: dict[int, Stop] = {}  # by the number of the size; those that are missing are open
+        self._stops: dict[int, StopReason] = {}  # by the number of the size; those that are missing are open
         self._times_s: dict[str, list[tuple[float, ...]]] = {}
 
     @property
@@ -96,7 +96,7 @@ class _Collected:
                 times_s[number] += one.times_s
         self._outcomes.append(outcome)
         self._repeats += repeats
-        self._stops |= {number: Stop.PRECISE for number in self._open if self._width(number) <= 1}
+        self._stops |= {number: StopReason.PRECISE for number in self._open if self._width(number) <= 1}
 
     def next_repeats(self, affordable: float) -> int:
         """Return how many repetitions the next request has, at most `affordable`; 0 closes all sizes.
@@ -110,14 +110,14 @@ class _Collected:
         needed = math.ceil(self._repeats * min(max(width**2 - 1, 0.5), 1))
         repeats = min(needed, self._goal.max_repeats - self._repeats)
         if repeats <= 0:
-            self._stops |= dict.fromkeys(self._open, Stop.REPEATS)
+            self._stops |= dict.fromkeys(self._open, StopReason.REPEATS)
         elif affordable < 1:
-            self._stops |= dict.fromkeys(self._open, Stop.SECONDS)
+            self._stops |= dict.fromkeys(self._open, StopReason.SECONDS)
         else:
             return min(repeats, math.floor(affordable))
         return 0
 
-    def driven(self) -> Driven:
+    def driven(self) -> AdaptiveMeasurement:
         first, last = self._outcomes[0], self._outcomes[-1]
         results = {
             name: tuple(replace(one, times_s=times) for one, times in zip(first.results[name], times_s, strict=True))
@@ -125,7 +125,7 @@ class _Collected:
         }
         environment = {**last.environment, "requests": len(self._outcomes)}
         stops = tuple(self._stops[number] for number in range(len(self._sizes_bytes)))
-        return Driven(Measurement(first.runner, results, environment), stops)
+        return AdaptiveMeasurement(Measurement(first.runner, results, environment), stops)
 
     def _width(self, number: int) -> float:
         """Return the widest interval at a size in units of the precision that is wanted; infinite with few samples."""

@@ -11,7 +11,7 @@ import numpy as np
 from runners.measurement.goal import CONFIDENCE
 from synth.errors import CheckFailed
 
-LEAST_SAMPLES = 6
+MIN_SAMPLES = 6
 """The fewest samples whose smallest and largest enclose the median with 95 % confidence: 1 - 2 / 2^6."""
 
 

@@ -15,7 +15,7 @@ FENCE = 3.0
 1977, section 2D: `far out` values)."""
 
 
-def outliers(times_s: Sequence[float]) -> tuple[int, ...]:
+def find_outliers(times_s: Sequence[float]) -> tuple[int, ...]:
     """Return the repetitions, counted from 0, whose times are far out of line with the others."""
     first, third = np.percentile(times_s, [25, 75])
     reach = FENCE * (third - first)

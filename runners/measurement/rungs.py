@@ -20,13 +20,13 @@ def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:
     if race is None or race.first_repeats >= request.repeats:
         return runner.submit(request)
     first = runner.submit(replace(request, repeats=race.first_repeats))
-    if isinstance(first, RunFailure) or is_out(first, race):
+    if isinstance(first, RunFailure) or is_eliminated(first, race):
         return first
     rest = runner.submit(replace(request, repeats=request.repeats - race.first_repeats, seed=request.seed + 2**31))
     return rest if isinstance(rest, RunFailure) else _joined(first, rest)
 
 
-def is_out(measurement: Measurement, race: Race) -> bool:
+def is_eliminated(measurement: Measurement, race: Race) -> bool:
     """Whether a program is clearly slower than the best known at every size.
 
     Repetitions are compared one by one with those of the reference that ran beside them, so that a load on the machine

@@ -13,7 +13,7 @@ from runners.measurement.clock_offset import ClockOffset, clock_offset
 _TAG = 1  # documents have 0
 
 
-def answer_clock(communicator: MPI.Comm, asker: int) -> None:
+def serve_clock(communicator: MPI.Comm, asker: int) -> None:
     """Answer the questions of one alignment."""
     answer = np.empty(2)
     for _ in range(ROUNDS):
@@ -23,7 +23,7 @@ def answer_clock(communicator: MPI.Comm, asker: int) -> None:
         communicator.Send(answer, asker, _TAG)
 
 
-def ask_clock(communicator: MPI.Comm, rank: int) -> ClockOffset:
+def measure_clock_offset(communicator: MPI.Comm, rank: int) -> ClockOffset:
     """Return how far the clock of `rank`, which is in `answer_clock`, is from the one here."""
     answer = np.empty(2)
 

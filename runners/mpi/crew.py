@@ -11,11 +11,11 @@ import psutil
 
 from runners.api import FailureKind
 from runners.connections import program_connections
-from runners.execution.failure import DeadlinePassed, RunStopped, Stuck
+from runners.execution.failure import DeadlinePassed, RunStopped, StuckInstruction
 from runners.execution.plan import NodePlan, encode_plan, node_plans
 from runners.mpi.job import JobEnded, MpiJob
-from runners.mpi.launch import Launch
-from runners.mpi.lines import Document
+from runners.mpi.launch import MpiLaunch
+from runners.mpi.lines import Message
 from synth.collective import Collective
 from synth.lowering.program import Program
 from synth.topology.topology import Topology
@@ -26,10 +26,10 @@ _ANSWER_S = 1.0  # for what is left to say after a failure
 _SIGNALS = 128  # a shell adds this to the signal that ended a process
 
 
-class MpiCrew:
-    """Implements `runners.execution.rounds.Crew` with one MPI job; after RunStopped it is only good for `close`."""
+class MpiRankGroup:
+    """Implements `RankGroup` with one MPI job; after RunStopped it is only good for `close`."""
 
-    def __init__(self, launch: Launch, ranks: int, deadline: float) -> None:
+    def __init__(self, launch: MpiLaunch, ranks: int, deadline: float) -> None:
         self.ranks = range(ranks)
         self.pids: list[int] = []
         self.clock_error_s = 0.0
@@ -39,7 +39,7 @@ class MpiCrew:
         try:
             hellos = self._answers("hello", deadline, "the ranks were started")
         except BaseException:
-            self.close(politely=False)
+            self.close(gracefully=False)
             raise
         self.pids = [hellos[rank]["pid"] for rank in self.ranks]
         self.mpi = str(hellos[0]["mpi"])
@@ -47,7 +47,7 @@ class MpiCrew:
 
     def load(self, topology: Topology, programs: Sequence[Program], library: int, deadline: float) -> None:
         """Give every rank its part of `programs`, and then of `library` algorithms for the same collective."""
-        parts: list[list[Document]] = [[] for _ in self.ranks]
+        parts: list[list[Message]] = [[] for _ in self.ranks]
         for program in programs:
             connections = program_connections(program)
             for rank, plan in zip(self.ranks, node_plans(program, topology), strict=False):
@@ -56,9 +56,9 @@ class MpiCrew:
         for rank in self.ranks:
             plan = _library_plan(programs[0].collective, len(self.ranks), rank)
             parts[rank] += [{"plan": encode_plan(plan), "connections": [], "library": True}] * library
-        self.ask({"do": "load", "each": parts}, deadline, "the programs were loaded")
+        self.request({"do": "load", "each": parts}, deadline, "the programs were loaded")
 
-    def ask(self, command: Document, deadline: float, doing: str) -> Mapping[int, Document]:
+    def request(self, command: Message, deadline: float, doing: str) -> Mapping[int, Message]:
         """Give `command` to every rank and return the answer of each."""
         self._send(command, deadline, doing)
         return self._answers(_ANSWER_TO[command["do"]], deadline, doing)
@@ -71,10 +71,10 @@ class MpiCrew:
         self.clock_error_s = max(self.clock_error_s, *(end["clock_error_s"] for end in ends.values()))
         return float(max(end["end"] for end in ends.values()) - started["at"])
 
-    def blocked_ranks(self) -> dict[int, list[Stuck] | None]:
+    def blocked_ranks(self) -> dict[int, list[StuckInstruction] | None]:
         """Return where each rank is stuck, None for one that is silent; rank 0 alone if not even that one answers."""
         deadline = time.monotonic() + _ANSWER_S
-        found: dict[int, list[Stuck] | None] = {}
+        found: dict[int, list[StuckInstruction] | None] = {}
         try:
             self._job.send({"do": "status"}, deadline)
             while len(found) < len(self.ranks):
@@ -85,17 +85,17 @@ class MpiCrew:
             return {rank: found.get(rank) for rank in self.ranks} if found else {0: None}
         return found
 
-    def close(self, politely: bool = True) -> None:
+    def close(self, gracefully: bool = True) -> None:
         """End the job. Safe to call twice."""
         if not self._is_closed:
             self._is_closed = True
-            self._job.close(politely)
+            self._job.close(gracefully)
             # Where a network is cut, the end of the launcher is not noticed behind the cut.
             for process in self._processes:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
 
-    def _send(self, command: Document, deadline: float, doing: str) -> None:
+    def _send(self, command: Message, deadline: float, doing: str) -> None:
         try:
             self._job.send(command, deadline)
         except TimeoutError:
@@ -103,14 +103,14 @@ class MpiCrew:
         except JobEnded:
             raise self._death() from None
 
-    def _answers(self, kind: str, deadline: float, doing: str) -> dict[int, Document]:
-        found: dict[int, Document] = {}
+    def _answers(self, kind: str, deadline: float, doing: str) -> dict[int, Message]:
+        found: dict[int, Message] = {}
         while len(found) < len(self.ranks):
             answer = self._receive(kind, deadline, doing)
             found[answer["rank"]] = answer
         return found
 
-    def _receive(self, kind: str, deadline: float, doing: str) -> Document:
+    def _receive(self, kind: str, deadline: float, doing: str) -> Message:
         try:
             answer = self._job.receive(deadline)
         except TimeoutError:
@@ -129,7 +129,7 @@ class MpiCrew:
         if code > _SIGNALS:
             message = f"rank {rank} was killed by {signal.Signals(code - _SIGNALS).name}"
             return RunStopped(FailureKind.CRASH, message, rank)
-        last = next((line.strip() for line in reversed(self._job.last_words()) if line.strip()), "no reason given")
+        last = next((line.strip() for line in reversed(self._job.output_tail()) if line.strip()), "no reason given")
         who = "the MPI job ended" if rank is None else f"rank {rank} failed"
         return RunStopped(FailureKind.CRASH, f"{who}: {last}", rank)
 

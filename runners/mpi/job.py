@@ -12,8 +12,8 @@ import time
 from collections import deque
 from pathlib import Path
 
-from runners.mpi.launch import SCRIPT, Launch
-from runners.mpi.lines import DIED, MORE, Document, pieces, read
+from runners.mpi.launch import SCRIPT, MpiLaunch
+from runners.mpi.lines import DIED, READY_FOR_MORE, Message, decode_line, encode_pieces
 
 _GUARD = (
     'folder=$1; commands=$2; shift 2; exec 3<&0; (read _ <&3; rm -rf "$folder"; kill -KILL 0) >/dev/null 2>&1 & '
@@ -34,12 +34,12 @@ class JobEnded(Exception):  # noqa: N818 - an event for the caller, never shown 
 class MpiJob:
     """A launcher in a process group of its own, with pipes to rank 0 of its job."""
 
-    def __init__(self, launch: Launch) -> None:
+    def __init__(self, launch: MpiLaunch) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="chorale-mpi-")
         self._errors = (Path(self._folder.name) / "stderr.txt").open("w+b")
         self._lines: deque[str] = deque(maxlen=_KEPT_LINES)
         self._received = b""
-        self._documents: deque[Document] = deque()
+        self._documents: deque[Message] = deque()
         commands, self._commands = os.pipe()
         try:
             self._process = subprocess.Popen(  # noqa: S603 - our own module behind a launcher
@@ -58,9 +58,9 @@ class MpiJob:
         finally:
             os.close(commands)
 
-    def send(self, document: Document, deadline: float) -> None:
+    def send(self, document: Message, deadline: float) -> None:
         """Give `document` to rank 0. Raises TimeoutError when `deadline` passes, JobEnded when the job is gone."""
-        lines = list(pieces(document))
+        lines = list(encode_pieces(document))
         for number, line in enumerate(lines):
             try:
                 os.write(self._commands, line)  # shorter than a pipe, which is empty
@@ -69,7 +69,7 @@ class MpiJob:
             if number < len(lines) - 1:
                 self._await_more(deadline)
 
-    def receive(self, deadline: float) -> Document:
+    def receive(self, deadline: float) -> Message:
         """Return the next document of rank 0; raises as `send` does."""
         while not self._documents:
             self._listen(deadline)
@@ -83,15 +83,15 @@ class MpiJob:
                 self._read(deadline)
         return [(one["rank"], one["code"]) for one in self._documents if one["answer"] == DIED]
 
-    def last_words(self) -> list[str]:
+    def output_tail(self) -> list[str]:
         """Return the last lines that the launcher and the ranks printed for people."""
         self._errors.seek(0)
         return [*self._lines, *self._errors.read().decode(errors="replace").splitlines()[-_KEPT_LINES:]]
 
-    def close(self, politely: bool) -> None:
+    def close(self, gracefully: bool) -> None:
         """End the job: `politely`, so that the ranks leave by themselves, or at once."""
         os.close(self._commands)
-        if politely:
+        if gracefully:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_LEAVE_S)
         # The guard lives as long as its pipe, so that until here the group's number belongs to nobody else.
@@ -102,7 +102,7 @@ class MpiJob:
         self._process.wait()
         self._clean()
 
-    def _argv(self, launch: Launch) -> list[str]:
+    def _argv(self, launch: MpiLaunch) -> list[str]:
         script = Path(self._folder.name) / "launcher"
         script.write_text(launch.script)
         script.chmod(0o700)
@@ -113,9 +113,9 @@ class MpiJob:
         self._folder.cleanup()
 
     def _await_more(self, deadline: float) -> None:
-        while MORE not in self._documents:
+        while READY_FOR_MORE not in self._documents:
             self._listen(deadline)
-        self._documents.remove(MORE)
+        self._documents.remove(READY_FOR_MORE)
 
     def _listen(self, deadline: float) -> None:
         """Wait for documents; JobEnded where the next one is the death of a rank."""
@@ -139,7 +139,7 @@ class MpiJob:
             raise EOFError
         *lines, self._received = (self._received + content).split(b"\n")
         for line in lines:
-            document = read(line)
+            document = decode_line(line)
             if document is None:
                 self._lines.append(line.decode(errors="replace"))
             else:

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import runners
 from runners.environment import Facts
-from runners.fabric.fabric import Fabric
+from runners.fabric.fabric import EmulatedFabric
 from runners.fabric.fabrics import find_fabric
 from runners.fabric.plan import NODE_DEVICE
-from runners.places.kinds import CLUSTER, FABRIC, LOOPBACK, require_kind
+from runners.places.kinds import CLUSTER, FABRIC, LOOPBACK, require_network_kind
 from synth.errors import Unavailable
 from synth.topology.topology import Topology
 
@@ -24,7 +24,7 @@ ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE")
 """Variables that a scheduler sets inside a job; the launcher reads from there which hosts it has."""
 
 SCRIPT = "@script@"
-"""Stands in a command for the path of `Launch.script`."""
+"""Stands in a command for the path of `MpiLaunch.script`."""
 
 _INSTALL = "pip install 'chorale[mpi]', or load the site's MPI and pip install mpi4py"
 _OVER_LINKS = {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp"}
@@ -32,7 +32,7 @@ _OVER_LINKS = {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_PROV
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class MpiLaunch:
     """A command that starts the ranks.
 
     environment: variables besides those that are there anyway
@@ -59,7 +59,7 @@ def find_mpiexec() -> str:
     return found
 
 
-def launch_of(topology: Topology, where: str | None, fabric: str | None, hosts: str | None) -> Launch:
+def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hosts: str | None) -> MpiLaunch:
     """Return how to start the ranks of `topology`.
 
     where:  one of `runners.places.kinds`; None takes the fabric that is up for the topology, else the cluster
@@ -69,7 +69,7 @@ def launch_of(topology: Topology, where: str | None, fabric: str | None, hosts: 
 
     InvalidInput for an unknown kind or an ambiguous fabric; Unavailable without MPI, or if there is no such place.
     """
-    require_kind(where)
+    require_network_kind(where)
     mpiexec = find_mpiexec()
     ranks = topology.compute_count
     if where == LOOPBACK:
@@ -88,9 +88,9 @@ def launch_of(topology: Topology, where: str | None, fabric: str | None, hosts: 
     raise Unavailable(rule, f"none for {wanted}", way_out)
 
 
-def _on_hosts(mpiexec: str, ranks: int, hosts: tuple[str, ...], network: str) -> Launch:
+def _on_hosts(mpiexec: str, ranks: int, hosts: tuple[str, ...], network: str) -> MpiLaunch:
     """Return how to start `ranks` on `hosts`, options of the launcher; it finds those of an allocation by itself."""
-    return Launch(
+    return MpiLaunch(
         (mpiexec, *hosts, "-n", str(ranks), *_RANK),
         rank_environment(),
         facts={"network": network},
@@ -98,7 +98,7 @@ def _on_hosts(mpiexec: str, ranks: int, hosts: tuple[str, ...], network: str) ->
     )
 
 
-def _in_fabric(mpiexec: str, fabric: Fabric) -> Launch:
+def _in_fabric(mpiexec: str, fabric: EmulatedFabric) -> MpiLaunch:
     """Return how to start a rank on every node of `fabric`, so that all that they say goes over its links.
 
     The launcher runs on rank 0 and reaches the other nodes by a script in the place of ssh.
@@ -108,7 +108,7 @@ def _in_fabric(mpiexec: str, fabric: Fabric) -> Launch:
     argv = (*fabric.command_prefix(0), mpiexec, *hosts, "-n", str(fabric.ranks), *_RANK)
     environment = {**rank_environment(), **_OVER_LINKS, "FI_TCP_IFACE": NODE_DEVICE}
     facts: Facts = {"network": FABRIC, "fabric": fabric.name, "link_mbps": float(fabric.link_mbps)}
-    return Launch(argv, environment, _enter_script(fabric), facts, is_here=True)
+    return MpiLaunch(argv, environment, _enter_script(fabric), facts, is_here=True)
 
 
 def rank_environment() -> dict[str, str]:
@@ -134,7 +134,7 @@ def rank_command(*argv: str) -> tuple[str, ...]:
 _RANK = rank_command(sys.executable, "-P", "-m", "runners.mpi.rank")
 
 
-def _enter_script(fabric: Fabric) -> str:
+def _enter_script(fabric: EmulatedFabric) -> str:
     """Return a shell script that takes options, an address and a command as ssh does, and runs it on that node."""
     cases = "\n".join(
         f'{fabric.address(rank)}) exec {shlex.join(fabric.command_prefix(rank, from_inside=True))} /bin/sh -c "$*" ;;'

@@ -11,24 +11,24 @@ from runners.data import Vector
 from synth.collective import Collective, CollectiveName
 
 
-def run_collective(communicator: MPI.Comm, collective: Collective, given: Vector, result: Vector) -> None:
+def run_collective(communicator: MPI.Comm, collective: Collective, input_vector: Vector, output_vector: Vector) -> None:
     """Do what `collective` says out of place with MPI's call of that name; broadcasts are in place as MPI has them."""
     root = collective.root or 0
     match collective.name:
         case CollectiveName.ALLREDUCE:
-            communicator.Allreduce(given, result, MPI.SUM)
+            communicator.Allreduce(input_vector, output_vector, MPI.SUM)
         case CollectiveName.REDUCE:
-            communicator.Reduce(given, result if communicator.rank == root else None, MPI.SUM, root)
+            communicator.Reduce(input_vector, output_vector if communicator.rank == root else None, MPI.SUM, root)
         case CollectiveName.REDUCE_SCATTER:
-            communicator.Reduce_scatter_block(given, result, MPI.SUM)
+            communicator.Reduce_scatter_block(input_vector, output_vector, MPI.SUM)
         case CollectiveName.ALLGATHER:
-            communicator.Allgather(_bytes(given), _bytes(result))
+            communicator.Allgather(_bytes(input_vector), _bytes(output_vector))
         case CollectiveName.ALLTOALL:
-            communicator.Alltoall(_bytes(given), _bytes(result))
+            communicator.Alltoall(_bytes(input_vector), _bytes(output_vector))
         case CollectiveName.BROADCAST:
             if communicator.rank == root:
-                result[:] = given
-            communicator.Bcast(_bytes(result), root)
+                output_vector[:] = input_vector
+            communicator.Bcast(_bytes(output_vector), root)
 
 
 def _bytes(vector: Vector) -> list[Any]:

@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-Document = dict[str, Any]
+Message = dict[str, Any]
 
 PIECE_CHARACTERS = 8192
-MORE: Document = {"answer": "more"}
+READY_FOR_MORE: Message = {"answer": "more"}
 """What rank 0 says when it is ready for the next piece."""
 
 DIED = "died"
@@ -22,32 +22,32 @@ DIED = "died"
 _MARK = "@chorale "
 
 
-def written(document: Document) -> bytes:
+def encode_line(document: Message) -> bytes:
     """Return the line that says `document`."""
     return f"{_MARK}{json.dumps(document, separators=(',', ':'))}\n".encode()
 
 
-def read(line: bytes) -> Document | None:
+def decode_line(line: bytes) -> Message | None:
     """Return the document of a line of `written`, None for a line of somebody else."""
     text = line.decode(errors="replace")
     return dict(json.loads(text.removeprefix(_MARK))) if text.startswith(_MARK) else None
 
 
-def pieces(document: Document) -> Iterator[bytes]:
-    """Return the lines that `Assembly` puts together; the last one begins with `=`, those before with `+`."""
+def encode_pieces(document: Message) -> Iterator[bytes]:
+    """Return the lines that `MessageAssembler` puts together; the last one begins with `=`, those before with `+`."""
     text = json.dumps(document, separators=(",", ":"))
     for start in range(0, len(text), PIECE_CHARACTERS):
         sign = "=" if start + PIECE_CHARACTERS >= len(text) else "+"
         yield f"{sign}{text[start : start + PIECE_CHARACTERS]}\n".encode()
 
 
-class Assembly:
+class MessageAssembler:
     """Puts the pieces of a document together."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
 
-    def add(self, line: bytes) -> Document | None:
+    def add(self, line: bytes) -> Message | None:
         """Return the document that `line` completes, None if there is more to come."""
         text = line.decode().rstrip("\n")
         self._parts.append(text[1:])

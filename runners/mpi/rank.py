@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from mpi4py import MPI
 
 from runners.connections import Connection
-from runners.data import Pattern
+from runners.data import DataPattern
 from runners.element_types import ELEMENT_TYPES
-from runners.execution.memory import Memory
+from runners.execution.memory import RankMemory
 from runners.execution.plan import NodePlan, decode_plan
 from runners.mpi.clock_identity import clock_identity
-from runners.mpi.clocks import answer_clock
-from runners.mpi.lines import Document
-from runners.mpi.postbox import Postbox
-from runners.mpi.relay import Relay
-from runners.mpi.runs import LibraryRun, ProgramRun, Run
-from runners.mpi.transport import Transport
+from runners.mpi.clocks import serve_clock
+from runners.mpi.lines import Message
+from runners.mpi.postbox import ControlChannel
+from runners.mpi.relay import ControlRelay
+from runners.mpi.runs import LibraryRun, ProgramRun, RankRun
+from runners.mpi.transport import MpiTransport
 
 NEVER = float("inf")
 _WAIT_S = 0.0005  # between looks for a command
@@ -30,7 +30,7 @@ _BUSY_WAIT_S = 0.00005  # between looks for messages, where ranks share cores
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProgramPart:
     """What a rank knows of a program, or of a library algorithm."""
 
     plan: NodePlan
@@ -38,9 +38,9 @@ class Part:
     is_library: bool
 
     @staticmethod
-    def of(document: Document) -> Part:
+    def of(document: Message) -> ProgramPart:
         connections = {number: Connection(*ends) for number, *ends in document["connections"]}
-        return Part(decode_plan(document["plan"]), connections, document["library"])
+        return ProgramPart(decode_plan(document["plan"]), connections, document["library"])
 
 
 class RankProcess:
@@ -57,23 +57,25 @@ class RankProcess:
     def __init__(self, world: MPI.Comm, output: int) -> None:
         self._rank = world.rank
         self._control, self._data = world.Dup(), world.Dup()
-        self._postbox = Postbox(self._control)
+        self._postbox = ControlChannel(self._control)
         clocks = world.allgather(clock_identity())
         self._has_own_core = clocks.count(clocks[world.rank]) <= len(os.sched_getaffinity(0))
-        self._relay = Relay(self._control, self._postbox, self.obey, clocks, output) if world.rank == 0 else None
-        self._parts: list[Part] = []
-        self._memory: Memory | None = None
-        self._run: Run | None = None
+        self._relay = (
+            ControlRelay(self._control, self._postbox, self.execute, clocks, output) if world.rank == 0 else None
+        )
+        self._parts: list[ProgramPart] = []
+        self._memory: RankMemory | None = None
+        self._run: RankRun | None = None
         self._start_at = NEVER
         self._is_running = False
         self._has_left = False
-        self._commands: dict[str, Callable[[Document], None]] = {
+        self._commands: dict[str, Callable[[Message], None]] = {
             "load": self._load,
             "prepare": self._prepare,
             "go": self._go,
             "check": self._check,
             "status": self._status,
-            "answer_clock": lambda _: answer_clock(self._control, 0),
+            "answer_clock": lambda _: serve_clock(self._control, 0),
             "end": self._end,
         }
 
@@ -83,11 +85,11 @@ class RankProcess:
         version = MPI.Get_library_version().splitlines()[0].strip()
         self._answer({"answer": "hello", "pid": os.getpid(), "mpi": " ".join(version.split())})
         while not self._has_left:
-            heard = self._hear() if self._relay is None else self._relay.turn()
+            heard = self._hear() if self._relay is None else self._relay.poll()
             if not (self._go_on() or heard):
                 self._rest()
 
-    def obey(self, command: Document) -> None:
+    def execute(self, command: Message) -> None:
         """Do what `command` says; what goes wrong is an answer too."""
         try:
             self._commands[command["do"]](command)
@@ -95,16 +97,16 @@ class RankProcess:
             self._answer({"answer": "error", "message": f"{type(error).__name__}: {error}"})
 
     def _hear(self) -> bool:
-        letter = self._postbox.take()
+        letter = self._postbox.receive()
         if letter is not None:
-            self.obey(letter[1])
+            self.execute(letter[1])
         return letter is not None
 
-    def _answer(self, document: Document) -> None:
+    def _answer(self, document: Message) -> None:
         if self._relay is None:
             self._postbox.send(0, document)
         else:
-            self._relay.answer(0, document)
+            self._relay.forward_reply(0, document)
 
     def _go_on(self) -> bool:
         """Start when it is time, and move messages; return whether anything happened."""
@@ -113,7 +115,7 @@ class RankProcess:
         if self._start_at <= time.monotonic():
             self._start_at, self._is_running = NEVER, True
             self._run.start()
-        elif not self._run.turn():
+        elif not self._run.poll():
             return False
         if self._is_running and self._run.is_finished:
             self._is_running = False
@@ -128,33 +130,33 @@ class RankProcess:
         elif self._start_at - time.monotonic() > _PRECISE_S:
             time.sleep(_WAIT_S)
 
-    def _load(self, command: Document) -> None:
-        self._parts = [Part.of(document) for document in command["part"]]
+    def _load(self, command: Message) -> None:
+        self._parts = [ProgramPart.of(document) for document in command["part"]]
         self._answer({"answer": "loaded"})
 
-    def _prepare(self, command: Document) -> None:
+    def _prepare(self, command: Message) -> None:
         part, dtype = self._parts[command["program"]], command["dtype"]
         self._memory = self._run = None
         gc.collect()
-        pattern = Pattern(part.plan.ranks, command["run"], command["seed"], ELEMENT_TYPES[dtype].exact_limit)
-        self._memory = Memory(part.plan, self._rank, command["elements"], dtype, pattern)
+        pattern = DataPattern(part.plan.ranks, command["run"], command["seed"], ELEMENT_TYPES[dtype].exact_limit)
+        self._memory = RankMemory(part.plan, self._rank, command["elements"], dtype, pattern)
         if part.is_library:
             self._run = LibraryRun(part.plan, self._memory, self._data)
         else:
-            self._run = ProgramRun(part.plan, self._memory, dtype, Transport(self._data, part.connections))
+            self._run = ProgramRun(part.plan, self._memory, dtype, MpiTransport(self._data, part.connections))
         self._answer({"answer": "ready"})
 
-    def _go(self, command: Document) -> None:
+    def _go(self, command: Message) -> None:
         self._start_at = command["at"]
 
-    def _check(self, command: Document) -> None:
-        self._answer({"answer": "checked", "complaint": None if self._memory is None else self._memory.complaint()})
+    def _check(self, command: Message) -> None:
+        self._answer({"answer": "checked", "complaint": None if self._memory is None else self._memory.mismatch()})
 
-    def _status(self, command: Document) -> None:
+    def _status(self, command: Message) -> None:
         blocked = self._run.blocked() if self._run is not None and self._is_running else []
         self._answer({"answer": "blocked", "blocks": blocked})
 
-    def _end(self, command: Document) -> None:
+    def _end(self, command: Message) -> None:
         self._has_left = True
 
 

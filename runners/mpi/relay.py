@@ -13,14 +13,14 @@ from mpi4py import MPI
 
 from runners.measurement.clock_offset import ClockOffset
 from runners.mpi.clock_identity import same_clocks
-from runners.mpi.clocks import ask_clock
-from runners.mpi.lines import MORE, Assembly, Document, written
-from runners.mpi.postbox import Postbox
+from runners.mpi.clocks import measure_clock_offset
+from runners.mpi.lines import READY_FOR_MORE, Message, MessageAssembler, encode_line
+from runners.mpi.postbox import ControlChannel
 
-END: Document = {"do": "end"}
+END_COMMAND: Message = {"do": "end"}
 
 
-class Relay:
+class ControlRelay:
     """Reads commands on standard input, writes answers to `output`, a descriptor. `clocks`: identity per rank.
 
     A command with `each` goes to every rank with its own part; `go` becomes a time on every rank's own clock, and the
@@ -30,41 +30,41 @@ class Relay:
     def __init__(
         self,
         communicator: MPI.Comm,
-        postbox: Postbox,
-        obey: Callable[[Document], None],
+        channel: ControlChannel,
+        execute: Callable[[Message], None],
         clocks: Sequence[str],
         output: int,
     ) -> None:
         self._communicator = communicator
         self._clocks = clocks
-        self._postbox = postbox
-        self._obey = obey
+        self._postbox = channel
+        self._obey = execute
         self._output = output
-        self._commands: queue.SimpleQueue[Document] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._offsets: dict[int, ClockOffset] = {}
         self._writing = threading.Lock()
         threading.Thread(target=self._read, daemon=True).start()
 
-    def turn(self) -> bool:
+    def poll(self) -> bool:
         """Pass on what has come; return whether anything has."""
         try:
             self._command(self._commands.get_nowait())
         except queue.Empty:
-            letter = self._postbox.take()
+            letter = self._postbox.receive()
             if letter is None:
                 return False
-            self.answer(*letter)
+            self.forward_reply(*letter)
         return True
 
-    def answer(self, rank: int, document: Document) -> None:
+    def forward_reply(self, rank: int, document: Message) -> None:
         """Tell the runner what `rank` answers."""
         if document["answer"] == "done":
             offset = self._offsets[rank]
             error_s = offset.error_at(time.monotonic())
-            document = {**document, "end": offset.own_s(document["end"]), "clock_error_s": error_s}
+            document = {**document, "end": offset.to_local_s(document["end"]), "clock_error_s": error_s}
         self._say({**document, "rank": rank})
 
-    def _command(self, command: Document) -> None:
+    def _command(self, command: Message) -> None:
         if command["do"] == "go":
             self._go(command["lead_s"])
             return
@@ -76,30 +76,30 @@ class Relay:
         self._offsets = same_clocks(self._clocks)
         for rank in set(range(len(self._clocks))) - self._offsets.keys():
             self._give(rank, {"do": "answer_clock"})
-            self._offsets[rank] = ask_clock(self._communicator, rank)
+            self._offsets[rank] = measure_clock_offset(self._communicator, rank)
         start = time.monotonic() + lead_s
         for rank, offset in self._offsets.items():
-            self._give(rank, {"do": "go", "at": offset.other_s(start)})
+            self._give(rank, {"do": "go", "at": offset.to_remote_s(start)})
         self._say({"answer": "started", "at": start})
 
-    def _give(self, rank: int, command: Document) -> None:
+    def _give(self, rank: int, command: Message) -> None:
         if rank == 0:
             self._obey(command)
         else:
             self._postbox.send(rank, command)
 
     def _read(self) -> None:
-        assembly = Assembly()
+        assembly = MessageAssembler()
         for line in sys.stdin.buffer:
             document = assembly.add(line)
             if document is None:
-                self._say(MORE)
+                self._say(READY_FOR_MORE)
             else:
                 self._commands.put(document)
-        self._commands.put(END)
+        self._commands.put(END_COMMAND)
 
-    def _say(self, document: Document) -> None:
+    def _say(self, document: Message) -> None:
         with self._writing:
-            rest = memoryview(written(document))
+            rest = memoryview(encode_line(document))
             while rest:
                 rest = rest[os.write(self._output, rest) :]

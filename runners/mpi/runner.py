@@ -10,15 +10,15 @@ from runners.admission import RequestFault, validate_request
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from runners.element_types import ELEMENT_TYPES
 from runners.environment import environment_id, load_average, machine_facts
-from runners.execution.failure import DeadlinePassed, RunStopped, failure_of
-from runners.execution.rounds import Rounds
-from runners.memory_need import lack_of_memory
-from runners.mpi.crew import MpiCrew
-from runners.mpi.launch import Launch, launch_of
+from runners.execution.failure import DeadlinePassed, RunStopped, run_failure_of
+from runners.execution.rounds import MeasurementRounds
+from runners.memory_need import memory_shortage
+from runners.mpi.crew import MpiRankGroup
+from runners.mpi.launch import MpiLaunch, mpi_launch_of
 from synth.errors import Unavailable
 from synth.topology.topology import Topology
 
-LIBRARY = ("mpi",)
+LIBRARY_ALGORITHMS = ("mpi",)
 """MPI's own algorithms: the call of the collective's name, which chooses by itself."""
 
 _WORK_BYTES = 40  # per element, to make and to check data
@@ -43,8 +43,8 @@ class MpiRunner:
 
     def __init__(self, fabric: str | None = None, where: str | None = None, hosts: str | None = None) -> None:
         self._where = (where, fabric, hosts)
-        self._crew: MpiCrew | None = None
-        self._crew_of: tuple[str, Launch] | None = None
+        self._crew: MpiRankGroup | None = None
+        self._crew_of: tuple[str, MpiLaunch] | None = None
 
     def submit(self, request: RunRequest) -> Outcome:
         """Run `request`; see the port for the contract. The first one for a topology starts the ranks besides.
@@ -69,7 +69,7 @@ class MpiRunner:
 
     def library(self, collective: str) -> tuple[str, ...]:
         """MPI has an algorithm for every collective."""
-        return LIBRARY
+        return LIBRARY_ALGORITHMS
 
     @property
     def pids(self) -> list[int]:
@@ -89,8 +89,8 @@ class MpiRunner:
         self.close()
 
     def _measure(self, request: RunRequest, environment: Environment) -> Measurement:
-        launch = launch_of(request.topology, *self._where)
-        if launch.is_here and (lack := lack_of_memory(request, _WORK_BYTES)) is not None:
+        launch = mpi_launch_of(request.topology, *self._where)
+        if launch.is_here and (lack := memory_shortage(request, _WORK_BYTES)) is not None:
             raise RunStopped(FailureKind.UNAVAILABLE, lack)
         crew = self._crew_for(request.topology, launch)
         facts: Environment = {"mpi": crew.mpi, "clock": "monotonic", **launch.facts}
@@ -98,15 +98,15 @@ class MpiRunner:
         environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
         deadline = time.monotonic() + request.timeout_s
         crew.load(request.topology, list(request.programs.values()), len(request.library), deadline)
-        results = Rounds(crew, request, deadline).measure()
+        results = MeasurementRounds(crew, request, deadline).measure()
         environment["clock_error_us"] = crew.clock_error_s * 1e6
         return Measurement(self.name, results, environment)
 
-    def _crew_for(self, topology: Topology, launch: Launch) -> MpiCrew:
+    def _crew_for(self, topology: Topology, launch: MpiLaunch) -> MpiRankGroup:
         """Return the ranks that are there, or new ones where they would be started in another way."""
         if self._crew is None or self._crew_of != (topology.id, launch):
             self._end(politely=True)
-            self._crew = MpiCrew(launch, topology.compute_count, time.monotonic() + START_LIMIT_S)
+            self._crew = MpiRankGroup(launch, topology.compute_count, time.monotonic() + START_LIMIT_S)
             self._crew_of = (topology.id, launch)
         return self._crew
 
@@ -117,7 +117,9 @@ class MpiRunner:
 
     def _explain(self, stopped: RunStopped, environment: Environment) -> RunFailure:
         stuck = isinstance(stopped, DeadlinePassed) and self._crew is not None
-        return failure_of(stopped, self._crew.blocked_ranks() if stuck and self._crew is not None else {}, environment)
+        return run_failure_of(
+            stopped, self._crew.blocked_ranks() if stuck and self._crew is not None else {}, environment
+        )
 
 
 def _faults(request: RunRequest) -> Iterator[RequestFault]:

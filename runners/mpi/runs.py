@@ -6,15 +6,15 @@ from typing import Protocol
 
 from mpi4py import MPI
 
-from runners.execution.failure import Stuck
+from runners.execution.failure import StuckInstruction
 from runners.execution.interpreter import Interpreter
-from runners.execution.memory import Memory
+from runners.execution.memory import RankMemory
 from runners.execution.plan import NodePlan
 from runners.mpi.library import run_collective
-from runners.mpi.transport import Transport
+from runners.mpi.transport import MpiTransport
 
 
-class Run(Protocol):
+class RankRun(Protocol):
     """What a rank does between a start and its end."""
 
     @property
@@ -31,11 +31,11 @@ class Run(Protocol):
         """Begin."""
         ...
 
-    def turn(self) -> bool:
+    def poll(self) -> bool:
         """Go on as far as possible without waiting; return whether anything moved."""
         ...
 
-    def blocked(self) -> list[Stuck]:
+    def blocked(self) -> list[StuckInstruction]:
         """Return where the blocks are stuck that are not finished."""
         ...
 
@@ -43,7 +43,7 @@ class Run(Protocol):
 class ProgramRun:
     """Implements `Run` with the interpreter."""
 
-    def __init__(self, plan: NodePlan, memory: Memory, dtype: str, transport: Transport) -> None:
+    def __init__(self, plan: NodePlan, memory: RankMemory, dtype: str, transport: MpiTransport) -> None:
         self._transport = transport
         self._interpreter = Interpreter(plan, memory, dtype, transport.post)
 
@@ -57,16 +57,16 @@ class ProgramRun:
 
     def start(self) -> None:
         self._interpreter.start()
-        self._transport.listen(self._interpreter.inboxes)
+        self._transport.post_receives(self._interpreter.inboxes)
 
-    def turn(self) -> bool:
-        if not self._transport.turn(self._interpreter.inboxes):
+    def poll(self) -> bool:
+        if not self._transport.poll(self._interpreter.inboxes):
             return False
         self._interpreter.run()
-        self._transport.listen(self._interpreter.inboxes)
+        self._transport.post_receives(self._interpreter.inboxes)
         return True
 
-    def blocked(self) -> list[Stuck]:
+    def blocked(self) -> list[StuckInstruction]:
         return self._interpreter.blocked()
 
 
@@ -75,18 +75,18 @@ class LibraryRun:
 
     is_quiet = True
 
-    def __init__(self, plan: NodePlan, memory: Memory, communicator: MPI.Comm) -> None:
+    def __init__(self, plan: NodePlan, memory: RankMemory, communicator: MPI.Comm) -> None:
         self._collective = plan.collective
         self._memory = memory
         self._communicator = communicator
         self.is_finished = False
 
     def start(self) -> None:
-        run_collective(self._communicator, self._collective, self._memory.given, self._memory.result)
+        run_collective(self._communicator, self._collective, self._memory.input, self._memory.output)
         self.is_finished = True
 
-    def turn(self) -> bool:
+    def poll(self) -> bool:
         return False
 
-    def blocked(self) -> list[Stuck]:
+    def blocked(self) -> list[StuckInstruction]:
         return []

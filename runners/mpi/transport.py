@@ -10,7 +10,7 @@ from runners.connections import Connection
 from runners.execution.inbox import Inbox
 
 
-class Transport:
+class MpiTransport:
     """Sends and receives what the blocks of one rank exchange; every connection keeps its order.
 
     The channel of a connection is the tag of its messages: MPI delivers those of one sender and tag in order. Of each
@@ -34,7 +34,7 @@ class Transport:
         self._requests.append(self._communicator.Isend([message, MPI.BYTE], end.dst, end.channel))
         self._receivers.append(None)
 
-    def listen(self, inboxes: Mapping[int, Inbox]) -> None:
+    def post_receives(self, inboxes: Mapping[int, Inbox]) -> None:
         """Post a receive for every connection that has none and more to come."""
         for connection in inboxes.keys() - set(self._receivers):
             if (length := inboxes[connection].next_bytes) is not None:
@@ -42,7 +42,7 @@ class Transport:
                 self._requests.append(self._communicator.Irecv([place, MPI.BYTE], end.src, end.channel))
                 self._receivers.append(connection)
 
-    def turn(self, inboxes: Mapping[int, Inbox]) -> bool:
+    def poll(self, inboxes: Mapping[int, Inbox]) -> bool:
         """Hand over what has arrived and let go of what has left; return whether there was anything."""
         done = set(MPI.Request.Testsome(self._requests) or ()) if self._requests else set()
         for number in sorted(done):

@@ -7,7 +7,7 @@ from collections import Counter
 from synth.topology.topology import Topology
 
 
-def gpus_per_box(topology: Topology) -> int | None:
+def gpus_per_machine(topology: Topology) -> int | None:
     """Return how many ranks share a box where the ids of nodes say so (`BOX.GPU`, boxes alike), else None."""
     boxes = Counter(name.rpartition(".")[0] for name in topology.node_ids[: topology.compute_count])
     sizes = set(boxes.values())

@@ -5,18 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-from runners.msccl.cluster import Cluster
+from runners.msccl.cluster import GpuCluster
 from runners.msccl.command import gpus_per_node
 from runners.msccl.config import MscclConfig
 from runners.msccl.options import JobOptions, Launcher
 from runners.msccl.runner import MscclRunner
-from runners.needs import Needs
+from runners.needs import ResourceRequest
 from runners.runner_config import MeasurerRequest
 from synth.errors import InvalidInput
 from synth.topology.topology import Topology
 
 
-def msccl_runner(config: MscclConfig, node: Needs) -> MscclRunner:
+def msccl_runner(config: MscclConfig, node: ResourceRequest) -> MscclRunner:
     """Return the runner. node: what each node of a Ray cluster must have besides GPUs, where the launcher is `ray`.
 
     Raises InvalidInput for what `JobOptions` refuses.
@@ -60,10 +60,10 @@ def check_gpus(config: MscclConfig, request: MeasurerRequest, topology: Topology
         raise InvalidInput(rule, "none", "name one, such as /shared/tmp")
 
 
-def _lender(config: MscclConfig, node: Needs) -> Cluster | None:
+def _lender(config: MscclConfig, node: ResourceRequest) -> GpuCluster | None:
     """Return what lends nodes; their CPUs stay free for launches, whatever a measurer holds."""
     if not config.takes_nodes_from_ray:
         return None
-    from runners.ray_gpus import RayGpus  # noqa: PLC0415 - Ray is slow to import
+    from runners.ray_gpus import RayGpuCluster  # noqa: PLC0415 - Ray is slow to import
 
-    return RayGpus(Needs(0, 0, node.resources, node.labels))
+    return RayGpuCluster(ResourceRequest(0, 0, node.resources, node.labels))

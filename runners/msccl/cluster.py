@@ -6,24 +6,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from runners.places.place import Place
+from runners.places.place import Host
 
 
 @dataclass(frozen=True, slots=True)
-class LentNodes:
+class LeasedHosts:
     """Nodes in the order of their ranks, each with as many GPUs for us."""
 
-    places: Sequence[Place]
+    hosts: Sequence[Host]
     gpus_per_node: int
 
 
-class Cluster(Protocol):
+class GpuCluster(Protocol):
     """Lends nodes one request at a time. A cluster is used by one thread."""
 
-    def lend(self, ranks: int, gpus_per_node: int | None) -> LentNodes:
+    def lease(self, ranks: int, gpus_per_node: int | None) -> LeasedHosts:
         """Return nodes for `ranks` processes with a GPU each; Unavailable if there are not enough."""
         ...
 
-    def take_back(self) -> None:
+    def release(self) -> None:
         """End what runs on the nodes that are lent. Safe to call twice."""
         ...

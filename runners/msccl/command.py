@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from runners.msccl.options import DTYPES, JobOptions
-from runners.msccl.sizes import SizeRange
+from runners.msccl.sizes import SizeProgression
 from synth.collective import CollectiveName
 from synth.errors import InvalidInput
 from synth.lowering.program import Program
@@ -23,7 +23,7 @@ PROOF_ITERATIONS = 2
 """Calls of each size and placement in a proof, besides those that check and warm up."""
 
 
-def perf_command(program: Program, options: JobOptions, sizes: SizeRange) -> list[str]:
+def perf_command(program: Program, options: JobOptions, sizes: SizeProgression) -> list[str]:
     """Return the command of one rank but for `-n` and `-w`: one GPU per process, checked once, mean over the ranks."""
     collective = program.collective
     name = TEST_PROGRAMS[collective.name]

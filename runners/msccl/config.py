@@ -8,11 +8,11 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field
 
 from runners.api import Runner
-from runners.msccl.boxes import gpus_per_box
-from runners.msccl.runtimes import MSCCL, known_runtime
-from runners.needs import Needs
+from runners.msccl.boxes import gpus_per_machine
+from runners.msccl.runtimes import MSCCL, require_runtime
+from runners.needs import ResourceRequest
 from runners.runner_config import ByteCount, Capabilities, MeasurerRequest, NameList, RunnerConfig, VariableList
-from synth.lowering.options import MOST_PROCESSORS, LoweringOptions
+from synth.lowering.options import MAX_PROCESSORS, LoweringOptions
 from synth.topology.topology import Topology
 
 
@@ -61,7 +61,7 @@ class MscclConfig(RunnerConfig):
     sm_count: int | None = Field(
         default=None,
         ge=1,
-        le=MOST_PROCESSORS,
+        le=MAX_PROCESSORS,
         description="Multiprocessors of a GPU, the thread blocks that run at once: programs have no more. Default 108.",
     )
     buffer_bytes: Annotated[int, Field(ge=1), ByteCount] | None = Field(
@@ -74,24 +74,24 @@ class MscclConfig(RunnerConfig):
         return self.launcher == "ray"
 
     def lowering(self) -> LoweringOptions:
-        runtime = known_runtime(self.runtime or MSCCL.name)
+        runtime = require_runtime(self.runtime or MSCCL.name)
         blocks = [most for most in (self.sm_count, runtime.threadblocks) if most is not None]
-        return LoweringOptions(runtime.dialect, in_place=self.in_place, sm_count=min(blocks, default=None))
+        return LoweringOptions(runtime.target, in_place=self.in_place, sm_count=min(blocks, default=None))
 
     def for_network(self, topology: Topology) -> Self:
         if self.gpus_per_node is not None:
             return self
         ranks, hosts = topology.compute_count, len(self.hosts)
-        per_node = -(-ranks // hosts) if hosts else gpus_per_box(topology) or ranks
+        per_node = -(-ranks // hosts) if hosts else gpus_per_machine(topology) or ranks
         return self.model_copy(update={"gpus_per_node": per_node})
 
-    def resources(self, request: MeasurerRequest, topology: Topology) -> Needs:
+    def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
         """Return GPUs for the ranks of a node; a CPU alone where nodes with GPUs are lent for each measurement."""
         node = request.node
         if self.takes_nodes_from_ray:
-            return Needs(node.cpus, patience_s=node.patience_s)
+            return ResourceRequest(node.cpus, patience_s=node.patience_s)
         gpus = self.for_network(topology).gpus_per_node if request.gpus is None else request.gpus
-        return Needs(node.cpus, gpus or 0.0, node.resources, node.labels, node.patience_s)
+        return ResourceRequest(node.cpus, gpus or 0.0, node.resources, node.labels, node.patience_s)
 
     def check_plan(self, request: MeasurerRequest, topology: Topology) -> None:
         from runners.msccl.choice import check_gpus  # noqa: PLC0415 - only who plans a campaign on GPUs pays for it

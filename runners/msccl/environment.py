@@ -16,13 +16,13 @@ algorithm that it chooses or with one of its own."""
 MODES: tuple[Mode, ...] = ("program", "proof", "library")
 """What every job can do; the others only where they are asked for."""
 
-PINNED: Mapping[Mode, str] = {"library-ring": "RING", "library-tree": "TREE"}
+PINNED_ALGORITHMS: Mapping[Mode, str] = {"library-ring": "RING", "library-tree": "TREE"}
 """NCCL_ALGO of the modes in which the library does not choose."""
 
-OTHER_LIBRARIES = "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+LIBRARY_PATH_SUFFIX = "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
 """What a shell puts after the folder of a library: the folders that are there already, if any."""
 
-BUFFERS: Mapping[Protocol, str] = {
+BUFFER_VARIABLES: Mapping[Protocol, str] = {
     "Simple": "NCCL_BUFFSIZE",
     "LL": "NCCL_LL_BUFFSIZE",
     "LL128": "NCCL_LL128_BUFFSIZE",
@@ -38,8 +38,8 @@ def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mo
     variables = dict(options.environment)
     if is_library(mode):
         variables |= runtime.disabling
-        if mode in PINNED:
-            variables["NCCL_ALGO"] = PINNED[mode]
+        if mode in PINNED_ALGORITHMS:
+            variables["NCCL_ALGO"] = PINNED_ALGORITHMS[mode]
     else:
         variables |= {**runtime.enabling, **_program_settings(program, runtime, options)}
     if mode == "proof":
@@ -49,7 +49,7 @@ def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mo
     # Each process logs to a file of its own, so that no log cuts through the table on standard output.
     variables["NCCL_DEBUG_FILE"] = f"{JOB}/logs/{mode}.{PART}.%h.%p.txt"
     if options.library_folder is not None:
-        variables["LD_LIBRARY_PATH"] = options.library_folder + OTHER_LIBRARIES
+        variables["LD_LIBRARY_PATH"] = options.library_folder + LIBRARY_PATH_SUFFIX
     return variables
 
 
@@ -60,13 +60,13 @@ def unwanted_variables(runtime: Runtime, mode: Mode) -> list[str]:
 
 def is_library(mode: Mode) -> bool:
     """Whether no program is executed in this mode."""
-    return mode == "library" or mode in PINNED
+    return mode == "library" or mode in PINNED_ALGORITHMS
 
 
 def _program_settings(program: Program, runtime: Runtime, options: JobOptions) -> dict[str, str]:
     settings = {}
     if options.buffer_bytes is not None:
-        settings[BUFFERS[program.protocol]] = str(options.buffer_bytes)
+        settings[BUFFER_VARIABLES[program.protocol]] = str(options.buffer_bytes)
     if runtime.needs_channels:
         settings["NCCL_MIN_NCHANNELS"] = str(program.channels)
     if runtime is MSCCL and program.protocol == "LL128":

@@ -9,7 +9,7 @@ from statistics import median
 from runners.msccl.runtimes import Runtime
 from runners.sizes import format_size
 
-SAME_TIME = 0.03
+SAME_TIME_TOLERANCE = 0.03
 """Medians that are no further apart at any size may be of one and the same algorithm."""
 
 _REFUSED = re.compile(r"NCCL WARN (.*MSCCL.*)", re.IGNORECASE)
@@ -41,7 +41,7 @@ def time_fault(program_s: Mapping[int, Sequence[float]], library_s: Mapping[int,
     was measured cannot be told from it: measure it at more sizes.
     """
     apart = {size: abs(median(program_s[size]) / median(library_s[size]) - 1) for size in program_s}
-    if max(apart.values()) > SAME_TIME:
+    if max(apart.values()) > SAME_TIME_TOLERANCE:
         return None
     shown = ", ".join(f"{format_size(size)} {part:.1%}" for size, part in sorted(apart.items()))
     return f"its times are the library's at every size (apart by {shown}), and its log does not tell calls"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from runners.msccl.command import PROOF_ITERATIONS
 from runners.msccl.options import JobOptions
 from runners.msccl.runtimes import EXECUTOR, MSCCL, Runtime
-from runners.msccl.sizes import size_ranges
+from runners.msccl.sizes import size_progressions
 from runners.sizes import format_size
 from synth.collective import CollectiveName
 from synth.lowering.program import Program
 
 
-def guide(program: Program, runtime: Runtime, options: JobOptions) -> str:
+def readme_text(program: Program, runtime: Runtime, options: JobOptions) -> str:
     """Return the text, in Markdown."""
     place = "in place" if program.in_place else "out of place"
     sizes = ", ".join(format_size(size) for size in sorted(options.sizes_bytes))
@@ -59,7 +59,7 @@ def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
     ranks, column = len(program.ranks), "in-place" if program.in_place else "out-of-place"
     other = "out-of-place" if program.in_place else "in-place"
     sign = runtime.loaded.replace("[1-9][0-9]*", "[1-9]")
-    parts = size_ranges(options.sizes_bytes)
+    parts = size_progressions(options.sizes_bytes)
     points = [
         f"`grep -lE '{sign}' logs/proof.* | wc -l` says {ranks * len(parts)}: every process took the program.",
         "`grep -h WARN logs/*` says nothing of MSCCL.",

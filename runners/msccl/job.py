@@ -7,16 +7,23 @@ import shlex
 from collections.abc import Mapping
 
 from runners.msccl.command import PROOF_ITERATIONS, gpus_per_node, launch_command, perf_command
-from runners.msccl.environment import MODES, OTHER_LIBRARIES, PINNED, Mode, mode_environment, unwanted_variables
-from runners.msccl.guide import guide
+from runners.msccl.environment import (
+    LIBRARY_PATH_SUFFIX,
+    MODES,
+    PINNED_ALGORITHMS,
+    Mode,
+    mode_environment,
+    unwanted_variables,
+)
+from runners.msccl.guide import readme_text
 from runners.msccl.options import JobOptions
-from runners.msccl.runtimes import ALGORITHMS, JOB, PART, Runtime, runtime_named
-from runners.msccl.sizes import misfit, size_ranges
+from runners.msccl.runtimes import ALGORITHMS, JOB, PART, Runtime, runtime_for
+from runners.msccl.sizes import size_mismatch, size_progressions
 from synth.errors import InvalidInput
 from synth.lowering.program import Program
 from synth.lowering.targets import target_named
 
-_REFERENCES = re.compile("(" + "|".join(map(re.escape, (JOB, PART, OTHER_LIBRARIES))) + ")")
+_REFERENCES = re.compile("(" + "|".join(map(re.escape, (JOB, PART, LIBRARY_PATH_SUFFIX))) + ")")
 EXECUTABLE = (".sh", ".sbatch")
 """Files whose names end so are to be executed."""
 
@@ -46,9 +53,9 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
     Raises InvalidInput where the runtime is not one for the program, would not use it for one of the sizes, or where
     hosts and GPUs do not make its ranks. Same arguments, same bytes.
     """
-    runtime = runtime_named(options.runtime, program)
+    runtime = runtime_for(options.runtime, program)
     for size_bytes in options.sizes_bytes:
-        if (reason := misfit(program, size_bytes, options.element_bytes)) is not None:
+        if (reason := size_mismatch(program, size_bytes, options.element_bytes)) is not None:
             rule = f"{runtime.title} must not fall back to its own algorithm: {reason}"
             raise InvalidInput(rule, f"{size_bytes} bytes", "choose other sizes")
     files = {
@@ -56,7 +63,7 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
         **{f"environment/{mode}.sh": _environment_script(program, runtime, options, mode) for mode in _modes(options)},
         "rank.sh": _RANK_SCRIPT,
         "run.sh": _launch_script(program, options),
-        "README.md": guide(program, runtime, options),
+        "README.md": readme_text(program, runtime, options),
     }
     if options.launcher == "srun":
         files["job.sbatch"] = _batch_script(program, options)
@@ -64,7 +71,7 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
 
 
 def _modes(options: JobOptions) -> list[Mode]:
-    return [*MODES, *(mode for mode in PINNED if mode.removeprefix("library-") in options.pinned)]
+    return [*MODES, *(mode for mode in PINNED_ALGORITHMS if mode.removeprefix("library-") in options.pinned)]
 
 
 def _environment_script(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> str:
@@ -100,7 +107,7 @@ def _launch_script(program: Program, options: JobOptions) -> str:
         'mkdir -p "$CHORALE_JOB/logs"',
         'rm -f "$CHORALE_JOB/logs/$mode".*',
     ]
-    for part, sizes in enumerate(size_ranges(options.sizes_bytes)):
+    for part, sizes in enumerate(size_progressions(options.sizes_bytes)):
         command = shlex.join(perf_command(program, options, sizes))
         lines.append(f'{launch} "$CHORALE_JOB/rank.sh" "$mode" {part} \\\n  {command} -n "$iterations" -w "$warmup"')
     return "\n".join(lines) + "\n"

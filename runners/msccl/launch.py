@@ -8,8 +8,8 @@ from pathlib import Path
 
 from runners.msccl.environment import Mode
 from runners.msccl.job import EXECUTABLE
-from runners.msccl.results import Launched
-from runners.places.place import STDERR, STDOUT, Job, Place
+from runners.msccl.results import LaunchResult
+from runners.places.place import STDERR, STDOUT, Host, ProcessSpec
 
 _POLL_S = 0.05
 
@@ -23,12 +23,12 @@ def write_job(folder: Path, files: Mapping[str, bytes]) -> None:
         path.chmod(0o755 if name.endswith(EXECUTABLE) else 0o644)
 
 
-def launch(place: Place, folder: Path, mode: Mode, parts: int, deadline_s: float) -> Launched:
+def launch(place: Host, folder: Path, mode: Mode, parts: int, deadline_s: float) -> LaunchResult:
     """Run the job in `folder` in a mode until it ends, or is killed when the monotonic clock shows `deadline_s`.
 
     parts: how many test programs it starts, one after the other
     """
-    started = place.start(Job((str(folder / "run.sh"), mode)))
+    started = place.start(ProcessSpec((str(folder / "run.sh"), mode)))
     try:
         while (code := started.poll()) is None and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)
@@ -38,7 +38,7 @@ def launch(place: Place, folder: Path, mode: Mode, parts: int, deadline_s: float
         errors = started.read(STDERR).decode(errors="replace")
     finally:
         started.close()
-    return Launched(code, output, errors, tuple(_logs(folder, f"{mode}.{part}.*") for part in range(parts)))
+    return LaunchResult(code, output, errors, tuple(_logs(folder, f"{mode}.{part}.*") for part in range(parts)))
 
 
 def _logs(folder: Path, names: str) -> tuple[str, ...]:

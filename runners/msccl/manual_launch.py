@@ -7,37 +7,40 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runners.places.local import LocalPlace
-from runners.places.place import STDOUT, Job, Place, Started
+from runners.places.local import LocalHost
+from runners.places.place import STDOUT, Host, ProcessHandle, ProcessSpec
 
 _LINE = re.compile(rb"^HYDRA_LAUNCH: ([^\n]*--proxy-id (\d+)[^\n]*)\n", re.MULTILINE)
-MANUAL = {"HYDRA_LAUNCHER": "manual"}
+MANUAL_LAUNCHER_ENVIRONMENT = {"HYDRA_LAUNCHER": "manual"}
 
 
-class ManualLaunchPlace:
+class MpichHost:
     """Implements `runners.places.place.Place`: the job starts at `head`, and what its `mpiexec` asks for at `nodes`.
 
     The nodes are those of `-hosts`, in the same order, and `mpiexec` is that of MPICH on all of them. A job may call it
     several times, one after the other.
     """
 
-    def __init__(self, nodes: Sequence[Place], head: Place | None = None) -> None:
+    def __init__(self, nodes: Sequence[Host], head: Host | None = None) -> None:
         self._nodes = nodes
-        self._head = head or LocalPlace()
+        self._head = head or LocalHost()
         self.address = self._head.address
 
-    def start(self, job: Job) -> ManualLaunch:
+    def start(self, spec: ProcessSpec) -> MpichLaunch:
         """Start `job`; see the port."""
-        return ManualLaunch(self._head.start(replace(job, environment={**job.environment, **MANUAL})), self._nodes)
+        return MpichLaunch(
+            self._head.start(replace(spec, environment={**spec.environment, **MANUAL_LAUNCHER_ENVIRONMENT})),
+            self._nodes,
+        )
 
 
-class ManualLaunch:
-    """Implements `runners.places.place.Started`. Proxies are started when `poll` finds that they are asked for."""
+class MpichLaunch:
+    """Implements `ProcessHandle`. Proxies are started when `poll` finds that they are asked for."""
 
-    def __init__(self, head: Started, nodes: Sequence[Place]) -> None:
+    def __init__(self, head: ProcessHandle, nodes: Sequence[Host]) -> None:
         self._head = head
         self._nodes = nodes
-        self._proxies: list[Started] = []
+        self._proxies: list[ProcessHandle] = []
 
     def poll(self) -> int | None:
         """Return the exit code of the job, None while it runs."""
@@ -46,7 +49,7 @@ class ManualLaunch:
             asked = list(_LINE.finditer(self._head.read(STDOUT)))
             for match in asked[len(self._proxies) :]:
                 node = self._nodes[int(match[2]) % len(self._nodes)]
-                self._proxies.append(node.start(Job(tuple(shlex.split(match[1].decode())))))
+                self._proxies.append(node.start(ProcessSpec(tuple(shlex.split(match[1].decode())))))
         return code
 
     def read(self, name: str) -> bytes:

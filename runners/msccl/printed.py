@@ -33,7 +33,7 @@ _FAILURE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class LaunchOutput:
     """What a launch printed, of one or several test programs that ran one after the other.
 
     rows:          of all tables, in order
@@ -59,7 +59,7 @@ class Printed:
         return 0 < self.tables == len(self.verdicts)
 
 
-def parse_output(text: str) -> Printed:
+def parse_output(text: str) -> LaunchOutput:
     """Return what `text`, the standard output of a launch, says.
 
     Lines of launchers, libraries and other ranks may stand between the lines of a table, and log lines within them.
@@ -70,7 +70,7 @@ def parse_output(text: str) -> Printed:
     clean = _LOG.sub("", plain)
     ranks = {int(match[1]) for match in _RANK.finditer(clean)}
     device, version = _DEVICE.search(clean), _VERSION.search(plain)
-    return Printed(
+    return LaunchOutput(
         rows=tuple(_rows(clean)),
         tables=len(_HEADING.findall(clean)),
         verdicts=tuple(int(match[1]) for match in _SUMMARY.finditer(clean)),

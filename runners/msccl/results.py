@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runners.api import FailureKind
-from runners.msccl.printed import Printed, parse_output
+from runners.msccl.printed import LaunchOutput, parse_output
 from runners.sizes import format_size
 
 COMMAND_NOT_FOUND = 127
@@ -14,7 +14,7 @@ _MISSING = ("error while loading shared libraries", "ommand not found", "No such
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchResult:
     """A launch of test programs that ended, or was ended: `exit_code` is None then.
 
     logs: of the library, for each test program in it those of all processes
@@ -27,7 +27,7 @@ class Launched:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class LaunchFault:
     """Why a launch gave no times; one line."""
 
     kind: FailureKind
@@ -35,8 +35,8 @@ class Fault:
 
 
 def launch_times(
-    launched: Launched, sizes_bytes: Sequence[int], tables: int, ranks: int, in_place: bool
-) -> Mapping[int, float] | Fault:
+    launched: LaunchResult, sizes_bytes: Sequence[int], tables: int, ranks: int, in_place: bool
+) -> Mapping[int, float] | LaunchFault:
     """Return the seconds of a call at each size in one placement, or the first fault that is found.
 
     tables: how many test programs ran one after the other
@@ -45,44 +45,48 @@ def launch_times(
     return _process_fault(launched, printed, tables, ranks) or _times(printed, sizes_bytes, in_place)
 
 
-def _process_fault(launched: Launched, printed: Printed, tables: int, ranks: int) -> Fault | None:
+def _process_fault(launched: LaunchResult, printed: LaunchOutput, tables: int, ranks: int) -> LaunchFault | None:
     if printed.ranks not in (0, ranks) or printed.tables > tables:
         seen = f"{printed.tables} tables of {printed.ranks} ranks instead of {tables} of {ranks}"
-        return Fault(
+        return LaunchFault(
             FailureKind.UNAVAILABLE, f"the test programs print {seen}: build them with MPI=1 for this launcher"
         )
     if launched.exit_code is None:
-        return Fault(FailureKind.TIMEOUT, f"the launch took too long; {_how_far(printed)}")
+        return LaunchFault(FailureKind.TIMEOUT, f"the launch took too long; {_how_far(printed)}")
     if any(printed.verdicts):
-        return Fault(FailureKind.WRONG_RESULT, f"{sum(printed.verdicts)} checks of results failed")
+        return LaunchFault(FailureKind.WRONG_RESULT, f"{sum(printed.verdicts)} checks of results failed")
     if launched.exit_code != 0 or (printed.failure is not None and not printed.is_complete):
         reason = _reason(launched, printed)
         missing = launched.exit_code == COMMAND_NOT_FOUND or any(sign in reason for sign in _MISSING)
         kind = FailureKind.UNAVAILABLE if missing else FailureKind.CRASH
-        return Fault(kind, f"the launch ended with code {launched.exit_code}: {reason}; {_how_far(printed)}")
+        return LaunchFault(kind, f"the launch ended with code {launched.exit_code}: {reason}; {_how_far(printed)}")
     if not printed.is_complete or len(printed.verdicts) < tables:
-        return Fault(FailureKind.CRASH, f"the output breaks off; {_how_far(printed)}")
+        return LaunchFault(FailureKind.CRASH, f"the output breaks off; {_how_far(printed)}")
     return None
 
 
-def _times(printed: Printed, sizes_bytes: Sequence[int], in_place: bool) -> Mapping[int, float] | Fault:
+def _times(printed: LaunchOutput, sizes_bytes: Sequence[int], in_place: bool) -> Mapping[int, float] | LaunchFault:
     cells = {row.size_bytes: row.in_place if in_place else row.out_of_place for row in printed.rows}
     times = {}
     for size_bytes in sizes_bytes:
         cell = cells.get(size_bytes)
         if cell is None:
-            return Fault(FailureKind.CRASH, f"the table has no row of {size_bytes} bytes")
+            return LaunchFault(FailureKind.CRASH, f"the table has no row of {size_bytes} bytes")
         if cell.wrong is None or cell.time_us is None:
-            return Fault(FailureKind.REJECTED, f"the test program did not check or time {format_size(size_bytes)}")
+            return LaunchFault(
+                FailureKind.REJECTED, f"the test program did not check or time {format_size(size_bytes)}"
+            )
         if cell.wrong:
-            return Fault(FailureKind.WRONG_RESULT, f"{cell.wrong} elements are wrong at {format_size(size_bytes)}")
+            return LaunchFault(
+                FailureKind.WRONG_RESULT, f"{cell.wrong} elements are wrong at {format_size(size_bytes)}"
+            )
         if cell.time_us <= 0:
-            return Fault(FailureKind.CRASH, f"the time at {format_size(size_bytes)} is {cell.time_us} us")
+            return LaunchFault(FailureKind.CRASH, f"the time at {format_size(size_bytes)} is {cell.time_us} us")
         times[size_bytes] = cell.time_us / 1e6
     return times
 
 
-def _reason(launched: Launched, printed: Printed) -> str:
+def _reason(launched: LaunchResult, printed: LaunchOutput) -> str:
     """Return the line that tells most about a failed launch."""
     beside = parse_output(launched.errors)
     lines = [line.strip() for line in launched.errors.splitlines() if line.strip()]
@@ -94,5 +98,5 @@ def _reason(launched: Launched, printed: Printed) -> str:
     return next((reason for reason in known if reason), "it does not say why")
 
 
-def _how_far(printed: Printed) -> str:
+def _how_far(printed: LaunchOutput) -> str:
     return f"its table has {len(printed.rows)} rows"

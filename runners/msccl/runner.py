@@ -13,14 +13,14 @@ from pathlib import Path
 from runners.admission import RequestFault, validate_request
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from runners.environment import environment_id, load_average, machine_facts
-from runners.msccl.cluster import Cluster
+from runners.msccl.cluster import GpuCluster
 from runners.msccl.command import gpus_per_node, launch_command, perf_command
-from runners.msccl.manual_launch import ManualLaunchPlace
+from runners.msccl.manual_launch import MpichHost
 from runners.msccl.options import DTYPES, JobOptions
-from runners.msccl.session import LIBRARY, Proofs, Session, Stopped
-from runners.msccl.sizes import size_ranges
-from runners.places.local import LocalPlace
-from runners.places.place import Place
+from runners.msccl.session import DEFAULT_LIBRARY, ExecutionProofs, Session, SessionStopped
+from runners.msccl.sizes import size_progressions
+from runners.places.local import LocalHost
+from runners.places.place import Host
 from synth.errors import InvalidInput, Unavailable
 
 PINNED_FOR = {"allreduce": ("ring", "tree"), "allgather": ("ring",), "reduce_scatter": ("ring",)}
@@ -51,18 +51,18 @@ class MscclRunner:
         self,
         options: JobOptions,
         folder: Path | None = None,
-        place: Place | None = None,
-        cluster: Cluster | None = None,
+        place: Host | None = None,
+        cluster: GpuCluster | None = None,
     ) -> None:
         self._options = options
         self._folder = folder
-        self._place = place or LocalPlace()
+        self._place = place or LocalHost()
         self._cluster = cluster
-        self._proofs = Proofs()
+        self._proofs = ExecutionProofs()
 
     def library(self, collective: str) -> tuple[str, ...]:
         """Return the library's own choice, and the algorithms of its own that it can be told to take."""
-        return (LIBRARY, *PINNED_FOR.get(collective, ()))
+        return (DEFAULT_LIBRARY, *PINNED_FOR.get(collective, ()))
 
     def close(self) -> None:
         """Nothing is held between requests."""
@@ -78,7 +78,7 @@ class MscclRunner:
                 session = Session(request, options, Path(folder), place, self._proofs)
                 environment |= _facts(session)
                 results = session.measure(deadline_s)
-        except Stopped as stopped:
+        except SessionStopped as stopped:
             return RunFailure(stopped.fault.kind, stopped.fault.message, environment=_identified(environment))
         except (InvalidInput, Unavailable) as error:
             kind = FailureKind.UNAVAILABLE if isinstance(error, Unavailable) else FailureKind.REJECTED
@@ -86,25 +86,25 @@ class MscclRunner:
         except OSError as error:
             message = f"the folder of jobs must be writable: {error}"
             return RunFailure(FailureKind.UNAVAILABLE, message, environment=_identified(environment))
-        return Measurement(self.name, results, _identified({**environment, **session.printed}))
+        return Measurement(self.name, results, _identified({**environment, **session.printed_facts}))
 
     def _new_folder(self) -> tempfile.TemporaryDirectory[str]:
         return tempfile.TemporaryDirectory(prefix="chorale-msccl-", dir=self._folder)
 
     @contextlib.contextmanager
-    def _nodes(self, request: RunRequest) -> Iterator[tuple[JobOptions, Place]]:
+    def _nodes(self, request: RunRequest) -> Iterator[tuple[JobOptions, Host]]:
         """Borrow nodes for a request, if they are not simply there."""
         if self._cluster is None:
             yield self._options, self._place
             return
         try:
             ranks = request.topology.compute_count
-            lent = self._cluster.lend(ranks, self._options.gpus_per_node)
-            hosts = tuple(place.address for place in lent.places)
+            lent = self._cluster.lease(ranks, self._options.gpus_per_node)
+            hosts = tuple(place.address for place in lent.hosts)
             options = replace(self._options, hosts=hosts, gpus_per_node=lent.gpus_per_node)
-            yield options, ManualLaunchPlace(lent.places)
+            yield options, MpichHost(lent.hosts)
         finally:
-            self._cluster.take_back()
+            self._cluster.release()
 
     def _faults(self, request: RunRequest) -> Iterator[RequestFault]:
         if request.dtype not in DTYPES:
@@ -124,7 +124,7 @@ class MscclRunner:
         launcher = launch_command(len(first.ranks), self._options)[0]
         if shutil.which(launcher) is None:
             return f"there is no {launcher} here: run on a node of a GPU cluster, or choose another launcher"
-        test = perf_command(first, self._options, size_ranges(request.sizes_bytes)[0])[0]
+        test = perf_command(first, self._options, size_progressions(request.sizes_bytes)[0])[0]
         if self._options.tests_folder is None and shutil.which(test) is None:
             return f"there is no {test} here: build nccl-tests (or rccl-tests) with MPI=1 and name its folder"
         if (self._options.hosts or self._cluster is not None) and self._folder is None:
@@ -133,7 +133,7 @@ class MscclRunner:
 
 
 def _facts(session: Session) -> Facts:
-    arm = session.arms[0]
+    arm = session.variants[0]
     options, ranks = arm.options, len(arm.program.ranks)
     return {
         "runtime": session.runtime.name,

@@ -32,7 +32,7 @@ class Runtime:
 
     name: str
     title: str
-    dialect: str
+    target: str
     enabling: Mapping[str, str]
     disabling: Mapping[str, str]
     subsystems: str
@@ -46,7 +46,7 @@ class Runtime:
 MSCCL = Runtime(
     name="msccl",
     title="MSCCL (microsoft/msccl)",
-    dialect="msccl-xml",
+    target="msccl-xml",
     enabling={"MSCCL_XML_FILES": f"{JOB}/{ALGORITHMS}/program.xml", "NCCL_ALGO": "MSCCL,RING,TREE"},
     disabling={},
     subsystems="INIT,ENV",
@@ -57,7 +57,7 @@ MSCCL = Runtime(
 EXECUTOR = Runtime(
     name="executor",
     title="the MSCCL executor for NCCL (Azure/msccl-executor-nccl)",
-    dialect="msccl-executor-xml",
+    target="msccl-executor-xml",
     enabling={"MSCCL_ALGO_DIR": f"{JOB}/{ALGORITHMS}", "NCCL_MSCCL_ENABLE": "1"},
     disabling={"NCCL_MSCCL_ENABLE": "0"},
     subsystems="INIT",
@@ -68,7 +68,7 @@ EXECUTOR = Runtime(
 RCCL = Runtime(
     name="rccl",
     title="RCCL of ROCm up to 7.2",
-    dialect="msccl-executor-xml",
+    target="msccl-executor-xml",
     enabling={"MSCCL_ALGO_DIR": f"{JOB}/{ALGORITHMS}", "RCCL_MSCCL_FORCE_ENABLE": "1"},
     disabling={"RCCL_MSCCL_ENABLE": "0"},
     subsystems="INIT,COLL",
@@ -81,23 +81,23 @@ RCCL = Runtime(
 RUNTIMES: Mapping[str, Runtime] = {one.name: one for one in (MSCCL, EXECUTOR, RCCL)}
 
 
-def known_runtime(name: str) -> Runtime:
+def require_runtime(name: str) -> Runtime:
     """Return the runtime called `name`; InvalidInput if there is none."""
     if name not in RUNTIMES:
         raise InvalidInput("the runtime must be one that is known", name, f"choose from {', '.join(RUNTIMES)}")
     return RUNTIMES[name]
 
 
-def runtime_named(name: str | None, program: Program) -> Runtime:
+def runtime_for(name: str | None, program: Program) -> Runtime:
     """Return the runtime called `name`, by default the first that executes the dialect of `program`.
 
     Raises InvalidInput for an unknown name and for a program of another dialect.
     """
-    fitting = [one for one in RUNTIMES.values() if one.dialect == program.target]
+    fitting = [one for one in RUNTIMES.values() if one.target == program.target]
     if name is None and fitting:
         return fitting[0]
-    if name is None or known_runtime(name) not in fitting:
-        dialects = sorted({one.dialect for one in RUNTIMES.values() if name in (None, one.name)})
+    if name is None or require_runtime(name) not in fitting:
+        dialects = sorted({one.target for one in RUNTIMES.values() if name in (None, one.name)})
         rule = (
             f"{'a runtime for GPUs' if name is None else RUNTIMES[name].title} must be given a program of its dialect"
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runners.api import FailureKind, RunRequest, Settings, SizeMeasurement, library_result
+from runners.api import FailureKind, ProgramSettings, RunRequest, SizeMeasurement, library_result
 from runners.msccl.command import PROOF_ITERATIONS
 from runners.msccl.environment import Mode, is_library
 from runners.msccl.evidence import log_fault, time_fault
@@ -16,33 +16,37 @@ from runners.msccl.job import job_files
 from runners.msccl.launch import launch, write_job
 from runners.msccl.options import JobOptions
 from runners.msccl.printed import parse_output
-from runners.msccl.results import Fault, Launched, launch_times
-from runners.msccl.runtimes import Runtime, runtime_named
-from runners.msccl.sizes import served_size, size_ranges
-from runners.places.place import Place
+from runners.msccl.results import LaunchFault, LaunchResult, launch_times
+from runners.msccl.runtimes import Runtime, runtime_for
+from runners.msccl.sizes import served_size, size_progressions
+from runners.places.place import Host
 from synth.errors import InvalidInput
 from synth.identity import content_id
 from synth.lowering.program import Program
 
-LIBRARY = "nccl"
+DEFAULT_LIBRARY = "nccl"
 """The library's own choice, as it makes it when no program is there."""
 
-LIBRARY_MODES: Mapping[str, Mode] = {LIBRARY: "library", "ring": "library-ring", "tree": "library-tree"}
+LIBRARY_ALGORITHM_MODES: Mapping[str, Mode] = {
+    DEFAULT_LIBRARY: "library",
+    "ring": "library-ring",
+    "tree": "library-tree",
+}
 """The mode of a job in which each algorithm of the library is launched."""
 
-Times = dict[int, list[float]]
+VariantTimes = dict[int, list[float]]
 
 
-class Stopped(Exception):  # noqa: N818 - a fault, handed on at once
+class SessionStopped(Exception):  # noqa: N818 - a fault, handed on at once
     """The request has no measurement, for the reason `fault`."""
 
-    def __init__(self, fault: Fault) -> None:
+    def __init__(self, fault: LaunchFault) -> None:
         super().__init__(fault.message)
         self.fault = fault
 
 
 @dataclass(frozen=True, slots=True)
-class Arm:
+class Variant:
     """What is launched: a mode of the job of a program. Its results have `name`."""
 
     name: str
@@ -53,7 +57,7 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
-class Proofs:
+class ExecutionProofs:
     """Jobs, by content id, that were seen to run.
 
     logged: by the log, and at which sizes
@@ -71,64 +75,66 @@ class Session:
     printed: facts that the launches printed of the machine, once there were some
     """
 
-    def __init__(self, request: RunRequest, options: JobOptions, folder: Path, place: Place, proofs: Proofs) -> None:
+    def __init__(
+        self, request: RunRequest, options: JobOptions, folder: Path, place: Host, proofs: ExecutionProofs
+    ) -> None:
         self._request = request
         self._place = place
         self._proofs = proofs
-        self.printed: dict[str, str | None] = {}
+        self.printed_facts: dict[str, str | None] = {}
         programs = list(request.programs.values())
-        self.runtime: Runtime = runtime_named(options.runtime, programs[0])
+        self.runtime: Runtime = runtime_for(options.runtime, programs[0])
         given = replace(options, dtype=request.dtype)
         self._served = [served_size(size_bytes, given.element_bytes, programs) for size_bytes in request.sizes_bytes]
-        self.arms = [self._arm(name, given, folder / str(index)) for index, name in enumerate(request.programs)]
+        self.variants = [self._arm(name, given, folder / str(index)) for index, name in enumerate(request.programs)]
 
     def measure(self, deadline_s: float) -> dict[str, tuple[SizeMeasurement, ...]]:
         """Return the results by name; `deadline_s` is when the monotonic clock ends it."""
-        for arm in self.arms:
+        for arm in self.variants:
             self._prove(arm, deadline_s)
         libraries = [self._library_arm(name) for name in self._request.library]
-        choice = self._library_arm(LIBRARY)  # what a program falls back to
-        is_witness = self.runtime.scheduled is None and LIBRARY not in self._request.library
-        times = self._turns([*self.arms, *libraries, *([choice] if is_witness else [])], deadline_s)
+        choice = self._library_arm(DEFAULT_LIBRARY)  # what a program falls back to
+        is_witness = self.runtime.scheduled is None and DEFAULT_LIBRARY not in self._request.library
+        times = self._turns([*self.variants, *libraries, *([choice] if is_witness else [])], deadline_s)
         if self.runtime.scheduled is None:
             self._require_own_times(times, times[choice.name])
-        return {arm.name: self._measurements(times[arm.name]) for arm in (*self.arms, *libraries)}
+        return {arm.name: self._measurements(times[arm.name]) for arm in (*self.variants, *libraries)}
 
-    def _arm(self, name: str, given: JobOptions, folder: Path) -> Arm:
+    def _arm(self, name: str, given: JobOptions, folder: Path) -> Variant:
         """Write the job of a program; it is rejected if the runtime would not execute it at some size."""
-        settings = self._request.settings.get(name, Settings())
+        settings = self._request.settings.get(name, ProgramSettings())
         options = replace(
             given,
             sizes_bytes=tuple(sorted(set(self._served))),
             buffer_bytes=settings.buffer_bytes or given.buffer_bytes,
             warmup=max(given.warmup, self._request.warmup),
-            pinned=tuple(name for name in self._request.library if name != LIBRARY),
+            pinned=tuple(name for name in self._request.library if name != DEFAULT_LIBRARY),
         )
         program = self._request.programs[name]
         try:
             write_job(folder, job_files(program, options))
         except InvalidInput as error:
-            raise Stopped(Fault(FailureKind.REJECTED, f"program {name}: {error}")) from error
-        return Arm(name, program, options, folder, "program")
+            raise SessionStopped(LaunchFault(FailureKind.REJECTED, f"program {name}: {error}")) from error
+        return Variant(name, program, options, folder, "program")
 
-    def _library_arm(self, algorithm: str) -> Arm:
-        return replace(self.arms[0], name=library_result(algorithm), mode=LIBRARY_MODES[algorithm])
+    def _library_arm(self, algorithm: str) -> Variant:
+        return replace(self.variants[0], name=library_result(algorithm), mode=LIBRARY_ALGORITHM_MODES[algorithm])
 
-    def _prove(self, arm: Arm, deadline_s: float) -> None:
+    def _prove(self, arm: Variant, deadline_s: float) -> None:
         sizes = set(arm.options.sizes_bytes)
         proven = self._proofs.logged.setdefault(_job_id(arm), set())
         if sizes <= proven:
             return
         launched, _ = self._launch(replace(arm, mode="proof"), deadline_s)
-        for logs, part in zip(launched.logs, size_ranges(arm.options.sizes_bytes), strict=True):
+        for logs, part in zip(launched.logs, size_progressions(arm.options.sizes_bytes), strict=True):
             calls = PROOF_ITERATIONS * len(part.sizes_bytes)
             if (reason := log_fault(self.runtime, logs, len(arm.program.ranks), calls)) is not None:
-                raise Stopped(Fault(FailureKind.REJECTED, f"program {arm.name} fell back: {reason}"))
+                raise SessionStopped(LaunchFault(FailureKind.REJECTED, f"program {arm.name} fell back: {reason}"))
         proven |= sizes
 
-    def _turns(self, arms: Sequence[Arm], deadline_s: float) -> dict[str, Times]:
+    def _turns(self, arms: Sequence[Variant], deadline_s: float) -> dict[str, VariantTimes]:
         """Launch every arm once in every repetition; return the seconds by arm and size, in the order of launches."""
-        times: dict[str, Times] = {arm.name: {size: [] for size in self._served} for arm in arms}
+        times: dict[str, VariantTimes] = {arm.name: {size: [] for size in self._served} for arm in arms}
         random = np.random.default_rng(self._request.seed)
         for _ in range(self._request.repeats):
             for index in random.permutation(len(arms)):
@@ -137,24 +143,24 @@ class Session:
                     times[arms[index].name][size_bytes].append(time_s)
         return times
 
-    def _launch(self, arm: Arm, deadline_s: float) -> tuple[Launched, Mapping[int, float]]:
+    def _launch(self, arm: Variant, deadline_s: float) -> tuple[LaunchResult, Mapping[int, float]]:
         sizes, ranks = arm.options.sizes_bytes, len(arm.program.ranks)
-        parts = len(size_ranges(sizes))
+        parts = len(size_progressions(sizes))
         launched = launch(self._place, arm.folder, arm.mode, parts, deadline_s)
         measured = launch_times(launched, sizes, parts, ranks, arm.program.in_place)
-        if isinstance(measured, Fault):
+        if isinstance(measured, LaunchFault):
             what = arm.name.replace("library:", "the library's ") if is_library(arm.mode) else f"program {arm.name}"
-            raise Stopped(replace(measured, message=f"{what}: {measured.message}"))
+            raise SessionStopped(replace(measured, message=f"{what}: {measured.message}"))
         printed = parse_output(launched.output)
-        self.printed |= {"gpu": printed.device, "library_version": printed.version}
+        self.printed_facts |= {"gpu": printed.device, "library_version": printed.version}
         return launched, measured
 
-    def _require_own_times(self, times: Mapping[str, Times], library: Times) -> None:
-        for arm in self.arms:
+    def _require_own_times(self, times: Mapping[str, VariantTimes], library: VariantTimes) -> None:
+        for arm in self.variants:
             if _job_id(arm) in self._proofs.timed:
                 continue
             if (reason := time_fault(times[arm.name], library)) is not None:
-                raise Stopped(Fault(FailureKind.REJECTED, f"program {arm.name} fell back: {reason}"))
+                raise SessionStopped(LaunchFault(FailureKind.REJECTED, f"program {arm.name} fell back: {reason}"))
             self._proofs.timed.add(_job_id(arm))
 
     def _measurements(self, times: Mapping[int, Sequence[float]]) -> tuple[SizeMeasurement, ...]:
@@ -162,7 +168,7 @@ class Session:
         return tuple(SizeMeasurement(size, asked, tuple(times[size]), correct=True) for asked, size in pairs)
 
 
-def _job_id(arm: Arm) -> str:
+def _job_id(arm: Variant) -> str:
     """Return the content id of what a proof is about: the program and its environment, but for the sizes."""
     files = (arm.folder / "algorithms/program.xml", arm.folder / "environment/program.sh")
     return content_id([path.read_text() for path in files])

@@ -16,7 +16,7 @@ ALIGNMENT_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class SizeRange:
+class SizeProgression:
     """Sizes that one command line of a test program names: each is `factor` times the one before."""
 
     sizes_bytes: tuple[int, ...]
@@ -40,7 +40,7 @@ def served_size(size_bytes: int, element_bytes: int, programs: Iterable[Program]
     return -(-size_bytes // granule) * granule
 
 
-def misfit(program: Program, size_bytes: int, element_bytes: int) -> str | None:
+def size_mismatch(program: Program, size_bytes: int, element_bytes: int) -> str | None:
     """Return in one line why a runtime would take its own algorithm for calls of this size, None if it would not."""
     if size_bytes != served_size(size_bytes, element_bytes, [program]):
         return f"its elements cannot be cut into {program.chunks} chunks"
@@ -52,14 +52,14 @@ def misfit(program: Program, size_bytes: int, element_bytes: int) -> str | None:
     return None
 
 
-def size_ranges(sizes_bytes: Sequence[int]) -> list[SizeRange]:
+def size_progressions(sizes_bytes: Sequence[int]) -> list[SizeProgression]:
     """Return ranges that together are exactly `sizes_bytes`, in rising order; as few as the greedy way finds."""
     left = sorted(set(sizes_bytes))
     ranges = []
     while left:
         factors = [size // left[0] for size in left[1:] if size % left[0] == 0] or [2]
         series = max((_series(left[0], factor, set(left)) for factor in factors), key=len)
-        ranges.append(SizeRange(tuple(series), series[1] // series[0] if len(series) > 1 else 2))
+        ranges.append(SizeProgression(tuple(series), series[1] // series[0] if len(series) > 1 else 2))
         left = [size for size in left if size not in series]
     return ranges
 

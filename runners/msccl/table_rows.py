@@ -17,7 +17,7 @@ _NUMBER = re.compile(r"[0-9.]+(e[+-]?[0-9]+)?|N/A|nan|inf")
 
 
 @dataclass(frozen=True, slots=True)
-class Cell:
+class TableCell:
     """One placement of a row. time_us: None if it was not measured. wrong: elements, None if that is not known."""
 
     time_us: float | None
@@ -33,8 +33,8 @@ class TableRow:
     dtype: str
     redop: str
     root: int | None
-    out_of_place: Cell
-    in_place: Cell
+    out_of_place: TableCell
+    in_place: TableCell
 
 
 def parse_row(line: str) -> TableRow | None:
@@ -79,7 +79,7 @@ def _is_head(words: list[str], has_root: bool) -> bool:
     return all(shape.fullmatch(word) for shape, word in zip(shapes, words, strict=True))
 
 
-def _cell(words: list[str], counts_wrong: bool) -> Cell:
+def _cell(words: list[str], counts_wrong: bool) -> TableCell:
     """Return the cell of `time algbw busbw #wrong`; a star marks what the program itself calls too far off."""
     time_us = None if words[0] == "N/A" else float(words[0])
     mark, wrong = words[3], None
@@ -89,4 +89,4 @@ def _cell(words: list[str], counts_wrong: bool) -> Cell:
             wrong = round(number)
         if mark.endswith("*"):
             wrong = max(1, wrong or 0)
-    return Cell(time_us, wrong)
+    return TableCell(time_us, wrong)

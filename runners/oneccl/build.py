@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from runners.oneccl.wheels import Parts, find_parts
+from runners.oneccl.wheels import OneCclParts, find_parts
 from synth.errors import Unavailable
 
 SOURCES = Path(__file__).parent / "interpreter"
@@ -21,7 +21,7 @@ _LIMIT_S = 300.0
 COMPILERS = ("g++", "clang++", "c++")
 
 
-def built_interpreter(home: Path) -> Path:
+def build_interpreter(home: Path) -> Path:
     """Return the interpreter's executable, built first if that was not done before.
 
     It lies in a folder under `home` that is named by the content of all that it is made from, beside the log of its
@@ -44,7 +44,7 @@ def _compiler() -> str:
     return found
 
 
-def _key(parts: Parts, compiler: str) -> str:
+def _key(parts: OneCclParts, compiler: str) -> str:
     version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout  # noqa: S603
     digest = hashlib.sha256(version)
     digest.update(repr((_FLAGS, _LINKED)).encode())
@@ -53,7 +53,7 @@ def _key(parts: Parts, compiler: str) -> str:
     return digest.hexdigest()[:16]
 
 
-def _build(parts: Parts, compiler: str, folder: Path) -> None:
+def _build(parts: OneCclParts, compiler: str, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="build-", dir=folder) as work:
         program, everything = Path(work) / "interpreter", Path(work) / "everything.cpp"

@@ -6,8 +6,8 @@ import signal
 from collections.abc import Sequence
 
 from runners.api import FailureKind
-from runners.execution.failure import DeadlinePassed, RunStopped, Stuck
-from runners.oneccl.processes import Processes
+from runners.execution.failure import DeadlinePassed, RunStopped, StuckInstruction
+from runners.oneccl.processes import RankProcesses
 
 LIMIT_PASSED = 3
 """Exit code of an interpreter that ran into the time limit."""
@@ -17,7 +17,7 @@ _FREE = "could go on"
 _SHOWN = 4
 
 
-def wrong_result(names: Sequence[str], complaints: Sequence[Sequence[str]]) -> RunStopped | None:
+def wrong_result_failure(names: Sequence[str], complaints: Sequence[Sequence[str]]) -> RunStopped | None:
     """Return the end at the first run that any rank complains about; `complaints` by rank, then by run."""
     for run, of_ranks in enumerate(zip(*complaints, strict=True)):
         wrong = [rank for rank, complaint in enumerate(of_ranks) if complaint]
@@ -28,7 +28,7 @@ def wrong_result(names: Sequence[str], complaints: Sequence[Sequence[str]]) -> R
     return None
 
 
-def crash(processes: Processes) -> RunStopped | None:
+def crash_failure(processes: RankProcesses) -> RunStopped | None:
     """Return who died of what, None if nobody did. A rank that loses another gives up with an error of its own.
 
     A rank that ends because oneCCL has no such algorithm is a rejection.
@@ -45,7 +45,9 @@ def crash(processes: Processes) -> RunStopped | None:
     return None
 
 
-def timeout(processes: Processes, names: Sequence[str]) -> tuple[RunStopped, dict[int, list[Stuck] | None]]:
+def timeout_failure(
+    processes: RankProcesses, names: Sequence[str]
+) -> tuple[RunStopped, dict[int, list[StuckInstruction] | None]]:
     """Return the end of ranks that ran into the time limit, and where each is stuck, None for one that does not say.
 
     To blame is a rank that waits for no other. A rank whose process did not even end does not say; others without a
@@ -54,7 +56,7 @@ def timeout(processes: Processes, names: Sequence[str]) -> tuple[RunStopped, dic
     texts, codes = processes.texts("stuck"), processes.codes()
     silent = [rank for rank, code in enumerate(codes) if code is None]
     silent = silent or [rank for rank, text in enumerate(texts) if not text]
-    stuck = {rank: None if rank in silent else _places(text) for rank, text in enumerate(texts)}
+    stuck = {rank: None if rank in silent else _stuck_blocks(text) for rank, text in enumerate(texts)}
     free = [rank for rank, places in stuck.items() for _, _, why in places or () if why == _FREE]
     between = {rank: _purpose(texts[rank]) for rank, places in stuck.items() if places == [] and texts[rank]}
     waited = [f", rank {rank} waited for {purpose}" for rank, purpose in list(between.items())[:_SHOWN]]
@@ -63,7 +65,7 @@ def timeout(processes: Processes, names: Sequence[str]) -> tuple[RunStopped, dic
     return stopped, stuck
 
 
-def _doing(processes: Processes, names: Sequence[str]) -> str:
+def _doing(processes: RankProcesses, names: Sequence[str]) -> str:
     if not all(processes.texts("joined")):
         return "the ranks looked for one another"
     done = min(text.count("\n") for text in processes.texts("results"))
@@ -75,7 +77,7 @@ def _purpose(text: str) -> str:
     return text.splitlines()[0].split(" ", 2)[2]
 
 
-def _places(text: str) -> list[Stuck]:
+def _stuck_blocks(text: str) -> list[StuckInstruction]:
     """Return the unfinished blocks that a rank reports (see interpreter/main.cpp)."""
     lines = [line.split(" ", 3) for line in text.splitlines()]
     return [(int(words[1]), int(words[2]), words[3]) for words in lines if words[0] == "block"]

@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from runners.oneccl.wheels import INCLUDE, PARTS, VERSIONS, share
+from runners.oneccl.wheels import INCLUDE, PARTS, VERSIONS, install_folder
 from synth.errors import ChoraleError, Unavailable
 
 _LIMIT_S = 600.0
@@ -54,6 +54,6 @@ def _download(folder: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        install(share())
+        install(install_folder())
     except ChoraleError as failure:
         sys.exit(f"error: {failure}")

@@ -40,7 +40,7 @@ _BY_SHARD = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, 
 
 
 @dataclass(frozen=True, slots=True)
-class Sizes:
+class LibrarySizes:
     """elements:    (algorithm, position in the request's sizes) -> elements of the whole vector it is measured on
     environment: the variable that makes oneCCL choose the algorithms by these sizes
     """
@@ -49,7 +49,7 @@ class Sizes:
     environment: Mapping[str, str]
 
 
-def library_sizes(request: RunRequest, collective: CollectiveName) -> Sizes:
+def library_sizes(request: RunRequest, collective: CollectiveName) -> LibrarySizes:
     """Return at which sizes, each at least the one asked for, the algorithms of `request` are measured."""
     element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
     ranks = request.topology.compute_count if collective in _BY_SHARD else 1
@@ -63,4 +63,4 @@ def library_sizes(request: RunRequest, collective: CollectiveName) -> Sizes:
             taken[number] = algorithm
             elements[algorithm, position] = number * _RANGE_BYTES // element_bytes * ranks
     ranges = (f"{name}:{n * _RANGE_BYTES}-{n * _RANGE_BYTES + _RANGE_BYTES - 1}" for n, name in sorted(taken.items()))
-    return Sizes(elements, {VARIABLES[collective]: ";".join(ranges)} if taken else {})
+    return LibrarySizes(elements, {VARIABLES[collective]: ";".join(ranges)} if taken else {})

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from runners.api import RunRequest, SizeMeasurement, library_result
 from runners.element_types import ELEMENT_TYPES
-from runners.oneccl.library import Sizes
+from runners.oneccl.library import LibrarySizes
 from runners.sizes import divisible_size
 from synth.lowering.program import Program
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class RunEntry:
     """One run of a program, or of a library algorithm, which has no number.
 
     name:     of its results
@@ -32,25 +32,25 @@ class Entry:
     measured: bool
 
 
-def order_of(request: RunRequest, library_sizes: Sizes) -> list[Entry]:
+def run_order(request: RunRequest, library_sizes: LibrarySizes) -> list[RunEntry]:
     """Return every run of `request` in order: size by size, in each round every program and algorithm once."""
     shuffled = random.Random(request.seed)  # noqa: S311 - an order, not a secret
-    entries: list[Entry] = []
+    entries: list[RunEntry] = []
     for size in range(len(request.sizes_bytes)):
         one_round = [*_programs(request, size), *_library(request, size, library_sizes)]
         for number in range(-request.warmup, request.repeats):
             drawn = shuffled.sample(one_round, len(one_round))
-            entries += [Entry(*entry, measured=number >= 0) for entry in drawn]
+            entries += [RunEntry(*entry, measured=number >= 0) for entry in drawn]
     return entries
 
 
-def names_of(order: list[Entry]) -> list[str]:
+def run_descriptions(order: list[RunEntry]) -> list[str]:
     """Return each run in words."""
     return [f"run {number}, {entry.name} on {entry.elements} elements" for number, entry in enumerate(order)]
 
 
-def measurements_of(
-    request: RunRequest, order: list[Entry], seconds: list[float]
+def collect_measurements(
+    request: RunRequest, order: list[RunEntry], seconds: list[float]
 ) -> dict[str, tuple[SizeMeasurement, ...]]:
     """Return the results by name; `seconds` of each entry of `order`. Every result must have been right."""
     element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
@@ -90,5 +90,5 @@ def _parts(request: RunRequest, name: str, program: Program, elements: int) -> i
     return min(wanted, chunk_elements)
 
 
-def _library(request: RunRequest, size: int, sizes: Sizes) -> list[tuple[str, int | None, int, int, int]]:
+def _library(request: RunRequest, size: int, sizes: LibrarySizes) -> list[tuple[str, int | None, int, int, int]]:
     return [(library_result(name), None, size, sizes.elements[name, size], 1) for name in request.library]

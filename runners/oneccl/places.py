@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 from runners.environment import Facts
 from runners.fabric.fabrics import find_fabric
-from runners.places.kinds import CLUSTER, FABRIC, LOOPBACK, require_kind
-from runners.places.local import LocalPlace
-from runners.places.place import Place
+from runners.places.kinds import CLUSTER, FABRIC, LOOPBACK, require_network_kind
+from runners.places.local import LocalHost
+from runners.places.place import Host
 from synth.errors import Unavailable
 from synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class RankPlacement:
     """The place of every rank, whether all are on this machine, and what measurements there depend on."""
 
-    places: Sequence[Place]
+    hosts: Sequence[Host]
     facts: Facts
     is_here: bool = True
     close: Callable[[], None] = lambda: None
 
 
-def ground_of(topology: Topology, where: str | None, fabric: str | None) -> Ground:
+def place_ranks(topology: Topology, where: str | None, fabric: str | None) -> RankPlacement:
     """Return where the ranks of `topology` run.
 
     where:  one of KINDS; None takes the fabric that is up for the topology, else the cluster
@@ -32,9 +32,9 @@ def ground_of(topology: Topology, where: str | None, fabric: str | None) -> Grou
 
     InvalidInput for an unknown kind or an ambiguous fabric; Unavailable if there is no such place.
     """
-    require_kind(where)
+    require_network_kind(where)
     if where == LOOPBACK:
-        return Ground([LocalPlace()] * topology.compute_count, {"network": LOOPBACK})
+        return RankPlacement([LocalHost()] * topology.compute_count, {"network": LOOPBACK})
     found = None if where == CLUSTER else _fabric(topology, fabric)
     if found is None and where != FABRIC and fabric is None:
         found = _cluster(topology)
@@ -47,19 +47,19 @@ def ground_of(topology: Topology, where: str | None, fabric: str | None) -> Grou
     raise Unavailable(rule, f"none for {wanted}", f"run: chorale fabric up {topology.spec or 'FILE'}")
 
 
-def _fabric(topology: Topology, name: str | None) -> Ground | None:
+def _fabric(topology: Topology, name: str | None) -> RankPlacement | None:
     fabric = find_fabric(topology.id, name)
     if fabric is None:
         return None
     facts: Facts = {"network": FABRIC, "fabric": fabric.name, "link_mbps": float(fabric.link_mbps)}
-    return Ground(fabric.places(), facts)
+    return RankPlacement(fabric.hosts(), facts)
 
 
-def _cluster(topology: Topology) -> Ground | None:
-    from runners.ray_places import RayNodes  # noqa: PLC0415 - Ray takes a second to import
+def _cluster(topology: Topology) -> RankPlacement | None:
+    from runners.ray_places import RayHosts  # noqa: PLC0415 - Ray takes a second to import
 
-    nodes = RayNodes(topology.compute_count)
-    if nodes.places is None:
+    nodes = RayHosts(topology.compute_count)
+    if nodes.hosts is None:
         nodes.close()
         return None
-    return Ground(nodes.places, {"network": CLUSTER}, is_here=False, close=nodes.close)
+    return RankPlacement(nodes.hosts, {"network": CLUSTER}, is_here=False, close=nodes.close)

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runners.oneccl.wheels import Parts
-from runners.places.place import STDERR, Job, Place, Started
+from runners.oneccl.wheels import OneCclParts
+from runners.places.place import STDERR, Host, ProcessHandle, ProcessSpec
 
 FIXED_ENVIRONMENT: Mapping[str, str] = {
     "CCL_ATL_TRANSPORT": "ofi",
@@ -27,14 +27,14 @@ _WATCH_S = 0.03  # while others measure
 _KEY_STORE = "key-store"
 
 
-class Processes:
+class RankProcesses:
     """One process for each place, in the order of the ranks; a context manager that leaves nothing behind."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._places = places
-        self._started: list[Started] = []
+    def __init__(self, hosts: Sequence[Host]) -> None:
+        self._places = hosts
+        self._started: list[ProcessHandle] = []
 
-    def __enter__(self) -> Processes:
+    def __enter__(self) -> RankProcesses:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -45,7 +45,12 @@ class Processes:
         self._started.clear()
 
     def start(
-        self, interpreter: Path, parts: Parts, tasks: Sequence[str], environment: Mapping[str, str], deadline: float
+        self,
+        interpreter: Path,
+        parts: OneCclParts,
+        tasks: Sequence[str],
+        environment: Mapping[str, str],
+        deadline: float,
     ) -> None:
         """Start all ranks. Without rank 0's key-value store by `deadline`, or when rank 0 ends, the others stay out."""
         program, libraries = interpreter.read_bytes(), parts.runtime_files()
@@ -55,7 +60,7 @@ class Processes:
             files = {"interpreter": program, "task": task.encode(), **libraries, **key_store}
             index, size = local[rank]
             variables = {**FIXED_ENVIRONMENT, "CCL_LOCAL_RANK": str(index), "CCL_LOCAL_SIZE": str(size), **environment}
-            self._started.append(place.start(Job(("./interpreter", place.address), variables, files)))
+            self._started.append(place.start(ProcessSpec(("./interpreter", place.address), variables, files)))
             if rank == 0:
                 address = self._key_store(deadline)
                 if not address:
@@ -97,7 +102,7 @@ class Processes:
         return b""
 
 
-def local_ranks(places: Sequence[Place]) -> list[tuple[int, int]]:
+def local_ranks(hosts: Sequence[Host]) -> list[tuple[int, int]]:
     """Return for each rank its position among those at the same address, and how many those are."""
-    addresses = [place.address for place in places]
+    addresses = [place.address for place in hosts]
     return [(addresses[:rank].count(address), addresses.count(address)) for rank, address in enumerate(addresses)]

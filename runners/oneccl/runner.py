@@ -12,15 +12,15 @@ from runners.admission import RequestFault, validate_request
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from runners.element_types import ELEMENT_TYPES
 from runners.environment import Facts, environment_id, load_average, machine_facts
-from runners.execution.failure import failure_of
-from runners.memory_need import lack_of_memory
-from runners.oneccl.build import built_interpreter
-from runners.oneccl.diagnosis import crash, timeout, wrong_result
+from runners.execution.failure import run_failure_of
+from runners.memory_need import memory_shortage
+from runners.oneccl.build import build_interpreter
+from runners.oneccl.diagnosis import crash_failure, timeout_failure, wrong_result_failure
 from runners.oneccl.library import ALGORITHMS, library_sizes
-from runners.oneccl.order import Entry, measurements_of, names_of, order_of
-from runners.oneccl.places import Ground, ground_of
-from runners.oneccl.processes import Processes
-from runners.oneccl.task import START_LIMIT_S, Fault, task_text
+from runners.oneccl.order import RunEntry, collect_measurements, run_descriptions, run_order
+from runners.oneccl.places import RankPlacement, place_ranks
+from runners.oneccl.processes import RankProcesses
+from runners.oneccl.task import START_LIMIT_S, InjectedFault, task_text
 from runners.oneccl.wheels import VERSIONS, find_parts
 from synth.errors import Unavailable
 from synth.topology.topology import Topology
@@ -52,13 +52,13 @@ class OneCclRunner:
         where: str | None = None,
         *,
         home: Path | None = None,
-        fault: Fault | None = None,
+        fault: InjectedFault | None = None,
     ) -> None:
         self._fabric = fabric
         self._where = where
         self._home = home or Path(os.environ.get("CHORALE_HOME", "chorale-data"))
         self._fault = fault
-        self._ground: Ground | None = None
+        self._ground: RankPlacement | None = None
 
     def submit(self, request: RunRequest) -> Outcome:
         """Run `request`; see the port for the contract. InvalidInput if it is not clear where."""
@@ -66,9 +66,9 @@ class OneCclRunner:
         if (fault := validate_request(request, self.library, _faults)) is not None:
             return RunFailure(*fault, environment=facts)
         try:
-            interpreter = built_interpreter(self._home)
+            interpreter = build_interpreter(self._home)
             ground = self._ground_for(request.topology)
-            if ground.is_here and (reason := lack_of_memory(request, work_bytes=0)) is not None:
+            if ground.is_here and (reason := memory_shortage(request, work_bytes=0)) is not None:
                 return RunFailure(FailureKind.UNAVAILABLE, reason, environment=facts)
             facts |= ground.facts
             facts["environment_id"] = environment_id({key: facts[key] for key in facts if key != "load_average"})
@@ -94,9 +94,9 @@ class OneCclRunner:
     ) -> None:
         self.close()
 
-    def _ground_for(self, topology: Topology) -> Ground:
+    def _ground_for(self, topology: Topology) -> RankPlacement:
         self.close()
-        self._ground = ground_of(topology, self._where, self._fabric)
+        self._ground = place_ranks(topology, self._where, self._fabric)
         return self._ground
 
 
@@ -106,33 +106,35 @@ def _faults(request: RunRequest) -> Iterator[RequestFault]:
         yield FailureKind.UNAVAILABLE, f"the oneccl runner takes at most {most} ranks of {request.dtype}, not {ranks}"
 
 
-def _measure(request: RunRequest, interpreter: Path, ground: Ground, facts: Facts, fault: Fault | None) -> Outcome:
+def _measure(
+    request: RunRequest, interpreter: Path, ground: RankPlacement, facts: Facts, fault: InjectedFault | None
+) -> Outcome:
     sizes = library_sizes(request, next(iter(request.programs.values())).collective.name)
-    order = order_of(request, sizes)
+    order = run_order(request, sizes)
     tasks = [task_text(request, order, rank, fault) for rank in range(request.topology.compute_count)]
     deadline = time.monotonic() + START_LIMIT_S
-    with Processes(ground.places) as processes:
+    with RankProcesses(ground.hosts) as processes:
         processes.start(interpreter, find_parts(), tasks, sizes.environment, deadline)
         if not processes.wait(deadline + request.timeout_s + _REPORT_S):
             return _failure(order, processes, facts)
         return _outcome(request, order, processes, facts)
 
 
-def _failure(order: list[Entry], processes: Processes, facts: Facts) -> RunFailure:
-    patience_s = _REPORT_S if crash(processes) is None else _SETTLE_S
+def _failure(order: list[RunEntry], processes: RankProcesses, facts: Facts) -> RunFailure:
+    patience_s = _REPORT_S if crash_failure(processes) is None else _SETTLE_S
     processes.wait_for_reports(time.monotonic() + patience_s)
-    if (stopped := crash(processes)) is not None:
-        return failure_of(stopped, {}, facts)
-    return failure_of(*timeout(processes, names_of(order)), facts)
+    if (stopped := crash_failure(processes)) is not None:
+        return run_failure_of(stopped, {}, facts)
+    return run_failure_of(*timeout_failure(processes, run_descriptions(order)), facts)
 
 
-def _outcome(request: RunRequest, order: list[Entry], processes: Processes, facts: Facts) -> Outcome:
+def _outcome(request: RunRequest, order: list[RunEntry], processes: RankProcesses, facts: Facts) -> Outcome:
     lines = [[line.split(" ", 2) for line in text.splitlines()[:-1]] for text in processes.texts("results")]
-    stopped = wrong_result(names_of(order), [[words[2] for words in of_rank] for of_rank in lines])
+    stopped = wrong_result_failure(run_descriptions(order), [[words[2] for words in of_rank] for of_rank in lines])
     if stopped is not None:
-        return failure_of(stopped, {}, facts)
+        return run_failure_of(stopped, {}, facts)
     seconds = [_seconds([(words[0], words[1]) for words in run]) for run in zip(*lines, strict=True)]
-    return Measurement(OneCclRunner.name, measurements_of(request, order, seconds), facts)
+    return Measurement(OneCclRunner.name, collect_measurements(request, order, seconds), facts)
 
 
 def _seconds(times: list[tuple[str, str]]) -> float:

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from runners.api import RunRequest
-from runners.data import Pattern
+from runners.data import DataPattern
 from runners.element_types import ELEMENT_TYPES
-from runners.oneccl.order import Entry
+from runners.oneccl.order import RunEntry
 from synth.collective import CollectiveName
 from synth.lowering.program import QUEUE_DEPTH, Instruction, Program, RankProgram, ThreadBlock
 
@@ -19,7 +19,7 @@ START_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class InjectedFault:
     """Misbehaviour of one rank on purpose, for tests, in every run from number `run` on.
 
     kind: `crash`, `hang`, `wrong` (a wrong element in the result), or `slow` (a pause before each instruction)
@@ -31,7 +31,7 @@ class Fault:
     pause_us: int = 0
 
 
-def task_text(request: RunRequest, order: Sequence[Entry], rank: int, fault: Fault | None = None) -> str:
+def task_text(request: RunRequest, order: Sequence[RunEntry], rank: int, fault: InjectedFault | None = None) -> str:
     """Return the task of `rank`: every program, then every run in order."""
     programs = list(request.programs.values())
     collective = programs[0].collective
@@ -49,7 +49,7 @@ def task_text(request: RunRequest, order: Sequence[Entry], rank: int, fault: Fau
     return " ".join(map(str, [*words, "end\n"]))
 
 
-def _fault(fault: Fault | None) -> Words:
+def _fault(fault: InjectedFault | None) -> Words:
     return ("none", 0, 0) if fault is None else (fault.kind, fault.run, fault.pause_us)
 
 
@@ -83,8 +83,8 @@ def _library_buffers(program: Program) -> Words:
     return (len(program.ranks), 0, 1, int(in_place), "blocks", 0)
 
 
-def _run(request: RunRequest, ranks: int, number: int, entry: Entry) -> Words:
-    pattern = Pattern(ranks, number + 1, request.seed, ELEMENT_TYPES[request.dtype].exact_limit)
+def _run(request: RunRequest, ranks: int, number: int, entry: RunEntry) -> Words:
+    pattern = DataPattern(ranks, number + 1, request.seed, ELEMENT_TYPES[request.dtype].exact_limit)
     is_library = entry.program is None
     program = len(request.programs) if entry.program is None else entry.program
     yield from (int(is_library), program, entry.elements, entry.parts)

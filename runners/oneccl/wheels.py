@@ -22,7 +22,7 @@ PARTS = (ARCHIVE, LIBFABRIC, TCP_PROVIDER)
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class OneCclParts:
     """Where the parts lie under `root`, laid out as in the packages."""
 
     root: Path
@@ -42,16 +42,16 @@ class Parts:
         return {"libfabric.so": libfabric, "libfabric.so.1": libfabric, "libtcp-fi.so": provider}
 
 
-def share() -> Path:
+def install_folder() -> Path:
     """Return the folder where `runners.oneccl.install` puts the parts."""
     return Path(sys.prefix) / "share" / "chorale" / f"oneccl-{VERSIONS['oneccl-devel']}"
 
 
-def find_parts() -> Parts:
+def find_parts() -> OneCclParts:
     """Return the parts that are installed, by `runners.oneccl.install` or by the extra `oneccl`."""
-    roots = (share(), Path(sys.prefix))
+    roots = (install_folder(), Path(sys.prefix))
     for root in roots:
         if (root / INCLUDE / "oneapi" / "ccl.hpp").exists() and all((root / part).exists() for part in PARTS):
-            return Parts(root)
+            return OneCclParts(root)
     rule = "the oneCCL runner needs the static library of oneCCL and libfabric"
     raise Unavailable(rule, "neither is installed", f"run: {INSTALL}")

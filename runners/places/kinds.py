@@ -5,10 +5,10 @@ from __future__ import annotations
 from synth.errors import InvalidInput
 
 FABRIC, CLUSTER, LOOPBACK = "fabric", "cluster", "loopback"
-KINDS = (FABRIC, CLUSTER, LOOPBACK)
+NETWORK_KINDS = (FABRIC, CLUSTER, LOOPBACK)
 
 
-def require_kind(where: str | None) -> None:
+def require_network_kind(where: str | None) -> None:
     """Raise InvalidInput unless `where` is one of KINDS, or None for whichever there is."""
-    if where not in (None, *KINDS):
-        raise InvalidInput("a place to run must be one that is known", where, f"choose from {', '.join(KINDS)}")
+    if where not in (None, *NETWORK_KINDS):
+        raise InvalidInput("a place to run must be one that is known", where, f"choose from {', '.join(NETWORK_KINDS)}")

@@ -9,10 +9,10 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from runners.places.place import STDERR, STDOUT, Job
+from runners.places.place import STDERR, STDOUT, ProcessSpec
 from synth.errors import InvalidInput, Unavailable
 
-LOOPBACK = "127.0.0.1"
+LOOPBACK_ADDRESS = "127.0.0.1"
 
 _GUARD = """
 folder=$1
@@ -26,22 +26,22 @@ exec "$@" </dev/null
 folder goes and all are killed. A process may be writing into the folder just then, hence the second try."""
 
 
-class LocalPlace:
+class LocalHost:
     """Implements `runners.places.place.Place` with processes on this machine, each in a process group of its own.
 
     prefix: command that starts the command given to it elsewhere, such as in a namespace; it must `exec` it.
     """
 
-    def __init__(self, address: str = LOOPBACK, prefix: tuple[str, ...] = ()) -> None:
+    def __init__(self, address: str = LOOPBACK_ADDRESS, prefix: tuple[str, ...] = ()) -> None:
         self.address = address
         self._prefix = prefix
 
-    def start(self, job: Job) -> LocalProcess:
+    def start(self, spec: ProcessSpec) -> LocalProcess:
         """Start `job`; see the port."""
         folder = tempfile.TemporaryDirectory(prefix="chorale-")
         try:
-            _fill(Path(folder.name), job)
-            return LocalProcess(folder, self._spawn(Path(folder.name), job))
+            _fill(Path(folder.name), spec)
+            return LocalProcess(folder, self._spawn(Path(folder.name), spec))
         except OSError as error:
             folder.cleanup()
             raise Unavailable("a process must be able to start", error, "check the command and the disk") from error
@@ -49,7 +49,7 @@ class LocalPlace:
             folder.cleanup()
             raise
 
-    def _spawn(self, folder: Path, job: Job) -> subprocess.Popen[bytes]:
+    def _spawn(self, folder: Path, job: ProcessSpec) -> subprocess.Popen[bytes]:
         with (folder / STDOUT).open("wb") as output, (folder / STDERR).open("wb") as errors:
             return subprocess.Popen(  # noqa: S603 - the command is the caller's
                 ["/bin/sh", "-c", _GUARD, "sh", str(folder), *self._prefix, *job.argv],
@@ -63,7 +63,7 @@ class LocalPlace:
 
 
 class LocalProcess:
-    """Implements `runners.places.place.Started`."""
+    """Implements `runners.places.place.ProcessHandle`."""
 
     def __init__(self, folder: tempfile.TemporaryDirectory[str], process: subprocess.Popen[bytes]) -> None:
         self._folder = folder
@@ -102,7 +102,7 @@ class LocalProcess:
             self._folder.cleanup()
 
 
-def _fill(folder: Path, job: Job) -> None:
+def _fill(folder: Path, job: ProcessSpec) -> None:
     for name, content in job.files.items():
         path = folder / _plain(name)
         path.write_bytes(content)

@@ -11,7 +11,7 @@ STDERR = "stderr.txt"
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class ProcessSpec:
     """A process to start in a fresh working folder.
 
     argv:        the command; `./name` runs one of `files`.
@@ -27,7 +27,7 @@ class Job:
     files: Mapping[str, bytes] = field(default_factory=dict)
 
 
-class Started(Protocol):
+class ProcessHandle(Protocol):
     """A process that was started. It dies when whoever started it is gone, however that ended."""
 
     def poll(self) -> int | None:
@@ -47,12 +47,12 @@ class Started(Protocol):
         ...
 
 
-class Place(Protocol):
+class Host(Protocol):
     """Somewhere a process can be started. `address` is the IP address where processes elsewhere reach it."""
 
     @property
     def address(self) -> str: ...
 
-    def start(self, job: Job) -> Started:
+    def start(self, spec: ProcessSpec) -> ProcessHandle:
         """Start `job`; a command that is not there ends with code 127. Unavailable if nothing can be started."""
         ...

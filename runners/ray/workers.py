@@ -9,13 +9,13 @@ from typing import Any
 
 from runners.api import FailureKind, Outcome, RunFailure, RunRequest
 from runners.futures import Completion, Future
-from runners.needs import Needs
+from runners.needs import ResourceRequest
 from runners.packed import Packed
 from runners.ray.actors import ALONE_PATIENCE_S, BuilderFactory, BuildWorker, MeasureWorker, RunnerFactory
 from runners.ray.parcels import BuildParcel, RunParcel, SharedValues
 from runners.ray_cluster import RayCluster
-from runners.ray_pool import Call, RayPool, wait_for
-from runners.retries import Retries
+from runners.ray_pool import Call, RayPool, wait_for_results
+from runners.retries import RetryPolicy
 from synth.build.cache import CachingBuilder
 from synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult
 from synth.errors import Unavailable
@@ -59,7 +59,7 @@ class RayWorkers:
 
     A builder takes one CPU, a measurer what `needs` says. An actor that dies is replaced and its request is done
     again, a few times; then the value is a failure of kind crash. Measurements that fail are tried again, elsewhere
-    where that is possible, as `Retries` says. Measuring comes first: while no measurer finds a node, builders make
+    where that is possible, as `RetryPolicy` says. Measuring comes first: while no measurer finds a node, builders make
     room, and come back when there is some. With `alone` a measurer has its machine for itself while it measures, as
     far as other campaigns go. Closing leaves an existing cluster as it was.
 
@@ -71,19 +71,21 @@ class RayWorkers:
         make_runner: RunnerFactory,
         builders: int,
         address: str | None = None,
-        needs: Needs | None = None,
+        needs: ResourceRequest | None = None,
         measurers: int = 1,
         alone: bool = False,
         make_builder: BuilderFactory = CachingBuilder,
         grace_s: float = MEASURE_GRACE_S,
     ) -> None:
-        needs = needs or Needs()
+        needs = needs or ResourceRequest()
         self._cluster = RayCluster(address, builders + math.ceil(needs.cpus * measurers))
         self._most_builders = builders
         self._look_again_s = 0.0
-        retries = Retries()
-        again = lambda future, value, elsewhere: retries.again(future, value.value, elsewhere)  # noqa: E731 (a callback)
-        self._measure_pool = RayPool(MeasureWorker, (make_runner, alone), measurers, needs=needs, again=again)
+        retries = RetryPolicy()
+        again = lambda future, value, elsewhere: retries.should_retry(future, value.value, elsewhere)  # noqa: E731 (a callback)
+        self._measure_pool = RayPool(
+            MeasureWorker, (make_runner, alone), measurers, resource_request=needs, should_retry=again
+        )
         self._build_pool = RayPool(BuildWorker, (make_builder,), 0)
         self._shared = SharedValues()
         self.builder = RayBuilder(self._build_pool, self._shared)
@@ -100,7 +102,7 @@ class RayWorkers:
     def wait(self, futures: Collection[Future[Any]], timeout_s: float) -> list[Future[Any]]:
         done = [future for future in futures if future.done]
         if not done:
-            wait_for([self._measure_pool, self._build_pool], timeout_s)
+            wait_for_results([self._measure_pool, self._build_pool], timeout_s)
             self._balance()
             done = [future for future in futures if future.done]
         return done
@@ -110,11 +112,11 @@ class RayWorkers:
         self._build_pool.close()
         self._cluster.close()
 
-    def _await_room(self, needs: Needs) -> None:
+    def _await_room(self, needs: ResourceRequest) -> None:
         """Wait for a measurer to start and for a CPU to build on; asking is what makes a cluster grow by itself."""
         deadline_s = time.monotonic() + needs.patience_s
         while not self._measure_pool.has_started or self._cluster.free_cpus < 1:
-            wait_for([self._measure_pool], POLL_S)
+            wait_for_results([self._measure_pool], POLL_S)
             if time.monotonic() > deadline_s:
                 free = {name: amount for name, amount in self._cluster.free.items() if ":" not in name}
                 rule = f"a campaign needs a node with {needs} to measure, and one CPU to prepare"
@@ -130,7 +132,7 @@ class RayWorkers:
         builders, measurers = self._build_pool, self._measure_pool
         if measurers.is_starved:
             builders.shrink(max(1, builders.size - 1))
-        elif builders.size < self._most_builders and builders.is_whole and measurers.is_whole:
+        elif builders.size < self._most_builders and builders.has_all_started and measurers.has_all_started:
             builders.grow(min(self._most_builders, builders.size + self._cluster.free_cpus))
 
 

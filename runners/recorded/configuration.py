@@ -8,7 +8,7 @@ from runners.sizes import format_size
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ScheduleOrigin:
     """Where the instructions of a recorded run came from: a schedule that a generator wrote, or the vendor's library.
 
     schedule:     the name of the file, or of the library
@@ -27,14 +27,14 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class RecordedConfiguration:
     """Everything that was set for recorded runs, but for the size.
 
     buffer_bytes: of each connection's buffer, None for what the runtime takes by itself
     in_place:     whether input and output shared memory
     """
 
-    origin: Origin
+    origin: ScheduleOrigin
     buffer_bytes: int | None
     in_place: bool
 

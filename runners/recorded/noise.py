@@ -20,10 +20,10 @@ import numpy as np
 from runners.recorded.reader import RecordedRun
 from synth.identity import content_id
 
-LEAST_LAUNCHES = 3
+MIN_LAUNCHES = 3
 """Launches of one thing whose deviations from their median mean something."""
 
-SAME_SETTINGS = 0.1
+SAME_SETTINGS_TOLERANCE = 0.1
 """Several times of one configuration that are further above the fastest were made with other settings, unrecorded."""
 
 
@@ -41,7 +41,7 @@ class LaunchNoise:
         Of several times only those made with the settings of the fastest count, see `SAME_SETTINGS`. `key` and `seed`
         fix the draw, so that it does not depend on what else is drawn. Without deviations on record there are none.
         """
-        usable = [time_s for time_s in times_s if time_s <= min(times_s) * (1 + SAME_SETTINGS)]
+        usable = [time_s for time_s in times_s if time_s <= min(times_s) * (1 + SAME_SETTINGS_TOLERANCE)]
         random = np.random.default_rng([seed, int(content_id({"key": key, "size_bytes": size_bytes})[:16], 16)])
         deviations = self.deviations.get((fabric, size_bytes), (1.0,))
         launches = zip(random.choice(usable, repeats), random.choice(deviations, repeats), strict=True)
@@ -61,7 +61,7 @@ def launch_noise(runs: Iterable[RecordedRun]) -> LaunchNoise:
         )
     found: dict[tuple[str, int], list[float]] = defaultdict(list)
     for (fabric, _, _, _, size_bytes), times in same.items():
-        if len(times) >= LEAST_LAUNCHES:
+        if len(times) >= MIN_LAUNCHES:
             middle = median(times)
             found[fabric, size_bytes] += [time_s / middle for time_s in times]
     return LaunchNoise({key: tuple(deviations) for key, deviations in found.items()})

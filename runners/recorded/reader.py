@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from runners.recorded.configuration import Configuration, Origin
+from runners.recorded.configuration import RecordedConfiguration, ScheduleOrigin
 from synth.collective import CollectiveName
 from synth.errors import InvalidInput
 
@@ -34,7 +34,7 @@ _WAY_OUT = f"give a CSV table with the columns {', '.join(COLUMNS)}"
 class RecordedRun:
     """The mean time of one launch at one size, and how many elements were wrong."""
 
-    configuration: Configuration
+    configuration: RecordedConfiguration
     size_bytes: int
     time_s: float
     wrong: int
@@ -56,7 +56,7 @@ def read_runs(text: str) -> tuple[RecordedRun, ...]:
 
 def _runs(row: Mapping[str, str | None], line: int) -> Iterator[RecordedRun]:
     size_bytes = _required(row, "size_bytes", line)
-    origin = Origin(
+    origin = ScheduleOrigin(
         _text(row, "fabric", line),
         _collective(row, line),
         _text(row, "generator", line),
@@ -69,7 +69,7 @@ def _runs(row: Mapping[str, str | None], line: int) -> Iterator[RecordedRun]:
         time_s = _seconds(row, f"time_{place}_us", line)
         if time_s is not None and size_bytes > 0:
             wrong = _required(row, f"wrong_{place}", line)
-            yield RecordedRun(Configuration(origin, buffer_bytes, in_place), size_bytes, time_s, wrong)
+            yield RecordedRun(RecordedConfiguration(origin, buffer_bytes, in_place), size_bytes, time_s, wrong)
 
 
 def _text(row: Mapping[str, str | None], column: str, line: int) -> str:

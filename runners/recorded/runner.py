@@ -10,14 +10,14 @@ from runners.api import (
     FailureKind,
     Measurement,
     Outcome,
+    ProgramSettings,
     RunFailure,
     RunRequest,
-    Settings,
     SizeMeasurement,
     library_result,
 )
 from runners.environment import Facts, environment_id
-from runners.recorded.configuration import Configuration
+from runners.recorded.configuration import RecordedConfiguration
 from runners.recorded.table import MI250_SOURCE, RecordedTable, mi250_table
 from runners.sizes import format_size
 from synth.errors import InvalidInput
@@ -28,8 +28,8 @@ from synth.topology.topology import Topology
 TOPOLOGIES = {"mi250_8+8": "mi250half:2", "mi250_16+16": "mi250:2"}
 """Fabrics of the shipped table, and the spec of each."""
 
-DTYPE = "float32"  # of all that was recorded
-USUAL_BUFFER_BYTES = 2**22  # what the runtime takes unless it is told
+RECORDED_DTYPE = "float32"  # of all that was recorded
+DEFAULT_BUFFER_BYTES = 2**22  # what the runtime takes unless it is told
 _NAMED = re.compile(r"\(k([1-9][0-9]*),inst([1-9][0-9]*)\)")  # how the recorded programs say what they were made with
 
 
@@ -63,7 +63,7 @@ class RecordedRunner:
         self._table = mi250_table() if table is None else table
         self._generator = generator
         self._schedule = schedule
-        self._buffer_bytes = USUAL_BUFFER_BYTES if buffer_bytes is None else buffer_bytes
+        self._buffer_bytes = DEFAULT_BUFFER_BYTES if buffer_bytes is None else buffer_bytes
 
     def library(self, collective: str) -> tuple[str, ...]:
         """Return the vendors' libraries that were measured with `collective` anywhere."""
@@ -78,7 +78,7 @@ class RecordedRunner:
             return RunFailure(*fault, environment=environment)
         try:
             return Measurement(self.name, dict(self._results(request)), environment)
-        except _Refused as refused:
+        except _Rejection as refused:
             return RunFailure(refused.kind, refused.message, environment=environment)
 
     def close(self) -> None:
@@ -101,50 +101,56 @@ class RecordedRunner:
             if fabric in TOPOLOGIES and parse_topology(TOPOLOGIES[fabric]).id == topology.id:
                 return fabric
         known = ", ".join(TOPOLOGIES[fabric] for fabric in self._table.fabrics if fabric in TOPOLOGIES)
-        raise _Refused(f"nothing was recorded on {topology.spec}, only on {known}")
+        raise _Rejection(f"nothing was recorded on {topology.spec}, only on {known}")
 
-    def _configuration(self, fabric: str, name: str, program: Program, settings: Settings) -> Configuration:
+    def _configuration(
+        self, fabric: str, name: str, program: Program, settings: ProgramSettings
+    ) -> RecordedConfiguration:
         collective = program.collective.name.value
         made = [
             one for one in self._table.configurations(fabric, collective) if one.origin.generator == self._generator
         ]
         buffer_bytes = settings.buffer_bytes or self._buffer_bytes
         for one in made:
-            if one.in_place == program.in_place and one.buffer_bytes == buffer_bytes and self._is_meant(one, settings):
+            if one.in_place == program.in_place and one.buffer_bytes == buffer_bytes and self._matches(one, settings):
                 return one
         wanted = f"k {settings.k}, {settings.instances} instances" if self._schedule is None else self._schedule
-        there = sorted({_described(one, by_name=self._schedule is not None) for one in made})
+        there = sorted({_description(one, by_name=self._schedule is not None) for one in made})
         buffers = sorted({one.buffer_bytes for one in made if one.buffer_bytes is not None})
-        raise _Refused(
+        raise _Rejection(
             f"program {name}: no {collective} of {self._generator} was recorded on {fabric} with {wanted} and buffers "
             f"of {format_size(buffer_bytes)}, only {', '.join(there) or 'none'}, and buffers of "
             f"{', '.join(map(format_size, buffers)) or 'none'}"
         )
 
-    def _is_meant(self, one: Configuration, settings: Settings) -> bool:
+    def _matches(self, one: RecordedConfiguration, settings: ProgramSettings) -> bool:
         if self._schedule is not None:
             return one.origin.schedule == self._schedule
         return (one.origin.k, one.origin.instances) == (settings.k, settings.instances)
 
-    def _library(self, fabric: str, program: Program, algorithm: str) -> Configuration:
+    def _library(self, fabric: str, program: Program, algorithm: str) -> RecordedConfiguration:
         collective = program.collective.name.value
         for one in self._table.libraries(fabric, collective):
             if one.origin.generator.lower() == algorithm and one.in_place == program.in_place:
                 return one
         known = ", ".join(self.library(collective)) or "none"
-        raise _Refused(f"the library algorithm {algorithm} was not recorded for {collective} on {fabric}, only {known}")
+        raise _Rejection(
+            f"the library algorithm {algorithm} was not recorded for {collective} on {fabric}, only {known}"
+        )
 
-    def _at(self, request: RunRequest, name: str, configuration: Configuration, size_bytes: int) -> SizeMeasurement:
+    def _at(
+        self, request: RunRequest, name: str, configuration: RecordedConfiguration, size_bytes: int
+    ) -> SizeMeasurement:
         table = self._table
         try:
-            if not table.is_right(configuration, size_bytes):
-                raise _Refused(f"{name}: results of {configuration} were wrong", FailureKind.WRONG_RESULT)
+            if not table.is_correct(configuration, size_bytes):
+                raise _Rejection(f"{name}: results of {configuration} were wrong", FailureKind.WRONG_RESULT)
             times_s = table.draw_s(configuration, size_bytes, request.repeats, request.seed)
         except InvalidInput as error:
-            raise _Refused(f"{name}: {error}") from error
+            raise _Rejection(f"{name}: {error}") from error
         if table.fell_back(configuration, size_bytes):
             way = "cannot be cut into its chunks" if configuration.in_place else "are not what its schedule is for"
-            raise _Refused(
+            raise _Rejection(
                 f"{name}: the runtime fell back to its own algorithm for {configuration} at {format_size(size_bytes)}: "
                 f"calls of that {'size' if configuration.in_place else 'placement'} {way}"
             )
@@ -162,24 +168,24 @@ class RecordedRunner:
         return {**facts, "environment_id": environment_id(facts)}
 
 
-class _Refused(Exception):  # noqa: N818 - a reason, handed on at once
+class _Rejection(Exception):  # noqa: N818 - a reason, handed on at once
     def __init__(self, message: str, kind: FailureKind = FailureKind.REJECTED) -> None:
         super().__init__(message)
         self.message = message
         self.kind = kind
 
 
-def _described(one: Configuration, by_name: bool) -> str:
+def _description(one: RecordedConfiguration, by_name: bool) -> str:
     if by_name or one.origin.k is None:
         return one.origin.schedule
     return f"k {one.origin.k} with {one.origin.instances} instances"
 
 
 def _faults(request: RunRequest) -> Iterator[RequestFault]:
-    if request.dtype != DTYPE:
-        yield FailureKind.REJECTED, f"everything was recorded with {DTYPE}, nothing with {request.dtype}"
+    if request.dtype != RECORDED_DTYPE:
+        yield FailureKind.REJECTED, f"everything was recorded with {RECORDED_DTYPE}, nothing with {request.dtype}"
 
 
-def _settings_in_name(program: Program) -> Settings:
+def _settings_in_name(program: Program) -> ProgramSettings:
     named = _NAMED.search(program.name)
-    return Settings() if named is None else Settings(k=int(named[1]), instances=int(named[2]))
+    return ProgramSettings() if named is None else ProgramSettings(k=int(named[1]), instances=int(named[2]))

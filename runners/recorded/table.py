@@ -7,14 +7,14 @@ from functools import cache
 from gzip import decompress
 from importlib.resources import files
 
-from runners.recorded.configuration import Configuration
-from runners.recorded.fall_back import find_fall_backs
+from runners.recorded.configuration import RecordedConfiguration
+from runners.recorded.fall_back import find_fallbacks
 from runners.recorded.noise import launch_noise
 from runners.recorded.reader import RecordedRun, read_runs
 from runners.sizes import format_size
 from synth.errors import InvalidInput
 
-LIBRARIES = ("RCCL", "NCCL")
+LIBRARY_GENERATORS = ("RCCL", "NCCL")
 """Generators that are a vendor's library: what they did is the baseline, not a schedule."""
 
 MI250_SOURCE = (
@@ -28,12 +28,12 @@ class RecordedTable:
     """What was measured once: for each configuration the mean times of its launches at each size. Immutable."""
 
     def __init__(self, runs: Iterable[RecordedRun]) -> None:
-        self._runs: dict[Configuration, dict[int, list[RecordedRun]]] = {}
+        self._runs: dict[RecordedConfiguration, dict[int, list[RecordedRun]]] = {}
         for run in runs:
             self._runs.setdefault(run.configuration, {}).setdefault(run.size_bytes, []).append(run)
         every = (run for sizes in self._runs.values() for same in sizes.values() for run in same)
         schedules = [run for run in every if not is_library(run.configuration)]
-        self._fall_backs = find_fall_backs(schedules)
+        self._fall_backs = find_fallbacks(schedules)
         self._noise = launch_noise(run for run in schedules if not run.configuration.in_place and self._fell_back(run))
 
     @classmethod
@@ -51,7 +51,7 @@ class RecordedTable:
         found = (one.origin.collective for one in self._runs if one.origin.fabric == fabric)
         return tuple(dict.fromkeys(found))
 
-    def configurations(self, fabric: str, collective: str) -> tuple[Configuration, ...]:
+    def configurations(self, fabric: str, collective: str) -> tuple[RecordedConfiguration, ...]:
         """Return all configurations of schedules, in the order of the table; those that fell back are among them."""
         return tuple(
             one
@@ -59,7 +59,7 @@ class RecordedTable:
             if (one.origin.fabric, one.origin.collective) == (fabric, collective) and not is_library(one)
         )
 
-    def libraries(self, fabric: str, collective: str) -> tuple[Configuration, ...]:
+    def libraries(self, fabric: str, collective: str) -> tuple[RecordedConfiguration, ...]:
         """Return the configurations of vendors' libraries."""
         return tuple(
             one
@@ -67,26 +67,28 @@ class RecordedTable:
             if (one.origin.fabric, one.origin.collective) == (fabric, collective) and is_library(one)
         )
 
-    def sizes_bytes(self, configuration: Configuration) -> tuple[int, ...]:
+    def sizes_bytes(self, configuration: RecordedConfiguration) -> tuple[int, ...]:
         """Return at which sizes `configuration` was measured, smallest first; none if it was not."""
         return tuple(sorted(self._runs.get(configuration, {})))
 
-    def times_s(self, configuration: Configuration, size_bytes: int) -> tuple[float, ...]:
+    def times_s(self, configuration: RecordedConfiguration, size_bytes: int) -> tuple[float, ...]:
         """Return the recorded time of each launch, as it was recorded, fallen back or not.
 
         Raises InvalidInput for what was not measured.
         """
         return tuple(run.time_s for run in self._at(configuration, size_bytes))
 
-    def fell_back(self, configuration: Configuration, size_bytes: int) -> bool:
+    def fell_back(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
         """Return whether the runtime took its own algorithm instead of the schedule, see `find_fall_backs`."""
-        return self._fall_backs.of(configuration, size_bytes)
+        return self._fall_backs.applies(configuration, size_bytes)
 
-    def is_right(self, configuration: Configuration, size_bytes: int) -> bool:
+    def is_correct(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
         """Return whether all elements of all launches were right; InvalidInput for what was not measured."""
         return not any(run.wrong for run in self._at(configuration, size_bytes))
 
-    def draw_s(self, configuration: Configuration, size_bytes: int, repeats: int, seed: int) -> tuple[float, ...]:
+    def draw_s(
+        self, configuration: RecordedConfiguration, size_bytes: int, repeats: int, seed: int
+    ) -> tuple[float, ...]:
         """Return the seconds of `repeats` launches, drawn from the record, see `runners.recorded.noise`.
 
         Raises InvalidInput for what was not measured.
@@ -94,7 +96,7 @@ class RecordedTable:
         times_s = self.times_s(configuration, size_bytes)
         return self._noise.draw_s(str(configuration), configuration.origin.fabric, size_bytes, times_s, repeats, seed)
 
-    def _at(self, configuration: Configuration, size_bytes: int) -> list[RecordedRun]:
+    def _at(self, configuration: RecordedConfiguration, size_bytes: int) -> list[RecordedRun]:
         runs = self._runs.get(configuration, {}).get(size_bytes)
         if runs is None:
             sizes = self.sizes_bytes(configuration)
@@ -108,9 +110,9 @@ class RecordedTable:
         return self.fell_back(run.configuration, run.size_bytes)
 
 
-def is_library(configuration: Configuration) -> bool:
+def is_library(configuration: RecordedConfiguration) -> bool:
     """Return whether a vendor's library chose what to do."""
-    return configuration.origin.generator in LIBRARIES
+    return configuration.origin.generator in LIBRARY_GENERATORS
 
 
 @cache

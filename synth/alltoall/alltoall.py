@@ -10,26 +10,29 @@ from numpy.typing import NDArray
 
 from synth.alltoall import first_order, linear_program
 from synth.alltoall.commodities import commodities_of
-from synth.alltoall.linear_program import Approximate
+from synth.alltoall.linear_program import ApproximateSolution
 from synth.alltoall.prices import distance_bound, integer_prices
 from synth.alltoall.product import factors_of, rate_of_product
-from synth.alltoall.rate import AllToAllRate, Method, Report
-from synth.alltoall.reduction import Reduction, reduce
+from synth.alltoall.rate import AllToAllRate, BoundsListener, RateMethod
+from synth.alltoall.reduction import Reduction, reduced_problem
 from synth.alltoall.routing import Router, fine_units
 from synth.errors import InvalidInput
 from synth.rational import common_denominator
 from synth.topology.topology import Topology
 
-METHODS: tuple[Method, ...] = get_args(Method)
+METHODS: tuple[RateMethod, ...] = get_args(RateMethod)
 DEFAULT_GAP = Fraction(1, 200)
-LARGEST_PROGRAM = 50_000
+MAX_PROGRAM_VARIABLES = 50_000
 """Variables up to which the linear program is solved as such."""
 MAX_ITERATIONS = 20_000
 _LARGEST_DENOMINATOR = 2**20
 
 
 def alltoall_rate(
-    topology: Topology, gap: Fraction = DEFAULT_GAP, method: Method | None = None, report: Report | None = None
+    topology: Topology,
+    gap: Fraction = DEFAULT_GAP,
+    method: RateMethod | None = None,
+    report: BoundsListener | None = None,
 ) -> AllToAllRate:
     """Return bounds on the rate at which every rank can send to every other, over any routes, all at once.
 
@@ -45,12 +48,12 @@ def alltoall_rate(
     if factors:
         known = {factor.id: alltoall_rate(factor, gap, method, report) for factor in factors}
         return rate_of_product(topology, factors, [known[factor.id] for factor in factors])
-    reduction = reduce(topology, commodities_of(topology))
+    reduction = reduced_problem(topology, commodities_of(topology))
     chosen = choose_method(reduction, method)
     return certify(reduction, approximate(reduction, chosen, gap, report), chosen)
 
 
-def parse_method(text: str | None) -> Method | None:
+def parse_method(text: str | None) -> RateMethod | None:
     """Return the method called `text`, None for None. Raises InvalidInput for an unknown one."""
     if text is None:
         return None
@@ -60,35 +63,37 @@ def parse_method(text: str | None) -> Method | None:
     raise InvalidInput("an all-to-all method must be one that is known", text, f"choose from {', '.join(METHODS)}")
 
 
-def choose_method(reduction: Reduction, wanted: Method | None) -> Method:
+def choose_method(reduction: Reduction, requested: RateMethod | None) -> RateMethod:
     """Return the method for the size of the reduced problem, unless one is wanted."""
-    if wanted is not None:
-        return wanted
-    return "lp" if reduction.column_count <= LARGEST_PROGRAM else "pdhg"
+    if requested is not None:
+        return requested
+    return "lp" if reduction.column_count <= MAX_PROGRAM_VARIABLES else "pdhg"
 
 
-def approximate(reduction: Reduction, method: Method, gap: Fraction, report: Report | None) -> Approximate:
+def approximate(
+    reduction: Reduction, method: RateMethod, gap: Fraction, report: BoundsListener | None
+) -> ApproximateSolution:
     """Return near-optimal class flows and prices by `method`."""
     if method == "lp":
         return linear_program.solve(reduction)
     flows, prices = first_order.solve(reduction.small, gap, MAX_ITERATIONS, report)
-    return Approximate(reduction.class_means(flows), prices)
+    return ApproximateSolution(reduction.class_means(flows), prices)
 
 
-def certify(reduction: Reduction, answer: Approximate, method: Method) -> AllToAllRate:
+def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMethod) -> AllToAllRate:
     """Return exact bounds from flows and prices that need not be exact, on the full problem."""
     full = reduction.full
-    denominator = common_denominator(answer.class_flow, _LARGEST_DENOMINATOR)
+    denominator = common_denominator(solution.class_flow, _LARGEST_DENOMINATOR)
     router = Router(full, fine_units(full.node_count, denominator))
-    for block, flows in reduction.lifted(answer.class_flow):
+    for block, flows in reduction.lifted(solution.class_flow):
         router.route(flows, block)
-    return AllToAllRate(router.rate(), upper_bound(reduction, answer)[0], method)
+    return AllToAllRate(router.rate(), upper_bound(reduction, solution)[0], method)
 
 
-def upper_bound(reduction: Reduction, answer: Approximate) -> tuple[Fraction, NDArray[np.int64]]:
+def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fraction, NDArray[np.int64]]:
     """Return the exact bound by the answer's prices, or by equal ones if these are better, and int64[C] prices."""
     found: list[tuple[Fraction, NDArray[np.int64]]] = []
-    for prices in (answer.prices, np.ones_like(answer.prices)):  # equal prices always bound
+    for prices in (solution.prices, np.ones_like(solution.prices)):  # equal prices always bound
         whole = integer_prices(prices)[reduction.merged]
         bound = distance_bound(reduction.full, whole)
         if bound is not None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from synth.alltoall.commodities import Commodities
 from synth.alltoall.prices import distance_bound, integer_prices
-from synth.alltoall.rate import Report
+from synth.alltoall.rate import BoundsListener
 from synth.alltoall.routing import Router, fine_units
 from synth.alltoall.shortest import hop_counts, shortest_flows
 from synth.compiled import compiled
@@ -72,7 +72,9 @@ class _Best:
         return self.upper is not None and self.upper <= self.lower * (1 + gap)
 
 
-def solve(problem: Commodities, gap: Fraction, max_iterations: int, report: Report | None) -> tuple[Floats, Floats]:
+def solve(
+    problem: Commodities, gap: Fraction, max_iterations: int, report: BoundsListener | None
+) -> tuple[Floats, Floats]:
     """Return (flows float64[K, links], prices float64[C] per link) whose certified bounds differ by at most `gap`.
 
     Bounds are certified every 40 iterations. Ends after `max_iterations` whatever the gap is then.

@@ -14,14 +14,14 @@ from synth.linear_program import Floats, minimum
 _SLACK = 1e-9
 
 
-class Approximate(NamedTuple):
+class ApproximateSolution(NamedTuple):
     """class_flow: float64[column classes]; prices: float64[link classes of `small`], per link. Neither is trusted."""
 
     class_flow: NDArray[np.float64]
     prices: NDArray[np.float64]
 
 
-def solve(reduction: Reduction) -> Approximate:
+def solve(reduction: Reduction) -> ApproximateSolution:
     """Return optimal class flows and link prices, up to the solver's tolerances.
 
     Minimises the largest load / capacity of a link while every source sends one unit to every rank.
@@ -34,18 +34,18 @@ def solve(reduction: Reduction) -> Approximate:
     objective = np.zeros(reduction.column_count + 1)
     objective[-1] = 1.0
     flow, marginals = _solved(objective, matrix, bound)
-    return Approximate(flow[:-1], np.abs(marginals[: loads.shape[0]]) / small.class_size)
+    return ApproximateSolution(flow[:-1], np.abs(marginals[: loads.shape[0]]) / small.class_size)
 
 
-def shorten(reduction: Reduction, answer: Approximate) -> Approximate:
+def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateSolution:
     """Return `answer` with flows that load no link more than its busiest, and all links together the least."""
     small = reduction.small
     loads, net = _load_matrix(reduction), _net_matrix(reduction)
     capacity = small.class_capacity / small.scale
-    longest = float(np.max(loads @ answer.class_flow / capacity))
+    longest = float(np.max(loads @ solution.class_flow / capacity))
     matrix = block_array([[loads], [-net]], format="csr")
     bound = np.concatenate([capacity * longest * (1 + _SLACK), -_demands(reduction)])
-    return Approximate(_solved(loads.T @ small.class_size, matrix, bound)[0], answer.prices)
+    return ApproximateSolution(_solved(loads.T @ small.class_size, matrix, bound)[0], solution.prices)
 
 
 def _solved(objective: Floats, matrix: Any, bound: Floats) -> tuple[Floats, Floats]:

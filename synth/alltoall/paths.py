@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.alltoall.commodities import Commodities
-from synth.alltoall.routing import WholeFlows
+from synth.alltoall.routing import IntegralFlows
 from synth.compiled import compiled
 
 _START, _TARGET, _FIRST, _AMOUNT = range(4)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Paths:
+class FlowPaths:
     """Row i carries chunks `lo[i]` to `lo[i] + amount[i] - 1` from `source[i]` to `target[i]`, all int64.
 
     Its path is links `links[offsets[i]:offsets[i + 1]]` of the problem, in travel order.
@@ -29,7 +29,7 @@ class Paths:
     links: NDArray[np.int32]
 
 
-def paths_of(problem: Commodities, block: slice, flows: WholeFlows) -> Paths:
+def flow_paths_of(problem: Commodities, block: slice, flows: IntegralFlows) -> FlowPaths:
     """Return paths that add up to `flows`, int64[block, links]: acyclic, bringing equally much to every rank.
 
     At most one path per rank and link of each source. O(sources * (ranks + links) * longest path * degree).
@@ -43,7 +43,7 @@ def paths_of(problem: Commodities, block: slice, flows: WholeFlows) -> Paths:
     ]
     table = np.concatenate([part[0] for part in parts])
     lengths = np.concatenate([np.diff(part[0][:, _START], append=len(part[1])) for part in parts])
-    return Paths(
+    return FlowPaths(
         source=np.repeat(sources, [len(part[0]) for part in parts]).astype(np.int64),
         target=table[:, _TARGET],
         lo=table[:, _FIRST],

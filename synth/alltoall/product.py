@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from synth.alltoall.rate import AllToAllRate, Method
+from synth.alltoall.rate import AllToAllRate, RateMethod
 from synth.errors import InvalidInput
 from synth.topology.expansions.product import cartesian_product
 from synth.topology.grammar import FunctionCall, Number, SpecTree, parse_spec
@@ -36,7 +36,7 @@ def rate_of_product(topology: Topology, factors: Sequence[Topology], rates: Sequ
     """Return the rate of the product of `factors` from theirs; exact where theirs are."""
     ranks = topology.compute_count
     shares = [(rate, ranks // factor.compute_count) for factor, rate in zip(factors, rates, strict=True)]
-    method: Method = "pdhg" if any(rate.method == "pdhg" for rate in rates) else "lp"
+    method: RateMethod = "pdhg" if any(rate.method == "pdhg" for rate in rates) else "lp"
     lower = min(rate.lower / others for rate, others in shares)
     return AllToAllRate(lower, min(rate.upper / others for rate, others in shares), method)
 

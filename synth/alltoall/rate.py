@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal, TypeAlias
 
-Method = Literal["lp", "pdhg"]
+RateMethod = Literal["lp", "pdhg"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +20,7 @@ class AllToAllRate:
 
     lower: Fraction
     upper: Fraction
-    method: Method
+    method: RateMethod
 
     @property
     def rate(self) -> Fraction:
@@ -33,5 +33,5 @@ class AllToAllRate:
         return self.upper / self.lower - 1
 
 
-Report: TypeAlias = Callable[[Fraction, Fraction], None]
+BoundsListener: TypeAlias = Callable[[Fraction, Fraction], None]
 """Hears the best (lower, upper) so far."""

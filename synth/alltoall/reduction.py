@@ -55,7 +55,7 @@ class Reduction:
             yield block, class_flow[self._table.number(colours)]
 
 
-def reduce(topology: Topology, full: Commodities) -> Reduction:
+def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
     """Return the reduction of `full`, the problem of `topology`, by colour refinement."""
     row_colours, capacity_colours = refine(topology, full)
     capacities = ColourTable(len(capacity_colours))

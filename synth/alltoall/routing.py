@@ -13,7 +13,7 @@ from synth.compiled import compiled
 from synth.heap import drop_first, push
 
 Flows = NDArray[np.float64]
-WholeFlows = NDArray[np.int64]
+IntegralFlows = NDArray[np.int64]
 
 _TRACE = 1e-15
 """Flow that every link has at least, so that a node without any inflow still finds a way."""
@@ -37,7 +37,7 @@ class Router:
         self._debt = np.zeros(problem.link_count, dtype=np.float64)
         self._capacity = problem.class_capacity[problem.link_class].astype(np.float64)
 
-    def route(self, flows: Flows, block: slice) -> WholeFlows:
+    def route(self, flows: Flows, block: slice) -> IntegralFlows:
         """Return int64[block, links]: acyclic flows that bring `units` to every rank, close to `flows`.
 
         O(links * log links) per source.
@@ -83,7 +83,7 @@ def _route(
     units: int,
     capacity: NDArray[np.float64],
     debt: NDArray[np.float64],
-    whole: WholeFlows,
+    whole: IntegralFlows,
 ) -> None:
     """Take the cycles out, order the nodes along the flow, and hand what nodes need back against that order."""
     node_count = len(demand)

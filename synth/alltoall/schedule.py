@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from synth.alltoall import linear_program
 from synth.alltoall.alltoall import DEFAULT_GAP, approximate, choose_method, upper_bound
 from synth.alltoall.commodities import commodities_of
-from synth.alltoall.paths import Paths, paths_of
-from synth.alltoall.rate import Method, Report
-from synth.alltoall.reduction import Reduction, reduce
+from synth.alltoall.paths import FlowPaths, flow_paths_of
+from synth.alltoall.rate import BoundsListener, RateMethod
+from synth.alltoall.reduction import Reduction, reduced_problem
 from synth.alltoall.routing import Router
 from synth.collective import ALLTOALL
 from synth.errors import InvalidInput
@@ -36,8 +36,8 @@ def alltoall_schedule(
     topology: Topology,
     chunks: int | None = None,
     gap: Fraction = DEFAULT_GAP,
-    method: Method | None = None,
-    report: Report | None = None,
+    method: RateMethod | None = None,
+    report: BoundsListener | None = None,
 ) -> Schedule:
     """Return a pipelined all-to-all of `topology`: one transfer per path, all of them streaming at once.
 
@@ -49,7 +49,7 @@ def alltoall_schedule(
     Raises InvalidInput beyond 512 ranks or 2^22 pairs of a rank and a link.
     """
     require_schedule_size(topology, chunks)
-    reduction = reduce(topology, commodities_of(topology, symmetric=False))
+    reduction = reduced_problem(topology, commodities_of(topology, symmetric=False))
     chosen = choose_method(reduction, method)
     answer = approximate(reduction, chosen, gap, report)
     if chosen == "lp":  # many flows are optimal: take one that lets the least data pass through other ranks
@@ -88,16 +88,16 @@ def _routed(reduction: Reduction, class_flow: NDArray[np.float64], count: int) -
     return router.rate()
 
 
-def _all_paths(reduction: Reduction, class_flow: NDArray[np.float64], count: int) -> Iterator[Paths]:
+def _all_paths(reduction: Reduction, class_flow: NDArray[np.float64], count: int) -> Iterator[FlowPaths]:
     router = Router(reduction.full, count)
     for block, flows in reduction.lifted(class_flow):
-        yield paths_of(reduction.full, block, router.route(flows, block))
+        yield flow_paths_of(reduction.full, block, router.route(flows, block))
 
 
 def _schedule(
     topology: Topology,
     reduction: Reduction,
-    parts: list[Paths],
+    parts: list[FlowPaths],
     chunks: int,
     parameters: Mapping[str, Any],
     certificate: Mapping[str, Any],

@@ -13,26 +13,26 @@ from importlib import resources
 from synth.bases.entry import BaseEntry, read_entries
 from synth.errors import InvalidInput
 
-FILES = ("special.json", "cayley.json", "searched.json")
+BASE_FILES = ("special.json", "cayley.json", "searched.json")
 
 
 @cache
-def load() -> Mapping[str, BaseEntry]:
+def load_bases() -> Mapping[str, BaseEntry]:
     """Return all shipped entries by name, read once and checked against their content ids."""
     entries: dict[str, BaseEntry] = {}
-    for file_name in FILES:
-        entries |= read_entries(content_of(file_name), file_name)
+    for file_name in BASE_FILES:
+        entries |= read_entries(base_file_content(file_name), file_name)
     return entries
 
 
-def names() -> tuple[str, ...]:
+def base_names() -> tuple[str, ...]:
     """Return the names of all shipped entries, in the order of the files."""
-    return tuple(load())
+    return tuple(load_bases())
 
 
-def get(name: str) -> BaseEntry:
+def base_entry(name: str) -> BaseEntry:
     """Return the entry called `name`; raises InvalidInput with the names that come close."""
-    entries = load()
+    entries = load_bases()
     if name in entries:
         return entries[name]
     close = difflib.get_close_matches(name, entries, n=3)
@@ -40,6 +40,6 @@ def get(name: str) -> BaseEntry:
     raise InvalidInput("a base must be one that is known", name or '""', suggestion)
 
 
-def content_of(file_name: str) -> bytes:
+def base_file_content(file_name: str) -> bytes:
     """Return the bytes of a file of the database."""
     return resources.files("synth.bases").joinpath(file_name).read_bytes()

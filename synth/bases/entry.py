@@ -23,7 +23,7 @@ _FORMS = (
 )
 _WAY_OUT = "restore the file from the distribution, or write it anew with synth.bases.entry.write_entries"
 
-Value = TypeVar("Value")
+ParsedT = TypeVar("ParsedT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Sends:
+class StoredSends:
     """A stored schedule: rows (0-based step, link, shard, lo, hi), chunks in units of 1 / `chunks_per_shard`.
 
     A link is an index into the edges of the entry, which are in the order of link ids; for the transpose, into its
@@ -68,11 +68,11 @@ class BaseEntry:
     edges: tuple[tuple[int, int], ...] | None = None
     group: tuple[int, int, int, int] | None = None
     generators: tuple[int, ...] = ()
-    schedule: Sends | None = None
-    transposed_schedule: Sends | None = None
+    schedule: StoredSends | None = None
+    transposed_schedule: StoredSends | None = None
 
     @property
-    def has_own_schedule(self) -> bool:
+    def has_stored_schedule(self) -> bool:
         return self.schedule is not None
 
     @property
@@ -160,10 +160,10 @@ def _entry(item: dict[str, Any]) -> BaseEntry:
     return entry
 
 
-def _sends(item: Any) -> Sends | None:
+def _sends(item: Any) -> StoredSends | None:
     if item is None:
         return None
-    return Sends(_count(item["chunks_per_shard"]), tuple(_counts(row) for row in item["rows"]))
+    return StoredSends(_count(item["chunks_per_shard"]), tuple(_counts(row) for row in item["rows"]))
 
 
 def _count(value: Any) -> int:
@@ -188,7 +188,7 @@ def _four(values: Any) -> tuple[int, int, int, int]:
     return m, k, r, l
 
 
-def _parsed(read: Callable[[], Value], rule: str) -> Value:
+def _parsed(read: Callable[[], ParsedT], rule: str) -> ParsedT:
     try:
         return read()
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.bases.database import get
-from synth.bases.entry import Sends
+from synth.bases.database import base_entry
+from synth.bases.entry import StoredSends
 from synth.collective import ALLGATHER
 from synth.errors import InvalidInput
 from synth.schedule.routes import Routes
@@ -22,7 +22,7 @@ def base_schedule(name: str, topology: Topology | None = None) -> Schedule:
     `topology` is for a network of another spec, such as diamond; it must be the same as that of the base. Nothing is
     verified here. Raises InvalidInput for an unknown base, one without a schedule of its own, and another network.
     """
-    entry = get(name)
+    entry = base_entry(name)
     if entry.schedule is None:
         rule = "a base must have a schedule of its own to be expanded"
         raise InvalidInput(
@@ -39,7 +39,7 @@ def transposed_base_schedule(name: str, topology: Topology | None = None) -> Sch
     Only bases with a schedule of their own that are not reverse-symmetric have one; on the others, theirs runs under
     other names of the nodes. Nothing is verified here. Raises InvalidInput as `base_schedule` does.
     """
-    entry = get(name)
+    entry = base_entry(name)
     if entry.transposed_schedule is None:
         rule = "a base must have a schedule stored for its transpose"
         raise InvalidInput(rule, f"{name}, which has none", "use the method expand, which knows what to do instead")
@@ -53,7 +53,7 @@ def _require_same(topology: Topology | None, own: Topology, what: str) -> None:
         raise InvalidInput(f"the topology must be {what}", topology.spec, f"use {own.spec}")
 
 
-def _allgather(name: str, sends: Sends, topology: Topology) -> Schedule:
+def _allgather(name: str, sends: StoredSends, topology: Topology) -> Schedule:
     columns = np.array(sends.rows, dtype=np.int64).T
     steps = int(columns[0].max()) + 1
     bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, sends.chunks_per_shard)

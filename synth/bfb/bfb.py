@@ -7,8 +7,8 @@ appendix A (reduce_scatter by the transpose), E.2 (chunks), E.3 (unequal links).
 from __future__ import annotations
 
 from synth.bfb.network import network_of
-from synth.bfb.plan import certificate_of, make_plan, parameters_of, place_columns
-from synth.bfb.symmetric import symmetric_bfb, takes_shortcut
+from synth.bfb.plan import certificate_of, make_plan, parameters_of, transfer_columns
+from synth.bfb.symmetric import symmetric_bfb, uses_symmetries
 from synth.collective import ALLGATHER
 from synth.executor.port import Executor, Progress
 from synth.schedule.routes import Routes
@@ -42,10 +42,10 @@ def bfb_allgather(
     Raises InvalidInput for switches, unreachable nodes, numbers beyond the limits, and for a `size_bytes` on a network
     whose bandwidths count links.
     """
-    if takes_shortcut(topology):
+    if uses_symmetries(topology):
         return symmetric_bfb(topology, ALLGATHER, executor, chunks, progress, size_bytes).expand()
     plan = make_plan(network_of(topology, size_bytes), executor, chunks, progress)
-    columns = place_columns(plan, executor, progress)
+    columns = transfer_columns(plan, executor, progress)
     bounds = ColumnBounds(plan.steps, len(topology.links), topology.compute_count, plan.chunks)
     transfers = bounds.pack(columns)
     routes = Routes.direct(len(topology.links))

@@ -11,14 +11,14 @@ from synth.bfb.problems import (
     Problems,
     Ranks,
     Workspace,
-    all_usable,
+    assign_units,
     count_inside,
     find_classes,
     jobs_of,
     make_workspace,
-    place,
     prepare_node,
-    reached,
+    reached_links,
+    usable_links,
 )
 from synth.bfb.times import InLinks, in_links, least_time, next_time, room_until
 from synth.compiled import compiled, inlined
@@ -46,7 +46,7 @@ def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[
             if len(jobs) == 0:
                 continue
             classes = find_classes(jobs, work)
-            all_usable(classes, links, work)
+            usable_links(classes, links, work)
             feasible = False
             # The largest load so far is a lower bound that most nodes meet at once.
             while not feasible:
@@ -56,9 +56,9 @@ def least_loads(first: int, last: int, problems: Problems, steps: int) -> tuple[
                     witness[step] = node
                     witness_links[step] = links
                 unit = bottom[step] * problems.grain
-                feasible = place(classes, unit, room_until(top[step], bottom[step], incoming), work)
+                feasible = assign_units(classes, unit, room_until(top[step], bottom[step], incoming), work)
                 if not feasible:
-                    reached(len(incoming.delays), links, work)
+                    reached_links(len(incoming.delays), links, work)
     return top, bottom, witness, witness_links
 
 
@@ -68,7 +68,7 @@ def _whole_chunks(top: int, bottom: int, incoming: InLinks) -> Integers:
 
 
 @compiled
-def whole_chunk_times(
+def integral_chunk_times(
     first: int, last: int, problems: Problems, chunks: int, least_top: Integers, least_bottom: Integers
 ) -> tuple[Integers, Integers, Integers, Masks]:
     """Return (p, q, node, links) per step: the least time p / q >= the given one that lets all nodes finish it.
@@ -92,8 +92,8 @@ def whole_chunk_times(
             if len(jobs) == 0:
                 continue
             classes = find_classes(jobs, work)
-            while not place(classes, chunks, _whole_chunks(top[step], bottom[step], incoming), work):
-                reached(len(incoming.delays), links, work)
+            while not assign_units(classes, chunks, _whole_chunks(top[step], bottom[step], incoming), work):
+                reached_links(len(incoming.delays), links, work)
                 need = chunks * count_inside(classes, links, work)
                 top[step], bottom[step] = next_time(top[step], bottom[step], need, links, incoming)
                 witness[step] = node
@@ -125,7 +125,7 @@ def _cut(jobs: Ranks, classes: int, chunks: int, work: Workspace, out: Ranks) ->
 
 
 @compiled
-def place_chunks(
+def assign_chunks(
     first: int, last: int, problems: Problems, chunks: int, top: Integers, bottom: Integers
 ) -> tuple[Ranks, NDArray[np.int32]]:
     """Assign every chunk that nodes `first` to `last - 1` receive to a link, within time top / bottom per step.
@@ -147,7 +147,7 @@ def place_chunks(
             if len(jobs) == 0:
                 continue
             classes = find_classes(jobs, work)
-            if not place(classes, chunks, _whole_chunks(top[step], bottom[step], incoming), work):
+            if not assign_units(classes, chunks, _whole_chunks(top[step], bottom[step], incoming), work):
                 raise ValueError("a step does not fit its time")
             # A class of j jobs on k links makes at most j + k - 1 pieces.
             most = len(jobs) + classes * len(incoming.delays)

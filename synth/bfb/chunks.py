@@ -8,18 +8,18 @@ from math import lcm
 
 import numpy as np
 
-from synth.bfb.clock import MOST_TIMED_CHUNKS
-from synth.bfb.network import MAX_CHUNKS, Network
-from synth.bfb.tasks import Loads, StepTimes, WholeChunks, block_chunk_times, blocks_of
+from synth.bfb.clock import MAX_TIMED_CHUNKS
+from synth.bfb.network import MAX_CHUNKS, BfbNetwork
+from synth.bfb.tasks import IntegralChunks, Loads, StepTimes, block_chunk_times, blocks_of
 from synth.errors import InvalidInput
 from synth.executor.port import Executor, Progress
 
-_USUAL_CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MOST_TIMED_CHUNKS)
+_USUAL_CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_TIMED_CHUNKS)
 _NEARLY = Fraction(101, 100)
 
 
 def chunk_times(
-    network: Network, loads: Loads, chunks: int, executor: Executor, progress: Progress | None = None
+    network: BfbNetwork, loads: Loads, chunks: int, executor: Executor, progress: Progress | None = None
 ) -> Loads:
     """Return the least time of each step with `chunks` whole chunks per shard, in ticks of a chunk.
 
@@ -30,11 +30,11 @@ def chunk_times(
     if network.is_homogeneous:
         return Loads(StepTimes(-(-top // bottom), np.ones_like(bottom)), loads.node, loads.links)
     start = Loads(StepTimes(top, bottom), loads.node, loads.links)
-    shared = WholeChunks(network, chunks, start.times)
+    shared = IntegralChunks(network, chunks, start.times)
     return merge_loads([start, *executor.map(block_chunk_times, blocks_of(network.nodes), shared, progress)])
 
 
-def best_chunks(network: Network, loads: Loads, executor: Executor) -> tuple[int, Loads]:
+def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
     """Return the smallest number of chunks per shard that reaches the loads of divisible shards, and its times.
 
     Necessary: every critical link of a step carries exactly c_k * (U - a_k), so that must be whole chunks. With equal
@@ -43,7 +43,7 @@ def best_chunks(network: Network, loads: Loads, executor: Executor) -> tuple[int
     `_nearly_best_chunks` chooses.
     """
     needed, sufficient = _denominators(network, loads)
-    most = MOST_TIMED_CHUNKS if network.has_delays else MAX_CHUNKS
+    most = MAX_TIMED_CHUNKS if network.has_delays else MAX_CHUNKS
     for chunks in range(needed, min(sufficient, most) + 1, needed):
         chosen = chunk_times(network, loads, chunks, executor)
         if np.array_equal(chosen.times.top * loads.times.bottom, loads.times.top * chunks * chosen.times.bottom):
@@ -56,7 +56,7 @@ def best_chunks(network: Network, loads: Loads, executor: Executor) -> tuple[int
     )
 
 
-def _nearly_best_chunks(network: Network, loads: Loads, executor: Executor) -> tuple[int, Loads]:
+def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
     """Return the first of `_USUAL_CHUNKS` within 1 % of the time of divisible shards; if none is, the fastest."""
     ideal = _total_time(network, loads, 1)
     best: tuple[Fraction, int, Loads] | None = None
@@ -72,7 +72,7 @@ def _nearly_best_chunks(network: Network, loads: Loads, executor: Executor) -> t
     return best[1:]
 
 
-def _total_time(network: Network, loads: Loads, chunks: int) -> Fraction:
+def _total_time(network: BfbNetwork, loads: Loads, chunks: int) -> Fraction:
     steps = range(len(loads.times.top))
     return sum((network.step_time(loads.times.of_step(step), chunks) for step in steps), Fraction(0))
 
@@ -88,7 +88,7 @@ def merge_loads(parts: list[Loads]) -> Loads:
     return Loads(StepTimes(top, bottom), node, links)
 
 
-def _denominators(network: Network, loads: Loads) -> tuple[int, int]:
+def _denominators(network: BfbNetwork, loads: Loads) -> tuple[int, int]:
     """Return (lcm over critical links, lcm over all links) of the denominators of c_k * (U_t - a_k) / grain."""
     needed = sufficient = 1
     kinds = np.unique(np.column_stack([network.capacities, network.delays]), axis=0).tolist()
@@ -106,7 +106,7 @@ def _parts(kinds: Sequence[Sequence[int]], time: Fraction, grain: int) -> list[i
     return [(capacity * (time - delay) / grain).denominator for capacity, delay in kinds if delay < time]
 
 
-def critical_links(network: Network, loads: Loads, step: int) -> list[int]:
+def critical_links(network: BfbNetwork, loads: Loads, step: int) -> list[int]:
     """Return the ids of the critical in-links of `step`."""
     node = int(loads.node[step])
     first = int(network.offsets[node])

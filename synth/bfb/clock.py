@@ -13,12 +13,12 @@ from synth.errors import InvalidInput
 from synth.topology.topology import Topology
 from synth.topology.units import bytes_per_second
 
-MOST_TIMED_CHUNKS = 64
+MAX_TIMED_CHUNKS = 64
 """Largest number of chunks per shard that is chosen where latencies differ."""
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class LatencyTicks:
     """What times mean for vectors of `size_bytes`.
 
     shard_s: seconds that a shard takes on a link of capacity 1, which are `grain` ticks
@@ -35,7 +35,7 @@ class Clock:
         return self.first_s + ticks / self.grain * self.shard_s / chunks
 
 
-def delays_and_clock(topology: Topology, size_bytes: int, unit: Fraction) -> tuple[NDArray[np.int64], Clock]:
+def delays_in_ticks(topology: Topology, size_bytes: int, unit: Fraction) -> tuple[NDArray[np.int64], LatencyTicks]:
     """Return the delay of every link in ticks, and the clock; a link of capacity 1 has bandwidth `unit`.
 
     Ticks are as long as they can be with every delay a whole number. Exact. Raises InvalidInput where bandwidths are
@@ -48,12 +48,14 @@ def delays_and_clock(topology: Topology, size_bytes: int, unit: Fraction) -> tup
     shards = [(latency_s - first_s) / shard_s for latency_s in topology.links.latencies_s]
     grain = lcm(*(delay.denominator for delay in shards))
     table = [int(delay * grain) for delay in shards]
-    clock = Clock(size_bytes, shard_s, grain, first_s)
+    clock = LatencyTicks(size_bytes, shard_s, grain, first_s)
     require_magnitude(clock, topology.compute_count, max(table), 1)
     return np.array(table, dtype=np.int64)[topology.links.latency_class], clock
 
 
-def require_magnitude(clock: Clock, shards: int, delay: int, capacity: int, chunks: int = MOST_TIMED_CHUNKS) -> None:
+def require_magnitude(
+    clock: LatencyTicks, shards: int, delay: int, capacity: int, chunks: int = MAX_TIMED_CHUNKS
+) -> None:
     """Raise InvalidInput unless times stay within 64 bits for delays up to `delay` and nodes of `capacity` inwards.
 
     Times are fractions of (shards * grain + capacity * delay) * chunks over capacity, and compared crosswise.

@@ -11,23 +11,23 @@ Masks = NDArray[np.uint64]
 
 
 @inlined
-def holds(links: Masks, link: int) -> bool:
+def contains_link(links: Masks, link: int) -> bool:
     """Whether the set `links` (a row of words) contains `link`."""
     return bool((links[link // 64] >> np.uint64(link % 64)) & np.uint64(1))
 
 
 @inlined
-def adds(links: Masks, seen: Masks) -> bool:
+def add_links(links: Masks, union: Masks) -> bool:
     """Add the set `links` to `seen`; return whether that changes it."""
     fresh = np.uint64(0)
     for word in range(len(links)):
-        fresh |= links[word] & ~seen[word]
-        seen[word] |= links[word]
+        fresh |= links[word] & ~union[word]
+        union[word] |= links[word]
     return bool(fresh != np.uint64(0))
 
 
 @inlined
-def same(left: Masks, right: Masks) -> bool:
+def equal_links(left: Masks, right: Masks) -> bool:
     """Whether two sets are equal."""
     equal = True
     for word in range(len(left)):

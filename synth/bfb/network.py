@@ -10,7 +10,7 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bfb.clock import Clock, delays_and_clock, require_magnitude
+from synth.bfb.clock import LatencyTicks, delays_in_ticks, require_magnitude
 from synth.bfb.problems import Problems
 from synth.errors import InvalidInput
 from synth.topology.distance import distances_to, hops_between_all
@@ -23,7 +23,7 @@ MAX_HOPS = 2**16 - 2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Network:
+class BfbNetwork:
     """In-links of node u: `tails[offsets[u]:offsets[u + 1]]`, numbered as in the topology (sorted by target).
 
     capacities: int64 per link; bandwidth = capacity * unit, with the largest unit that keeps them integers.
@@ -40,7 +40,7 @@ class Network:
     capacities: NDArray[np.int64]
     delays: NDArray[np.int64]
     unit: Fraction
-    clock: Clock | None = None
+    latency_ticks: LatencyTicks | None = None
     rows: NDArray[np.uint16] | None = None
 
     @property
@@ -66,20 +66,20 @@ class Network:
 
     @property
     def grain(self) -> int:
-        return 1 if self.clock is None else self.clock.grain
+        return 1 if self.latency_ticks is None else self.latency_ticks.grain
 
     def step_time(self, ticks: Fraction, chunks: int) -> Fraction:
         """Return the time of a step of `ticks` of a chunk: in seconds by the clock, else in chunks per bandwidth."""
-        return ticks / self.unit if self.clock is None else self.clock.seconds(ticks, chunks)
+        return ticks / self.unit if self.latency_ticks is None else self.latency_ticks.seconds(ticks, chunks)
 
     def require_magnitude(self, chunks: int) -> None:
         """Raise InvalidInput unless times with so many chunks per shard stay within 64 bits."""
-        if self.clock is not None:
+        if self.latency_ticks is not None:
             inwards = np.add.reduceat(self.capacities, self.offsets[:-1])
-            require_magnitude(self.clock, self.shards, int(self.delays.max()), int(inwards.max()), chunks)
+            require_magnitude(self.latency_ticks, self.shards, int(self.delays.max()), int(inwards.max()), chunks)
 
 
-def network_of(topology: Topology, size_bytes: int | None = None) -> Network:
+def network_of(topology: Topology, size_bytes: int | None = None) -> BfbNetwork:
     """Return the kernels' view of `topology`, after checking that breadth-first broadcast applies to it.
 
     With `size_bytes`, the bytes of the whole vector, latencies count.
@@ -95,10 +95,10 @@ def network_of(topology: Topology, size_bytes: int | None = None) -> Network:
     delays, clock = _timing(topology, size_bytes, unit)
     offsets = topology.links.incoming_offsets(nodes)
     key = f"{topology.id} at {size_bytes}"
-    return Network(key, offsets, topology.links.src.copy(), capacities, delays, unit, clock)
+    return BfbNetwork(key, offsets, topology.links.src.copy(), capacities, delays, unit, clock)
 
 
-def network_of_rank_0(topology: Topology, size_bytes: int | None = None) -> Network:
+def network_of_rank_0(topology: Topology, size_bytes: int | None = None) -> BfbNetwork:
     """Return the part of `topology` that decides what rank 0 receives: its in-links, and hops to it and their tails.
 
     Links of rank 0 keep their ids, because links are sorted by target. O(degree * links) time.
@@ -114,7 +114,7 @@ def network_of_rank_0(topology: Topology, size_bytes: int | None = None) -> Netw
     tails = np.arange(1, degree + 1, dtype=np.int32)
     rows = np.ascontiguousarray(hops, dtype=np.uint16)
     key = f"rank 0 of {topology.id} at {size_bytes}"
-    return Network(key, offsets, tails, capacities[:degree].copy(), delays[:degree].copy(), unit, clock, rows)
+    return BfbNetwork(key, offsets, tails, capacities[:degree].copy(), delays[:degree].copy(), unit, clock, rows)
 
 
 def _require_direct(topology: Topology) -> None:
@@ -134,10 +134,12 @@ def _capacities(topology: Topology) -> tuple[NDArray[np.int64], Fraction]:
     return capacities, Fraction(common, scale)
 
 
-def _timing(topology: Topology, size_bytes: int | None, unit: Fraction) -> tuple[NDArray[np.int64], Clock | None]:
+def _timing(
+    topology: Topology, size_bytes: int | None, unit: Fraction
+) -> tuple[NDArray[np.int64], LatencyTicks | None]:
     if size_bytes is None:
         return np.zeros(len(topology.links), dtype=np.int64), None
-    return delays_and_clock(topology, size_bytes, unit)
+    return delays_in_ticks(topology, size_bytes, unit)
 
 
 def _check_magnitude(nodes: int, capacities: NDArray[np.int64]) -> None:
@@ -151,7 +153,7 @@ def _check_magnitude(nodes: int, capacities: NDArray[np.int64]) -> None:
 _memory: dict[str, Problems] = {}
 
 
-def problems_of(network: Network) -> Problems:
+def problems_of(network: BfbNetwork) -> Problems:
     """Return the problems of `network`; the last ones are kept, since many tasks share the table of hop counts."""
     if network.key not in _memory:
         _memory.clear()

@@ -10,18 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.bfb.chunks import best_chunks, chunk_times, critical_links, merge_loads
-from synth.bfb.clock import MOST_TIMED_CHUNKS
-from synth.bfb.network import MAX_CHUNKS, Network
-from synth.bfb.tasks import Loads, WholeChunks, block_loads, block_transfers, blocks_of
+from synth.bfb.clock import MAX_TIMED_CHUNKS
+from synth.bfb.network import MAX_CHUNKS, BfbNetwork
+from synth.bfb.tasks import IntegralChunks, Loads, block_loads, block_transfers, blocks_of
 from synth.errors import InvalidInput
 from synth.executor.port import Executor, Progress
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Plan:
+class BfbPlan:
     """Solved loads, chosen chunks and step times: all that the placement of chunks needs."""
 
-    network: Network
+    network: BfbNetwork
     loads: Loads  # of divisible shards
     chunks: int
     chosen: Loads  # of whole chunks
@@ -31,15 +31,15 @@ class Plan:
         return len(self.loads.times.top)
 
 
-def make_plan(network: Network, executor: Executor, chunks: int | None, progress: Progress | None) -> Plan:
+def make_plan(network: BfbNetwork, executor: Executor, chunks: int | None, progress: Progress | None) -> BfbPlan:
     """Return the plan for the nodes of `network`; chunks as in `bfb_allgather`."""
     if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
         raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
-    network.require_magnitude(MOST_TIMED_CHUNKS if chunks is None else chunks)
+    network.require_magnitude(MAX_TIMED_CHUNKS if chunks is None else chunks)
     loads = merge_loads(executor.map(block_loads, blocks_of(network.nodes), network, progress))
     if chunks is None:
-        return Plan(network, loads, *best_chunks(network, loads, executor))
-    return Plan(network, loads, chunks, chunk_times(network, loads, chunks, executor, progress))
+        return BfbPlan(network, loads, *best_chunks(network, loads, executor))
+    return BfbPlan(network, loads, chunks, chunk_times(network, loads, chunks, executor, progress))
 
 
 def parameters_of(chunks: int | None, size_bytes: int | None) -> Mapping[str, int | None]:
@@ -47,18 +47,18 @@ def parameters_of(chunks: int | None, size_bytes: int | None) -> Mapping[str, in
     return {"chunks": chunks} if size_bytes is None else {"chunks": chunks, "size_bytes": size_bytes}
 
 
-def place_columns(plan: Plan, executor: Executor, progress: Progress | None) -> list[NDArray[np.unsignedinteger]]:
+def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | None) -> list[NDArray[np.unsignedinteger]]:
     """Return the columns of `Transfers`: what every node receives, by node, step and shard."""
-    shared = WholeChunks(plan.network, plan.chunks, plan.chosen.times)
+    shared = IntegralChunks(plan.network, plan.chunks, plan.chosen.times)
     parts = executor.map(block_transfers, blocks_of(plan.network.nodes), shared, progress)
     columns = [np.concatenate([part[column] for part in parts]) for column in range(5)]
     return [*columns, np.zeros(len(columns[0]), dtype=np.uint8)]
 
 
-def certificate_of(plan: Plan) -> Mapping[str, Any]:
+def certificate_of(plan: BfbPlan) -> Mapping[str, Any]:
     """Say for every step which node and links make its load, and which make its time in whole chunks."""
     steps = range(plan.steps)
-    clock = plan.network.clock
+    clock = plan.network.latency_ticks
     return {
         "kind": "bfb-steps",
         **({} if clock is None else {"size_bytes": clock.size_bytes}),
@@ -67,6 +67,6 @@ def certificate_of(plan: Plan) -> Mapping[str, Any]:
     }
 
 
-def _reason(network: Network, loads: Loads, step: int, chunks: int) -> Mapping[str, Any]:
+def _reason(network: BfbNetwork, loads: Loads, step: int, chunks: int) -> Mapping[str, Any]:
     value = network.step_time(loads.times.of_step(step), chunks)
     return {"value": str(value), "node": int(loads.node[step]), "links": critical_links(network, loads, step)}

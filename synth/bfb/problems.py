@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bfb.link_sets import Masks, adds, holds, same
+from synth.bfb.link_sets import Masks, add_links, contains_link, equal_links
 from synth.compiled import inlined
 
 Integers = NDArray[np.int64]
@@ -134,7 +134,7 @@ def find_classes(jobs: Ranks, work: Workspace) -> int:
         for word in range(len(mask)):
             key = (key ^ mask[word]) * np.uint64(11400714819323198485)
         slot = np.int64((key >> np.uint64(20)) & last)
-        while work.table[slot] >= 0 and not same(work.class_masks[work.table[slot]], mask):
+        while work.table[slot] >= 0 and not equal_links(work.class_masks[work.table[slot]], mask):
             slot = np.int64((np.uint64(slot) + np.uint64(1)) & last)
         if work.table[slot] < 0:
             work.table[slot] = classes
@@ -150,10 +150,10 @@ def find_classes(jobs: Ranks, work: Workspace) -> int:
 
 
 @inlined
-def _roomiest(links: Masks, slack: Integers) -> int:
+def _link_with_most_slack(links: Masks, slack: Integers) -> int:
     best = -1
     for link in range(len(slack)):
-        if holds(links, link) and (best < 0 or slack[link] > slack[best]):
+        if contains_link(links, link) and (best < 0 or slack[link] > slack[best]):
             best = link
     return best
 
@@ -172,7 +172,7 @@ def _augment(start: int, amount: int, classes: int, slack: Integers, work: Works
     seen = work.class_masks[start].copy()
     tail = 0
     for link in range(degree):
-        if holds(work.class_masks[start], link):
+        if contains_link(work.class_masks[start], link):
             via[link, 0] = -1
             via[link, 1] = start
             queue[tail] = link
@@ -184,9 +184,9 @@ def _augment(start: int, amount: int, classes: int, slack: Integers, work: Works
         if slack[link] > 0:
             return _shift(link, amount, slack, work)
         for other in range(classes):
-            if work.flow[link, other] > 0 and adds(work.class_masks[other], seen):
+            if work.flow[link, other] > 0 and add_links(work.class_masks[other], seen):
                 for onward in range(degree):
-                    if via[onward, 0] == -2 and holds(seen, onward):
+                    if via[onward, 0] == -2 and contains_link(seen, onward):
                         via[onward, 0] = link
                         via[onward, 1] = other
                         queue[tail] = onward
@@ -218,12 +218,12 @@ def _narrow_first(classes: int, degree: int, work: Workspace) -> Integers:
     widths = np.zeros(classes, dtype=np.int64)
     for index in range(classes):
         for link in range(degree):
-            widths[index] += holds(work.class_masks[index], link)
+            widths[index] += contains_link(work.class_masks[index], link)
     return np.argsort(widths, kind="mergesort")
 
 
 @inlined
-def place(classes: int, unit: int, room: Integers, work: Workspace) -> bool:
+def assign_units(classes: int, unit: int, room: Integers, work: Workspace) -> bool:
     """Spread `sizes[c] * unit` units of every class over the links of its mask, at most `room[k]` on link k.
 
     Returns whether everything fits; `flow[k, c]` holds the units. If it does not fit, `via[k, 0] != -2` marks a
@@ -236,7 +236,7 @@ def place(classes: int, unit: int, room: Integers, work: Workspace) -> bool:
     for index in _narrow_first(classes, degree, work):
         left = work.sizes[index] * unit
         while left > 0:
-            link = _roomiest(work.class_masks[index], slack)
+            link = _link_with_most_slack(work.class_masks[index], slack)
             if slack[link] <= 0:
                 break
             amount = min(left, unit, slack[link])
@@ -265,7 +265,7 @@ def count_inside(classes: int, links: Masks, work: Workspace) -> int:
 
 
 @inlined
-def all_usable(classes: int, links: Masks, work: Workspace) -> None:
+def usable_links(classes: int, links: Masks, work: Workspace) -> None:
     """Write the set of links that any job may use."""
     links[:] = 0
     for index in range(classes):
@@ -274,7 +274,7 @@ def all_usable(classes: int, links: Masks, work: Workspace) -> None:
 
 
 @inlined
-def reached(degree: int, links: Masks, work: Workspace) -> None:
+def reached_links(degree: int, links: Masks, work: Workspace) -> None:
     """Write the set S that a failed `place` found."""
     links[:] = 0
     for link in range(degree):

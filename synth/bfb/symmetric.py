@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 from synth.bfb.network import network_of_rank_0
-from synth.bfb.plan import certificate_of, make_plan, parameters_of, place_columns
+from synth.bfb.plan import certificate_of, make_plan, parameters_of, transfer_columns
 from synth.collective import Collective
 from synth.executor.port import Executor, Progress
 from synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, symmetric_parts
 from synth.schedule.transfers import ColumnBounds
-from synth.topology.automorphism import known_symmetries_are_transitive
+from synth.topology.automorphism import automorphisms_are_transitive
 from synth.topology.topology import Topology
 from synth.topology.transpose import transpose_with_links
 
-COLUMN_RANKS = 4096
+MAX_EXPANDED_RANKS = 4096
 """Above this number of ranks the rows of all ranks are too many to be written out as a matter of course."""
 
-SHORTCUT_RANKS = 64
+MIN_SYMMETRIC_RANKS = 64
 """From this number of ranks on, the rows of all ranks are images of those of rank 0 where symmetries are known.
 
 Below, both ways take a few milliseconds."""
 
 
-def takes_shortcut(topology: Topology) -> bool:
+def uses_symmetries(topology: Topology) -> bool:
     """Whether it pays to solve rank 0 only, and `topology` is known to be vertex-transitive."""
-    large = topology.compute_count >= SHORTCUT_RANKS and not topology.switch_count
-    return large and known_symmetries_are_transitive(topology)
+    large = topology.compute_count >= MIN_SYMMETRIC_RANKS and not topology.switch_count
+    return large and automorphisms_are_transitive(topology)
 
 
 def prefers_symmetric_form(topology: Topology) -> bool:
     """Whether `topology` is too large for the rows of all ranks, and known to be vertex-transitive."""
-    return topology.compute_count > COLUMN_RANKS and known_symmetries_are_transitive(topology)
+    return topology.compute_count > MAX_EXPANDED_RANKS and automorphisms_are_transitive(topology)
 
 
 def symmetric_bfb(
@@ -61,5 +61,5 @@ def _gather(
 ) -> SymmetricGather:
     plan = make_plan(network_of_rank_0(topology, size_bytes), executor, chunks, progress)
     bounds = ColumnBounds(plan.steps, len(topology.links), topology.compute_count, plan.chunks)
-    base = bounds.pack(place_columns(plan, executor, progress))
+    base = bounds.pack(transfer_columns(plan, executor, progress))
     return SymmetricGather(topology, plan.steps, plan.chunks, base, certificate_of(plan))

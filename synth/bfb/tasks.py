@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bfb.blocks import least_loads, place_chunks, whole_chunk_times
-from synth.bfb.network import Network, problems_of
+from synth.bfb.blocks import assign_chunks, integral_chunk_times, least_loads
+from synth.bfb.network import BfbNetwork, problems_of
 
 BLOCKS = 64
 
@@ -55,33 +55,33 @@ class Loads:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WholeChunks:
+class IntegralChunks:
     """Shared input of the passes for whole chunks: chunks per shard and the time of each step."""
 
-    network: Network
+    network: BfbNetwork
     chunks: int
     times: StepTimes
 
 
-def block_loads(network: Network, block: Block) -> Loads:
+def block_loads(network: BfbNetwork, block: Block) -> Loads:
     """Return the least loads of a block."""
     problems = problems_of(network)
     top, bottom, node, links = least_loads(block.first, block.last, problems, int(problems.rows.max()))
     return Loads(StepTimes(top, bottom), node, links)
 
 
-def block_chunk_times(shared: WholeChunks, block: Block) -> Loads:
+def block_chunk_times(shared: IntegralChunks, block: Block) -> Loads:
     """Return the least times of a block when shards are cut into whole chunks, at least the shared times."""
     times = (shared.times.top.copy(), shared.times.bottom.copy())
     problems = problems_of(shared.network)
-    top, bottom, node, links = whole_chunk_times(block.first, block.last, problems, shared.chunks, *times)
+    top, bottom, node, links = integral_chunk_times(block.first, block.last, problems, shared.chunks, *times)
     return Loads(StepTimes(top, bottom), node, links)
 
 
-def block_transfers(shared: WholeChunks, block: Block) -> tuple[NDArray[np.unsignedinteger], ...]:
+def block_transfers(shared: IntegralChunks, block: Block) -> tuple[NDArray[np.unsignedinteger], ...]:
     """Return the columns (step, link, shard, lo, hi) of what a block receives, as small unsigned integers."""
     times = (shared.times.top.copy(), shared.times.bottom.copy())
-    step, rows = place_chunks(block.first, block.last, problems_of(shared.network), shared.chunks, *times)
+    step, rows = assign_chunks(block.first, block.last, problems_of(shared.network), shared.chunks, *times)
     network = shared.network
     largest = (len(shared.times.top), len(network.tails), network.shards, shared.chunks, shared.chunks)
     columns = (step, *rows.T)

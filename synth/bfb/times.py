@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from synth.bfb.link_sets import Masks, holds
+from synth.bfb.link_sets import Masks, contains_link
 from synth.bfb.problems import Integers, Problems
 from synth.compiled import inlined
 
@@ -52,12 +52,12 @@ def least_time(need: int, chosen: Masks, links: InLinks) -> tuple[int, int]:
     while True:
         capacity, ticks = 0, need * links.grain
         for link in range(len(links.capacities)):
-            if holds(used, link):
+            if contains_link(used, link):
                 capacity += links.capacities[link]
                 ticks += links.capacities[link] * links.delays[link]
         dropped = False
         for link in range(len(links.capacities)):
-            if holds(used, link) and links.delays[link] * capacity >= ticks:
+            if contains_link(used, link) and links.delays[link] * capacity >= ticks:
                 used[link // 64] &= ~(np.uint64(1) << np.uint64(link % 64))
                 dropped = True
         if not dropped:
@@ -72,7 +72,7 @@ def next_time(top: int, bottom: int, need: int, chosen: Masks, links: InLinks) -
         total = 0
         best_top, best_bottom = -1, 1
         for link in range(len(links.capacities)):
-            if holds(chosen, link):
+            if contains_link(chosen, link):
                 capacity, delay = links.capacities[link], links.delays[link]
                 whole = capacity * max(0, top - bottom * delay) // (bottom * links.grain)
                 total += whole

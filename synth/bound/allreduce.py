@@ -14,7 +14,7 @@ from fractions import Fraction
 from synth.bound.cut import Bound
 from synth.bound.cut_search import CutSearch, Nodes
 from synth.bound.optimum import improving_cuts, node_set, optimum, search_for
-from synth.bound.partition import group_time, lone_cuts, tight_parts
+from synth.bound.partition import group_time, single_rank_cuts, tight_parts
 from synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
 from synth.topology.topology import Topology
 
@@ -37,7 +37,7 @@ def allreduce_bounds(topology: Topology) -> Iterator[Bound]:
     for _, kind, _, rooted in ways:
         for time, cut in improving_cuts(search_for(topology, Collective(rooted, 0))):
             yield Bound(kind, node_set(cut), time)
-    yield from (_of_groups(kind, search, lone_cuts(search)) for kind, search in searches)
+    yield from (_of_groups(kind, search, single_rank_cuts(search)) for kind, search in searches)
 
 
 def reduce_scatter_allgather_time(topology: Topology) -> Fraction:

@@ -10,7 +10,7 @@ import numpy as np
 from synth.bound.allreduce import allreduce_bounds
 from synth.bound.cut import Bound
 from synth.bound.cut_search import CutSearch, Nodes
-from synth.bound.optimum import direction, improving_cuts, node_set, search_for, shards
+from synth.bound.optimum import cut_direction, improving_cuts, node_set, search_for, shards_of_vector
 from synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
 from synth.topology.topology import Topology
 
@@ -43,9 +43,9 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
     elif collective.name == CollectiveName.ALLTOALL:
         yield from _alltoall_bounds(topology)
     else:
-        parts = shards(topology, collective)
+        parts = shards_of_vector(topology, collective)
         for time, cut in improving_cuts(search_for(topology, collective)):
-            yield Bound(direction(collective), node_set(cut), time / parts)
+            yield Bound(cut_direction(collective), node_set(cut), time / parts)
 
 
 def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
@@ -53,7 +53,7 @@ def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
     for spread in (ALLGATHER, REDUCE_SCATTER):
         search = search_for(topology, spread)
         for _, cut in improving_cuts(search):
-            yield Bound(direction(spread), node_set(cut), _exchange_time(search, cut))
+            yield Bound(cut_direction(spread), node_set(cut), _exchange_time(search, cut))
 
 
 def _exchange_time(search: CutSearch, cut: Nodes) -> Fraction:

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.errors import InvalidInput
-from synth.flow.graph import LARGEST_AMOUNT, FlowGraph, Integers, amounts_on, flow_graph
+from synth.flow.graph import LARGEST_AMOUNT, Integers, ResidualGraph, amounts_on, residual_graph
 from synth.flow.oracle import Flags, violated_cuts
 from synth.topology.topology import Topology
 
@@ -39,7 +39,7 @@ class CutSearch:
     useful: Integers
     busiest: int
     ingress: Integers
-    graph: FlowGraph
+    graph: ResidualGraph
     half_arcs: Integers
     settled: Flags
 
@@ -55,7 +55,7 @@ class CutSearch:
         np.add.at(ingress, links.dst[useful], units[useful])
         everywhere = np.zeros(topology.node_count, dtype=np.int64)
         everywhere[: topology.compute_count] = weights
-        graph, half_arcs = flow_graph(topology.node_count, links.src[useful], links.dst[useful])
+        graph, half_arcs = residual_graph(topology.node_count, links.src[useful], links.dst[useful])
         settled = np.zeros(topology.node_count, dtype=np.bool_)
         return CutSearch(topology, everywhere, units, scale, useful, busiest, ingress, graph, half_arcs, settled)
 
@@ -73,7 +73,7 @@ class CutSearch:
         best = max(narrowest.values(), key=lambda rank: Fraction(total - int(weights[rank]), int(ingress[rank])))
         return np.array([best])
 
-    def violated(self, trees_per_bandwidth: Fraction, k: int, sinks: Flags | None = None) -> Nodes | None:
+    def violated_cut(self, trees_per_bandwidth: Fraction, k: int, sinks: Flags | None = None) -> Nodes | None:
         """Return a cut around one of `sinks` that cannot carry k trees per unit of weight, None if all cuts can.
 
         A link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`. What a link carries per tree

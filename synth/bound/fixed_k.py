@@ -7,7 +7,7 @@ from fractions import Fraction
 from math import ceil, floor
 
 from synth.bound.cut_search import CutSearch, Nodes
-from synth.bound.optimum import Optimum, direction, node_set, search_for, shards
+from synth.bound.optimum import Optimum, cut_direction, node_set, search_for, shards_of_vector
 from synth.collective import Collective
 from synth.errors import InvalidInput
 from synth.topology.topology import Topology
@@ -27,8 +27,10 @@ def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optim
     while failed is not None:
         cut = failed
         trees_per_bandwidth = smallest_rate(search, cut, k)
-        failed = search.violated(trees_per_bandwidth, k)
-    return Optimum(shards(topology, collective), trees_per_bandwidth, k, direction(collective), node_set(cut), True)
+        failed = search.violated_cut(trees_per_bandwidth, k)
+    return Optimum(
+        shards_of_vector(topology, collective), trees_per_bandwidth, k, cut_direction(collective), node_set(cut), True
+    )
 
 
 def smallest_rate(search: CutSearch, cut: Nodes, k: int) -> Fraction:

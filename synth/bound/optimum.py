@@ -47,7 +47,7 @@ class Optimum:
     k: int
     direction: Direction
     cut: tuple[int, ...]
-    is_k_given: bool = False
+    is_k_fixed: bool = False
 
     @property
     def time_per_shard(self) -> Fraction:
@@ -62,7 +62,7 @@ class Optimum:
     @property
     def bound(self) -> Bound:
         """The lower bound, which `check_certificate` can check."""
-        return Bound(self.direction, self.cut, self.time_per_byte, self.k if self.is_k_given else None)
+        return Bound(self.direction, self.cut, self.time_per_byte, self.k if self.is_k_fixed else None)
 
     def is_reached_by_trees(self, topology: Topology) -> bool:
         """Whether k trees per shard as fast as this are sure to exist on `topology`, by what the switches pass on."""
@@ -84,8 +84,10 @@ def optimum(topology: Topology, collective: Collective) -> Optimum:
     for time, cut in improving_cuts(search):
         best = time, cut
     time, cut = best
-    trees_per_bandwidth, k = whole_trees(topology, time)
-    return Optimum(shards(topology, collective), trees_per_bandwidth, k, direction(collective), node_set(cut))
+    trees_per_bandwidth, k = integral_trees(topology, time)
+    return Optimum(
+        shards_of_vector(topology, collective), trees_per_bandwidth, k, cut_direction(collective), node_set(cut)
+    )
 
 
 def search_for(topology: Topology, collective: Collective) -> CutSearch:
@@ -99,7 +101,7 @@ def search_for(topology: Topology, collective: Collective) -> CutSearch:
         weights[_root(topology, collective)] = 1
     else:
         weights[:] = 1
-    return CutSearch.of(topology if direction(collective) == "into" else transpose(topology), weights)
+    return CutSearch.of(topology if cut_direction(collective) == "into" else transpose(topology), weights)
 
 
 def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
@@ -111,10 +113,10 @@ def improving_cuts(search: CutSearch) -> Iterator[tuple[Fraction, Nodes]]:
     while cut is not None:
         time = search.time_per_shard(cut)
         yield time, cut
-        cut = search.violated(*whole_trees(search.topology, time))
+        cut = search.violated_cut(*integral_trees(search.topology, time))
 
 
-def whole_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fraction, int]:
+def integral_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fraction, int]:
     """Return (U, k) with U / k = `time_per_shard` and the smallest k such that U * b is whole for every link.
 
     Bandwidth-optimal pipeline, proposition 3, for rational bandwidths.
@@ -127,13 +129,13 @@ def whole_trees(topology: Topology, time_per_shard: Fraction) -> tuple[Fraction,
     return per_unit * scale, int(per_unit / time)
 
 
-def direction(collective: Collective) -> Direction:
+def cut_direction(collective: Collective) -> Direction:
     """Return which way data must cross a cut of the collective."""
     outward = (CollectiveName.REDUCE_SCATTER, CollectiveName.REDUCE)
     return "out-of" if collective.name in outward else "into"
 
 
-def shards(topology: Topology, collective: Collective) -> int:
+def shards_of_vector(topology: Topology, collective: Collective) -> int:
     """Return how many shards the vector of the collective is cut into."""
     return 1 if collective.is_rooted else topology.compute_count
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, vstack
 
-from synth.flow.graph import amounts_on, flow_graph
+from synth.flow.graph import amounts_on, residual_graph
 from synth.flow.oracle import Flags, violated_cuts
 from synth.linear_program import Floats, minimum
 
@@ -21,7 +21,7 @@ _SLACK = 1e-7
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Point:
+class PairSolution:
     """roots: rate of the trees rooted at each rank;  gather, reduce: bandwidth for them per arc; all float64."""
 
     roots: Floats
@@ -64,7 +64,7 @@ class PairProgram:
         alone = list(np.eye(self.nodes, dtype=np.bool_)[: self.ranks])
         self.gather_cuts, self.reduce_cuts = list(alone), list(alone)
 
-    def solve(self) -> tuple[Point, Multipliers]:
+    def solve(self) -> tuple[PairSolution, Multipliers]:
         """Return the optimum for the rows so far, up to the solver's tolerances."""
         arcs, switches = len(self.src), self.nodes - self.ranks
         matrix = vstack([self._capacity(), self._balance(), self._crossing()], format="csr")
@@ -72,12 +72,12 @@ class PairProgram:
         objective = np.concatenate([np.full(self.ranks, -1.0), np.zeros(2 * arcs)])
         found, marginals = minimum(objective, matrix, bound, "leave the program out")
         # Solvers return numbers a little below zero, which the oracle must not see.
-        point = Point(*np.split(np.maximum(0.0, found), [self.ranks, self.ranks + arcs]))
+        point = PairSolution(*np.split(np.maximum(0.0, found), [self.ranks, self.ranks + arcs]))
         ends = np.cumsum([arcs, switches, switches, len(self.gather_cuts)])
         _, out_trees, in_trees, gather, reduce = np.split(np.maximum(0.0, -marginals), ends)
         return point, Multipliers(gather, reduce, out_trees, in_trees)
 
-    def add_cuts(self, point: Point) -> int:
+    def add_cuts(self, point: PairSolution) -> int:
         """Add cuts that are too narrow for `point`; return how many were found."""
         gather = self._too_narrow(self.src, self.dst, point.gather, point.roots)
         reduce = self._too_narrow(self.dst, self.src, point.reduce, point.roots)
@@ -88,7 +88,7 @@ class PairProgram:
     def _too_narrow(
         self, src: NDArray[np.int64], dst: NDArray[np.int64], amounts: Floats, roots: Floats
     ) -> list[Flags]:
-        graph, half_arcs = flow_graph(self.nodes, src, dst)
+        graph, half_arcs = residual_graph(self.nodes, src, dst)
         unit = _UNITS / float(self.width.max())
         capacity = amounts_on(graph, half_arcs, np.ceil(amounts * unit).astype(np.int64))
         supply = np.zeros(self.nodes, dtype=np.int64)

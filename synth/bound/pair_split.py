@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from synth.bound.cut_search import CutSearch
 from synth.bound.optimum import improving_cuts
-from synth.bound.pair_program import Point
+from synth.bound.pair_program import PairSolution
 from synth.errors import InvalidInput
 from synth.flow.graph import Integers
 from synth.topology.links import Link, Links
@@ -19,7 +19,7 @@ from synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Arcs:
+class MergedArcs:
     """Links without self-loops, parallel ones joined. src, dst: int64 per arc;  width: bandwidth per arc."""
 
     src: Integers
@@ -27,8 +27,8 @@ class Arcs:
     width: tuple[Fraction, ...]
 
     @property
-    def turned(self) -> Arcs:
-        return Arcs(self.dst, self.src, self.width)
+    def transposed(self) -> MergedArcs:
+        return MergedArcs(self.dst, self.src, self.width)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +39,7 @@ class PairSplit:
     they pass on to out-trees, at least, and pass on as much as they get of in-trees, so that trees exist.
     """
 
-    arcs: Arcs
+    arcs: MergedArcs
     roots: tuple[Fraction, ...]
     gather: tuple[Fraction, ...]
     reduce: tuple[Fraction, ...]
@@ -50,7 +50,7 @@ class PairSplit:
         return sum(self.roots, Fraction(0))
 
 
-def arcs_of(topology: Topology) -> Arcs:
+def merged_arcs(topology: Topology) -> MergedArcs:
     """Return the arcs of `topology` in the order of (src, dst). O(links log links)."""
     links = topology.links
     useful = np.flatnonzero(links.src != links.dst)
@@ -59,10 +59,10 @@ def arcs_of(topology: Topology) -> Arcs:
     width = [Fraction(0)] * len(pairs)
     for arc, bandwidth_class in zip(place.tolist(), links.bandwidth_class[useful].tolist(), strict=True):
         width[arc] += links.bandwidths[bandwidth_class]
-    return Arcs(pairs // topology.node_count, pairs % topology.node_count, tuple(width))
+    return MergedArcs(pairs // topology.node_count, pairs % topology.node_count, tuple(width))
 
 
-def even_split(topology: Topology, arcs: Arcs) -> PairSplit | None:
+def even_split(topology: Topology, arcs: MergedArcs) -> PairSplit | None:
     """Return reduce_scatter with allgather: equal roots, half of every link each; None on one-way networks."""
     if not topology.is_eulerian:
         return None
@@ -72,7 +72,7 @@ def even_split(topology: Topology, arcs: Arcs) -> PairSplit | None:
     return _counted(topology, arcs, (ones, halves, halves), Fraction(1, 2 * scale))
 
 
-def rounded_split(topology: Topology, arcs: Arcs, point: Point, unit: Fraction) -> PairSplit | None:
+def rounded_split(topology: Topology, arcs: MergedArcs, point: PairSolution, unit: Fraction) -> PairSplit | None:
     """Return `point` rounded down to whole `unit`s and slowed down until all cuts hold; None if nothing is left."""
     room = np.array([int(width / unit) for width in arcs.width], dtype=np.int64)
     roots, gather, reduce = (_whole(values, unit) for values in (point.roots, point.gather, point.reduce))
@@ -112,14 +112,14 @@ def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[
 
 
 def _counted(
-    topology: Topology, arcs: Arcs, amounts: tuple[Integers, Integers, Integers], unit: Fraction
+    topology: Topology, arcs: MergedArcs, amounts: tuple[Integers, Integers, Integers], unit: Fraction
 ) -> PairSplit | None:
     """Return the split with the rates of roots scaled to what the narrowest cut allows."""
     roots, gather, reduce = amounts
     if not roots.any():
         return None
     try:
-        slowest = max(_time(topology, arcs, roots, gather), _time(topology, arcs.turned, roots, reduce))
+        slowest = max(_time(topology, arcs, roots, gather), _time(topology, arcs.transposed, roots, reduce))
     except InvalidInput:  # rounding has cut off a rank, or the numbers are too fine for 64 bits
         return None
     return PairSplit(
@@ -130,7 +130,7 @@ def _counted(
     )
 
 
-def _time(topology: Topology, arcs: Arcs, roots: Integers, amounts: Integers) -> Fraction:
+def _time(topology: Topology, arcs: MergedArcs, roots: Integers, amounts: Integers) -> Fraction:
     """Return the largest (roots outside T) / (amounts into T)."""
     columns: Sequence[list[int]] = (arcs.src.tolist(), arcs.dst.tolist(), amounts.tolist())
     links = Links.build(Link(src, dst, Fraction(amount)) for src, dst, amount in zip(*columns, strict=True) if amount)

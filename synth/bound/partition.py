@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from synth.bound.cut_search import CutSearch, Nodes
-from synth.bound.optimum import improving_cuts, whole_trees
+from synth.bound.optimum import improving_cuts, integral_trees
 from synth.flow.graph import Integers
 
 
@@ -20,14 +20,14 @@ def tight_parts(search: CutSearch) -> list[Nodes]:
     a tight union, if that leaves out a rank. One oracle call per set that is no single rank.
     """
     *_, (time, _) = improving_cuts(search)
-    trees_per_bandwidth, k = whole_trees(search.topology, time)
+    trees_per_bandwidth, k = integral_trees(search.topology, time)
     ranks = search.topology.compute_count
     covered = search.ingress[:ranks] == (ranks - 1) * search.scale / time
     search.settled[:] = False
     groups = _Groups({}, np.full(ranks, -1))
     # With this many times the trees, one more per shard is too many for tight cuts and for no others.
     slack = ranks
-    while (part := search.violated(trees_per_bandwidth * slack, k * slack + 1, ~covered)) is not None:
+    while (part := search.violated_cut(trees_per_bandwidth * slack, k * slack + 1, ~covered)) is not None:
         for image in _images(search, part):
             groups.join(image)
             covered[image[image < ranks]] = True
@@ -74,7 +74,7 @@ def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
     return images
 
 
-def lone_cuts(search: CutSearch) -> list[Nodes]:
+def single_rank_cuts(search: CutSearch) -> list[Nodes]:
     """Return a rank and the switches around it with the least bandwidth into them, for ranks where switches help.
 
     One oracle call per rank behind a switch.
@@ -87,7 +87,7 @@ def lone_cuts(search: CutSearch) -> list[Nodes]:
     for rank in behind.tolist():
         search.settled[:ranks] = True
         search.settled[rank] = False
-        part = search.violated(Fraction(search.scale), too_many)
+        part = search.violated_cut(Fraction(search.scale), too_many)
         if part is not None and len(part) > 1:
             parts.append(part)
     return parts

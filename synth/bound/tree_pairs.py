@@ -17,7 +17,7 @@ import numpy as np
 
 from synth.bound.pair_certificate import proven_time
 from synth.bound.pair_program import Multipliers, PairProgram
-from synth.bound.pair_split import PairSplit, arcs_of, even_split, rounded_split
+from synth.bound.pair_split import PairSplit, even_split, merged_arcs, rounded_split
 from synth.errors import InvalidInput
 from synth.flow.oracle import Flags
 from synth.linear_program import Floats
@@ -55,9 +55,9 @@ class TreePairs:
         return self.time_per_byte / self.bound - 1
 
 
-def fits_program(topology: Topology) -> bool:
+def is_within_limits(topology: Topology) -> bool:
     """Whether `tree_pairs` takes the network: at most 128 ranks and 1024 links between pairs of nodes."""
-    return topology.compute_count <= MAX_RANKS and len(arcs_of(topology).src) <= MAX_LINKS
+    return topology.compute_count <= MAX_RANKS and len(merged_arcs(topology).src) <= MAX_LINKS
 
 
 def tree_pairs(topology: Topology) -> TreePairs:
@@ -67,8 +67,8 @@ def tree_pairs(topology: Topology) -> TreePairs:
     rounded down and counted exactly; the multipliers of the cuts are rounded into a certificate. Raises
     InvalidInput above 128 ranks or 1024 links between pairs of nodes, above which the program would take minutes.
     """
-    arcs = arcs_of(topology)
-    if not fits_program(topology):
+    arcs = merged_arcs(topology)
+    if not is_within_limits(topology):
         rule = f"the linear program of allreduce takes at most {MAX_RANKS} ranks and {MAX_LINKS} links"
         value = f"{topology.compute_count} ranks and {len(arcs.src)} links"
         raise InvalidInput(rule, value, "take reduce_scatter and allgather, or a smaller fabric")

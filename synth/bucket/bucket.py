@@ -9,14 +9,16 @@ from __future__ import annotations
 from synth.bucket.line import ring_line
 from synth.collective import Collective
 from synth.errors import InvalidInput
-from synth.grid.order import one_by_one, side_by_side
-from synth.grid.pattern import Pattern
-from synth.grid.ports import collective_port, scatter_ports
+from synth.grid.order import dimension_by_dimension, synchronised_dimensions
+from synth.grid.pattern import CollectivePattern
+from synth.grid.ports import reduce_scatters, subcollective_for
 from synth.topology.grid import grid_shape
 from synth.topology.topology import Topology
 
 
-def bucket(topology: Topology, collective: Collective, synchronised: bool = True, all_ports: bool = True) -> Pattern:
+def bucket(
+    topology: Topology, collective: Collective, synchronised: bool = True, all_ports: bool = True
+) -> CollectivePattern:
     """Return the bucket reduce_scatter, allgather or allreduce on the grid of `topology`.
 
     With `all_ports` one collective in each direction begins in each dimension, and moves to the next dimension when
@@ -28,7 +30,7 @@ def bucket(topology: Topology, collective: Collective, synchronised: bool = True
     return _bucket(topology, collective, "bucket", synchronised, all_ports)
 
 
-def traditional_torus(topology: Topology, collective: Collective) -> Pattern:
+def traditional_torus(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return the baseline that the BFB papers call the traditional torus schedule: `bucket`, not synchronised.
 
     Rings on all dimensions in parallel, each part of the data going through them in turn: the sum of d - 1 steps,
@@ -38,12 +40,14 @@ def traditional_torus(topology: Topology, collective: Collective) -> Pattern:
     return _bucket(topology, collective, "traditional-torus", synchronised=False, all_ports=True)
 
 
-def _bucket(topology: Topology, collective: Collective, method: str, synchronised: bool, all_ports: bool) -> Pattern:
+def _bucket(
+    topology: Topology, collective: Collective, method: str, synchronised: bool, all_ports: bool
+) -> CollectivePattern:
     if collective.is_rooted:
         known = "allgather, reduce_scatter or allreduce"
         raise InvalidInput(f"{method} makes {known}", collective.name.value, f"choose {known}")
     lines = [ring_line(size) for size in grid_shape(topology)]
-    order = side_by_side if synchronised else one_by_one
-    ports = [collective_port(port, collective, method) for port in scatter_ports(lines, order, all_ports)]
+    order = synchronised_dimensions if synchronised else dimension_by_dimension
+    ports = [subcollective_for(port, collective, method) for port in reduce_scatters(lines, order, all_ports)]
     parameters = {"all_ports": all_ports, "synchronised": synchronised}
-    return Pattern(topology, collective, method, parameters, tuple(ports))
+    return CollectivePattern(topology, collective, method, parameters, tuple(ports))

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.grid.line import Line, LineStep, require_line
+from synth.grid.line import LineReduceScatter, LineStep, require_line_size
 
 
-def ring_line(size: int) -> Line:
+def ring_line(size: int) -> LineReduceScatter:
     """Return the reduce_scatter around a line of `size` >= 2 positions in size - 1 steps.
 
     In step t position a hands the sum of block a - 1 - t on to a + 1, modulo size. O(size^2).
     """
-    require_line(size)
+    require_line_size(size)
     position = np.arange(size)
     following = (position + 1) % size
-    return Line(size, tuple(LineStep(position, following, (position - 1 - step) % size) for step in range(size - 1)))
+    return LineReduceScatter(
+        size, tuple(LineStep(position, following, (position - 1 - step) % size) for step in range(size - 1))
+    )

@@ -21,7 +21,7 @@ from synth.lowering.reading import read_checked
 from synth.lowering.targets import target_named
 from synth.methods import synthesize_unverified
 from synth.schedule.codec import to_parquet
-from synth.schedule.cut import cut
+from synth.schedule.cut import pipeline_split
 from synth.schedule.schedule import AnySchedule
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
@@ -75,7 +75,7 @@ def verified_schedule(
             request.method, request.topology, request.collective, request.options, executor, progress
         )
         if request.depth > 1:
-            schedule = cut(schedule.expand(), request.depth)
+            schedule = pipeline_split(schedule.expand(), request.depth)
     return verify_schedule(schedule, request.options.size_bytes, observe)
 
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from synth.collective import Collective, CollectiveName
 from synth.doubling.line import doubling_peers, halving_line
-from synth.grid.exchange import Rounds
-from synth.grid.order import in_turns
-from synth.grid.pattern import Pattern
-from synth.grid.ports import collective_port, exchange_ports, require_allreduce, scatter_ports
+from synth.grid.exchange import ExchangeRounds
+from synth.grid.order import round_robin
+from synth.grid.pattern import CollectivePattern
+from synth.grid.ports import reduce_scatters, require_allreduce, subcollective_for, vector_exchanges
 from synth.topology.grid import grid_shape
 from synth.topology.topology import Topology
 
 
-def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = False) -> Pattern:
+def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = False) -> CollectivePattern:
     """Return recursive halving (reduce_scatter), doubling (allgather) or both (allreduce) on the grid of `topology`.
 
     A peer at distance 1, 2, 4, … in one dimension after the other; log2 N steps each way for powers of two, one
@@ -26,11 +26,13 @@ def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = F
     """
     returns = collective.name != CollectiveName.ALLREDUCE
     lines = [halving_line(size, returns) for size in grid_shape(topology)]
-    ports = [collective_port(port, collective, "rabenseifner") for port in scatter_ports(lines, in_turns, all_ports)]
-    return Pattern(topology, collective, "rabenseifner", {"all_ports": all_ports}, tuple(ports))
+    ports = [
+        subcollective_for(port, collective, "rabenseifner") for port in reduce_scatters(lines, round_robin, all_ports)
+    ]
+    return CollectivePattern(topology, collective, "rabenseifner", {"all_ports": all_ports}, tuple(ports))
 
 
-def recursive_doubling(topology: Topology, collective: Collective, all_ports: bool = False) -> Pattern:
+def recursive_doubling(topology: Topology, collective: Collective, all_ports: bool = False) -> CollectivePattern:
     """Return the allreduce that exchanges whole vectors with the peers of `rabenseifner`: log2 N steps.
 
     Dimensions that are no powers of two are folded onto the largest power of two first, one step each, and unfolded
@@ -39,8 +41,8 @@ def recursive_doubling(topology: Topology, collective: Collective, all_ports: bo
     parameters = {"all_ports": all_ports}
     if collective.root is not None:
         pattern = rabenseifner(topology, collective, all_ports)
-        return Pattern(topology, collective, "recursive-doubling", parameters, pattern.ports)
+        return CollectivePattern(topology, collective, "recursive-doubling", parameters, pattern.subcollectives)
     require_allreduce(collective, "recursive-doubling")
-    lines = [Rounds.of(size, doubling_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
-    ports = exchange_ports(lines, all_ports)
-    return Pattern(topology, collective, "recursive-doubling", parameters, tuple(ports))
+    lines = [ExchangeRounds.of(size, doubling_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
+    ports = vector_exchanges(lines, all_ports)
+    return CollectivePattern(topology, collective, "recursive-doubling", parameters, tuple(ports))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.grid.line import Line, LineStep, Positions, halving_steps, require_line
+from synth.grid.line import LineReduceScatter, LineStep, Positions, halving_steps, require_line_size
 
 
 def doubling_peers(size: int) -> list[Positions]:
@@ -12,7 +12,7 @@ def doubling_peers(size: int) -> list[Positions]:
     return [np.arange(size) ^ (1 << step) for step in range(size.bit_length() - 1)]
 
 
-def halving_line(size: int, returns: bool) -> Line:
+def halving_line(size: int, returns: bool) -> LineReduceScatter:
     """Return the reduce_scatter by recursive halving on a line of `size` >= 2 positions.
 
     Where size is no power of two, positions from the largest one p' on hand everything to the position p' before
@@ -22,7 +22,7 @@ def halving_line(size: int, returns: bool) -> Line:
     Source: Thakur, Rabenseifner, Gropp, "Optimization of collective communication operations in MPICH", 2005; Swing
     paper, section 2.3.3.
     """
-    require_line(size)
+    require_line_size(size)
     kept = 1 << size.bit_length() - 1
     block = np.arange(size)
     steps = halving_steps(doubling_peers(kept), np.where(block < kept, block, block - kept))
@@ -30,7 +30,7 @@ def halving_line(size: int, returns: bool) -> Line:
         folded = np.arange(kept, size)
         steps = [_fold(size, folded, keep_own=returns), *steps]
         steps += [LineStep(folded - kept, folded, folded)] if returns else []
-    return Line(size, tuple(steps))
+    return LineReduceScatter(size, tuple(steps))
 
 
 def _fold(size: int, folded: Positions, keep_own: bool) -> LineStep:

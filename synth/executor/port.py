@@ -12,7 +12,7 @@ Shared = TypeVar("Shared")
 Progress = Callable[[int, int], None]
 """Called with (tasks done, tasks in all) after each finished task, in the caller's process."""
 
-Arrived = Callable[[int, Any], None]
+OnResult = Callable[[int, Any], None]
 """Called with the place of a task in `tasks` and its result as soon as that is here, in the caller's process and before
 `progress`: each task once, in whatever order they finish."""
 
@@ -36,7 +36,7 @@ class Executor(Protocol):
         tasks: Sequence[Any],
         shared: Any = None,
         progress: Progress | None = None,
-        arrived: Arrived | None = None,
+        on_result: OnResult | None = None,
     ) -> list[Result]:
         """Return `[function(shared, task) for task in tasks]`."""
         ...

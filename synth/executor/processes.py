@@ -10,13 +10,13 @@ from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 from synth.errors import Unavailable
-from synth.executor.port import Arrived, Progress
-from synth.executor.worker import Call, Outcome, Share, pickled
+from synth.executor.port import OnResult, Progress
+from synth.executor.worker import Call, CallOutcome, SharedValue, pickled
 from synth.executor.worker_process import WorkerLostError, WorkerProcess
 
 Result = TypeVar("Result")
 
-MOST_ATTEMPTS = 4
+MAX_ATTEMPTS = 4
 _LISTEN_S = 0.5
 """How long one wait for workers takes at most: a Ctrl-C just before it does not end it, and is heard afterwards."""
 
@@ -48,13 +48,13 @@ class ProcessExecutor:
         tasks: Sequence[Any],
         shared: Any = None,
         progress: Progress | None = None,
-        arrived: Arrived | None = None,
+        on_result: OnResult | None = None,
     ) -> list[Result]:
         """Return `[function(shared, task) for task in tasks]`; see the port for the contract."""
         if self._closed:
             raise RuntimeError("a closed executor cannot map")
         try:
-            return _Map(self._workers, self._most_workers, function, tasks, shared).run(progress, arrived)
+            return _Map(self._workers, self._most_workers, function, tasks, shared).run(progress, on_result)
         except BaseException:
             self._end_workers()
             raise
@@ -85,14 +85,14 @@ class _Map:
         self.most_workers = min(most_workers, len(tasks))
         self.function = function
         self.tasks = tasks
-        self.share = pickled(Share(shared)) if tasks else b""
+        self.share = pickled(SharedValue(shared)) if tasks else b""
         self.informed: set[WorkerProcess] = set()
         self.waiting = deque(range(len(tasks)))
         self.flights: dict[WorkerProcess, int] = {}
         self.attempts: Counter[int] = Counter()
         self.results: dict[int, Any] = {}
 
-    def run(self, progress: Progress | None, arrived: Arrived | None) -> list[Any]:
+    def run(self, progress: Progress | None, arrived: OnResult | None) -> list[Any]:
         while len(self.results) < len(self.tasks):
             self._dispatch()
             speaking = wait([worker.connection for worker in self.flights], _LISTEN_S)
@@ -131,7 +131,7 @@ class _Map:
         except WorkerLostError as error:
             self._lost(worker, error)
             return None
-        outcome: Outcome = pickle.loads(answer)  # noqa: S301 (from our own child process)
+        outcome: CallOutcome = pickle.loads(answer)  # noqa: S301 (from our own child process)
         if outcome.error is not None:
             raise outcome.error
         number = self.flights.pop(worker)
@@ -144,8 +144,8 @@ class _Map:
         self.workers.remove(worker)
         worker.end()
         self.attempts[number] += 1
-        if self.attempts[number] >= MOST_ATTEMPTS:
-            rule = f"a worker must survive its task within {MOST_ATTEMPTS} attempts"
+        if self.attempts[number] >= MAX_ATTEMPTS:
+            rule = f"a worker must survive its task within {MAX_ATTEMPTS} attempts"
             raise Unavailable(rule, error, "look for a lack of memory, or use fewer workers") from error
         _log.warning("a worker process died (%s); a new one does its task again", error)
         self.waiting.appendleft(number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from synth.executor.port import Arrived, Progress
+from synth.executor.port import OnResult, Progress
 
 Result = TypeVar("Result")
 
@@ -24,7 +24,7 @@ class SerialExecutor:
         tasks: Sequence[Any],
         shared: Any = None,
         progress: Progress | None = None,
-        arrived: Arrived | None = None,
+        on_result: OnResult | None = None,
     ) -> list[Result]:
         """Return `[function(shared, task) for task in tasks]`; see the port for the contract."""
         if self._closed:
@@ -32,8 +32,8 @@ class SerialExecutor:
         results: list[Result] = []
         for number, task in enumerate(tasks):
             results.append(function(shared, task))
-            if arrived is not None:
-                arrived(number, results[number])
+            if on_result is not None:
+                on_result(number, results[number])
             if progress is not None:
                 progress(len(results), len(tasks))
         return results

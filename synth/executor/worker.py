@@ -12,7 +12,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class SharedValue:
     """Message to a worker: the shared value of the calls to come. There is no answer."""
 
     value: Any
@@ -27,7 +27,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class CallOutcome:
     """Answer of a worker: what the function returned, or the exception it raised."""
 
     value: Any = None
@@ -44,7 +44,7 @@ def serve(connection: Connection) -> None:
         except (EOFError, OSError):
             return
         content = _unpickled(message)
-        if isinstance(content, Share):
+        if isinstance(content, SharedValue):
             shared = content.value
             continue
         answer = _answer(content, shared)
@@ -59,28 +59,28 @@ def pickled(value: Any) -> bytes:
     return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def _unpickled(message: bytes) -> Share | Call | Outcome:
+def _unpickled(message: bytes) -> SharedValue | Call | CallOutcome:
     try:
-        content: Share | Call = pickle.loads(message)  # noqa: S301 (from our own parent process)
+        content: SharedValue | Call = pickle.loads(message)  # noqa: S301 (from our own parent process)
     except Exception as error:
-        return Outcome(error=error)
+        return CallOutcome(error=error)
     return content
 
 
-def _answer(content: Call | Outcome, shared: Any) -> bytes:
+def _answer(content: Call | CallOutcome, shared: Any) -> bytes:
     outcome = _called(content, shared) if isinstance(content, Call) else content
     try:
         answer = pickled(outcome)
         if outcome.error is not None:
             pickle.loads(answer)  # noqa: S301 (just made; some exceptions can be pickled but not rebuilt)
     except Exception as error:
-        answer = pickled(Outcome(error=TypeError(f"the outcome of a task cannot be pickled: {error}")))
+        answer = pickled(CallOutcome(error=TypeError(f"the outcome of a task cannot be pickled: {error}")))
     return answer
 
 
-def _called(call: Call, shared: Any) -> Outcome:
+def _called(call: Call, shared: Any) -> CallOutcome:
     try:
-        return Outcome(call.function(shared, call.task))
+        return CallOutcome(call.function(shared, call.task))
     except BaseException as error:
         error.add_note(f"in a worker process:\n{traceback.format_exc()}")
-        return Outcome(error=error)
+        return CallOutcome(error=error)

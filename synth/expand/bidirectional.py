@@ -6,7 +6,7 @@ from math import lcm
 
 import numpy as np
 
-from synth.expand.columns import Column, allgather_of, require_expandable
+from synth.expand.columns import Column, allgather_from_columns, require_expandable
 from synth.schedule.schedule import Schedule
 from synth.topology.links import link_ids
 from synth.topology.topology import Topology
@@ -31,7 +31,7 @@ def bidirectional_schedule(forwards: Schedule, backwards: Schedule, topology: To
         lo, hi = (column.astype(np.int64) * factor + first for column in (rows.lo, rows.hi))
         parts.append((rows.step, own_ids[rows.route], rows.shard, lo, hi))
     columns = [np.concatenate(pair) for pair in zip(*parts, strict=True)]
-    return allgather_of(forwards, topology, max(forwards.steps, backwards.steps), 2 * half, columns)
+    return allgather_from_columns(forwards, topology, max(forwards.steps, backwards.steps), 2 * half, columns)
 
 
 def _link_ids(network: Topology, transpose: Topology) -> Column:

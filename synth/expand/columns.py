@@ -38,7 +38,9 @@ def require_size(transfers: int, topology: Topology) -> None:
         raise InvalidInput(rule, f"{transfers} on {topology.spec}", "choose fewer nodes, or bfb, which makes fewer")
 
 
-def allgather_of(base: Schedule, topology: Topology, steps: int, chunks: int, columns: Sequence[Column]) -> Schedule:
+def allgather_from_columns(
+    base: Schedule, topology: Topology, steps: int, chunks: int, columns: Sequence[Column]
+) -> Schedule:
     """Return the allgather on `topology` with `columns` step, route, shard, lo and hi; provenance is that of `base`."""
     bounds = ColumnBounds(steps, len(topology.links), topology.compute_count, chunks)
     transfers = bounds.pack((*columns, np.zeros(len(columns[0]), dtype=np.uint8)))
@@ -46,7 +48,7 @@ def allgather_of(base: Schedule, topology: Topology, steps: int, chunks: int, co
     return Schedule(topology, ALLGATHER, "stepped", steps, chunks, transfers, routes, base.method, base.parameters)
 
 
-def repeated(counts: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def repeat_rows(counts: Column) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return, for rows of which row r shall become `counts[r]` rows: the old row of each new one, and its number there.
 
     counts [2, 0, 3] give [0, 0, 2, 2, 2] and [0, 1, 0, 1, 2]. O(new rows).

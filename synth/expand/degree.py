@@ -6,7 +6,7 @@ from math import lcm
 
 import numpy as np
 
-from synth.expand.columns import Column, allgather_of, repeated, require_expandable, require_size
+from synth.expand.columns import Column, allgather_from_columns, repeat_rows, require_expandable, require_size
 from synth.schedule.schedule import Schedule
 from synth.topology.links import link_ids
 from synth.topology.topology import Topology
@@ -34,12 +34,12 @@ def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule
     columns: list[Column] = [rows.step[row], route, shard]
     columns += [rows.lo.astype(np.int64)[row] * factor, rows.hi.astype(np.int64)[row] * factor]
     if last is None:
-        return allgather_of(base, topology, base.steps, chunks, columns)
+        return allgather_from_columns(base, topology, base.steps, chunks, columns)
     last_route, last_shard, parts, part = last
     size = chunks // parts
     final = (np.full(len(last_route), base.steps), last_route, last_shard, part * size, (part + 1) * size)
     joined = [np.concatenate(pair) for pair in zip(columns, final, strict=True)]
-    return allgather_of(base, topology, base.steps + 1, chunks, joined)
+    return allgather_from_columns(base, topology, base.steps + 1, chunks, joined)
 
 
 def _link_ids(network: Topology, copies: int) -> Column:
@@ -57,7 +57,7 @@ def _among_copies(copies: int, topology: Topology) -> tuple[Column, Column, Colu
     """Return route, shard, number of parts, and which part, of the exchange among copies of one node."""
     links = topology.links
     first_in = links.incoming_offsets(topology.node_count)
-    link, turn = repeated(np.full(len(links), copies - 1))
+    link, turn = repeat_rows(np.full(len(links), copies - 1))
     receiver = links.dst[link]
     own_copy = receiver % copies
     shard = receiver - own_copy + (own_copy + 1 + turn) % copies

@@ -15,12 +15,21 @@ from numpy.typing import NDArray
 from synth.errors import InvalidInput
 from synth.executor.port import Executor, Progress
 from synth.expand.bidirectional import bidirectional_schedule
-from synth.expand.columns import allgather_of, require_size
+from synth.expand.columns import allgather_from_columns, require_size
 from synth.expand.degree import degree_schedule
 from synth.expand.line import line_schedule
 from synth.expand.own import base_allgather, stored_allgather
 from synth.expand.power import power_schedule
-from synth.expand.recipe import Base, Bidirectional, Degree, Line, Power, Recipe, is_expansion, recipe_of
+from synth.expand.recipe import (
+    BaseNetwork,
+    BidirectionalUnion,
+    CartesianPower,
+    DegreeExpansion,
+    ExpansionPlan,
+    LineGraph,
+    expansion_plan,
+    is_expansion,
+)
 from synth.schedule.renamed import renamed_schedule
 from synth.schedule.schedule import Schedule
 from synth.topology.expansions.bidirectional import bidirectional
@@ -32,7 +41,7 @@ from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from synth.topology.transpose import transpose, transpose_with_links
 
-ScheduleOfBase: TypeAlias = Callable[[Base], Schedule]
+ScheduleOfBase: TypeAlias = Callable[[BaseNetwork], Schedule]
 
 
 def expand_allgather(
@@ -44,7 +53,7 @@ def expand_allgather(
     of what the expansions need; without it, exactly that. O(transfers).
     Raises InvalidInput for a spec without expansion whose network has no schedule of its own, and for a base in a file.
     """
-    recipe = recipe_of(parse_spec(topology.spec))
+    recipe = expansion_plan(parse_spec(topology.spec))
     if (
         not is_expansion(recipe)
         and stored_allgather(topology) is None
@@ -53,7 +62,7 @@ def expand_allgather(
         rule = "expand must be given an expansion, or a base with a schedule of its own"
         raise InvalidInput(rule, topology.spec, "use bfb, or line(…), degree(…;n), power(…;n), bidirectional(…)")
     require_size(topology.compute_count * (topology.compute_count - 1), topology)
-    schedule = schedule_of(recipe, base_schedules(executor, progress))
+    schedule = expanded_schedule(recipe, base_schedule_builder(executor, progress))
     if schedule.topology.id != topology.id:
         rule = "the network to expand must be what its spec says"
         raise InvalidInput(rule, topology.spec, "make it with parse_topology")
@@ -68,40 +77,40 @@ def expand_allgather(
     return _cut(schedule, chunks // needed)
 
 
-def base_schedules(executor: Executor, progress: Progress | None = None) -> ScheduleOfBase:
+def base_schedule_builder(executor: Executor, progress: Progress | None = None) -> ScheduleOfBase:
     """Return the function that makes the allgather of a base, or of its transpose."""
 
-    def make(base: Base) -> Schedule:
+    def make(base: BaseNetwork) -> Schedule:
         network = parse_topology(base.spec)
-        return base_allgather(transpose(network) if base.flipped else network, executor, progress)
+        return base_allgather(transpose(network) if base.transposed else network, executor, progress)
 
     return make
 
 
-def schedule_of(recipe: Recipe, schedule_of_base: ScheduleOfBase) -> Schedule:
+def expanded_schedule(recipe: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Schedule:
     """Return the allgather of the network that `recipe` describes, on that network."""
-    if isinstance(recipe, Base):
+    if isinstance(recipe, BaseNetwork):
         return schedule_of_base(recipe)
-    if isinstance(recipe, Bidirectional):
-        forwards = schedule_of(recipe.forwards, schedule_of_base)
-        backwards = schedule_of(recipe.backwards, schedule_of_base)
+    if isinstance(recipe, BidirectionalUnion):
+        forwards = expanded_schedule(recipe.forwards, schedule_of_base)
+        backwards = expanded_schedule(recipe.backwards, schedule_of_base)
         both = bidirectional(forwards.topology, f"bidirectional({forwards.topology.spec})")
         joined = bidirectional_schedule(forwards, backwards, both)
         other = backwards.parameters.get("base_method")
         return replace(joined, parameters={**joined.parameters, "transposed_base_method": other})
-    return _expanded(recipe, schedule_of(recipe.inner, schedule_of_base))
+    return _expanded(recipe, expanded_schedule(recipe.inner, schedule_of_base))
 
 
-def _expanded(recipe: Line | Degree | Power, inner: Schedule) -> Schedule:
+def _expanded(recipe: LineGraph | DegreeExpansion | CartesianPower, inner: Schedule) -> Schedule:
     network = inner.topology
-    if isinstance(recipe, Degree):
+    if isinstance(recipe, DegreeExpansion):
         spec = f"degree({network.spec};{recipe.copies})"
         return degree_schedule(inner, recipe.copies, degree_expansion(network, recipe.copies, spec))
-    if isinstance(recipe, Power):
+    if isinstance(recipe, CartesianPower):
         spec = f"power({network.spec};{recipe.times})"
         return power_schedule(inner, recipe.times, cartesian_product([network] * recipe.times, spec, "power"))
     lined = line_schedule(inner, line_graph(network, f"line({network.spec})"))
-    return _transposed_ranks(lined, network) if recipe.flipped else lined
+    return _transposed_ranks(lined, network) if recipe.transposed else lined
 
 
 def _transposed_ranks(lined: Schedule, network: Topology) -> Schedule:
@@ -122,4 +131,4 @@ def _cut(schedule: Schedule, factor: int) -> Schedule:
     lo, hi = rows.lo.astype(np.int64) * factor, rows.hi.astype(np.int64) * factor
     columns = (rows.step, rows.route, rows.shard, lo, hi)
     chunks = schedule.chunks_per_shard * factor
-    return allgather_of(schedule, schedule.topology, schedule.steps, chunks, columns)
+    return allgather_from_columns(schedule, schedule.topology, schedule.steps, chunks, columns)

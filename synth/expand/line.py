@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.expand.columns import allgather_of, repeated, require_expandable, require_size
+from synth.expand.columns import allgather_from_columns, repeat_rows, require_expandable, require_size
 from synth.schedule.schedule import Schedule
 from synth.topology.expansions.line import line_order
 from synth.topology.topology import Topology
@@ -44,10 +44,10 @@ def line_schedule(base: Schedule, topology: Topology) -> Schedule:
     through = links.dst[link]
     transfers = np.dot(at.fan_out[through].astype(np.int64), at.fan_in[rows.shard])
     require_size(len(topology.links) + int(transfers), topology)
-    row, out_number = repeated(at.fan_out[through])
+    row, out_number = repeat_rows(at.fan_out[through])
     receiver = at.first_out[through][row] + out_number
     route = at.first_into[receiver] + (link - at.first_in[through])[row]
-    copy, in_number = repeated(at.fan_in[rows.shard][row])
+    copy, in_number = repeat_rows(at.fan_in[rows.shard][row])
     row, receiver, route = row[copy], receiver[copy], route[copy]
     shard = at.rank[at.first_in[rows.shard][row] + in_number]
     needed = shard != receiver
@@ -63,7 +63,7 @@ def line_schedule(base: Schedule, topology: Topology) -> Schedule:
         (full, rows.hi[row]),
     )
     columns = [np.concatenate(part) for part in parts]
-    return allgather_of(base, topology, 1 + later_steps, base.chunks_per_shard, columns)
+    return allgather_from_columns(base, topology, 1 + later_steps, base.chunks_per_shard, columns)
 
 
 def _numbering(topology: Topology) -> _Numbering:

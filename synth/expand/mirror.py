@@ -14,7 +14,7 @@ from synth.topology.distance import distances_from
 from synth.topology.topology import Topology
 from synth.topology.transpose import transpose
 
-MAX_NODES = 64
+MAX_SEARCH_NODES = 64
 _MAX_COMPARISONS = 100_000
 
 
@@ -22,13 +22,13 @@ class _OutOfStepsError(Exception):
     """The search has used up its comparisons."""
 
 
-def mirror_image(topology: Topology) -> NDArray[np.int32] | None:
+def reverse_symmetry(topology: Topology) -> NDArray[np.int32] | None:
     """Return a rank of the transpose for each rank of `topology`, taking links onto links; None if none is found.
 
     Exact on direct-connect networks of up to 64 nodes, as long as 100,000 comparisons are enough; larger ones are not
     searched. Parallel links, bandwidths and latencies count.
     """
-    if topology.node_count > MAX_NODES or topology.switch_count:
+    if topology.node_count > MAX_SEARCH_NODES or topology.switch_count:
         return None
     left = _MAX_COMPARISONS
 

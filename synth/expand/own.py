@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from synth.bases.database import load
+from synth.bases.database import load_bases
 from synth.bases.schedule import base_schedule, transposed_base_schedule
 from synth.bfb.bfb import bfb_allgather
 from synth.executor.port import Executor, Progress
-from synth.expand.mirror import mirror_image
+from synth.expand.mirror import reverse_symmetry
 from synth.schedule.renamed import renamed_schedule
 from synth.schedule.schedule import Schedule
 from synth.topology.families.bases import base_topology
@@ -31,7 +31,7 @@ def base_allgather(topology: Topology, executor: Executor, progress: Progress | 
         return _told(schedule, topology, "own")
     mirrored = transpose(topology)
     schedule = stored_allgather(mirrored)
-    image = None if schedule is None else mirror_image(mirrored)
+    image = None if schedule is None else reverse_symmetry(mirrored)
     if schedule is None or image is None:
         return _told(bfb_allgather(topology, executor, None, progress), topology, "bfb")
     return _told(renamed_schedule(schedule, image, topology), topology, "mirrored")
@@ -39,8 +39,8 @@ def base_allgather(topology: Topology, executor: Executor, progress: Progress | 
 
 def stored_allgather(topology: Topology) -> Schedule | None:
     """Return the allgather that the database stores for exactly this network, a base or its transpose; else None."""
-    for name, entry in load().items():
-        if not entry.has_own_schedule or not entry.nodes == topology.compute_count == topology.node_count:
+    for name, entry in load_bases().items():
+        if not entry.has_stored_schedule or not entry.nodes == topology.compute_count == topology.node_count:
             continue
         base = base_topology(entry, f"base:{name}")
         if base.id == topology.id:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.expand.columns import allgather_of, require_expandable, require_size
+from synth.expand.columns import allgather_from_columns, require_expandable, require_size
 from synth.schedule.schedule import Schedule
 from synth.topology.links import link_ids
 from synth.topology.topology import Topology
@@ -28,7 +28,7 @@ def power_schedule(base: Schedule, times: int, topology: Topology) -> Schedule:
     require_size(len(base.transfers) * times * sum(nodes ** (times - 1 + stage) for stage in range(times)), topology)
     parts = list(_stages(base, times))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return allgather_of(base, topology, times * base.steps, times * base.chunks_per_shard, columns)
+    return allgather_from_columns(base, topology, times * base.steps, times * base.chunks_per_shard, columns)
 
 
 def _stages(base: Schedule, times: int) -> Iterator[tuple[NDArray[np.integer], ...]]:

@@ -14,9 +14,17 @@ from itertools import zip_longest
 
 from synth.errors import InvalidInput
 from synth.executor.port import Executor
-from synth.expand.expand import ScheduleOfBase, base_schedules, schedule_of
-from synth.expand.recipe import Base, Bidirectional, Degree, Line, Power, Recipe, recipe_of
-from synth.expand.walks import line_loads
+from synth.expand.expand import ScheduleOfBase, base_schedule_builder, expanded_schedule
+from synth.expand.recipe import (
+    BaseNetwork,
+    BidirectionalUnion,
+    CartesianPower,
+    DegreeExpansion,
+    ExpansionPlan,
+    LineGraph,
+    expansion_plan,
+)
+from synth.expand.walks import line_graph_loads
 from synth.schedule.schedule import Schedule
 from synth.topology.grammar import parse_spec
 from synth.topology.topology import Topology
@@ -45,7 +53,7 @@ class Prediction:
 
 def prediction_of(schedule: Schedule) -> Prediction:
     """Return the facts of a schedule that exists. O(rows). Raises InvalidInput unless regular and of unit capacity."""
-    return Prediction(schedule.topology.compute_count, regular_degree(schedule.topology), line_loads(schedule, 0))
+    return Prediction(schedule.topology.compute_count, regular_degree(schedule.topology), line_graph_loads(schedule, 0))
 
 
 def predict_allgather(spec: str, executor: Executor) -> Prediction:
@@ -55,7 +63,7 @@ def predict_allgather(spec: str, executor: Executor) -> Prediction:
     of a degree expansion or power); nothing as large as the result. Raises InvalidInput as `expand_allgather` does,
     and for networks that are not regular or not of unit capacity.
     """
-    return predict(recipe_of(parse_spec(spec)), base_schedules(executor))
+    return predict(expansion_plan(parse_spec(spec)), base_schedule_builder(executor))
 
 
 def predict_line(schedule: Schedule, times: int = 1) -> Prediction:
@@ -69,7 +77,7 @@ def predict_line(schedule: Schedule, times: int = 1) -> Prediction:
     if degree == 1:
         # The only walk from a node comes back to it after a full turn.
         added = [Fraction(1) for time in range(times, 0, -1) if times - time < nodes - 1]
-    loads = (*added, *line_loads(schedule, times))
+    loads = (*added, *line_graph_loads(schedule, times))
     return Prediction(nodes * degree**times, degree, tuple(load for load in loads if load))
 
 
@@ -106,27 +114,29 @@ def predict_bidirectional(forwards: Prediction, backwards: Prediction) -> Predic
     return Prediction(forwards.nodes, 2 * forwards.degree, tuple(max(pair) / 2 for pair in both))
 
 
-def predict(recipe: Recipe, schedule_of_base: ScheduleOfBase) -> Prediction:
+def predict(recipe: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Prediction:
     """Return what `schedule_of` costs on the network that `recipe` describes; see `predict_allgather`."""
-    if isinstance(recipe, Base):
+    if isinstance(recipe, BaseNetwork):
         return prediction_of(schedule_of_base(recipe))
-    if isinstance(recipe, Degree):
+    if isinstance(recipe, DegreeExpansion):
         return predict_degree(predict(recipe.inner, schedule_of_base), recipe.copies)
-    if isinstance(recipe, Power):
+    if isinstance(recipe, CartesianPower):
         return predict_power(predict(recipe.inner, schedule_of_base), recipe.times)
-    if isinstance(recipe, Bidirectional):
+    if isinstance(recipe, BidirectionalUnion):
         return predict_bidirectional(
             predict(recipe.forwards, schedule_of_base), predict(recipe.backwards, schedule_of_base)
         )
     times, inner = _lines(recipe)
-    if (isinstance(inner, Degree) and inner.copies > 1) or (isinstance(inner, Power) and inner.times > 1):
+    if (isinstance(inner, DegreeExpansion) and inner.copies > 1) or (
+        isinstance(inner, CartesianPower) and inner.times > 1
+    ):
         return bound_line(predict(inner, schedule_of_base), times)
-    return predict_line(schedule_of(inner, schedule_of_base), times)
+    return predict_line(expanded_schedule(inner, schedule_of_base), times)
 
 
-def _lines(recipe: Line) -> tuple[int, Recipe]:
+def _lines(recipe: LineGraph) -> tuple[int, ExpansionPlan]:
     times, inner = 1, recipe.inner
-    while isinstance(inner, Line):
+    while isinstance(inner, LineGraph):
         times, inner = times + 1, inner.inner
     return times, inner
 

@@ -10,49 +10,49 @@ from synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, S
 
 
 @dataclass(frozen=True, slots=True)
-class Base:
+class BaseNetwork:
     """A network that is no expansion, or the transpose of it if `flipped`."""
 
     spec: str
-    flipped: bool
+    transposed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class LineGraph:
     """Line graph of `inner`. If `flipped`, ranked as the transpose of the line graph of its transpose is."""
 
-    inner: Recipe
-    flipped: bool
+    inner: ExpansionPlan
+    transposed: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Degree:
+class DegreeExpansion:
     """`copies` of every node of `inner`."""
 
-    inner: Recipe
+    inner: ExpansionPlan
     copies: int
 
 
 @dataclass(frozen=True, slots=True)
-class Power:
+class CartesianPower:
     """Product of `times` copies of `inner`."""
 
-    inner: Recipe
+    inner: ExpansionPlan
     times: int
 
 
 @dataclass(frozen=True, slots=True)
-class Bidirectional:
+class BidirectionalUnion:
     """Union of `forwards` and `backwards`, which are each other's transpose."""
 
-    forwards: Recipe
-    backwards: Recipe
+    forwards: ExpansionPlan
+    backwards: ExpansionPlan
 
 
-Recipe: TypeAlias = Base | Line | Degree | Power | Bidirectional
+ExpansionPlan: TypeAlias = BaseNetwork | LineGraph | DegreeExpansion | CartesianPower | BidirectionalUnion
 
 
-def recipe_of(tree: SpecTree, flipped: bool = False) -> Recipe:
+def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
     """Return the recipe of the network that `tree` describes, or of its transpose if `flipped`.
 
     A product of equal factors is a power; one of unequal factors is a base: the paper defines no schedule for it but
@@ -63,42 +63,42 @@ def recipe_of(tree: SpecTree, flipped: bool = False) -> Recipe:
         rule, way_out = "expand must be given a base by its name", "use bfb, or a base of the database"
         raise InvalidInput(rule, str(tree), way_out)
     if isinstance(tree, FamilyCall) or tree.name not in _FUNCTIONS:
-        return Base(str(tree), flipped)
-    return _FUNCTIONS[tree.name](tree, flipped)
+        return BaseNetwork(str(tree), transposed)
+    return _FUNCTIONS[tree.name](tree, transposed)
 
 
-def is_expansion(recipe: Recipe) -> bool:
+def is_expansion(recipe: ExpansionPlan) -> bool:
     """Whether `recipe` has anything beyond a base that is neither a product nor known by its own schedule."""
-    return not isinstance(recipe, Base) or recipe.spec.startswith("product(")
+    return not isinstance(recipe, BaseNetwork) or recipe.spec.startswith("product(")
 
 
-def _transpose(call: FunctionCall, flipped: bool) -> Recipe:
-    return recipe_of(_inner(call), not flipped)
+def _transpose(call: FunctionCall, flipped: bool) -> ExpansionPlan:
+    return expansion_plan(_inner(call), not flipped)
 
 
-def _line(call: FunctionCall, flipped: bool) -> Recipe:
-    recipe = recipe_of(_inner(call), flipped)
+def _line(call: FunctionCall, flipped: bool) -> ExpansionPlan:
+    recipe = expansion_plan(_inner(call), flipped)
     for _ in range(_number(call) if len(call.arguments) > 1 else 1):
-        recipe = Line(recipe, flipped)
+        recipe = LineGraph(recipe, flipped)
     return recipe
 
 
-def _degree(call: FunctionCall, flipped: bool) -> Recipe:
-    return Degree(recipe_of(_inner(call), flipped), _number(call))
+def _degree(call: FunctionCall, flipped: bool) -> ExpansionPlan:
+    return DegreeExpansion(expansion_plan(_inner(call), flipped), _number(call))
 
 
-def _power(call: FunctionCall, flipped: bool) -> Recipe:
-    return Power(recipe_of(_inner(call), flipped), _number(call))
+def _power(call: FunctionCall, flipped: bool) -> ExpansionPlan:
+    return CartesianPower(expansion_plan(_inner(call), flipped), _number(call))
 
 
-def _product(call: FunctionCall, flipped: bool) -> Recipe:
+def _product(call: FunctionCall, flipped: bool) -> ExpansionPlan:
     if len(set(map(str, call.arguments))) > 1:
-        return Base(str(call), flipped)
-    return Power(recipe_of(_inner(call), flipped), len(call.arguments))
+        return BaseNetwork(str(call), flipped)
+    return CartesianPower(expansion_plan(_inner(call), flipped), len(call.arguments))
 
 
-def _bidirectional(call: FunctionCall, _flipped: bool) -> Recipe:
-    return Bidirectional(recipe_of(_inner(call)), recipe_of(_inner(call), flipped=True))
+def _bidirectional(call: FunctionCall, _flipped: bool) -> ExpansionPlan:
+    return BidirectionalUnion(expansion_plan(_inner(call)), expansion_plan(_inner(call), transposed=True))
 
 
 _FUNCTIONS = {

@@ -15,7 +15,7 @@ from synth.schedule.schedule import Schedule
 Chunks = NDArray[np.int64]
 
 
-def line_loads(schedule: Schedule, times: int) -> tuple[Fraction, ...]:
+def line_graph_loads(schedule: Schedule, times: int) -> tuple[Fraction, ...]:
     """Return for each step of `schedule`, on a d-regular G, the load in shards of the busiest link of L^n(G) in it.
 
     n = `times`; 0 gives G itself. A link of L^n(G) is a link (u, w) of G followed by a walk w, x_1, …, x_n. It carries

@@ -8,7 +8,7 @@ from typing import Literal
 
 from synth.finder.bounds import least_bandwidth_factor
 
-Method = Literal["bfb", "expand"]
+ScheduleMethod = Literal["bfb", "expand"]
 """bfb: breadth-first broadcast on the topology; expand: the base's own schedule, expanded with the topology."""
 
 
@@ -29,7 +29,7 @@ class Traits:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class TopologyCandidate:
     """Topology `spec` of `nodes` and `degree`, allgather by `method` in `steps` at T_B = `bandwidth_factor` M / B.
 
     exact:       whether steps and factor are those of a real schedule; else they are predicted by a rule
@@ -39,7 +39,7 @@ class Candidate:
     """
 
     spec: str
-    method: Method
+    method: ScheduleMethod
     nodes: int
     degree: int
     steps: int
@@ -56,6 +56,6 @@ class Candidate:
         return self.bandwidth_factor == least_bandwidth_factor(self.nodes)
 
     @property
-    def taste(self) -> tuple[int, int, str]:
+    def tie_break(self) -> tuple[int, int, str]:
         """Order between candidates of equal cost: fewer expansions, shorter spec."""
         return self.expansions, len(self.spec), self.spec

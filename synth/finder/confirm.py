@@ -5,15 +5,15 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Literal
 
-from synth.bfb.symmetric import COLUMN_RANKS, symmetric_bfb
+from synth.bfb.symmetric import MAX_EXPANDED_RANKS, symmetric_bfb
 from synth.collective import ALLGATHER
 from synth.errors import CheckFailed
 from synth.executor.port import Executor
 from synth.expand.bfb_line import MAX_DEGREE, predict_bfb_line
 from synth.expand.prediction import Prediction, predict_allgather
-from synth.finder.candidate import Candidate
+from synth.finder.candidate import TopologyCandidate
 from synth.methods import synthesize
-from synth.topology.automorphism import known_symmetries_are_transitive
+from synth.topology.automorphism import automorphisms_are_transitive
 from synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
@@ -25,11 +25,11 @@ Confirmation = Literal["schedule", "symmetric schedule", "prediction", "none"]
 prediction: no schedule, but the cost follows from that of the network that was expanded, by other code than scored it.
 """
 
-WHOLE_RANKS = 1024
+FULL_SCHEDULE_RANKS = 1024
 """Up to this number of ranks schedules are made whole even where rank 0 would do."""
 
 
-def confirm(candidate: Candidate, executor: Executor) -> Confirmation:
+def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
     """Return how the claimed cost was confirmed; "none" only above 4096 ranks.
 
     Raises CheckFailed if `synth METHOD SPEC` does not give a verified schedule of exactly that cost, or another
@@ -47,13 +47,13 @@ def confirm(candidate: Candidate, executor: Executor) -> Confirmation:
 
 
 def _confirmed(
-    candidate: Candidate, topology: Topology, executor: Executor
+    candidate: TopologyCandidate, topology: Topology, executor: Executor
 ) -> tuple[Confirmation, tuple[int, Fraction | None] | None]:
     """Return how, and the real steps and factor."""
     ranks = topology.compute_count
-    if ranks > WHOLE_RANKS and candidate.method == "bfb" and known_symmetries_are_transitive(topology):
+    if ranks > FULL_SCHEDULE_RANKS and candidate.method == "bfb" and automorphisms_are_transitive(topology):
         return "symmetric schedule", _facts(verify(symmetric_bfb(topology, ALLGATHER, executor)).cost)
-    if ranks <= COLUMN_RANKS:
+    if ranks <= MAX_EXPANDED_RANKS:
         return "schedule", _facts(synthesize(candidate.method, topology, ALLGATHER, None, executor).cost)
     prediction = _prediction(candidate, executor)
     if prediction is None:
@@ -61,7 +61,7 @@ def _confirmed(
     return "prediction", (prediction.steps, prediction.bandwidth_factor)
 
 
-def _prediction(candidate: Candidate, executor: Executor) -> Prediction | None:
+def _prediction(candidate: TopologyCandidate, executor: Executor) -> Prediction | None:
     """Return the exact cost from that of a smaller network, if the candidate is an expansion of one."""
     if candidate.method == "expand":
         return predict_allgather(candidate.spec, executor)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from synth.finder.candidate import Candidate
+from synth.finder.candidate import TopologyCandidate
 from synth.finder.divisors import divisors, roots
 from synth.finder.optimal_parts import OptimalParts
 from synth.finder.pareto import promising
 from synth.finder.rules import bidirectional_of, degree_of, line_of, power_of
-from synth.finder.sources import Sources
+from synth.finder.sources import BaseSources
 
 _TIES = 3
 """Candidates of equal predicted cost and method that are expanded further."""
@@ -27,18 +27,18 @@ _CLOSED_UNDER_LINE = ("genkautz:", "debruijn:")
 class Constructions:
     """Candidates by (nodes, degree); costs are predicted where they are not known."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: BaseSources) -> None:
         self._sources = sources
         self._parts = OptimalParts(sources)
-        self._kept: dict[tuple[int, int], list[Candidate]] = {}
+        self._kept: dict[tuple[int, int], list[TopologyCandidate]] = {}
         self._one_way = Constructions(_one_way(sources)) if sources.bidirectional else None
 
-    def candidates(self, nodes: int, degree: int) -> list[Candidate]:
+    def candidates(self, nodes: int, degree: int) -> list[TopologyCandidate]:
         """Return every candidate of `nodes` and `degree` whose parts were worth keeping; one per spec and method."""
         found = {(candidate.spec, candidate.method): candidate for candidate in self._all(nodes, degree)}
         return list(found.values())
 
-    def kept(self, nodes: int, degree: int) -> list[Candidate]:
+    def pruned(self, nodes: int, degree: int) -> list[TopologyCandidate]:
         """Return the candidates that may be Pareto-efficient, or would be without those that have self-loops."""
         key = (nodes, degree)
         if key not in self._kept:
@@ -49,7 +49,7 @@ class Constructions:
             self._kept[key] = _few_of_equals(worthy)
         return self._kept[key]
 
-    def _all(self, nodes: int, degree: int) -> Iterator[Candidate]:
+    def _all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
         if nodes < 2 or degree < 1:
             return
         yield from self._sources.all(nodes, degree)
@@ -61,28 +61,28 @@ class Constructions:
         yield from self._powers(nodes, degree)
         yield from self._parts.products(nodes, degree)
 
-    def _lines(self, nodes: int, degree: int) -> Iterator[Candidate]:
+    def _lines(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
         if degree >= 2 and nodes % degree == 0:
-            for base in self.kept(nodes // degree, degree):
+            for base in self.pruned(nodes // degree, degree):
                 if not base.spec.startswith(_CLOSED_UNDER_LINE):
                     yield line_of(base)
 
-    def _degree_expansions(self, nodes: int, degree: int) -> Iterator[Candidate]:
+    def _degree_expansions(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
         for copies in divisors(degree)[1:]:
             if nodes % copies == 0:
-                for base in self.kept(nodes // copies, degree // copies):
+                for base in self.pruned(nodes // copies, degree // copies):
                     if not base.traits.self_loops:
                         yield degree_of(base, copies)
 
-    def _powers(self, nodes: int, degree: int) -> Iterator[Candidate]:
+    def _powers(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
         for root, times in roots(nodes):
             if degree % times == 0:
-                for base in self.kept(root, degree // times):
+                for base in self.pruned(root, degree // times):
                     yield power_of(base, times)
 
     @staticmethod
-    def _doubled(one_way: Constructions, nodes: int, degree: int) -> Iterator[Candidate]:
-        for base in one_way.kept(nodes, degree):
+    def _doubled(one_way: Constructions, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
+        for base in one_way.pruned(nodes, degree):
             # A stored schedule needs a mirror image; BFB makes its own.
             if base.method == "bfb" or base.traits.reverse_symmetric:
                 yield bidirectional_of(base)
@@ -95,25 +95,25 @@ class SeparateConstructions:
     those never be tried: more bases must not give less.
     """
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: BaseSources) -> None:
         self._parts = [Constructions(sources)]
         if sources.bases != "paper":
-            self._parts.append(Constructions(replace(sources, bases="paper", found={})))
+            self._parts.append(Constructions(replace(sources, bases="paper", extra_bases={})))
 
-    def candidates(self, nodes: int, degree: int) -> list[Candidate]:
+    def candidates(self, nodes: int, degree: int) -> list[TopologyCandidate]:
         """Return every candidate of `nodes` and `degree`, one per spec and method."""
         everyone = (candidate for part in self._parts for candidate in part.candidates(nodes, degree))
         return list({(candidate.spec, candidate.method): candidate for candidate in everyone}.values())
 
 
-def _one_way(sources: Sources) -> Sources:
-    return Sources(sources.scores, sources.bases, bidirectional=False, found=sources.found)
+def _one_way(sources: BaseSources) -> BaseSources:
+    return BaseSources(sources.scores, sources.bases, bidirectional=False, extra_bases=sources.extra_bases)
 
 
-def _few_of_equals(candidates: dict[Candidate, None]) -> list[Candidate]:
-    kept: list[Candidate] = []
+def _few_of_equals(candidates: dict[TopologyCandidate, None]) -> list[TopologyCandidate]:
+    kept: list[TopologyCandidate] = []
     seen: dict[tuple[object, ...], int] = {}
-    for candidate in sorted(candidates, key=lambda candidate: candidate.taste):
+    for candidate in sorted(candidates, key=lambda candidate: candidate.tie_break):
         key = (candidate.method, candidate.steps, candidate.bandwidth_factor, candidate.traits)
         seen[key] = seen.get(key, 0) + 1
         if seen[key] <= _TIES:

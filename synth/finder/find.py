@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from synth.executor.port import Executor, Progress
-from synth.finder.candidate import Candidate
+from synth.finder.candidate import TopologyCandidate
 from synth.finder.confirm import Confirmation, confirm
 from synth.finder.constructions import SeparateConstructions
 from synth.finder.pareto import frontier
-from synth.finder.query import MAX_NODES, Query
-from synth.finder.refine import check_claims, guesses, refined
-from synth.finder.scores import Scores
-from synth.finder.sources import Sources
-from synth.finder.ties import choose
+from synth.finder.query import MAX_NODES, FinderQuery
+from synth.finder.refine import check_claims, specs_to_score, with_exact_costs
+from synth.finder.scores import ScoreCache
+from synth.finder.sources import BaseSources
+from synth.finder.ties import break_ties
 from synth.topology.diameter import diameter
 from synth.topology.spec import parse_topology
 
@@ -23,7 +23,7 @@ Stage = Callable[[str], Progress | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class FrontierPoint:
     """A Pareto-efficient candidate with its real cost.
 
     diameter: of the topology; a stored schedule may take more steps
@@ -31,7 +31,7 @@ class Finding:
     equals: how many other candidates that were considered cost the same
     """
 
-    candidate: Candidate
+    candidate: TopologyCandidate
     diameter: int
     confirmation: Confirmation
     equals: int
@@ -43,22 +43,22 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Findings:
+class FinderResult:
     """The frontier by rising steps, and how many candidates it was chosen from."""
 
-    query: Query
-    frontier: tuple[Finding, ...]
+    query: FinderQuery
+    frontier: tuple[FrontierPoint, ...]
     considered: int
     scored: int
 
 
 def find(
-    query: Query,
+    query: FinderQuery,
     executor: Executor,
     stage: Stage | None = None,
-    found: Mapping[tuple[int, int], tuple[Candidate, ...]] | None = None,
+    extra_bases: Mapping[tuple[int, int], tuple[TopologyCandidate, ...]] | None = None,
     confirmed_nodes: int = MAX_NODES,
-) -> Findings:
+) -> FinderResult:
     """Return the Pareto frontier that bases and expansions give for `query`.
 
     Costs are exact: candidates near the predicted frontier are scored by BFB on the built topology, those of a stored
@@ -68,24 +68,24 @@ def find(
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5.4.
     """
     enter: Stage = stage or (lambda _name: None)
-    scores = Scores()
-    sources = Sources(scores, query.bases, query.bidirectional, found or {})
+    scores = ScoreCache()
+    sources = BaseSources(scores, query.bases, query.bidirectional, extra_bases or {})
     enter("constructions")
     candidates = SeparateConstructions(sources).candidates(query.nodes, query.degree)
-    scores.compute(guesses(candidates), executor, enter("scores"))
-    groups = frontier(refined(candidates, scores))
+    scores.compute(specs_to_score(candidates), executor, enter("scores"))
+    groups = frontier(with_exact_costs(candidates, scores))
     check_claims(groups, scores, executor)
-    chosen = choose(groups, executor, enter("all-to-all rates"))
+    chosen = break_ties(groups, executor, enter("all-to-all rates"))
     skipped: list[Confirmation] = ["none"] * len(chosen)
     confirmations = _confirm_all(chosen, executor, enter) if query.nodes <= confirmed_nodes else skipped
     rows = (
-        Finding(candidate, _diameter(candidate), confirmation, len(group) - 1)
+        FrontierPoint(candidate, _diameter(candidate), confirmation, len(group) - 1)
         for candidate, confirmation, group in zip(chosen, confirmations, groups, strict=True)
     )
-    return Findings(query, tuple(rows), len(candidates), len(scores))
+    return FinderResult(query, tuple(rows), len(candidates), len(scores))
 
 
-def _confirm_all(chosen: Sequence[Candidate], executor: Executor, enter: Stage) -> list[Confirmation]:
+def _confirm_all(chosen: Sequence[TopologyCandidate], executor: Executor, enter: Stage) -> list[Confirmation]:
     report = enter("schedules")
     confirmations: list[Confirmation] = []
     for candidate in chosen:
@@ -95,5 +95,5 @@ def _confirm_all(chosen: Sequence[Candidate], executor: Executor, enter: Stage) 
     return confirmations
 
 
-def _diameter(candidate: Candidate) -> int:
+def _diameter(candidate: TopologyCandidate) -> int:
     return candidate.steps if candidate.method == "bfb" else diameter(parse_topology(candidate.spec))

@@ -12,7 +12,7 @@ from synth.finder.divisors import divisors
 from synth.topology.semidirect import SemidirectProduct
 
 
-def groups_of(order: int) -> Iterator[SemidirectProduct]:
+def semidirect_groups(order: int) -> Iterator[SemidirectProduct]:
     """Yield Z_m x|_r Z_k x Z_l with m k l = `order`, for all factors and all r of order dividing k modulo m.
 
     Cyclic groups come first. Some are isomorphic; a search loses time by that, not answers.
@@ -29,7 +29,7 @@ def groups_of(order: int) -> Iterator[SemidirectProduct]:
 
 
 @lru_cache(maxsize=8)
-def multiplication(group: SemidirectProduct) -> NDArray[np.int32]:
+def multiplication_table(group: SemidirectProduct) -> NDArray[np.int32]:
     """Return int32[order, order]: entry [g, x] is x times g. O(order^2) time and memory."""
     elements = np.arange(group.order)
     rows = [group.product(elements, np.full_like(elements, generator)) for generator in elements]

@@ -8,11 +8,11 @@ from fractions import Fraction
 import numpy as np
 
 from synth.finder.reach import MAX_DEGREE
-from synth.finder.score import Score, bfb_score, low_diameter_loads
+from synth.finder.score import BfbScore, bfb_score, low_diameter_loads
 from synth.topology.spec import parse_topology
 
 
-def kautz_score(degree: int, nodes: int) -> Score:
+def kautz_score(degree: int, nodes: int) -> BfbScore:
     """Return the score of genkautz:degree,nodes: links from x to -degree x - a modulo nodes for a = 1, …, degree.
 
     Building the topology would take longer than scoring it. x to -1 - x keeps all links, and so does a shift by
@@ -27,4 +27,4 @@ def kautz_score(degree: int, nodes: int) -> Score:
     period = nodes // math.gcd(nodes, degree + 1)
     chosen = np.unique(np.minimum(node % period, (-1 - node) % period))
     loads = low_diameter_loads(tails, chosen)
-    return Score(len(loads), Fraction(degree, nodes) * sum(loads))
+    return BfbScore(len(loads), Fraction(degree, nodes) * sum(loads))

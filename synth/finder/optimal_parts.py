@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from synth.finder.candidate import Candidate
+from synth.finder.candidate import TopologyCandidate
 from synth.finder.divisors import divisors, roots
 from synth.finder.rules import degree_of, power_of, product_of
-from synth.finder.sources import Sources
+from synth.finder.sources import BaseSources
 
 
 class OptimalParts:
     """For each (nodes, degree) the best such topology, found by recursion over expansions that keep optimality."""
 
-    def __init__(self, sources: Sources) -> None:
+    def __init__(self, sources: BaseSources) -> None:
         self._sources = sources
-        self._best: dict[tuple[int, int], Candidate | None] = {}
+        self._best: dict[tuple[int, int], TopologyCandidate | None] = {}
 
-    def best(self, nodes: int, degree: int) -> Candidate | None:
+    def best(self, nodes: int, degree: int) -> TopologyCandidate | None:
         """Return the one with the fewest steps, the simplest of equals; None if there is none."""
         key = (nodes, degree)
         if key not in self._best:
             fit = [candidate for candidate in self._all(nodes, degree) if _is_fit(candidate)]
-            self._best[key] = min(fit, key=lambda candidate: (candidate.steps, candidate.taste), default=None)
+            self._best[key] = min(fit, key=lambda candidate: (candidate.steps, candidate.tie_break), default=None)
         return self._best[key]
 
-    def products(self, nodes: int, degree: int) -> Iterator[Candidate]:
+    def products(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
         """Yield the product of the best parts for every way to split nodes and degree in two."""
         for left in divisors(nodes)[1:-1]:
             right = nodes // left
@@ -37,7 +37,7 @@ class OptimalParts:
                 if first is not None and second is not None:
                     yield product_of((first, second))
 
-    def _all(self, nodes: int, degree: int) -> Iterable[Candidate]:
+    def _all(self, nodes: int, degree: int) -> Iterable[TopologyCandidate]:
         if nodes < 2 or degree >= nodes:
             return
         yield from self._sources.optimal(nodes, degree)
@@ -54,5 +54,5 @@ class OptimalParts:
         yield from self.products(nodes, degree)
 
 
-def _is_fit(candidate: Candidate) -> bool:
+def _is_fit(candidate: TopologyCandidate) -> bool:
     return candidate.traits.simple and candidate.method == "bfb" and candidate.is_bandwidth_optimal

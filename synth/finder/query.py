@@ -14,7 +14,7 @@ MAX_LINKS = 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Query:
+class FinderQuery:
     """Topologies of `nodes` nodes, each with `degree` links out and in.
 
     bidirectional: whether every link must have its reverse

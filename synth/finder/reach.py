@@ -33,7 +33,7 @@ def _hear(heard: Words, tails: NDArray[np.int32], following: Words) -> None:
 
 @compiled
 def loads_of_low_diameter(
-    tails: NDArray[np.int32], chosen: NDArray[np.int64], most_steps: int
+    tails: NDArray[np.int32], chosen: NDArray[np.int64], max_steps: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the BFB load of every step as p / q, in shards per link of capacity 1.
 
@@ -51,8 +51,8 @@ def loads_of_low_diameter(
     for node in range(nodes):
         heard[node, node // 64] = np.uint64(1) << np.uint64(node % 64)
     left_out = np.zeros((2**degree, words), dtype=np.uint64)
-    top, bottom = np.zeros(most_steps, dtype=np.int64), np.ones(most_steps, dtype=np.int64)
-    for step in range(most_steps):
+    top, bottom = np.zeros(max_steps, dtype=np.int64), np.ones(max_steps, dtype=np.int64)
+    for step in range(max_steps):
         _hear(heard, tails, following)
         missing = np.int64(0)
         for node in chosen:

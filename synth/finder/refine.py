@@ -7,12 +7,12 @@ from dataclasses import replace
 
 from synth.errors import CheckFailed
 from synth.executor.port import Executor
-from synth.finder.candidate import Candidate
+from synth.finder.candidate import TopologyCandidate
 from synth.finder.pareto import cost_of, promising
-from synth.finder.scores import Scores
+from synth.finder.scores import ScoreCache
 
 
-def refined(candidates: Sequence[Candidate], scores: Scores) -> list[Candidate]:
+def with_exact_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache) -> list[TopologyCandidate]:
     """Return the promising `candidates` with real costs, scoring here what `scores` does not know yet.
 
     A stored schedule, expanded, costs exactly what the rules say; all others are breadth-first broadcast.
@@ -20,12 +20,12 @@ def refined(candidates: Sequence[Candidate], scores: Scores) -> list[Candidate]:
     return [candidate if candidate.exact else _real(candidate, scores) for candidate in promising(candidates)]
 
 
-def guesses(candidates: Sequence[Candidate]) -> list[str]:
+def specs_to_score(candidates: Sequence[TopologyCandidate]) -> list[str]:
     """Return the specs that `refined` needs the scores of."""
     return [candidate.spec for candidate in promising(candidates) if not candidate.exact]
 
 
-def check_claims(groups: Sequence[tuple[Candidate, ...]], scores: Scores, executor: Executor) -> None:
+def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreCache, executor: Executor) -> None:
     """Score what stands on the frontier by a theorem or a claim of the database, one topology per task, and compare.
 
     Raises CheckFailed if a real cost differs.
@@ -40,7 +40,7 @@ def check_claims(groups: Sequence[tuple[Candidate, ...]], scores: Scores, execut
             raise CheckFailed(rule, value, "report this as a defect of the finder")
 
 
-def _real(candidate: Candidate, scores: Scores) -> Candidate:
+def _real(candidate: TopologyCandidate, scores: ScoreCache) -> TopologyCandidate:
     score = scores.of(candidate.spec)
     return replace(
         candidate,

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from synth.finder.bounds import least_bandwidth_factor, least_steps
-from synth.finder.candidate import Candidate, Traits
+from synth.finder.candidate import TopologyCandidate, Traits
 from synth.topology.grammar import FamilyCall, FunctionCall, Number, SpecTree, parse_spec
 
 
-def line_of(base: Candidate) -> Candidate:
+def line_of(base: TopologyCandidate) -> TopologyCandidate:
     """Line graph: degree * N nodes, T_L + 1, T_B + 1 / N (theorem 7.1; for BFB an upper bound).
 
     In the BFB problem of step t + 1 at a link from u to w stand degree copies of every shard that reaches u in step t,
@@ -26,7 +26,7 @@ def line_of(base: Candidate) -> Candidate:
     factor = base.bandwidth_factor + Fraction(1, base.nodes)
     slack = Fraction(base.steps, base.nodes) if base.method == "bfb" else Fraction(0)
     least = base.least_factor + Fraction(1, base.nodes) - slack
-    return Candidate(
+    return TopologyCandidate(
         spec=_line_spec(base.spec),
         method=base.method,
         nodes=base.nodes * base.degree,
@@ -43,7 +43,7 @@ def line_of(base: Candidate) -> Candidate:
     )
 
 
-def degree_of(base: Candidate, copies: int) -> Candidate:
+def degree_of(base: TopologyCandidate, copies: int) -> TopologyCandidate:
     """Degree expansion of a network without self-loops: copies * N nodes of copies * degree.
 
     T_L + 1 and T_B + (copies - 1) / (copies * N) (theorem 11). BFB takes one step less if a node can hear from itself
@@ -57,7 +57,7 @@ def degree_of(base: Candidate, copies: int) -> Candidate:
     if base.method == "bfb":
         least = max(base.least_steps, 2)
         steps = max(base.steps, 2) if base.traits.bidirectional else steps
-    return Candidate(
+    return TopologyCandidate(
         spec=f"degree({base.spec};{copies})",
         method=base.method,
         nodes=nodes,
@@ -73,11 +73,11 @@ def degree_of(base: Candidate, copies: int) -> Candidate:
     )
 
 
-def power_of(base: Candidate, times: int) -> Candidate:
+def power_of(base: TopologyCandidate, times: int) -> TopologyCandidate:
     """Cartesian power: N^n nodes of n * degree, n * T_L, T_B as far above its bound as before (theorem 12)."""
     nodes = base.nodes**times
     factor = base.bandwidth_factor / least_bandwidth_factor(base.nodes) * least_bandwidth_factor(nodes)
-    return Candidate(
+    return TopologyCandidate(
         spec=_power_spec(base.spec, times),
         method=base.method,
         nodes=nodes,
@@ -93,7 +93,7 @@ def power_of(base: Candidate, times: int) -> Candidate:
     )
 
 
-def product_of(parts: Sequence[Candidate]) -> Candidate:
+def product_of(parts: Sequence[TopologyCandidate]) -> TopologyCandidate:
     """Cartesian product of simple topologies on which BFB is bandwidth-optimal, and so it is on the product.
 
     Numbers of nodes multiply, degrees and steps add up (theorem 13).
@@ -102,7 +102,7 @@ def product_of(parts: Sequence[Candidate]) -> Candidate:
     for part in parts:
         nodes *= part.nodes
     steps = sum(part.steps for part in parts)
-    return Candidate(
+    return TopologyCandidate(
         spec=_product_spec([part.spec for part in parts]),
         method="bfb",
         nodes=nodes,
@@ -123,13 +123,13 @@ def product_of(parts: Sequence[Candidate]) -> Candidate:
     )
 
 
-def bidirectional_of(base: Candidate) -> Candidate:
+def bidirectional_of(base: TopologyCandidate) -> TopologyCandidate:
     """The network together with its transpose: twice the degree, the cost at most the same (appendix A.6).
 
     For BFB that is a guess: shorter paths through reversed links change its steps and its balance.
     """
     own = base.method == "expand"
-    return Candidate(
+    return TopologyCandidate(
         spec=f"bidirectional({base.spec})",
         method=base.method,
         nodes=base.nodes,

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.bfb.blocks import least_loads
-from synth.bfb.network import Network, network_of, problems_of
+from synth.bfb.network import BfbNetwork, network_of, problems_of
 from synth.bfb.problems import Problems
 from synth.errors import InvalidInput
 from synth.finder.reach import MAX_DEGREE, loads_of_low_diameter
@@ -23,14 +23,14 @@ _FEW = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class BfbScore:
     """Steps of the BFB allgather, and T_B in M / B."""
 
     steps: int
     bandwidth_factor: Fraction
 
 
-def bfb_score(topology: Topology) -> Score:
+def bfb_score(topology: Topology) -> BfbScore:
     """Return the exact cost of the BFB allgather, that of `synth.bfb.bfb_allgather` without a limit on chunks.
 
     For a regular direct-connect topology of unit links: T_B = (degree / N) * sum over steps of the largest load. Nodes
@@ -42,7 +42,7 @@ def bfb_score(topology: Topology) -> Score:
         rule = "a bandwidth factor must be asked of a regular network of equal links"
         raise InvalidInput(rule, topology.spec, "choose a direct-connect topology")
     loads = _loads(topology, degree)
-    return Score(len(loads), Fraction(degree, topology.node_count) * sum(loads))
+    return BfbScore(len(loads), Fraction(degree, topology.node_count) * sum(loads))
 
 
 def _loads(topology: Topology, degree: int) -> list[Fraction]:
@@ -81,7 +81,7 @@ def _loads_of(topology: Topology, chosen: NDArray[np.int64]) -> list[Fraction]:
     return _fractions(top, bottom)
 
 
-def _problems_of_some(topology: Topology, network: Network, chosen: NDArray[np.int64]) -> Problems:
+def _problems_of_some(topology: Topology, network: BfbNetwork, chosen: NDArray[np.int64]) -> Problems:
     """Return the problems with the chosen nodes renamed 0, 1, …; nodes beyond them have no links."""
     ranges = [np.arange(network.offsets[node], network.offsets[node + 1]) for node in chosen]
     links = np.concatenate(ranges)

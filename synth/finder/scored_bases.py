@@ -8,11 +8,11 @@ from functools import cache
 
 import numpy as np
 
-from synth.bases.database import load
+from synth.bases.database import load_bases
 from synth.bases.entry import BaseEntry
-from synth.finder.candidate import Candidate, Method, Traits
-from synth.finder.score import Score
-from synth.finder.scores import Scores
+from synth.finder.candidate import ScheduleMethod, TopologyCandidate, Traits
+from synth.finder.score import BfbScore
+from synth.finder.scores import ScoreCache
 from synth.topology.families.bases import base_topology
 from synth.topology.topology import Topology
 
@@ -22,7 +22,7 @@ PAPER_BASES = ("diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2"
 _REVERSE_SYMMETRIC = ("d3", "dbjmod-2-3")
 
 
-def generalized_kautz(nodes: int, degree: int, scores: Scores) -> Iterator[Candidate]:
+def generalized_kautz(nodes: int, degree: int, scores: ScoreCache) -> Iterator[TopologyCandidate]:
     """Yield the generalized Kautz graph, which exists for every nodes > degree >= 2."""
     if degree >= 2 and nodes > degree + 1:
         spec = f"genkautz:{degree},{nodes}"
@@ -31,7 +31,7 @@ def generalized_kautz(nodes: int, degree: int, scores: Scores) -> Iterator[Candi
         yield _scored(spec, nodes, degree, scores.of(spec), traits)
 
 
-def de_bruijn(nodes: int, degree: int, scores: Scores) -> Iterator[Candidate]:
+def de_bruijn(nodes: int, degree: int, scores: ScoreCache) -> Iterator[TopologyCandidate]:
     """Yield the de Bruijn graph if `nodes` is a power of the degree."""
     length = round(math.log(nodes, degree)) if degree >= 2 else 0
     if length >= 2 and degree**length == nodes:
@@ -40,7 +40,7 @@ def de_bruijn(nodes: int, degree: int, scores: Scores) -> Iterator[Candidate]:
         yield _scored(spec, nodes, degree, scores.of(spec), traits)
 
 
-def circulants(nodes: int, degree: int, scores: Scores) -> Iterator[Candidate]:
+def circulants(nodes: int, degree: int, scores: ScoreCache) -> Iterator[TopologyCandidate]:
     """Yield circulants of more than two offsets, or two and half a turn: offsets in a row, or in growing strides.
 
     They exist for every even nodes * degree, so that a bidirectional network always does. Not all are
@@ -63,15 +63,15 @@ def circulants(nodes: int, degree: int, scores: Scores) -> Iterator[Candidate]:
             yield _scored(spec, nodes, degree, scores.of(spec), traits)
 
 
-def database_entries(nodes: int, degree: int, scores: Scores, paper_only: bool) -> Iterator[Candidate]:
+def database_entries(nodes: int, degree: int, scores: ScoreCache, paper_only: bool) -> Iterator[TopologyCandidate]:
     """Yield the entries of the base database, with their own schedule where they have one and with BFB."""
     for entry in _by_size().get((nodes, degree), ()):
         if paper_only and entry.name not in PAPER_BASES:
             continue
         spec = _spec_of(entry)
         traits = traits_of(base_topology(entry, spec), entry.name in _REVERSE_SYMMETRIC)
-        claimed = Score(entry.claim.steps, entry.claim.bandwidth_factor)
-        if entry.has_own_schedule:
+        claimed = BfbScore(entry.claim.steps, entry.claim.bandwidth_factor)
+        if entry.has_stored_schedule:
             yield _scored(spec, nodes, degree, claimed, traits, "expand")
             yield _scored(spec, nodes, degree, scores.of(spec), traits)
         else:
@@ -97,7 +97,7 @@ def traits_of(topology: Topology, reverse_symmetric: bool = False) -> Traits:
 @cache
 def _by_size() -> dict[tuple[int, int], list[BaseEntry]]:
     sizes: dict[tuple[int, int], list[BaseEntry]] = {}
-    for entry in load().values():
+    for entry in load_bases().values():
         sizes.setdefault((entry.nodes, entry.degree), []).append(entry)
     return sizes
 
@@ -110,8 +110,10 @@ def _spec_of(entry: BaseEntry) -> str:
     return f"base:{entry.name}"
 
 
-def _scored(spec: str, nodes: int, degree: int, score: Score, traits: Traits, method: Method = "bfb") -> Candidate:
-    return Candidate(
+def _scored(
+    spec: str, nodes: int, degree: int, score: BfbScore, traits: Traits, method: ScheduleMethod = "bfb"
+) -> TopologyCandidate:
+    return TopologyCandidate(
         spec=spec,
         method=method,
         nodes=nodes,

@@ -6,26 +6,26 @@ from collections.abc import Iterable, Sequence
 
 from synth.executor.port import Executor, Progress
 from synth.finder.kautz import kautz_score
-from synth.finder.score import Score, bfb_score
+from synth.finder.score import BfbScore, bfb_score
 from synth.topology.grammar import FamilyCall, parse_spec
 from synth.topology.spec import parse_topology
 
 _MOST_TASKS = 64
 
 
-class Scores:
+class ScoreCache:
     """Remembers the BFB score of every spec that it was asked for."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Score] = {}
+        self._known: dict[str, BfbScore] = {}
 
     def __len__(self) -> int:
         return len(self._known)
 
-    def of(self, spec: str) -> Score:
+    def of(self, spec: str) -> BfbScore:
         """Return the score of `spec`, computed here unless it is known."""
         if spec not in self._known:
-            self._known[spec] = score_of(spec)
+            self._known[spec] = bfb_score_of(spec)
         return self._known[spec]
 
     def compute(self, specs: Iterable[str], executor: Executor, progress: Progress | None = None) -> None:
@@ -39,7 +39,7 @@ class Scores:
             self._known.update(zip(hand, scores, strict=True))
 
 
-def score_of(spec: str) -> Score:
+def bfb_score_of(spec: str) -> BfbScore:
     """Return the exact BFB score of the topology `spec`."""
     tree = parse_spec(spec)
     if isinstance(tree, FamilyCall) and tree.name == "genkautz":
@@ -48,5 +48,5 @@ def score_of(spec: str) -> Score:
     return bfb_score(parse_topology(spec))
 
 
-def _score_all(_shared: None, specs: Sequence[str]) -> list[Score]:
-    return [score_of(spec) for spec in specs]
+def _score_all(_shared: None, specs: Sequence[str]) -> list[BfbScore]:
+    return [bfb_score_of(spec) for spec in specs]

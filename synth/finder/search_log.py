@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from synth.errors import InvalidInput
-from synth.finder.candidate import Candidate
+from synth.finder.candidate import TopologyCandidate
 from synth.finder.score import bfb_score
 from synth.finder.scored_bases import traits_of
-from synth.finder.search import Hunt
+from synth.finder.search import CayleySearch
 from synth.topology.spec import parse_topology
 
 FORMAT = "chorale-base-search/1"
@@ -20,14 +20,14 @@ _MAX_SEEDS = 10**6
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SearchProgress:
     """Seeds 0 to `seeds` - 1 are done; `found` is the frontier of what they found."""
 
     seeds: int
-    found: tuple[Candidate, ...]
+    frontier: tuple[TopologyCandidate, ...]
 
 
-def write_log(log: Mapping[Hunt, Progress]) -> bytes:
+def write_log(log: Mapping[CayleySearch, SearchProgress]) -> bytes:
     """Return the JSON that `read_log` reads, in order of size."""
     hunts = sorted(log, key=lambda hunt: (hunt.nodes, hunt.degree, hunt.bidirectional))
     entries = [
@@ -36,14 +36,14 @@ def write_log(log: Mapping[Hunt, Progress]) -> bytes:
             "degree": hunt.degree,
             "bidirectional": hunt.bidirectional,
             "seeds": log[hunt].seeds,
-            "found": [candidate.spec for candidate in log[hunt].found],
+            "found": [candidate.spec for candidate in log[hunt].frontier],
         }
         for hunt in hunts
     ]
     return (json.dumps({"format": FORMAT, "hunts": entries}, indent=1) + "\n").encode()
 
 
-def read_log(content: bytes, file_name: str) -> dict[Hunt, Progress]:
+def read_log(content: bytes, file_name: str) -> dict[CayleySearch, SearchProgress]:
     """Return what `write_log` wrote; every spec is built and scored anew, so that nothing has to be believed.
 
     Raises InvalidInput naming the file for anything else.
@@ -58,19 +58,19 @@ def read_log(content: bytes, file_name: str) -> dict[Hunt, Progress]:
         raise InvalidInput(rule, str(error) or "something else", _WAY_OUT) from None
 
 
-def _entry(entry: Mapping[str, Any]) -> tuple[Hunt, Progress]:
+def _entry(entry: Mapping[str, Any]) -> tuple[CayleySearch, SearchProgress]:
     nodes, degree, seeds = entry["nodes"], entry["degree"], entry["seeds"]
     if any(type(value) is not int for value in (nodes, degree, seeds)) or not 0 <= seeds <= _MAX_SEEDS:
         raise ValueError("counts that are not whole numbers in range")
-    hunt = Hunt(nodes, degree, bool(entry["bidirectional"]))
-    return hunt, Progress(seeds, _candidates(hunt, entry["found"]))
+    hunt = CayleySearch(nodes, degree, bool(entry["bidirectional"]))
+    return hunt, SearchProgress(seeds, _candidates(hunt, entry["found"]))
 
 
-def _candidates(hunt: Hunt, specs: Sequence[Any]) -> tuple[Candidate, ...]:
+def _candidates(hunt: CayleySearch, specs: Sequence[Any]) -> tuple[TopologyCandidate, ...]:
     return tuple(_candidate(hunt, str(spec)) for spec in specs)
 
 
-def _candidate(hunt: Hunt, spec: str) -> Candidate:
+def _candidate(hunt: CayleySearch, spec: str) -> TopologyCandidate:
     if not spec.startswith("cayley:"):
         raise ValueError(f"a base that is not a Cayley digraph: {spec[:60]}")
     topology = parse_topology(spec)
@@ -80,7 +80,7 @@ def _candidate(hunt: Hunt, spec: str) -> Candidate:
     if hunt.bidirectional and not traits.bidirectional:
         raise ValueError(f"a base that is not bidirectional: {spec[:60]}")
     score = bfb_score(topology)
-    return Candidate(
+    return TopologyCandidate(
         spec=spec,
         method="bfb",
         nodes=hunt.nodes,

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from synth.finder.base_families import further_families, paper_families
-from synth.finder.candidate import Candidate
+from synth.finder.candidate import TopologyCandidate
 from synth.finder.scored_bases import circulants, database_entries, de_bruijn, generalized_kautz
-from synth.finder.scores import Scores
+from synth.finder.scores import ScoreCache
 
 BaseSet = Literal["all", "paper"]
 BASE_SETS: tuple[BaseSet, ...] = ("all", "paper")
 
 
 @dataclass(frozen=True, slots=True)
-class Sources:
+class BaseSources:
     """Yields base candidates of a size.
 
     bases:         "paper" for tables 8 and 9 of the paper only
@@ -24,12 +24,12 @@ class Sources:
     found:         further bases, such as those that a search of this run has found, by (nodes, degree)
     """
 
-    scores: Scores
+    scores: ScoreCache
     bases: BaseSet = "all"
     bidirectional: bool = False
-    found: Mapping[tuple[int, int], tuple[Candidate, ...]] = field(default_factory=dict)
+    extra_bases: Mapping[tuple[int, int], tuple[TopologyCandidate, ...]] = field(default_factory=dict)
 
-    def all(self, nodes: int, degree: int) -> Iterator[Candidate]:
+    def all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
         """Yield every base of `nodes` and `degree`."""
         yield from self.optimal(nodes, degree)
         scored = [circulants(nodes, degree, self.scores)]
@@ -41,15 +41,15 @@ class Sources:
         for candidates in scored:
             yield from candidates
 
-    def optimal(self, nodes: int, degree: int) -> Iterator[Candidate]:
+    def optimal(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
         """Yield the bases that may be bandwidth-optimal and cost nothing to score."""
         for candidate in self._unfiltered(nodes, degree):
             if candidate.traits.bidirectional or not self.bidirectional:
                 yield candidate
 
-    def _unfiltered(self, nodes: int, degree: int) -> Iterator[Candidate]:
+    def _unfiltered(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
         yield from paper_families(nodes, degree)
         if self.bases == "all":
             yield from further_families(nodes, degree)
         yield from database_entries(nodes, degree, self.scores, paper_only=self.bases == "paper")
-        yield from self.found.get((nodes, degree), ())
+        yield from self.extra_bases.get((nodes, degree), ())

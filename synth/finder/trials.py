@@ -116,7 +116,7 @@ def _total_load(
 
 @compiled
 def best_generators(
-    right: NDArray[np.int32], degree: int, two_way: bool, most_steps: int, trials: int, seed: int
+    right: NDArray[np.int32], degree: int, two_way: bool, max_steps: int, trials: int, seed: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Try `trials` random generator sets; return the least total load for each number of steps, and who reaches it.
 
@@ -132,13 +132,13 @@ def best_generators(
             if right[other, element] == 0:
                 inverse[element] = other
     bound = (order - 1) * LOAD_UNIT // degree
-    loads = np.full(most_steps + 1, NO_LOAD, dtype=np.int64)
-    found = np.zeros((most_steps + 1, degree), dtype=np.int32)
+    loads = np.full(max_steps + 1, NO_LOAD, dtype=np.int64)
+    found = np.zeros((max_steps + 1, degree), dtype=np.int32)
     state = np.array([np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x2545F4914F6CDD1D)], dtype=np.uint64)
     generators = np.empty(degree, dtype=np.int32)
     length, queue = np.empty(order, dtype=np.int32), np.empty(order, dtype=np.int32)
-    counts = np.zeros((most_steps, 1 << degree), dtype=np.int64)
-    limit = most_steps
+    counts = np.zeros((max_steps, 1 << degree), dtype=np.int64)
+    limit = max_steps
     for _ in range(trials):
         if not _draw(state, inverse, two_way, generators):
             continue

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from synth.errors import InvalidInput
-from synth.finder.candidate import Candidate
+from synth.finder.candidate import TopologyCandidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class Workload:
         if self.bandwidth_gbps <= 0:
             raise InvalidInput("a bandwidth must be positive", self.bandwidth_gbps, "give Gbit/s of a whole node")
 
-    def time_us(self, candidate: Candidate) -> Fraction:
+    def time_us(self, candidate: TopologyCandidate) -> Fraction:
         """Return 2 (T_L alpha + T_B): a reduce_scatter and an allgather of equal cost."""
         per_factor_us = Fraction(8 * self.size_bytes, 1000) / self.bandwidth_gbps
         return 2 * (candidate.steps * self.alpha_us + candidate.bandwidth_factor * per_factor_us)
 
-    def best(self, candidates: Iterable[Candidate]) -> Candidate:
+    def best(self, candidates: Iterable[TopologyCandidate]) -> TopologyCandidate:
         """Return the fastest of `candidates`, the one with fewer steps of equals."""
         return min(candidates, key=lambda candidate: (self.time_us(candidate), candidate.steps))

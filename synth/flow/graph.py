@@ -16,7 +16,7 @@ LARGEST_AMOUNT = 2**60
 """Capacities and the sum of supplies stay below this, so that no sum inside a kernel leaves 64 bits."""
 
 
-class FlowGraph(NamedTuple):
+class ResidualGraph(NamedTuple):
     """Half-arcs in rows by the node they enter: `offsets[v]` to `offsets[v + 1] - 1` enter node v.
 
     tails: int32, the node where each half-arc starts; ascending within a row
@@ -39,7 +39,7 @@ class FlowGraph(NamedTuple):
         return np.repeat(np.arange(self.nodes, dtype=np.int32), np.diff(self.offsets))
 
 
-def flow_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer]) -> tuple[FlowGraph, Integers]:
+def residual_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer]) -> tuple[ResidualGraph, Integers]:
     """Return (graph, half-arc of each given arc) for arcs from `src[i]` to `dst[i]`; parallel arcs share a half-arc.
 
     Self-loops are not allowed: no flow needs them. O(arcs + nodes).
@@ -51,7 +51,7 @@ def flow_graph(nodes: int, src: NDArray[np.integer], dst: NDArray[np.integer]) -
     forward, backward = half_of[: len(src)], half_of[len(src) :]
     mates = np.empty(len(row_tails), dtype=np.int64)
     mates[forward], mates[backward] = backward, forward
-    return FlowGraph(offsets, row_tails, mates), forward
+    return ResidualGraph(offsets, row_tails, mates), forward
 
 
 @compiled
@@ -85,7 +85,7 @@ def _rows(heads: Ranks, tails: Ranks, ordered: Integers, nodes: int) -> tuple[In
     return np.cumsum(offsets), row_tails[:made].copy(), half_of
 
 
-def amounts_on(graph: FlowGraph, half_arcs: Integers, amounts: Integers) -> Integers:
+def amounts_on(graph: ResidualGraph, half_arcs: Integers, amounts: Integers) -> Integers:
     """Return int64 per half-arc: the sum of the `amounts` of the arcs that share it."""
     total = np.zeros(len(graph.tails), dtype=np.int64)
     np.add.at(total, half_arcs, amounts)

@@ -22,13 +22,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.compiled import compiled, inlined
-from synth.flow.graph import FlowGraph, Integers, Ranks
+from synth.flow.graph import Integers, Ranks, ResidualGraph
 
 UNLIMITED = 2**61
 Flags = NDArray[np.bool_]
 
 
-class _Search(NamedTuple):
+class _FlowSearch(NamedTuple):
     """Scratch of one flow at a time; `_restore` undoes what a flow changed, at the cost of what it visited.
 
     residual: int64 per half-arc;  room: int64 per node, supply not used yet
@@ -48,13 +48,13 @@ class _Search(NamedTuple):
 
 
 @inlined
-def _make_search(graph: FlowGraph, capacity: Integers, supply: Integers, settled: Flags) -> _Search:
+def _make_search(graph: ResidualGraph, capacity: Integers, supply: Integers, settled: Flags) -> _FlowSearch:
     nodes = len(graph.offsets) - 1
     room = supply.copy()
     for node in range(nodes):
         if settled[node]:
             room[node] = UNLIMITED
-    return _Search(
+    return _FlowSearch(
         capacity.copy(),
         room,
         np.full(nodes, -1, dtype=np.int32),
@@ -67,7 +67,7 @@ def _make_search(graph: FlowGraph, capacity: Integers, supply: Integers, settled
 
 
 @inlined
-def _find_levels(graph: FlowGraph, sink: int, need: int, search: _Search) -> tuple[int, int, int]:
+def _find_levels(graph: ResidualGraph, sink: int, need: int, search: _FlowSearch) -> tuple[int, int, int]:
     """Give levels to nodes that can still send to `sink`, until their room covers `need`.
 
     Returns how many nodes have a level, of how many the half-arcs were looked at, and the room found. Room 0
@@ -96,7 +96,7 @@ def _find_levels(graph: FlowGraph, sink: int, need: int, search: _Search) -> tup
 
 
 @inlined
-def _take(graph: FlowGraph, node: int, depth: int, need: int, search: _Search) -> tuple[int, int]:
+def _take(graph: ResidualGraph, node: int, depth: int, need: int, search: _FlowSearch) -> tuple[int, int]:
     """Send supply of `node` along the current path; return the amount, and how much of the path is still open."""
     amount = min(need, search.room[node])
     for index in range(depth):
@@ -113,7 +113,7 @@ def _take(graph: FlowGraph, node: int, depth: int, need: int, search: _Search) -
 
 
 @inlined
-def _blocking_flow(graph: FlowGraph, sink: int, need: int, search: _Search) -> int:
+def _blocking_flow(graph: ResidualGraph, sink: int, need: int, search: _FlowSearch) -> int:
     """Send up to `need` units to `sink` down the levels, until they are blocked; return the amount."""
     sent, depth, node = 0, 0, sink
     while True:
@@ -144,7 +144,7 @@ def _blocking_flow(graph: FlowGraph, sink: int, need: int, search: _Search) -> i
 
 
 @inlined
-def _forget(levels: int, expanded: int, visited: int, search: _Search) -> int:
+def _forget(levels: int, expanded: int, visited: int, search: _FlowSearch) -> int:
     """Clear the levels of a finished phase, note the nodes it looked at; return their number so far."""
     for index in range(levels):
         node = search.queue[index]
@@ -158,7 +158,7 @@ def _forget(levels: int, expanded: int, visited: int, search: _Search) -> int:
 
 @inlined
 def _restore(
-    graph: FlowGraph, capacity: Integers, supply: Integers, settled: Flags, visited: int, search: _Search
+    graph: ResidualGraph, capacity: Integers, supply: Integers, settled: Flags, visited: int, search: _FlowSearch
 ) -> None:
     for index in range(visited):
         node = search.visited[index]
@@ -173,13 +173,13 @@ def _restore(
 
 @inlined
 def _reaches(
-    graph: FlowGraph,
+    graph: ResidualGraph,
     capacity: Integers,
     supply: Integers,
     settled: Flags,
     sink: int,
     need: int,
-    search: _Search,
+    search: _FlowSearch,
     cut: Flags,
 ) -> bool:
     """Whether `need` units can reach `sink`; if not, write the sink side of the smallest cut that forbids it."""
@@ -200,7 +200,9 @@ def _reaches(
 
 
 @inlined
-def _settle(graph: FlowGraph, capacity: Integers, node: int, slack: Integers, settled: Flags, search: _Search) -> None:
+def _settle(
+    graph: ResidualGraph, capacity: Integers, node: int, slack: Integers, settled: Flags, search: _FlowSearch
+) -> None:
     settled[node] = True
     search.room[node] = UNLIMITED
     for half in range(graph.offsets[node], graph.offsets[node + 1]):
@@ -218,7 +220,7 @@ def _next_sink(slack: Integers, sinks: Flags, settled: Flags) -> int:
 
 @compiled
 def violated_cuts(
-    graph: FlowGraph, capacity: Integers, supply: Integers, sinks: Flags, settled: Flags, cuts: Flags
+    graph: ResidualGraph, capacity: Integers, supply: Integers, sinks: Flags, settled: Flags, cuts: Flags
 ) -> int:
     """Test the cuts around every one of `sinks`; return how many were found violated, at most `len(cuts)`.
 

@@ -56,7 +56,7 @@ def cut_slacks(cuts: int, members: Bits, tails: Ranks, heads: Ranks, capacity: I
 
 
 @compiled
-def sound_trees(
+def feasible_trees(
     members: Bits, slack: Integers, tails: Ranks, root: Ranks, weight: Integers, parent_arc: NDArray[np.int32]
 ) -> int:
     """Return how many trees, taken in order, leave all the given cuts a slack of at least 0.
@@ -75,7 +75,9 @@ def sound_trees(
 
 
 @compiled
-def sound_arcs(members: Bits, slack: Integers, tails: Ranks, heads: Ranks, path: Ranks, root: int, weight: int) -> int:
+def feasible_arcs(
+    members: Bits, slack: Integers, tails: Ranks, heads: Ranks, path: Ranks, root: int, weight: int
+) -> int:
     """Return how many arcs of one growing tree, taken in order, leave the given cuts a slack of at least 0."""
     left = slack.copy()
     _add_members(members, root, weight, left)

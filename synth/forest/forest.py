@@ -21,7 +21,7 @@ from synth.forest.reuse import reused_trees
 from synth.forest.schedule import tree_schedule
 from synth.forest.split.remove import remove_switches
 from synth.schedule.schedule import Parameter, Schedule
-from synth.topology.automorphism import known_symmetries_are_transitive
+from synth.topology.automorphism import automorphisms_are_transitive
 from synth.topology.topology import Topology
 from synth.topology.transversal import Transversal
 
@@ -65,6 +65,6 @@ def forest(
 
 def _symmetries(topology: Topology) -> Transversal | None:
     """Return known symmetries that take rank 0 to every rank, of networks without switches; packing checks them."""
-    if topology.switch_count or not known_symmetries_are_transitive(topology):
+    if topology.switch_count or not automorphisms_are_transitive(topology):
         return None
     return Transversal.of(topology)

@@ -7,57 +7,57 @@ from numpy.typing import NDArray
 
 from synth.compiled import compiled, inlined
 from synth.flow.graph import Integers, Ranks
-from synth.forest.growth import Growth, attach, finish_tree, make_growth, start_tree
-from synth.forest.room import Arcs, Room
+from synth.forest.growth import TreeGrowth, attach, empty_growth, finish_tree, start_tree
+from synth.forest.room import ArcTable, ResidualNetwork
 
 
 @inlined
-def _take_tree(room: Room, growth: Growth, root: int, weight: int) -> None:
+def _take_tree(room: ResidualNetwork, growth: TreeGrowth, root: int, weight: int) -> None:
     """Subtract what a finished tree takes from arcs, root and slacks."""
-    for index in range(1, len(room.node)):
+    for index in range(1, len(room.node_slack)):
         room.capacity[growth.parent[growth.order[index]]] -= weight
     room.supply[root] -= weight
-    for node in range(len(room.node)):
-        room.node[node] -= growth.charges[node] * weight
-    for cut in range(len(room.cut)):
-        room.cut[cut] -= growth.paid[cut] * weight
+    for node in range(len(room.node_slack)):
+        room.node_slack[node] -= growth.charges[node] * weight
+    for cut in range(len(room.cut_slack)):
+        room.cut_slack[cut] -= growth.paid[cut] * weight
 
 
 @compiled
 def grow_trees(
-    arcs: Arcs, room: Room, roots: Ranks, root: Ranks, weight: Integers, parent_arc: NDArray[np.int32]
+    arcs: ArcTable, room: ResidualNetwork, roots: Ranks, root: Ranks, weight: Integers, parent_arc: NDArray[np.int32]
 ) -> int:
     """Grow trees from `roots` in their order, until all their supply is used, the table is full or one is stuck.
 
     Row i of the table (root, weight, parent_arc[i]) receives the i-th tree, and `room` what they leave. Returns
     the number of trees. They keep all known cuts; other cuts may be overdrawn. O(trees * arcs), mostly less.
     """
-    growth = make_growth(len(room.node), len(room.cut), room.members.shape[1])
+    growth = empty_growth(len(room.node_slack), len(room.cut_slack), room.members.shape[1])
     tree = 0
     for start in roots:
         while room.supply[start] > 0 and tree < len(root):
             start_tree(room, growth, start, room.supply[start])
-            grown, missing = finish_tree(arcs, room, growth, room.supply[start], len(room.node) - 1)
+            grown, missing = finish_tree(arcs, room, growth, room.supply[start], len(room.node_slack) - 1)
             if missing:
                 return tree
             _take_tree(room, growth, start, grown)
             root[tree], weight[tree] = start, grown
-            parent_arc[tree] = growth.parent[: len(room.node)]
+            parent_arc[tree] = growth.parent[: len(room.node_slack)]
             tree += 1
     return tree
 
 
 @compiled
 def continue_tree(
-    arcs: Arcs, room: Room, root: int, weight: int, path: Ranks, order: Ranks, parent: Ranks
+    arcs: ArcTable, room: ResidualNetwork, root: int, weight: int, path: Ranks, order: Ranks, parent: Ranks
 ) -> tuple[int, int]:
     """Grow one tree of `root` on from the arcs of `path`, which are in the order in which they were reached.
 
     Writes the nodes in the order in which they are reached, and their arcs. Returns (weight, nodes reached); fewer
     than all if the tree is stuck. `room` is not changed.
     """
-    nodes = len(room.node)
-    growth = make_growth(nodes, len(room.cut), room.members.shape[1])
+    nodes = len(room.node_slack)
+    growth = empty_growth(nodes, len(room.cut_slack), room.members.shape[1])
     start_tree(room, growth, root, weight)
     missing = nodes - 1
     for arc in path:

@@ -18,14 +18,14 @@ import numpy as np
 from synth.compiled import inlined
 from synth.flow.graph import Integers, Ranks
 from synth.forest.cuts import Bits
-from synth.forest.room import Arcs, Room
+from synth.forest.room import ArcTable, ResidualNetwork
 
 _PULL_COST = 16
 """Arcs looked at to find the parent of one node, as an estimate: where a level has more arcs than that for each
 node that is missing, it is better to look from the missing nodes."""
 
 
-class Growth(NamedTuple):
+class TreeGrowth(NamedTuple):
     """Scratch of one tree at a time.
 
     parent:  int32 per node, the arc over which the tree reaches it, -1 at the root
@@ -46,19 +46,19 @@ class Growth(NamedTuple):
     last: Ranks
     after: Ranks
     missing: Ranks
-    place: Ranks
+    missing_position: Ranks
     charges: Integers
     paid: Integers
     tight: Bits
     best: Ranks
-    found: Ranks
+    reachable: Ranks
     awaited: Ranks
 
 
 @inlined
-def make_growth(nodes: int, cuts: int, words: int) -> Growth:
+def empty_growth(nodes: int, cuts: int, words: int) -> TreeGrowth:
     ranks = np.empty((11, nodes + 1), dtype=np.int32)
-    return Growth(
+    return TreeGrowth(
         ranks[0], ranks[1], ranks[2], ranks[3], ranks[4], ranks[5], ranks[6], ranks[7],
         np.empty(nodes, dtype=np.int64), np.empty(cuts, dtype=np.int64), np.empty(words, dtype=np.uint64),
         ranks[8], ranks[9], ranks[10],
@@ -66,27 +66,27 @@ def make_growth(nodes: int, cuts: int, words: int) -> Growth:
 
 
 @inlined
-def _tighten(room: Room, growth: Growth, weight: int) -> None:
+def _tighten(room: ResidualNetwork, growth: TreeGrowth, weight: int) -> None:
     """Mark the cuts that one more arc of `weight` would overdraw."""
     growth.tight[:] = 0
-    for cut in range(len(room.cut)):
-        if room.cut[cut] < (growth.paid[cut] + 1) * weight:
+    for cut in range(len(room.cut_slack)):
+        if room.cut_slack[cut] < (growth.paid[cut] + 1) * weight:
             growth.tight[cut >> 6] |= np.uint64(1) << np.uint64(cut & 63)
 
 
 @inlined
-def start_tree(room: Room, growth: Growth, root: int, weight: int) -> None:
-    nodes = len(room.node)
+def start_tree(room: ResidualNetwork, growth: TreeGrowth, root: int, weight: int) -> None:
+    nodes = len(room.node_slack)
     growth.depth[:] = -1
     growth.first[:] = -1
     growth.charges[:] = 0
     growth.best[:] = -1
     growth.awaited[:] = -1
     for node in range(nodes):
-        growth.missing[node], growth.place[node] = node, node
+        growth.missing[node], growth.missing_position[node] = node, node
     growth.parent[root] = -1
     growth.charges[root] = -1
-    for cut in range(len(room.cut)):
+    for cut in range(len(room.cut_slack)):
         inside = (room.members[root, cut >> 6] >> np.uint64(cut & 63)) & np.uint64(1)
         growth.paid[cut] = -1 if inside else 0
     _tighten(room, growth, weight)
@@ -94,7 +94,7 @@ def start_tree(room: Room, growth: Growth, root: int, weight: int) -> None:
 
 
 @inlined
-def _reach(growth: Growth, node: int, depth: int, missing: int) -> None:
+def _reach(growth: TreeGrowth, node: int, depth: int, missing: int) -> None:
     """Note that the tree is now at `node`; `missing` nodes were not reached before."""
     growth.depth[node] = depth
     growth.after[node] = -1
@@ -103,15 +103,15 @@ def _reach(growth: Growth, node: int, depth: int, missing: int) -> None:
     else:
         growth.after[growth.last[depth]] = node
     growth.last[depth] = node
-    place, other = growth.place[node], growth.missing[missing - 1]
-    growth.missing[place], growth.place[other] = other, place
+    place, other = growth.missing_position[node], growth.missing[missing - 1]
+    growth.missing[place], growth.missing_position[other] = other, place
     growth.order[len(growth.charges) - missing] = node
 
 
 @inlined
-def _fits(arcs: Arcs, room: Room, growth: Growth, arc: int, weight: int) -> bool:
+def _fits(arcs: ArcTable, room: ResidualNetwork, growth: TreeGrowth, arc: int, weight: int) -> bool:
     tail, head = arcs.tails[arc], arcs.heads[arc]
-    if room.capacity[arc] < weight or room.node[tail] < (growth.charges[tail] + 1) * weight:
+    if room.capacity[arc] < weight or room.node_slack[tail] < (growth.charges[tail] + 1) * weight:
         return False
     for word in range(len(growth.tight)):
         if room.members[tail, word] & ~room.members[head, word] & growth.tight[word]:
@@ -120,7 +120,7 @@ def _fits(arcs: Arcs, room: Room, growth: Growth, arc: int, weight: int) -> bool
 
 
 @inlined
-def attach(arcs: Arcs, room: Room, growth: Growth, arc: int, weight: int, missing: int) -> None:
+def attach(arcs: ArcTable, room: ResidualNetwork, growth: TreeGrowth, arc: int, weight: int, missing: int) -> None:
     """Reach the head of `arc` over it and charge the cuts that it crosses."""
     tail, head = arcs.tails[arc], arcs.heads[arc]
     growth.charges[tail] += 1
@@ -130,7 +130,7 @@ def attach(arcs: Arcs, room: Room, growth: Growth, arc: int, weight: int, missin
         while crossed:
             if crossed & np.uint64(1):
                 growth.paid[cut] += 1
-                if room.cut[cut] < (growth.paid[cut] + 1) * weight:
+                if room.cut_slack[cut] < (growth.paid[cut] + 1) * weight:
                     growth.tight[word] |= np.uint64(1) << np.uint64(cut & 63)
             crossed >>= np.uint64(1)
             cut += 1
@@ -139,7 +139,7 @@ def attach(arcs: Arcs, room: Room, growth: Growth, arc: int, weight: int, missin
 
 
 @inlined
-def _best_into(arcs: Arcs, room: Room, growth: Growth, node: int, depth: int, weight: int) -> int:
+def _best_into(arcs: ArcTable, room: ResidualNetwork, growth: TreeGrowth, node: int, depth: int, weight: int) -> int:
     """Return the arc with most room from a node of `depth` to `node`, or -1."""
     best, most = -1, weight - 1
     for arc in range(arcs.head_offsets[node], arcs.head_offsets[node + 1]):
@@ -152,12 +152,12 @@ def _best_into(arcs: Arcs, room: Room, growth: Growth, node: int, depth: int, we
 
 
 @inlined
-def _push(arcs: Arcs, room: Room, growth: Growth, depth: int, weight: int) -> int:
+def _push(arcs: ArcTable, room: ResidualNetwork, growth: TreeGrowth, depth: int, weight: int) -> int:
     """Find for each node that a level can reach the arc with most room; return how many there are."""
     found = 0
     node = growth.first[depth]
     while node >= 0:
-        if room.node[node] >= (growth.charges[node] + 1) * weight:
+        if room.node_slack[node] >= (growth.charges[node] + 1) * weight:
             for index in range(arcs.tail_offsets[node], arcs.tail_offsets[node + 1]):
                 arc = arcs.by_tail[index]
                 head = arcs.heads[arc]
@@ -167,7 +167,7 @@ def _push(arcs: Arcs, room: Room, growth: Growth, depth: int, weight: int) -> in
                 better = best < 0 or room.capacity[arc] > room.capacity[best]
                 if better and _fits(arcs, room, growth, arc, weight):
                     if best < 0:
-                        growth.found[found] = head
+                        growth.reachable[found] = head
                         found += 1
                     growth.best[head] = arc
         node = growth.after[node]
@@ -175,7 +175,9 @@ def _push(arcs: Arcs, room: Room, growth: Growth, depth: int, weight: int) -> in
 
 
 @inlined
-def _extend(arcs: Arcs, room: Room, growth: Growth, depth: int, weight: int, missing: int, patient: bool) -> int:
+def _extend(
+    arcs: ArcTable, room: ResidualNetwork, growth: TreeGrowth, depth: int, weight: int, missing: int, patient: bool
+) -> int:
     """Reach what the nodes of one level can reach, over the arcs with most room; return what is still missing.
 
     patient: leave scarce arcs alone where a node of the next level has plenty
@@ -188,11 +190,11 @@ def _extend(arcs: Arcs, room: Room, growth: Growth, depth: int, weight: int, mis
     pulls = cost > missing * _PULL_COST
     if pulls:
         found = missing
-        growth.found[:missing] = growth.missing[:missing]
+        growth.reachable[:missing] = growth.missing[:missing]
     else:
         found = _push(arcs, room, growth, depth, weight)
     for index in range(found):
-        node = growth.found[index]
+        node = growth.reachable[index]
         arc = growth.best[node]
         growth.best[node] = -1
         if arc < 0 or not _fits(arcs, room, growth, arc, weight):
@@ -207,7 +209,7 @@ def _extend(arcs: Arcs, room: Room, growth: Growth, depth: int, weight: int, mis
 
 
 @inlined
-def _largest_weight(arcs: Arcs, room: Room, growth: Growth, weight: int, missing: int) -> int:
+def _largest_weight(arcs: ArcTable, room: ResidualNetwork, growth: TreeGrowth, weight: int, missing: int) -> int:
     """Return the largest weight, below `weight`, for which the tree could go on; 0 if there is none."""
     most = 0
     for index in range(missing):
@@ -219,21 +221,23 @@ def _largest_weight(arcs: Arcs, room: Room, growth: Growth, weight: int, missing
 
 
 @inlined
-def _weight_over(arcs: Arcs, room: Room, growth: Growth, arc: int) -> int:
+def _weight_over(arcs: ArcTable, room: ResidualNetwork, growth: TreeGrowth, arc: int) -> int:
     tail, head = arcs.tails[arc], arcs.heads[arc]
     most = int(room.capacity[arc])
     if growth.charges[tail] >= 0:
-        most = min(most, room.node[tail] // (growth.charges[tail] + 1))
-    for cut in range(len(room.cut)):
+        most = min(most, room.node_slack[tail] // (growth.charges[tail] + 1))
+    for cut in range(len(room.cut_slack)):
         word, bit = cut >> 6, np.uint64(cut & 63)
         crossed = (room.members[tail, word] & ~room.members[head, word]) >> bit & np.uint64(1)
         if crossed and growth.paid[cut] >= 0:
-            most = min(most, room.cut[cut] // (growth.paid[cut] + 1))
+            most = min(most, room.cut_slack[cut] // (growth.paid[cut] + 1))
     return most
 
 
 @inlined
-def finish_tree(arcs: Arcs, room: Room, growth: Growth, weight: int, missing: int) -> tuple[int, int]:
+def finish_tree(
+    arcs: ArcTable, room: ResidualNetwork, growth: TreeGrowth, weight: int, missing: int
+) -> tuple[int, int]:
     """Extend the tree to all nodes, lowering its weight where nothing else fits; return (weight, nodes missing).
 
     It is stuck if nodes are missing: then a cut that is not known is overdrawn already.

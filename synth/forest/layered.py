@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from synth.compiled import compiled
 from synth.flow.graph import Integers, Ranks
 from synth.forest.network import ForestNetwork
-from synth.forest.scramble import scrambled
+from synth.forest.scramble import splitmix
 from synth.forest.transport import transport
 from synth.forest.trees import Trees, no_trees
 from synth.topology.distance import hops_between_all
@@ -30,7 +30,7 @@ MOST_WORK = 2**25
 MOST_NODES = 4096
 
 
-class _Pieces(NamedTuple):
+class _InArcShares(NamedTuple):
     """What one node takes: of the trees `lo` to `hi` - 1 of `root`, over `arc`; -1 where no arc can carry them."""
 
     root: Ranks
@@ -81,7 +81,7 @@ def _is_invariant(network: ForestNetwork, transversal: Transversal) -> bool:
     return True
 
 
-def _choices(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, beside: bool) -> _Pieces:
+def _choices(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, beside: bool) -> _InArcShares:
     """Return over which in-arc `node` takes each tree; `beside` allows neighbours at its own distance."""
     row = slice(offsets[node], offsets[node + 1])
     tails = network.src[row]
@@ -92,7 +92,7 @@ def _choices(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, b
     amounts = np.zeros(allowed.shape, dtype=np.int64)
     if not transport(allowed, needs, left, amounts) and beside:
         points = np.append(tails, np.int32(node)).astype(np.int64)[:, None]
-        ties = scrambled(points * network.nodes + np.arange(network.nodes))
+        ties = splitmix(points * network.nodes + np.arange(network.nodes))
         allowed |= ((hops[tails] == hops[node]) & (ties[:-1] < ties[-1])).T
         transport(allowed, needs, left, amounts)
     columns = np.column_stack([amounts, needs])
@@ -100,21 +100,21 @@ def _choices(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, b
     root, place = np.nonzero(columns)
     amount = columns[root, place]
     hi = np.cumsum(amount) - (np.cumsum(wanted) - wanted)[root]
-    return _Pieces(root.astype(np.int32), arcs[place], hi - amount, hi)
+    return _InArcShares(root.astype(np.int32), arcs[place], hi - amount, hi)
 
 
-def _images(network: ForestNetwork, transversal: Transversal, base: _Pieces) -> list[_Pieces]:
+def _images(network: ForestNetwork, transversal: Transversal, base: _InArcShares) -> list[_InArcShares]:
     """Return what all nodes take if node 0 takes `base`."""
     keys = network.dst.astype(np.int64) * network.nodes + network.src
     tails = network.src[base.arc]
     pieces = []
     for node, image in enumerate(transversal.images(np.arange(network.nodes))):
         arc = np.searchsorted(keys, node * network.nodes + image[tails].astype(np.int64)).astype(np.int32)
-        pieces.append(_Pieces(image[base.root], arc, base.lo, base.hi))
+        pieces.append(_InArcShares(image[base.root], arc, base.lo, base.hi))
     return pieces
 
 
-def _trees(network: ForestNetwork, pieces: list[_Pieces]) -> Trees:
+def _trees(network: ForestNetwork, pieces: list[_InArcShares]) -> Trees:
     """Cut the trees of each root where some node changes from one in-arc to another; leave out those with gaps."""
     span = int(network.supply.max()) + 1
     roots = np.flatnonzero(network.supply)

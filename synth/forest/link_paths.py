@@ -7,12 +7,12 @@ import numpy as np
 from synth.compiled import compiled
 from synth.flow.graph import Integers, Ranks
 from synth.forest.network import ForestNetwork
-from synth.forest.split.growing import with_room
-from synth.forest.split.split_network import Pieces, SplitNetwork
+from synth.forest.split.growing import with_capacity
+from synth.forest.split.split_network import PathPieces, SplitNetwork
 from synth.topology.topology import Topology
 
 
-def link_paths(topology: Topology, carried: Integers, split: SplitNetwork) -> Pieces:
+def link_paths(topology: Topology, carried: Integers, split: SplitNetwork) -> PathPieces:
     """Return the pieces of the arcs of `split.network` with links of `topology` as hops.
 
     `split` must come from `network_of_links(topology, carried, ...)`. A link gets at most what it carries; where a
@@ -33,7 +33,7 @@ def _links_of_arcs(topology: Topology, carried: Integers, original: ForestNetwor
 
 
 @compiled
-def _over_links(pieces: Pieces, link_offsets: Integers, links: Ranks, room: Integers) -> Pieces:
+def _over_links(pieces: PathPieces, link_offsets: Integers, links: Ranks, room: Integers) -> PathPieces:
     """Return `pieces` over links; every arc fills its links in order."""
     arcs = len(pieces.offsets) - 1
     most = len(pieces.amount) + len(links)  # every piece made ends an old piece or fills a link
@@ -52,7 +52,7 @@ def _over_links(pieces: Pieces, link_offsets: Integers, links: Ranks, room: Inte
                     while left[cursor[hop]] == 0:
                         cursor[hop] += 1
                     amount = min(amount, left[cursor[hop]])
-                hops = with_room(hops, used, len(path))
+                hops = with_capacity(hops, used, len(path))
                 amounts[made], starts[made], lengths[made] = amount, used, len(path)
                 for hop in path:
                     hops[used] = links[cursor[hop]]
@@ -61,4 +61,4 @@ def _over_links(pieces: Pieces, link_offsets: Integers, links: Ranks, room: Inte
                 made += 1
                 wanted -= amount
         offsets[arc + 1] = made
-    return Pieces(offsets, amounts[:made], starts[:made], lengths[:made], hops[:used])
+    return PathPieces(offsets, amounts[:made], starts[:made], lengths[:made], hops[:used])

@@ -56,7 +56,7 @@ def trees_on_links(topology: Topology, trees_per_bandwidth: Fraction) -> Integer
     links = topology.links
     table = [int(trees_per_bandwidth * bandwidth) for bandwidth in links.bandwidths]
     if max(table, default=0) * max(1, len(links)) >= LARGEST_AMOUNT:
-        raise too_many(f"{max(table)} trees on a link")
+        raise overflow_error(f"{max(table)} trees on a link")
     return np.array(table, dtype=np.int64)[links.bandwidth_class]
 
 
@@ -67,7 +67,7 @@ def network_of_links(topology: Topology, carried: Integers, supply: Integers) ->
     would leave 64 bits. O(links log links).
     """
     if int(supply.sum()) >= LARGEST_AMOUNT:
-        raise too_many(f"{int(supply.sum())} trees")
+        raise overflow_error(f"{int(supply.sum())} trees")
     links = topology.links
     useful = (links.src != links.dst) & (carried > 0)
     keys = links.dst[useful].astype(np.int64) * topology.node_count + links.src[useful]
@@ -80,7 +80,7 @@ def network_of_links(topology: Topology, carried: Integers, supply: Integers) ->
     return ForestNetwork(topology.compute_count, topology.node_count, src, dst, capacity, everywhere)
 
 
-def too_many(value: str) -> InvalidInput:
+def overflow_error(value: str) -> InvalidInput:
     """Return the error of amounts, described by `value`, that would leave 64 bits."""
     rule = f"tree packing counts in integers below {LARGEST_AMOUNT}"
     return InvalidInput(rule, value, "round the bandwidths to fewer digits, or choose a fixed k")

@@ -10,7 +10,7 @@ from synth.forest.trees import Trees, tree_heights
 Objective = Literal["height", "trees", "balanced"]
 
 
-def rank(network: ForestNetwork, trees: Trees, objective: Objective) -> tuple[int, ...]:
+def objective_key(network: ForestNetwork, trees: Trees, objective: Objective) -> tuple[int, ...]:
     """Return numbers of which the smaller is better, the first that differs decides.
 
     height:   the greatest height, the heights added up by weight, the number of trees

@@ -15,14 +15,14 @@ import numpy as np
 from synth.errors import CheckFailed, InvalidInput
 from synth.flow.graph import LARGEST_AMOUNT, Integers, Ranks
 from synth.flow.oracle import Flags
-from synth.forest.certify import Certifier
-from synth.forest.cuts import sound_arcs, sound_trees
+from synth.forest.certify import CutOracle
+from synth.forest.cuts import feasible_arcs, feasible_trees
 from synth.forest.grow import continue_tree, grow_trees, take_trees
 from synth.forest.layered import layered_trees
 from synth.forest.network import ForestNetwork
-from synth.forest.objective import Objective, rank
-from synth.forest.room import Room, arcs_of, room_of
-from synth.forest.scramble import scrambled_order
+from synth.forest.objective import Objective, objective_key
+from synth.forest.room import ResidualNetwork, arc_table_of, residual_network_of
+from synth.forest.scramble import shuffled_order
 from synth.forest.trees import Trees, joined_trees, no_trees
 from synth.topology.transversal import Transversal
 
@@ -63,7 +63,7 @@ def pack_trees(
         return packings[0]
     tries = _tries(network)
     packings += [_packed(network, no_trees(network.nodes), seed * tries + more, rollbacks) for more in range(tries)]
-    return min(packings, key=lambda trees: rank(network, trees, objective))
+    return min(packings, key=lambda trees: objective_key(network, trees, objective))
 
 
 def _tries(network: ForestNetwork) -> int:
@@ -73,7 +73,7 @@ def _tries(network: ForestNetwork) -> int:
 
 def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int) -> Trees:
     """Return a packing that begins with those of `first` that leave enough."""
-    packing = _Packing(network, scrambled_order(network.nodes, seed))
+    packing = _Packing(network, shuffled_order(network.nodes, seed))
     place = np.empty(len(packing.arcs.name) + 1, dtype=np.int32)
     place[packing.arcs.name], place[-1] = np.arange(len(packing.arcs.name)), -1
     packing.add(Trees(first.root, first.weight, place[first.parent_arc]))
@@ -111,8 +111,8 @@ class _Packing:
 
     def __init__(self, network: ForestNetwork, order: Ranks) -> None:
         self.nodes = network.nodes
-        self.arcs = arcs_of(network)
-        self.certifier = Certifier(self.arcs, network.nodes)
+        self.arcs = arc_table_of(network)
+        self.certifier = CutOracle(self.arcs, network.nodes)
         self.capacity, self.supply = self.arcs.capacity.copy(), network.supply.copy()
         self.sides = np.zeros((0, network.nodes), dtype=np.bool_)
         self.order = order
@@ -120,13 +120,13 @@ class _Packing:
         self.rollbacks = 0
         self.parts: list[Trees] = []
         alone = np.eye(network.nodes, dtype=np.bool_)[: network.nodes if network.nodes > 1 else 0]
-        self._learn(alone[self._room(self.sides).node[: len(alone)] < 0])
+        self._learn(alone[self._room(self.sides).node_slack[: len(alone)] < 0])
 
     def add(self, trees: Trees) -> None:
         """Keep those of `trees` that leave enough, one after the other."""
         self._keep(no_trees(self.nodes))
         while len(trees):
-            sound = self._sound(trees)
+            sound = self._feasible(trees)
             self._keep(sound)
             rest = slice(len(sound) + 1, None)
             trees = Trees(trees.root[rest], trees.weight[rest], trees.parent_arc[rest])
@@ -135,7 +135,7 @@ class _Packing:
         """Grow a batch of trees, keep those from the first on that leave enough."""
         roots = self.order[self.supply[self.order] > 0][: self.batch]
         grown, stuck = self._grow(roots)
-        sound = self._sound(grown)
+        sound = self._feasible(grown)
         self._keep(sound)
         if len(sound) == len(grown) and not stuck:
             self.batch *= 2
@@ -150,14 +150,14 @@ class _Packing:
         order, parent_arc = np.empty((2, self.nodes), dtype=np.int32)
         while len(path) < self.nodes - 1:
             weight, reached = continue_tree(self.arcs, self._room(self.sides), root, weight, path, order, parent_arc)
-            path = self._sound_path(root, weight, parent_arc[order[1:reached]])
+            path = self._feasible_path(root, weight, parent_arc[order[1:reached]])
         whole = np.full(self.nodes, -1, dtype=np.int32)
         whole[self.arcs.heads[path]] = path
         self._keep(Trees(np.array([root], dtype=np.int32), np.array([weight]), whole[None]))
         self.rollbacks = 0
 
-    def _room(self, sides: Flags) -> Room:
-        return room_of(self.arcs, self.capacity, self.supply, sides)
+    def _room(self, sides: Flags) -> ResidualNetwork:
+        return residual_network_of(self.arcs, self.capacity, self.supply, sides)
 
     def _grow(self, roots: Ranks) -> tuple[Trees, bool]:
         """Return trees of `roots` that keep all known cuts, and whether the next one is stuck."""
@@ -170,35 +170,37 @@ class _Packing:
             tables.append(Trees(root[:count], weight[:count], parent_arc[:count]))
         return joined_trees(tables), bool(room.supply[roots].any())
 
-    def _sound(self, trees: Trees) -> Trees:
+    def _feasible(self, trees: Trees) -> Trees:
         """Return the first of `trees` that leave enough for the others, as many as the cuts found on the way allow."""
         while len(trees):
             capacity, supply = self._left_by(trees)
-            overdrawn = self.certifier.overdrawn(capacity, supply) if supply.any() else self.sides[:0]
+            overdrawn = self.certifier.violated(capacity, supply) if supply.any() else self.sides[:0]
             if not len(overdrawn):
                 break
             cuts = self._learn(overdrawn)
-            count = sound_trees(cuts.members, cuts.cut, self.arcs.tails, trees.root, trees.weight, trees.parent_arc)
+            count = feasible_trees(
+                cuts.members, cuts.cut_slack, self.arcs.tails, trees.root, trees.weight, trees.parent_arc
+            )
             trees = Trees(trees.root[:count], trees.weight[:count], trees.parent_arc[:count])
         return trees
 
-    def _sound_path(self, root: int, weight: int, path: Ranks) -> Ranks:
+    def _feasible_path(self, root: int, weight: int, path: Ranks) -> Ranks:
         """Return the first arcs of `path` that leave enough, as many as the cuts found on the way allow."""
         arcs = self.arcs
         while True:
-            overdrawn = self.certifier.overdrawn_by_part(self.capacity, self.supply, root, weight, path)
+            overdrawn = self.certifier.violated_by_partial_tree(self.capacity, self.supply, root, weight, path)
             if not len(overdrawn):
                 return path
             cuts = self._learn(overdrawn)
-            path = path[: sound_arcs(cuts.members, cuts.cut, arcs.tails, arcs.heads, path, root, weight)]
+            path = path[: feasible_arcs(cuts.members, cuts.cut_slack, arcs.tails, arcs.heads, path, root, weight)]
 
-    def _learn(self, sides: Flags) -> Room:
+    def _learn(self, sides: Flags) -> ResidualNetwork:
         """Add cuts to the known ones; return their room. They hold now, unless no packing exists."""
         room = self._room(sides)
-        if room.cut.min(initial=0) < 0:
-            worst = int(room.cut.argmin())
+        if room.cut_slack.min(initial=0) < 0:
+            worst = int(room.cut_slack.argmin())
             inside = np.flatnonzero(sides[worst]).tolist()
-            value = f"{-room.cut[worst]} more than the capacity out of nodes {inside}"
+            value = f"{-room.cut_slack[worst]} more than the capacity out of nodes {inside}"
             raise CheckFailed("all trees of a set of nodes can leave it", value, "lower k or raise capacities")
         self.sides = np.concatenate([self.sides, sides])
         return room

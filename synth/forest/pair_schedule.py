@@ -15,9 +15,9 @@ from synth.collective import ALLREDUCE
 from synth.flow.graph import Integers, Ranks
 from synth.forest.network import ForestNetwork, network_of_links
 from synth.forest.split.remove import remove_switches
-from synth.forest.tree_rows import TreeRows, over_shards, rows_of_trees
+from synth.forest.tree_rows import TreeTransfers, split_over_shards, tree_transfers
 from synth.forest.trees import Trees, tree_heights
-from synth.forest.whole_pairs import WholePairs
+from synth.forest.whole_pairs import IntegralPairs
 from synth.schedule.compose import joined_routes, reversed_routes
 from synth.schedule.routes import Routes
 from synth.schedule.schedule import Parameter, Schedule
@@ -30,7 +30,7 @@ Pack: TypeAlias = Callable[[ForestNetwork], Trees]
 
 def pair_schedule(
     topology: Topology,
-    pairs: WholePairs,
+    pairs: IntegralPairs,
     pack: Pack,
     method: str,
     parameters: Mapping[str, Parameter],
@@ -56,7 +56,7 @@ def pair_schedule(
     route = np.concatenate([inward_route[backwards], outward_route])
     reduce = (np.arange(len(step)) < len(inward_step)).astype(np.uint8)
     ranks, steps = topology.compute_count, int(step.max(initial=-1)) + 1
-    chunks, (row, *intervals) = over_shards(lo, hi, ranks, int(pairs.roots.sum()))
+    chunks, (row, *intervals) = split_over_shards(lo, hi, ranks, int(pairs.roots.sum()))
     transfers = ColumnBounds(steps, len(routes), ranks, chunks).pack((step[row], route[row], *intervals, reduce[row]))
     return Schedule(
         topology, ALLREDUCE, "pipelined", steps, chunks, transfers, routes, method, parameters, certificate
@@ -66,7 +66,7 @@ def pair_schedule(
 class _Half(NamedTuple):
     """Trees of one half, roots in rank order. weight, height: per tree;  lo: per row, the first unit of the vector."""
 
-    rows: TreeRows
+    rows: TreeTransfers
     weight: Integers
     height: Ranks
     lo: Integers
@@ -78,7 +78,7 @@ def _packed(topology: Topology, carried: Integers, roots: Integers, pack: Pack, 
     height = tree_heights(packed, split.network.src)
     order = np.lexsort((-height if highest_first else height, packed.root))
     trees = Trees(packed.root[order], packed.weight[order], packed.parent_arc[order])
-    rows = rows_of_trees(topology, carried, split, trees)
+    rows = tree_transfers(topology, carried, split, trees)
     before = np.cumsum(roots) - roots
     return _Half(rows, trees.weight, height[order], before[rows.root] + rows.lo)
 
@@ -90,7 +90,9 @@ def _times(inward: _Half, outward: _Half) -> tuple[Ranks, Ranks]:
     return summed, np.repeat(np.maximum.reduceat(summed, first), outward.weight)
 
 
-def _all_routes(topology: Topology, inward: TreeRows, outward: TreeRows, origin: Ranks) -> tuple[Routes, Ranks, Ranks]:
+def _all_routes(
+    topology: Topology, inward: TreeTransfers, outward: TreeTransfers, origin: Ranks
+) -> tuple[Routes, Ranks, Ranks]:
     """Return (routes of both halves on `topology`, the routes of the rows inward, outward)."""
     if topology.switch_count == 0:
         return outward.routes, origin[inward.route], outward.route

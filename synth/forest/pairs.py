@@ -7,7 +7,7 @@ from fractions import Fraction
 from synth.bound.allreduce import reduce_scatter_allgather_time
 from synth.bound.bound import lower_bound
 from synth.bound.fixed_k import fixed_k_optimum
-from synth.bound.tree_pairs import fits_program, tree_pairs
+from synth.bound.tree_pairs import is_within_limits, tree_pairs
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from synth.executor.port import Executor, Progress
 from synth.executor.serial import SerialExecutor
@@ -16,7 +16,7 @@ from synth.forest.objective import Objective
 from synth.forest.pair_schedule import pair_schedule
 from synth.forest.portfolio import Portfolio
 from synth.forest.trees import Trees
-from synth.forest.whole_pairs import whole_pairs
+from synth.forest.whole_pairs import integral_pairs
 from synth.schedule.schedule import Schedule
 from synth.topology.topology import Topology
 
@@ -39,10 +39,10 @@ def faster_pairs(
     and `pair_schedule` do.
     """
     two_phases = reduce_scatter_allgather_time(topology)
-    if not fits_program(topology) or lower_bound(topology, ALLREDUCE, two_phases).value >= two_phases:
+    if not is_within_limits(topology) or lower_bound(topology, ALLREDUCE, two_phases).value >= two_phases:
         return None
     pairs = tree_pairs(topology)
-    whole = whole_pairs(topology, pairs.split, k)
+    whole = integral_pairs(topology, pairs.split, k)
     if whole.time_per_byte >= (two_phases if k is None else _two_phases_of(topology, k)):
         return None
 

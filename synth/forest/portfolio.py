@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from synth.errors import InvalidInput
 from synth.executor.port import Executor, Progress
 from synth.forest.network import ForestNetwork
-from synth.forest.objective import Objective, rank
+from synth.forest.objective import Objective, objective_key
 from synth.forest.packing import pack_trees
 from synth.forest.trees import Trees
 from synth.topology.transversal import Transversal
 
-MOST_SEEDS = 10_000
+MAX_SEEDS = 10_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,10 +26,10 @@ class Portfolio:
 
     def best(self, seeds: range, executor: Executor, progress: Progress | None = None) -> Trees:
         """Return the packing that suits the objective best, the first of equals; one task of `executor` per seed."""
-        if not 1 <= len(seeds) <= MOST_SEEDS:
-            raise InvalidInput(f"there must be 1 to {MOST_SEEDS} seeds", len(seeds), "choose another --seeds")
+        if not 1 <= len(seeds) <= MAX_SEEDS:
+            raise InvalidInput(f"there must be 1 to {MAX_SEEDS} seeds", len(seeds), "choose another --seeds")
         packings = executor.map(_pack, seeds, self, progress)
-        return min(packings, key=lambda trees: rank(self.network, trees, self.objective))
+        return min(packings, key=lambda trees: objective_key(self.network, trees, self.objective))
 
 
 def _pack(portfolio: Portfolio, seed: int) -> Trees:

@@ -17,7 +17,7 @@ from synth.schedule.schedule import Schedule
 from synth.topology.topology import Topology
 
 
-class _Old(NamedTuple):
+class _OldEdges(NamedTuple):
     """Edges of old trees, by root and then from the root outwards: row i of root r in offsets[r] to offsets[r + 1] - 1.
 
     parent, child: ranks of the new network, -1 where the old one is gone
@@ -31,7 +31,7 @@ class _Old(NamedTuple):
     hi: Integers
 
 
-class _Arcs(NamedTuple):
+class _ArcIndex(NamedTuple):
     """Arcs into node v are offsets[v] to offsets[v + 1] - 1; `number[u, v]` is the arc from u to v or -1."""
 
     offsets: Integers
@@ -59,12 +59,12 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
     number = np.full((ranks, ranks), -1, dtype=np.int32)
     number[network.src, network.dst] = np.arange(len(network.src))
     offsets = np.searchsorted(network.dst, np.arange(ranks + 1)).astype(np.int64)
-    arcs = _Arcs(offsets, network.src, number)
+    arcs = _ArcIndex(offsets, network.src, number)
     edges = _edges(old, topology)
     return Trees(*_mend(edges, old.chunks_per_shard, arcs, network.supply, network.capacity.copy()))
 
 
-def _edges(old: Schedule, topology: Topology) -> _Old:
+def _edges(old: Schedule, topology: Topology) -> _OldEdges:
     """Return the edges of the trees that copy, or where all reduce, of the same trees turned around."""
     place = {name: rank for rank, name in enumerate(topology.node_ids[: topology.compute_count])}
     names = old.topology.node_ids[: old.topology.compute_count]
@@ -80,12 +80,12 @@ def _edges(old: Schedule, topology: Topology) -> _Old:
     kept = chosen[order][root[order] >= 0]
     offsets = np.searchsorted(np.sort(root), np.arange(len(place) + 1)) - np.count_nonzero(root < 0)
     lo, hi = rows.lo[kept].astype(np.int64), rows.hi[kept].astype(np.int64)
-    return _Old(offsets.astype(np.int64), now[parent[kept]], now[child[kept]], lo, hi)
+    return _OldEdges(offsets.astype(np.int64), now[parent[kept]], now[child[kept]], lo, hi)
 
 
 @compiled
 def _mend(
-    old: _Old, old_units: int, arcs: _Arcs, supply: Integers, left: Integers
+    old: _OldEdges, old_units: int, arcs: _ArcIndex, supply: Integers, left: Integers
 ) -> tuple[Ranks, Integers, NDArray[np.int32]]:
     """Return (root, weight, parent_arc) of the trees that could be made; `left` is what they leave of the capacity."""
     nodes = len(supply)
@@ -112,7 +112,7 @@ def _mend(
 
 
 @inlined
-def _starts(old: _Old, root: int, old_units: int) -> NDArray[np.bool_]:
+def _starts(old: _OldEdges, root: int, old_units: int) -> NDArray[np.bool_]:
     """Return flags of the units of `root` at which its tree is another than that of the unit before.
 
     Trees are told apart by sums over their edges; two with the same sum would be taken for one, which does no harm.
@@ -129,7 +129,9 @@ def _starts(old: _Old, root: int, old_units: int) -> NDArray[np.bool_]:
 
 
 @inlined
-def _mend_tree(old: _Old, root: int, unit: int, weight: int, arcs: _Arcs, left: Integers, parent_arc: Ranks) -> bool:
+def _mend_tree(
+    old: _OldEdges, root: int, unit: int, weight: int, arcs: _ArcIndex, left: Integers, parent_arc: Ranks
+) -> bool:
     """Write a tree that follows the old one where arcs have room for `weight`, and take that room if it spans."""
     nodes = len(parent_arc)
     reached = np.zeros(nodes, np.bool_)
@@ -161,7 +163,7 @@ def _mend_tree(old: _Old, root: int, unit: int, weight: int, arcs: _Arcs, left: 
 
 
 @inlined
-def _roomiest(node: int, weight: int, arcs: _Arcs, left: Integers, reached: NDArray[np.bool_]) -> int:
+def _roomiest(node: int, weight: int, arcs: _ArcIndex, left: Integers, reached: NDArray[np.bool_]) -> int:
     best = -1
     for arc in range(arcs.offsets[node], arcs.offsets[node + 1]):
         if reached[arcs.src[arc]] and left[arc] >= weight and (best < 0 or left[arc] > left[best]):

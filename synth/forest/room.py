@@ -15,7 +15,7 @@ _SCARCE = 4
 """An arc is scarce if the best one into the same node has at least so many times its capacity."""
 
 
-class Arcs(NamedTuple):
+class ArcTable(NamedTuple):
     """The arcs of a network in rows by head, within a row by falling capacity; row v begins at `head_offsets[v]`.
 
     name:         int32 per arc, its number in the network
@@ -37,7 +37,7 @@ class Arcs(NamedTuple):
     scarce: Flags
 
 
-class Room(NamedTuple):
+class ResidualNetwork(NamedTuple):
     """What the trees so far have left.
 
     capacity: int64 per arc
@@ -49,12 +49,12 @@ class Room(NamedTuple):
 
     capacity: Integers
     supply: Integers
-    node: Integers
-    cut: Integers
+    node_slack: Integers
+    cut_slack: Integers
     members: Bits
 
 
-def arcs_of(network: ForestNetwork) -> Arcs:
+def arc_table_of(network: ForestNetwork) -> ArcTable:
     """Return the arcs of `network` in rows. O(arcs log arcs)."""
     name = np.lexsort((network.src, -network.capacity, network.dst))
     src, dst, capacity = network.src[name], network.dst[name], network.capacity[name]
@@ -69,13 +69,13 @@ def arcs_of(network: ForestNetwork) -> Arcs:
     by_tail = np.lexsort((dst, ~awaited, src))
     tail_offsets = np.searchsorted(src[by_tail], rows)
     plenty = np.bincount(src[awaited], minlength=network.nodes)
-    return Arcs(name.astype(np.int32), src, dst, capacity, by_tail, tail_offsets, plenty, head_offsets, scarce)
+    return ArcTable(name.astype(np.int32), src, dst, capacity, by_tail, tail_offsets, plenty, head_offsets, scarce)
 
 
-def room_of(arcs: Arcs, capacity: Integers, supply: Integers, sides: Flags) -> Room:
+def residual_network_of(arcs: ArcTable, capacity: Integers, supply: Integers, sides: Flags) -> ResidualNetwork:
     """Return the slacks of all {v} and of the given cuts, bool[cuts, nodes] flags of their source sides."""
     members = members_of(sides)
     leaving = np.zeros(len(supply), dtype=np.int64)
     np.add.at(leaving, arcs.tails, capacity)
     slack = cut_slacks(len(sides), members, arcs.tails, arcs.heads, capacity, supply)
-    return Room(capacity.copy(), supply.copy(), leaving - supply, slack, members)
+    return ResidualNetwork(capacity.copy(), supply.copy(), leaving - supply, slack, members)

@@ -13,7 +13,7 @@ from synth.collective import ALLGATHER, Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.forest.network import trees_on_links
 from synth.forest.split.split_network import SplitNetwork
-from synth.forest.tree_rows import over_shards, rows_of_trees
+from synth.forest.tree_rows import split_over_shards, tree_transfers
 from synth.forest.trees import Trees
 from synth.schedule.schedule import Parameter, Schedule
 from synth.schedule.transfers import ColumnBounds
@@ -41,13 +41,13 @@ def tree_schedule(
         known = "allgather or broadcast"
         raise InvalidInput(f"trees spread data: they make {known}", collective.name.value, f"choose {known}")
     carried = trees_on_links(topology, trees_per_bandwidth)
-    rows = rows_of_trees(topology, carried, split, trees)
+    rows = tree_transfers(topology, carried, split, trees)
     k = rows.units
     columns: tuple[NDArray[np.integer], ...]
     if collective == ALLGATHER:
         chunks, columns = k, (rows.depth, rows.route, rows.root, rows.lo, rows.hi)
     else:
-        chunks, (row, *intervals) = over_shards(rows.lo, rows.hi, topology.compute_count, k)
+        chunks, (row, *intervals) = split_over_shards(rows.lo, rows.hi, topology.compute_count, k)
         columns = (rows.depth[row], rows.route[row], *intervals)
     bounds = ColumnBounds(rows.height, len(rows.routes), topology.compute_count, chunks)
     transfers = bounds.pack((*columns, np.zeros(len(columns[0]), dtype=np.uint8)))

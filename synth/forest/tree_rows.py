@@ -13,16 +13,16 @@ from synth.compiled import compiled, inlined
 from synth.errors import InvalidInput
 from synth.flow.graph import Integers, Ranks
 from synth.forest.link_paths import link_paths
-from synth.forest.split.split_network import Pieces, SplitNetwork
+from synth.forest.split.split_network import PathPieces, SplitNetwork
 from synth.forest.trees import Trees
 from synth.schedule.routes import Routes
 from synth.topology.topology import Topology
 
-MOST_TREES_PER_ROOT = 2**31 - 1
+MAX_TREES_PER_ROOT = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TreeRows:
+class TreeTransfers:
     """Transfers as int32 columns.
 
     units:  how many units the root with the most trees sends: the weights of its trees added up
@@ -45,7 +45,7 @@ class TreeRows:
         return int(self.depth.max(initial=-1)) + 1
 
 
-class _Rows(NamedTuple):
+class _PathRows(NamedTuple):
     """Columns of TreeRows; path: which piece, instead of a route."""
 
     depth: Ranks
@@ -55,7 +55,7 @@ class _Rows(NamedTuple):
     hi: Ranks
 
 
-def rows_of_trees(topology: Topology, carried: Integers, split: SplitNetwork, trees: Trees) -> TreeRows:
+def tree_transfers(topology: Topology, carried: Integers, split: SplitNetwork, trees: Trees) -> TreeTransfers:
     """Return what `trees` of `split.network` send over the links of `topology`.
 
     split: `network_of_links(topology, carried, ...)` without its switches. The trees of one root take its units in
@@ -66,10 +66,10 @@ def rows_of_trees(topology: Topology, carried: Integers, split: SplitNetwork, tr
     paths = link_paths(topology, carried, split)
     rows = _send(trees.root, trees.weight, trees.parent_arc, first, split.network.src, paths)
     routes, route = _routes(topology, paths, rows.path)
-    return TreeRows(units, routes, rows.depth, route, rows.root, rows.lo, rows.hi)
+    return TreeTransfers(units, routes, rows.depth, route, rows.root, rows.lo, rows.hi)
 
 
-def over_shards(
+def split_over_shards(
     lo: NDArray[np.integer], hi: NDArray[np.integer], ranks: int, units: int
 ) -> tuple[int, tuple[Integers, ...]]:
     """Return (chunks per shard, (row, shard, lo, hi)) of intervals of the whole vector, cut where shards end.
@@ -98,13 +98,13 @@ def _first_units(trees: Trees) -> tuple[Integers, int]:
     first = np.empty(len(trees), dtype=np.int64)
     first[order] = before - np.repeat(before[starts], of_root)
     k = int((first + trees.weight).max(initial=0))
-    if k > MOST_TREES_PER_ROOT:
-        rule = f"a schedule has at most {MOST_TREES_PER_ROOT} trees per root"
+    if k > MAX_TREES_PER_ROOT:
+        rule = f"a schedule has at most {MAX_TREES_PER_ROOT} trees per root"
         raise InvalidInput(rule, k, "round the bandwidths to fewer digits, or choose a fixed k")
     return first, k
 
 
-def _routes(topology: Topology, paths: Pieces, used: Ranks) -> tuple[Routes, Ranks]:
+def _routes(topology: Topology, paths: PathPieces, used: Ranks) -> tuple[Routes, Ranks]:
     """Return the table of the paths that are used, in their order, and the route of each row."""
     if topology.switch_count == 0:
         return Routes.direct(len(topology.links)), paths.hops[paths.start[used]]
@@ -120,12 +120,12 @@ def _routes(topology: Topology, paths: Pieces, used: Ranks) -> tuple[Routes, Ran
 
 @compiled
 def _send(
-    roots: Ranks, weights: Integers, parent_arc: NDArray[np.int32], first: Integers, src: Ranks, paths: Pieces
-) -> _Rows:
+    roots: Ranks, weights: Integers, parent_arc: NDArray[np.int32], first: Integers, src: Ranks, paths: PathPieces
+) -> _PathRows:
     """Return the rows of all trees, each node's in turn; arcs hand out their paths in order."""
     ranks = parent_arc.shape[1]
     most = len(roots) * (ranks - 1) + len(paths.amount)  # every row ends an arc of a tree or a piece
-    rows = _Rows(
+    rows = _PathRows(
         np.empty(most, np.int32),
         np.empty(most, np.int32),
         np.empty(most, np.int32),
@@ -152,7 +152,7 @@ def _send(
                 rows.lo[made], rows.hi[made] = unit, unit + amount
                 unit += amount
                 made += 1
-    return _Rows(rows.depth[:made], rows.path[:made], rows.root[:made], rows.lo[:made], rows.hi[:made])
+    return _PathRows(rows.depth[:made], rows.path[:made], rows.root[:made], rows.lo[:made], rows.hi[:made])
 
 
 @inlined

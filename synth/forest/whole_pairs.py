@@ -12,19 +12,19 @@ import numpy as np
 from synth.bound.pair_split import PairSplit, trim_at_switches
 from synth.errors import InvalidInput
 from synth.flow.graph import LARGEST_AMOUNT, Integers
-from synth.forest.network import network_of_links, too_many
-from synth.forest.split.cuts import broken_cuts
+from synth.forest.network import network_of_links, overflow_error
+from synth.forest.split.cuts import find_violated_cuts
 from synth.topology.topology import Topology
 from synth.topology.transpose import transpose_with_links
 
-MOST_PAIRS = 2**17
+MAX_PAIRS = 2**17
 """Rounding to that many pairs of trees costs little, and packing and replaying more takes long."""
 
 _HALVINGS = 16
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WholePairs:
+class IntegralPairs:
     """A split of the network into whole trees.
 
     roots:          int64 per rank: pairs of trees rooted there
@@ -38,7 +38,9 @@ class WholePairs:
     time_per_byte: Fraction
 
 
-def whole_pairs(topology: Topology, split: PairSplit, k: int | None = None, most_pairs: int = MOST_PAIRS) -> WholePairs:
+def integral_pairs(
+    topology: Topology, split: PairSplit, k: int | None = None, most_pairs: int = MAX_PAIRS
+) -> IntegralPairs:
     """Return `split` in the fewest trees that lose nothing, or in `k` pairs of trees per rank on average.
 
     Where losing nothing would take more than `most_pairs` pairs of trees, there are about that many. Roots get them
@@ -78,7 +80,7 @@ def _apportioned(rates: Sequence[Fraction], pairs: int) -> Integers:
     return np.array(whole, dtype=np.int64)
 
 
-def _at_least_scale(topology: Topology, split: PairSplit, roots: Integers) -> WholePairs:
+def _at_least_scale(topology: Topology, split: PairSplit, roots: Integers) -> IntegralPairs:
     """Return the trees at the least scale found at which they fit: doubled until they do, then bisected."""
     low = high = int(roots.sum()) / split.rate
     while not _fits(topology, found := _rounded_down(topology, split, roots, high)):
@@ -92,7 +94,7 @@ def _at_least_scale(topology: Topology, split: PairSplit, roots: Integers) -> Wh
     return found
 
 
-def _rounded_down(topology: Topology, split: PairSplit, roots: Integers, scale: Fraction) -> WholePairs:
+def _rounded_down(topology: Topology, split: PairSplit, roots: Integers, scale: Fraction) -> IntegralPairs:
     """Return `split` times `scale` in whole trees per link, no switch passing on what it does not get."""
     arcs, links = split.arcs, topology.links
     ends = zip(arcs.src.tolist(), arcs.dst.tolist(), strict=True)
@@ -112,20 +114,20 @@ def _rounded_down(topology: Topology, split: PairSplit, roots: Integers, scale: 
         int(trees) / links.bandwidths[place]
         for trees, place in zip(gather + reduce, links.bandwidth_class, strict=True)
     )
-    return WholePairs(roots, gather, reduce, slowest / int(roots.sum()))
+    return IntegralPairs(roots, gather, reduce, slowest / int(roots.sum()))
 
 
 def _integers(amounts: Sequence[int | Fraction]) -> Integers:
     if max(amounts) * len(amounts) >= LARGEST_AMOUNT:
-        raise too_many(f"{int(max(amounts))} trees on a link")
+        raise overflow_error(f"{int(max(amounts))} trees on a link")
     return np.array([int(amount) for amount in amounts], dtype=np.int64)
 
 
-def _fits(topology: Topology, pairs: WholePairs) -> bool:
+def _fits(topology: Topology, pairs: IntegralPairs) -> bool:
     """Whether all cuts carry the trees that must cross them, out-trees and in-trees."""
     turned, origin = transpose_with_links(topology)
     networks = (
         network_of_links(topology, pairs.gather, pairs.roots),
         network_of_links(turned, pairs.reduce[origin], pairs.roots),
     )
-    return all(len(broken_cuts(network, 1)) == 0 for network in networks)
+    return all(len(find_violated_cuts(network, 1)) == 0 for network in networks)

@@ -10,12 +10,12 @@ import numpy as np
 
 from synth.grid.line import Positions
 from synth.grid.order import Turn
-from synth.grid.port import Cells, Messages, Piece
-from synth.grid.scatter import outer_sum, whole_vector
+from synth.grid.port import Piece, ShardSends, StepMessages
+from synth.grid.scatter import full_vector_sends, outer_sum
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rounds:
+class ExchangeRounds:
     """What the positions of one line do: the largest power of two of them exchange, the others are folded onto them.
 
     kept:   the positions that exchange
@@ -24,22 +24,22 @@ class Rounds:
     """
 
     size: int
-    kept: Positions
+    active: Positions
     folded: Positions
     onto: Positions
     peers: tuple[Positions, ...]
 
     @staticmethod
-    def of(size: int, peers: Sequence[Positions]) -> Rounds:
+    def of(size: int, peers: Sequence[Positions]) -> ExchangeRounds:
         """Return the rounds in which positions 0 to 2^k - 1 of `size` exchange with `peers`."""
         kept = np.arange(1 << len(peers))
         folded = np.arange(len(kept), size)
-        return Rounds(size, kept, folded, folded - len(kept), tuple(peers))
+        return ExchangeRounds(size, kept, folded, folded - len(kept), tuple(peers))
 
-    def mirrored(self) -> Rounds:
+    def mirrored(self) -> ExchangeRounds:
         """Return the rounds in which position -a modulo size does what a does here."""
-        kept, folded, onto = (-part % self.size for part in (self.kept, self.folded, self.onto))
-        return Rounds(self.size, kept, folded, onto, tuple(-peer % self.size for peer in self.peers))
+        kept, folded, onto = (-part % self.size for part in (self.active, self.folded, self.onto))
+        return ExchangeRounds(self.size, kept, folded, onto, tuple(-peer % self.size for peer in self.peers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Exchange:
     (sections 2.3.2 and 3.1.2) on sizes that are powers of two.
     """
 
-    lines: tuple[Rounds, ...]
+    lines: tuple[ExchangeRounds, ...]
     turns: tuple[Turn | None, ...]
 
     @property
@@ -64,7 +64,7 @@ class Exchange:
     def piece(self, step: int) -> Piece:
         return Piece()
 
-    def messages(self, step: int) -> Messages:
+    def messages(self, step: int) -> StepMessages:
         folds = self._folds
         number = step - len(folds)
         if number < 0:
@@ -73,10 +73,10 @@ class Exchange:
             src, dst = self._round(self.turns[number])
         else:
             dst, src = self._fold(folds[len(self.turns) - 1 - number])
-        return Messages(src, dst, np.full(len(src), self._ranks, dtype=np.int64))
+        return StepMessages(src, dst, np.full(len(src), self._ranks, dtype=np.int64))
 
-    def cells(self, step: int) -> Cells:
-        return whole_vector(self.messages(step), self._ranks)
+    def shard_sends(self, step: int) -> ShardSends:
+        return full_vector_sends(self.messages(step), self._ranks)
 
     def signature(self, step: int) -> Hashable:
         return "exchange", step
@@ -92,16 +92,16 @@ class Exchange:
     def _fold(self, axis: int) -> tuple[Positions, Positions]:
         """Return (ranks that are folded along `axis`, onto which): earlier dimensions are folded already."""
         line = self.lines[axis]
-        others = [line.kept if number < axis else np.arange(line.size) for number, line in enumerate(self.lines)]
+        others = [line.active if number < axis else np.arange(line.size) for number, line in enumerate(self.lines)]
         return self._ranks_at(axis, line.folded, others), self._ranks_at(axis, line.onto, others)
 
     def _round(self, turn: Turn | None) -> tuple[Positions, Positions]:
         if turn is None:
             return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-        others = [line.kept for line in self.lines]
+        others = [line.active for line in self.lines]
         line = self.lines[turn.axis]
         peers = line.peers[turn.number]
-        return self._ranks_at(turn.axis, line.kept, others), self._ranks_at(turn.axis, peers, others)
+        return self._ranks_at(turn.axis, line.active, others), self._ranks_at(turn.axis, peers, others)
 
     def _ranks_at(self, axis: int, positions: Positions, others: list[Positions]) -> Positions:
         parts = [positions if number == axis else other for number, other in enumerate(others)]

@@ -12,7 +12,7 @@ from synth.errors import InvalidInput
 
 Positions = NDArray[np.int64]
 
-MAX_SIZE = 4096
+MAX_LINE_SIZE = 4096
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,7 +30,7 @@ class LineStep:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Line:
+class LineReduceScatter:
     """A reduce_scatter of `size` blocks over `size` positions in one dimension of a grid.
 
     Every position starts with a contribution to every block and hands its partial sum of a block on at most once;
@@ -52,16 +52,18 @@ class Line:
         """Return bool[position, block]: which partial sums positions have not handed on before `step`."""
         return self.handed_on >= step
 
-    def mirrored(self) -> Line:
+    def mirrored(self) -> LineReduceScatter:
         """Return the line that does at position -a modulo size, for block -b, what this one does at a for b."""
-        return Line(self.size, tuple(LineStep(*(-part % self.size for part in (s.src, s.dst, s.block)))
+        return LineReduceScatter(self.size, tuple(LineStep(*(-part % self.size for part in (s.src, s.dst, s.block)))
                                      for s in self.steps))  # fmt: skip
 
 
-def require_line(size: int) -> None:
+def require_line_size(size: int) -> None:
     """Refuse a dimension whose tables of positions and blocks would be too large."""
-    if size > MAX_SIZE:
-        raise InvalidInput(f"a dimension of a grid must have at most {MAX_SIZE} positions", size, "use more dimensions")
+    if size > MAX_LINE_SIZE:
+        raise InvalidInput(
+            f"a dimension of a grid must have at most {MAX_LINE_SIZE} positions", size, "use more dimensions"
+        )
 
 
 def halving_steps(peers: Sequence[Positions], home: Positions) -> list[LineStep]:

@@ -15,7 +15,7 @@ class Turn(NamedTuple):
     pieces: int = 1
 
 
-def in_turns(step_counts: Sequence[int], first: int) -> list[Turn | None]:
+def round_robin(step_counts: Sequence[int], first: int) -> list[Turn | None]:
     """Return one step of each dimension after the other, beginning with dimension `first`; finished ones are skipped.
 
     Source: Swing paper, sections 4.1 and 4.2 (omega and sigma).
@@ -25,12 +25,12 @@ def in_turns(step_counts: Sequence[int], first: int) -> list[Turn | None]:
     return [Turn(axis, number) for number in rounds for axis in dimensions if number < step_counts[axis]]
 
 
-def one_by_one(step_counts: Sequence[int], first: int) -> list[Turn | None]:
+def dimension_by_dimension(step_counts: Sequence[int], first: int) -> list[Turn | None]:
     """Return all steps of a dimension, then all of the next, beginning with dimension `first`."""
     return [Turn(axis, number) for axis in _from(first, len(step_counts)) for number in range(step_counts[axis])]
 
 
-def side_by_side(step_counts: Sequence[int], first: int) -> list[Turn | None]:
+def synchronised_dimensions(step_counts: Sequence[int], first: int) -> list[Turn | None]:
     """Return `one_by_one`, with every dimension drawn out to as many steps as the longest one.
 
     Collectives that begin in other dimensions then change dimension at the same time and never share links. The

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from synth.collective import Collective
 from synth.errors import InvalidInput
-from synth.grid.port import Port
+from synth.grid.port import SubCollective
 from synth.routing.pairs import PairRoutes, pair_routes
 from synth.schedule.schedule import Kind, Parameter, Schedule
 from synth.schedule.traffic import Traffic, TrafficStep, merged_step
@@ -24,7 +24,7 @@ MAX_TRANSFERS = 2**27
 
 
 @dataclass(frozen=True)
-class Pattern:
+class CollectivePattern:
     """A collective on `topology` whose `ports` run side by side, each on an equal part of every shard.
 
     Both `schedule` and `traffic` come from the same ports and the same routes; the second never names shards and
@@ -35,7 +35,7 @@ class Pattern:
     collective: Collective
     method: str
     parameters: Mapping[str, Parameter]
-    ports: tuple[Port, ...]
+    subcollectives: tuple[SubCollective, ...]
     kind: Kind = "stepped"
 
     def schedule(self, chunks: int | None = None) -> Schedule:
@@ -76,7 +76,7 @@ class Pattern:
     @cached_property
     def _steps(self) -> list[int]:
         """The steps in which any port sends."""
-        count = max(port.step_count for port in self.ports)
+        count = max(port.step_count for port in self.subcollectives)
         return [step for step in range(count) if any(len(port.messages(step).src) for port in self._at(step))]
 
     @cached_property
@@ -95,7 +95,7 @@ class Pattern:
 
     @cached_property
     def _parts(self) -> int:
-        return len(self.ports) * self._units
+        return len(self.subcollectives) * self._units
 
     @cached_property
     def _units(self) -> int:
@@ -103,11 +103,11 @@ class Pattern:
         pieces = {port.piece(step).total for step in self._steps for port in self._at(step)}
         return lcm(*pieces) * (2 if self._pairs.splits else 1)
 
-    def _at(self, step: int) -> Iterator[Port]:
-        return (port for port in self.ports if step < port.step_count)
+    def _at(self, step: int) -> Iterator[SubCollective]:
+        return (port for port in self.subcollectives if step < port.step_count)
 
     def _signature(self, step: int) -> tuple[Hashable, ...]:
-        return tuple(port.signature(step) if step < port.step_count else None for port in self.ports)
+        return tuple(port.signature(step) if step < port.step_count else None for port in self.subcollectives)
 
     def _traffic_step(self, step: int) -> TrafficStep:
         routes, amounts = [], []
@@ -122,15 +122,15 @@ class Pattern:
 
     def _rows(self, number: int, step: int, chunks: int) -> Iterator[list[NDArray[np.int64]]]:
         """Yield columns of rows of `step`, which is the `number`-th that counts."""
-        for index, port in enumerate(self.ports):
+        for index, port in enumerate(self.subcollectives):
             if step >= port.step_count:
                 continue
             piece = port.piece(step)
-            pieces, place = len(self.ports) * piece.total, index * piece.total + piece.number
+            pieces, place = len(self.subcollectives) * piece.total, index * piece.total + piece.number
             lo, hi = chunks * place // pieces, chunks * (place + 1) // pieces
             if lo == hi:
                 continue
-            src, dst, shard = port.cells(step)
+            src, dst, shard = port.shard_sends(step)
             first, second = self._pairs.find(src, dst)
             middle = np.where(second >= 0, (lo + hi) // 2, hi)
             for route, start, end in (

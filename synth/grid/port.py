@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 Ranks = NDArray[np.int64]
 
 
-class Messages(NamedTuple):
+class StepMessages(NamedTuple):
     """The messages of a step: `shards[i]` shards from `src[i]` to `dst[i]`, each pair once."""
 
     src: Ranks
@@ -20,7 +20,7 @@ class Messages(NamedTuple):
     shards: NDArray[np.int64]
 
 
-class Cells(NamedTuple):
+class ShardSends(NamedTuple):
     """The shards of a step, one by one: `shard[i]` from `src[i]` to `dst[i]`."""
 
     src: Ranks
@@ -35,7 +35,7 @@ class Piece(NamedTuple):
     total: int = 1
 
 
-class Port(Protocol):
+class SubCollective(Protocol):
     """A collective on its part of every shard."""
 
     @property
@@ -48,10 +48,10 @@ class Port(Protocol):
     def piece(self, step: int) -> Piece:
         """Return which piece of the port's data is sent in `step`."""
 
-    def messages(self, step: int) -> Messages:
+    def messages(self, step: int) -> StepMessages:
         """Return the messages of `step`, without naming shards."""
 
-    def cells(self, step: int) -> Cells:
+    def shard_sends(self, step: int) -> ShardSends:
         """Return what the messages of `step` hold."""
 
     def signature(self, step: int) -> Hashable:
@@ -59,42 +59,42 @@ class Port(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Backwards:
+class TimeReversed:
     """`port` backwards in time: what was summed up along a tree is copied down the same tree."""
 
-    port: Port
+    forward: SubCollective
 
     @property
     def step_count(self) -> int:
-        return self.port.step_count
+        return self.forward.step_count
 
     def reduces(self, step: int) -> bool:
         return False
 
     def piece(self, step: int) -> Piece:
-        return self.port.piece(self._forwards(step))
+        return self.forward.piece(self._forwards(step))
 
-    def messages(self, step: int) -> Messages:
-        src, dst, shards = self.port.messages(self._forwards(step))
-        return Messages(dst, src, shards)
+    def messages(self, step: int) -> StepMessages:
+        src, dst, shards = self.forward.messages(self._forwards(step))
+        return StepMessages(dst, src, shards)
 
-    def cells(self, step: int) -> Cells:
-        src, dst, shard = self.port.cells(self._forwards(step))
-        return Cells(dst, src, shard)
+    def shard_sends(self, step: int) -> ShardSends:
+        src, dst, shard = self.forward.shard_sends(self._forwards(step))
+        return ShardSends(dst, src, shard)
 
     def signature(self, step: int) -> Hashable:
-        return "backwards", self.port.signature(self._forwards(step))
+        return "backwards", self.forward.signature(self._forwards(step))
 
     def _forwards(self, step: int) -> int:
-        return self.port.step_count - 1 - step
+        return self.forward.step_count - 1 - step
 
 
 @dataclass(frozen=True, slots=True)
 class InSequence:
     """`first`, and then `second`."""
 
-    first: Port
-    second: Port
+    first: SubCollective
+    second: SubCollective
 
     @property
     def step_count(self) -> int:
@@ -108,17 +108,17 @@ class InSequence:
         port, number = self._part(step)
         return port.piece(number)
 
-    def messages(self, step: int) -> Messages:
+    def messages(self, step: int) -> StepMessages:
         port, number = self._part(step)
         return port.messages(number)
 
-    def cells(self, step: int) -> Cells:
+    def shard_sends(self, step: int) -> ShardSends:
         port, number = self._part(step)
-        return port.cells(number)
+        return port.shard_sends(number)
 
     def signature(self, step: int) -> Hashable:
         port, number = self._part(step)
         return port.signature(number)
 
-    def _part(self, step: int) -> tuple[Port, int]:
+    def _part(self, step: int) -> tuple[SubCollective, int]:
         return (self.first, step) if step < self.first.step_count else (self.second, step - self.first.step_count)

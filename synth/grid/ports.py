@@ -7,35 +7,35 @@ from typing import TypeVar
 
 from synth.collective import Collective, CollectiveName
 from synth.errors import InvalidInput
-from synth.grid.exchange import Exchange, Rounds
-from synth.grid.line import Line
-from synth.grid.order import Turn, in_turns
-from synth.grid.port import Backwards, InSequence, Port
-from synth.grid.scatter import Scatter, Tree
+from synth.grid.exchange import Exchange, ExchangeRounds
+from synth.grid.line import LineReduceScatter
+from synth.grid.order import Turn, round_robin
+from synth.grid.port import InSequence, SubCollective, TimeReversed
+from synth.grid.scatter import GridReduceScatter, ReduceToRoot
 
-Way = TypeVar("Way", Line, Rounds)
+LineT = TypeVar("LineT", LineReduceScatter, ExchangeRounds)
 
 Order = Callable[[Sequence[int], int], list[Turn | None]]
 """From the number of steps of each dimension and the dimension to begin with to the order of all steps."""
 
 
-def scatter_ports(lines: Sequence[Line], order: Order, all_ports: bool) -> list[Scatter]:
+def reduce_scatters(lines: Sequence[LineReduceScatter], order: Order, all_ports: bool) -> list[GridReduceScatter]:
     """Return the collectives that run side by side (Swing paper, section 4.1).
 
     With `all_ports` one begins in each dimension, and each has a mirror image, which goes the other way around; a
     grid whose sizes are all 2 has no other way around. Else there is the one that begins in the first dimension.
     """
     counts = [len(line.steps) for line in lines]
-    return [Scatter(tuple(way), tuple(order(counts, first))) for first, way in _beginnings(lines, all_ports)]
+    return [GridReduceScatter(tuple(way), tuple(order(counts, first))) for first, way in _beginnings(lines, all_ports)]
 
 
-def exchange_ports(lines: Sequence[Rounds], all_ports: bool) -> list[Exchange]:
+def vector_exchanges(lines: Sequence[ExchangeRounds], all_ports: bool) -> list[Exchange]:
     """Return the exchanges of whole vectors that run side by side, like `scatter_ports`."""
     counts = [len(line.peers) for line in lines]
-    return [Exchange(tuple(way), tuple(in_turns(counts, first))) for first, way in _beginnings(lines, all_ports)]
+    return [Exchange(tuple(way), tuple(round_robin(counts, first))) for first, way in _beginnings(lines, all_ports)]
 
 
-def _beginnings(lines: Sequence[Way], all_ports: bool) -> Iterator[tuple[int, Sequence[Way]]]:
+def _beginnings(lines: Sequence[LineT], all_ports: bool) -> Iterator[tuple[int, Sequence[LineT]]]:
     """Yield the dimension that each port begins in, and its lines: plain, then mirrored."""
     mirrored = [line.mirrored() for line in lines]
     for first in range(len(lines) if all_ports else 1):
@@ -44,21 +44,21 @@ def _beginnings(lines: Sequence[Way], all_ports: bool) -> Iterator[tuple[int, Se
             yield first, mirrored
 
 
-def collective_port(scatter: Scatter, collective: Collective, method: str) -> Port:
+def subcollective_for(scatter: GridReduceScatter, collective: Collective, method: str) -> SubCollective:
     """Return the port that makes `collective` of a reduce_scatter.
 
     allgather is the reduce_scatter backwards, allreduce one after the other, reduce the tree of the root's shard with
     the whole vector, broadcast the same tree backwards. Raises InvalidInput for alltoall.
     """
     if collective.root is not None:
-        tree = Tree(scatter, collective.root)
-        return tree if collective.reduces else Backwards(tree)
+        tree = ReduceToRoot(scatter, collective.root)
+        return tree if collective.reduces else TimeReversed(tree)
     if collective.name == CollectiveName.REDUCE_SCATTER:
         return scatter
     if collective.name == CollectiveName.ALLGATHER:
-        return Backwards(scatter)
+        return TimeReversed(scatter)
     if collective.name == CollectiveName.ALLREDUCE:
-        return InSequence(scatter, Backwards(scatter))
+        return InSequence(scatter, TimeReversed(scatter))
     known = "allgather, reduce_scatter, allreduce, broadcast or reduce"
     raise InvalidInput(f"{method} makes {known}", collective.name.value, f"choose {known}")
 

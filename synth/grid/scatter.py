@@ -9,16 +9,16 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.grid.line import Line
+from synth.grid.line import LineReduceScatter
 from synth.grid.order import Turn
-from synth.grid.port import Cells, Messages, Piece
+from synth.grid.port import Piece, ShardSends, StepMessages
 
 Numbers = NDArray[np.int64]
 _NOTHING = np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Scatter:
+class GridReduceScatter:
     """Every line of dimension d runs `lines[d]`, in the order of `turns` (None: wait).
 
     A shard is a block in every dimension, those of its owner's coordinates. A rank holds a partial sum of it as
@@ -26,7 +26,7 @@ class Scatter:
     on there. So steps are products, and sums over them are cheap: O(N) per step, whatever the number of shards.
     """
 
-    lines: tuple[Line, ...]
+    lines: tuple[LineReduceScatter, ...]
     turns: tuple[Turn | None, ...]
 
     @property
@@ -40,10 +40,10 @@ class Scatter:
         turn = self.turns[step]
         return Piece() if turn is None else Piece(turn.piece, turn.pieces)
 
-    def messages(self, step: int) -> Messages:
+    def messages(self, step: int) -> StepMessages:
         turn = self.turns[step]
         if turn is None:
-            return Messages(_NOTHING, _NOTHING, _NOTHING)
+            return StepMessages(_NOTHING, _NOTHING, _NOTHING)
         src, dst, shards = [], [], []
         for axis, line in enumerate(self.lines):
             if axis == turn.axis:
@@ -55,12 +55,12 @@ class Scatter:
             src.append(here * self._stride(axis))
             dst.append(there * self._stride(axis))
             shards.append(blocks)
-        return Messages(outer_sum(src), outer_sum(dst), _outer_product(shards))
+        return StepMessages(outer_sum(src), outer_sum(dst), _outer_product(shards))
 
-    def cells(self, step: int) -> Cells:
+    def shard_sends(self, step: int) -> ShardSends:
         turn = self.turns[step]
         if turn is None:
-            return Cells(_NOTHING, _NOTHING, _NOTHING)
+            return ShardSends(_NOTHING, _NOTHING, _NOTHING)
         src: list[Numbers] = []
         dst: list[Numbers] = []
         shard: list[Numbers] = []
@@ -73,7 +73,7 @@ class Scatter:
                 there = here
             for numbers, part in ((src, here), (dst, there), (shard, block)):
                 numbers.append(part * self._stride(axis))
-        return Cells(outer_sum(src), outer_sum(dst), outer_sum(shard))
+        return ShardSends(outer_sum(src), outer_sum(dst), outer_sum(shard))
 
     def signature(self, step: int) -> Hashable:
         turn = self.turns[step]
@@ -93,10 +93,10 @@ class Scatter:
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class ReduceToRoot:
     """A reduce to `root`: every rank sends the whole vector where it hands on the shard of `root` in `scatter`."""
 
-    scatter: Scatter
+    scatter: GridReduceScatter
     root: int
 
     @property
@@ -109,14 +109,14 @@ class Tree:
     def piece(self, step: int) -> Piece:
         return self.scatter.piece(step)
 
-    def messages(self, step: int) -> Messages:
-        src, dst, shard = self.scatter.cells(step)
+    def messages(self, step: int) -> StepMessages:
+        src, dst, shard = self.scatter.shard_sends(step)
         of_root = shard == self.root
         count = np.full(int(of_root.sum()), self._ranks, dtype=np.int64)
-        return Messages(src[of_root], dst[of_root], count)
+        return StepMessages(src[of_root], dst[of_root], count)
 
-    def cells(self, step: int) -> Cells:
-        return whole_vector(self.messages(step), self._ranks)
+    def shard_sends(self, step: int) -> ShardSends:
+        return full_vector_sends(self.messages(step), self._ranks)
 
     def signature(self, step: int) -> Hashable:
         return "tree", step, self.root
@@ -126,10 +126,10 @@ class Tree:
         return prod(line.size for line in self.scatter.lines)
 
 
-def whole_vector(messages: Messages, ranks: int) -> Cells:
+def full_vector_sends(messages: StepMessages, ranks: int) -> ShardSends:
     """Return the cells of messages that hold every shard."""
     shard = np.tile(np.arange(ranks), len(messages.src))
-    return Cells(np.repeat(messages.src, ranks), np.repeat(messages.dst, ranks), shard)
+    return ShardSends(np.repeat(messages.src, ranks), np.repeat(messages.dst, ranks), shard)
 
 
 def outer_sum(parts: Iterable[Numbers]) -> Numbers:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from synth.lowering.columns import Column
-from synth.lowering.drafts import Drafts, Role
+from synth.lowering.drafts import Role, UnscheduledOps
 from synth.lowering.fusion import Joins
 
 UNBOUNDED = sys.maxsize
@@ -20,14 +20,14 @@ BlockKey = tuple[int | None, int | None, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Blocks:
+class BlockAssignment:
     """The thread blocks of a rank, and the number of the block of each of its instructions."""
 
     keys: tuple[BlockKey, ...]
-    of_draft: Column
+    of_op: Column
 
 
-def assigned_blocks(drafts: Drafts, most: int, joins: Joins) -> Blocks:
+def assign_blocks(drafts: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAssignment:
     """Return a block for each direction of each connection of a rank and channel, and one for local work.
 
     `joins` says which directions share a block in any case. Where blocks are more than `most`, further ones that send
@@ -40,12 +40,12 @@ def assigned_blocks(drafts: Drafts, most: int, joins: Joins) -> Blocks:
     index = index.reshape(-1)
     keys = [(channel, Role(role), peer) for channel, role, peer in found.tolist()]
     work = np.bincount(index, weights=drafts.count, minlength=len(keys)).astype(np.int64).tolist()
-    joined = _joined(keys, work, most, joins)
+    joined = _joined(keys, work, max_blocks, joins)
     left = [number for number in range(len(keys)) if number not in joined]
     numbers = {number: position for position, number in enumerate(left)}
     block = np.array([numbers[joined.get(number, number)] for number in range(len(keys))], dtype=np.int64)
     partner = {into: keys[number][2] for number, into in joined.items() if keys[number][1] == Role.SEND}
-    return Blocks(tuple(_block_key(keys[number], partner.get(number), joins) for number in left), block[index])
+    return BlockAssignment(tuple(_block_key(keys[number], partner.get(number), joins) for number in left), block[index])
 
 
 def _joined(keys: list[Key], work: list[int], most: int, joins: Joins) -> dict[int, int]:

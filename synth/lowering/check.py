@@ -10,10 +10,10 @@ from synth.lowering.connectivity import reachability
 from synth.lowering.definition import AnyProgram
 from synth.lowering.plans.check_execution import plan_execution_violations
 from synth.lowering.plans.check_structure import plan_structure_violations
-from synth.lowering.plans.plan import Plan
+from synth.lowering.plans.plan import ExecutionPlan
 from synth.lowering.program import Program
 from synth.lowering.targets import target_named
-from synth.lowering.violation import Violation
+from synth.lowering.violation import ProgramViolation
 from synth.topology.topology import Topology
 
 Connected = Callable[[int, int], bool]
@@ -22,7 +22,7 @@ Connected = Callable[[int, int], bool]
 _HARMLESS_TO_EXECUTE = frozenset({"limit", "idle rank", "channels", "never used"})
 
 
-def check_program(program: AnyProgram, connected: Connected | None = None) -> list[Violation]:
+def check_program(program: AnyProgram, connected: Connected | None = None) -> list[ProgramViolation]:
     """Return every rule that `program` breaks; an empty list means that it does what its collective says.
 
     First the rules that show in the text (limits of the dialect, buffers, peers, connections, waits), then, if
@@ -38,7 +38,7 @@ def check_program(program: AnyProgram, connected: Connected | None = None) -> li
     return found
 
 
-def execution_blockers(program: Program, topology: Topology) -> list[Violation]:
+def execution_blockers(program: Program, topology: Topology) -> list[ProgramViolation]:
     """Return why `program` cannot even be executed on `topology`, whether or not it then does what it should.
 
     The rules that show in the text, but for those that do not matter to who executes it: limits of its dialect, ranks
@@ -49,29 +49,29 @@ def execution_blockers(program: Program, topology: Topology) -> list[Violation]:
     return [violation for violation in found if violation.rule not in _HARMLESS_TO_EXECUTE]
 
 
-def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[Violation]:
+def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[ProgramViolation]:
     """Yield the rule that a program has as many ranks as its network, if it is broken."""
     if len(program.ranks) != topology.compute_count:
         message = f"the program is for {len(program.ranks)} ranks, the topology has {topology.compute_count}"
-        yield Violation.at("ranks", message)
+        yield ProgramViolation.at("ranks", message)
 
 
-def _structure(program: AnyProgram) -> list[Violation]:
-    if isinstance(program, Plan):
+def _structure(program: AnyProgram) -> list[ProgramViolation]:
+    if isinstance(program, ExecutionPlan):
         return plan_structure_violations(program)
     assert isinstance(program, Program)
     return structure_violations(program, target_named(program.target).limits)
 
 
-def _execution(program: AnyProgram) -> list[Violation]:
-    if isinstance(program, Plan):
+def _execution(program: AnyProgram) -> list[ProgramViolation]:
+    if isinstance(program, ExecutionPlan):
         return plan_execution_violations(program)
     assert isinstance(program, Program)
     return execution_violations(program)
 
 
-def _unconnected(program: AnyProgram, connected: Connected) -> Iterator[Violation]:
+def _unconnected(program: AnyProgram, connected: Connected) -> Iterator[ProgramViolation]:
     ranks = range(len(program.ranks))
     for sender, receiver in sorted(program.peers()):
         if sender in ranks and receiver in ranks and not connected(sender, receiver):
-            yield Violation.at("route", f"sends to rank {receiver}, to which the network has no path", sender)
+            yield ProgramViolation.at("route", f"sends to rank {receiver}, to which the network has no path", sender)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.lowering.definition import describe, initial_inputs, nothing, words_of
+from synth.lowering.definition import describe, initial_inputs, unwritten_values, words_of
 from synth.lowering.flat_program import (
     BASE,
     COUNT,
@@ -29,25 +29,25 @@ from synth.lowering.interpreter import (
     SPAN,
     SPARE_CELLS,
     TWICE,
-    Conditions,
-    State,
+    ExecutionState,
+    RunConditions,
     execute,
 )
 from synth.lowering.memory import layout_of
 from synth.lowering.program import QUEUE_DEPTH, Program
 from synth.lowering.race_clocks import Clocks, no_accesses
-from synth.lowering.results import MOST_REPORTED, result_violations
-from synth.lowering.violation import Violation
+from synth.lowering.results import MAX_REPORTED, result_violations
+from synth.lowering.violation import ProgramViolation
 
-MOST_CELLS = 2**25
-MOST_WORDS = 2**27
-MOST_MOVES = 2**25
-MOST_CLOCK_ENTRIES = 2**27
+MAX_CELLS = 2**25
+MAX_WORDS = 2**27
+MAX_MOVES = 2**25
+MAX_CLOCK_ENTRIES = 2**27
 RANDOM_SEED = 1
-WHOLE, SINGLE = 0, 1  # chunks of a message: those of a whole step, or one
+WHOLE_STEP, SINGLE_CHUNK = 0, 1  # chunks of a message: those of a whole step, or one
 
 
-def execution_violations(program: Program) -> list[Violation]:
+def execution_violations(program: Program) -> list[ProgramViolation]:
     """Return what goes wrong when the structurally sound `program` runs; the first faulty run ends the check.
 
     Runs with messages of one chunk and with whole steps as messages, the two extremes of what runtimes do, at the
@@ -57,11 +57,15 @@ def execution_violations(program: Program) -> list[Violation]:
     """
     excess = _excess(program)
     if excess:
-        return [Violation.at("size", excess)]
+        return [ProgramViolation.at("size", excess)]
     check = _Check(program)
     if check.excess:
-        return [Violation.at("size", check.excess)]
-    return check.with_races(SINGLE) or check.in_order(WHOLE, REVERSE) or check.in_order(WHOLE, RANDOM, RANDOM_SEED)
+        return [ProgramViolation.at("size", check.excess)]
+    return (
+        check.with_races(SINGLE_CHUNK)
+        or check.in_order(WHOLE_STEP, REVERSE)
+        or check.in_order(WHOLE_STEP, RANDOM, RANDOM_SEED)
+    )
 
 
 def _excess(program: Program) -> str:
@@ -69,9 +73,9 @@ def _excess(program: Program) -> str:
     cells = sum(layout_of(program, rank).cells for rank in range(len(program.ranks)))
     moved = (item.count for rank in program.ranks for block in rank.blocks for item in block.instructions)
     sizes = {
-        "chunks of memory on all ranks": (cells, MOST_CELLS),
-        "words for sets of ranks": (cells * words_of(program), MOST_WORDS),
-        "chunks moved by all instructions": (sum(moved), MOST_MOVES),
+        "chunks of memory on all ranks": (cells, MAX_CELLS),
+        "words for sets of ranks": (cells * words_of(program), MAX_WORDS),
+        "chunks moved by all instructions": (sum(moved), MAX_MOVES),
     }
     return _first_excess(sizes)
 
@@ -93,12 +97,12 @@ class _Check:
         self._words = words_of(program)
         self.excess = _first_excess(
             {
-                "clock entries for blocks and waits": (self._clock_entries(across_ranks=False), MOST_CLOCK_ENTRIES),
-                "words for messages": (self._depth * int(self._flat.longest.sum()) * self._words, MOST_WORDS),
+                "clock entries for blocks and waits": (self._clock_entries(across_ranks=False), MAX_CLOCK_ENTRIES),
+                "words for messages": (self._depth * int(self._flat.longest.sum()) * self._words, MAX_WORDS),
             }
         )
 
-    def with_races(self, message_chunks: int) -> list[Violation]:
+    def with_races(self, message_chunks: int) -> list[ProgramViolation]:
         """Run with a search for races.
 
         A program that was lowered here orders all accesses by waits within the rank, and is held to that: a missing
@@ -107,11 +111,11 @@ class _Check:
         """
         found = self._run(message_chunks, self._clocks(across_ranks=False))
         races = any(violation.rule == "race" for violation in found)
-        if races and not self._program.origin and self._clock_entries(across_ranks=True) <= MOST_CLOCK_ENTRIES:
+        if races and not self._program.origin and self._clock_entries(across_ranks=True) <= MAX_CLOCK_ENTRIES:
             return self._run(message_chunks, self._clocks(across_ranks=True), across_ranks=True)
         return found
 
-    def in_order(self, message_chunks: int, order: int, seed: int = 0) -> list[Violation]:
+    def in_order(self, message_chunks: int, order: int, seed: int = 0) -> list[ProgramViolation]:
         """Run without a search for races, the blocks in `order`."""
         return self._run(message_chunks, np.zeros((0, 0), dtype=np.int32), order, seed)
 
@@ -130,10 +134,10 @@ class _Check:
 
     def _run(
         self, message_chunks: int, clocks: Clocks, order: int = FORWARD, seed: int = 0, across_ranks: bool = False
-    ) -> list[Violation]:
+    ) -> list[ProgramViolation]:
         flat = self._flat
         blocks = flat.first_block[-1]
-        conditions = Conditions(self._depth, message_chunks, order, seed, blocks, blocks + flat.waited)
+        conditions = RunConditions(self._depth, message_chunks, order, seed, blocks, blocks + flat.waited)
         code = flat.code
         if across_ranks:
             alone = code.blocks.copy()
@@ -141,17 +145,17 @@ class _Check:
             code = code._replace(blocks=alone)
         state = self._initial_state(message_chunks, clocks)
         execute(code, state, conditions, flat.first_cell[-1])
-        if state.found[0]:
+        if state.fault[0]:
             return [self._faulty(state)]
         layouts = [layout_of(self._program, rank) for rank in range(len(self._program.ranks))]
         return self._deadlock(state, message_chunks) or result_violations(
             self._program, layouts, flat.first_cell, state.values
         )
 
-    def _initial_state(self, message_chunks: int, clocks: Clocks) -> State:
+    def _initial_state(self, message_chunks: int, clocks: Clocks) -> ExecutionState:
         flat, cells = self._flat, self._flat.first_cell[-1]
-        spans = flat.longest if message_chunks == WHOLE else np.ones_like(flat.longest)
-        values = nothing(cells + SPARE_CELLS + self._depth * int(spans.sum()), self._words)
+        spans = flat.longest if message_chunks == WHOLE_STEP else np.ones_like(flat.longest)
+        values = unwritten_values(cells + SPARE_CELLS + self._depth * int(spans.sum()), self._words)
         for rank in range(len(self._program.ranks)):
             inputs = initial_inputs(self._program, rank)
             first = flat.first_cell[rank] + layout_of(self._program, rank).input_base
@@ -164,41 +168,41 @@ class _Check:
         queues[:, SPAN] = spans
         reads = self._reads() if len(clocks) else 0
         accesses = no_accesses(cells if len(clocks) else 0, reads)
-        return State(values, progress, queues, clocks, accesses, np.zeros(3, dtype=np.int64))
+        return ExecutionState(values, progress, queues, clocks, accesses, np.zeros(3, dtype=np.int64))
 
     def _reads(self) -> int:
         items = self._flat.code.items
         return int(sum(items[(items[:, FLAGS] & flag) > 0, COUNT].sum() for flag in (READS_SRC, READS_DST)))
 
-    def _place(self, block: int, state: State) -> tuple[int, int, int]:
+    def _place(self, block: int, state: ExecutionState) -> tuple[int, int, int]:
         """Return rank, block of that rank, and the step that it stands at."""
         rank = int(np.searchsorted(self._flat.first_block, block, side="right")) - 1
         step = state.progress[block, PC] - self._flat.code.blocks[block, FIRST]
         return rank, block - self._flat.first_block[rank], int(step)
 
-    def _faulty(self, state: State) -> Violation:
-        kind, block, other = state.found.tolist()
+    def _faulty(self, state: ExecutionState) -> ProgramViolation:
+        kind, block, other = state.fault.tolist()
         place = self._place(block, state)
         if kind == RACE:
             index = other - self._flat.first_block[place[0]]
             message = f"touches a chunk that block {index} touches too, and nothing orders the two"
-            return Violation.at("race", message, *place)
+            return ProgramViolation.at("race", message, *place)
         value = self._flat.first_cell[-1]
         added, to = (describe(state.values, value + cell, self._program) for cell in range(SPARE_CELLS))
         if kind == OTHER_CHUNK:
-            return Violation.at("reduction", f"adds {added} to {to}", *place)
+            return ProgramViolation.at("reduction", f"adds {added} to {to}", *place)
         if kind == TWICE:
-            return Violation.at("reduction", f"counts a contribution twice: {added} and {to}", *place)
-        return Violation.at("uninitialised", "reads a chunk that was never written", *place)
+            return ProgramViolation.at("reduction", f"counts a contribution twice: {added} and {to}", *place)
+        return ProgramViolation.at("uninitialised", "reads a chunk that was never written", *place)
 
-    def _deadlock(self, state: State, message_chunks: int) -> list[Violation]:
+    def _deadlock(self, state: ExecutionState, message_chunks: int) -> list[ProgramViolation]:
         blocked = np.flatnonzero(state.progress[:, PC] < self._flat.code.blocks[1:, FIRST])
-        size = "one chunk" if message_chunks == SINGLE else "a whole step"
+        size = "one chunk" if message_chunks == SINGLE_CHUNK else "a whole step"
         note = f"; {len(blocked)} blocks hang at queue depth {self._depth} with messages of {size}"
-        shown = blocked[:MOST_REPORTED].tolist()
-        return [Violation.at("deadlock", self._obstacle(b, state) + note, *self._place(b, state)) for b in shown]
+        shown = blocked[:MAX_REPORTED].tolist()
+        return [ProgramViolation.at("deadlock", self._obstacle(b, state) + note, *self._place(b, state)) for b in shown]
 
-    def _obstacle(self, block: int, state: State) -> str:
+    def _obstacle(self, block: int, state: ExecutionState) -> str:
         """Return what the blocked `block` waits for."""
         rank, index, step = self._place(block, state)
         instruction = self._program.ranks[rank].blocks[index].instructions[step]

@@ -12,7 +12,7 @@ from synth.schedule.schedule import Schedule
 from synth.schedule.transfers import ColumnBounds
 
 
-def least_chunks(schedule: Schedule) -> int:
+def min_chunks(schedule: Schedule) -> int:
     """Return the fewest chunks per shard in which all transfers of `schedule` begin and end between chunks. O(rows)."""
     bounds = np.concatenate([schedule.transfers.lo, schedule.transfers.hi])
     return schedule.chunks_per_shard // gcd(schedule.chunks_per_shard, int(np.gcd.reduce(bounds, initial=0)))
@@ -26,7 +26,7 @@ def rechunked(schedule: Schedule, chunks: int | None) -> Schedule:
     """
     if chunks is None or chunks == schedule.chunks_per_shard:
         return schedule
-    least = least_chunks(schedule)
+    least = min_chunks(schedule)
     if chunks < 1 or chunks % least:
         near = max(1, round(chunks / least)) * least
         raise InvalidInput(f"chunks of a shard must be a multiple of {least}", chunks, f"use {near}")

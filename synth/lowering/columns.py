@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Column = NDArray[np.int64]
-Narrow = NDArray[np.int32]
+NarrowColumn = NDArray[np.int32]
 """What is held for all ranks at once: half as large. No count of a program comes near 2^31."""
 
 
-def expanded(first: Column, length: Column | Narrow) -> tuple[Column, Column]:
+def expand_intervals(first: Column, length: Column | NarrowColumn) -> tuple[Column, Column]:
     """Return, for every member of every interval in order: the number of the interval, and the member."""
     lengths = length.astype(np.int64)
     row = np.repeat(np.arange(len(first)), lengths)

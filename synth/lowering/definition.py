@@ -59,7 +59,7 @@ class AnyProgram(Protocol):
     def messages(self) -> Iterator[Message]: ...
 
 
-class Values(NamedTuple):
+class ChunkValues(NamedTuple):
     """What cells hold: each the sum of what some ranks contribute to one chunk of the vector.
 
     identity: int64[cells], which chunk; NOTHING: never written
@@ -76,12 +76,12 @@ def words_of(task: AnyProgram) -> int:
     return 0 if single else -(-len(task.ranks) // _WORD)
 
 
-def nothing(cells: int, words: int) -> Values:
+def unwritten_values(cells: int, words: int) -> ChunkValues:
     """Return cells that were never written."""
-    return Values(np.full(cells, NOTHING, dtype=np.int64), np.zeros((cells, words), dtype=np.uint64))
+    return ChunkValues(np.full(cells, NOTHING, dtype=np.int64), np.zeros((cells, words), dtype=np.uint64))
 
 
-def initial_inputs(task: AnyProgram, rank: int) -> Values:
+def initial_inputs(task: AnyProgram, rank: int) -> ChunkValues:
     """Return what each chunk of the input of `rank` holds."""
     ranks, chunks, name = len(task.ranks), task.chunks, task.collective.name
     count, _ = buffer_chunks(name, chunks, ranks)
@@ -93,7 +93,7 @@ def initial_inputs(task: AnyProgram, rank: int) -> Values:
     return _values(task, first + np.arange(count), [rank])
 
 
-def expected_outputs(task: AnyProgram, rank: int) -> Values | None:
+def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues | None:
     """Return what each chunk of the output of `rank` must hold; None where its output is not defined."""
     ranks, chunks, collective = len(task.ranks), task.chunks, task.collective
     _, count = buffer_chunks(collective.name, chunks, ranks)
@@ -111,7 +111,7 @@ def expected_outputs(task: AnyProgram, rank: int) -> Values | None:
     return _values(task, chunk, range(ranks))
 
 
-def describe(values: Values, cell: int, task: AnyProgram) -> str:
+def describe(values: ChunkValues, cell: int, task: AnyProgram) -> str:
     """Return what `cell` of `values` holds, in words, short whatever the number of ranks."""
     identity = int(values.identity[cell])
     if identity == NOTHING:
@@ -121,7 +121,7 @@ def describe(values: Values, cell: int, task: AnyProgram) -> str:
     return f"chunk {identity} of rank{'s' if len(members) > 1 else ''} {names}"
 
 
-def _members(values: Values, cell: int, task: AnyProgram) -> list[int]:
+def _members(values: ChunkValues, cell: int, task: AnyProgram) -> list[int]:
     identity, ranks = int(values.identity[cell]), len(task.ranks)
     if task.collective.name == CollectiveName.ALLGATHER:
         return [identity // (task.chunks // ranks)]
@@ -131,11 +131,11 @@ def _members(values: Values, cell: int, task: AnyProgram) -> list[int]:
     return [rank for rank in range(ranks) if words[rank // _WORD] >> rank % _WORD & 1]
 
 
-def _values(task: AnyProgram, identity: NDArray[np.int64], members: range | list[int]) -> Values:
+def _values(task: AnyProgram, identity: NDArray[np.int64], members: range | list[int]) -> ChunkValues:
     """Return cells of the chunks `identity`, each the sum of what `members` contribute."""
     words = [0] * words_of(task)
     if words:
         for rank in members:
             words[rank // _WORD] |= 1 << rank % _WORD
     row = np.array(words, dtype=np.uint64)
-    return Values(identity.astype(np.int64), np.broadcast_to(row, (len(identity), len(words))))
+    return ChunkValues(identity.astype(np.int64), np.broadcast_to(row, (len(identity), len(words))))

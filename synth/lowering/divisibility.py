@@ -8,9 +8,9 @@ from math import gcd
 
 from synth.collective import CollectiveName
 from synth.errors import InvalidInput
-from synth.lowering.chunking import least_chunks
+from synth.lowering.chunking import min_chunks
 from synth.lowering.options import LoweringOptions
-from synth.lowering.vector import vector_of
+from synth.lowering.vector import vector_layout_of
 from synth.schedule.schedule import Schedule
 
 
@@ -19,7 +19,7 @@ def chunks_of_vector(schedule: Schedule, instances: int) -> int:
     return _shards_of_vector(schedule) * instances * schedule.chunks_per_shard
 
 
-def dividing(
+def options_for_sizes(
     schedule: Schedule, options: LoweringOptions, sizes_bytes: Sequence[int], granule_bytes: int
 ) -> LoweringOptions:
     """Return `options` with instances and chunks such that all `sizes_bytes` can be cut into equal chunks of whole
@@ -30,7 +30,7 @@ def dividing(
     `synth.lowering.chunking`. Runtimes take their own algorithm, without notice, for sizes that N does not divide.
     InvalidInput, with the nearest sizes that can be cut, if the fewest chunks of one instance cannot either.
     """
-    least = least_chunks(schedule)
+    least = min_chunks(schedule)
     step = _shards_of_vector(schedule) * least * granule_bytes
     common = gcd(*sizes_bytes)
     if common % step:
@@ -44,7 +44,7 @@ def dividing(
 
 def _shards_of_vector(schedule: Schedule) -> int:
     ranks = schedule.topology.compute_count
-    return vector_of(schedule, 1).shards // (ranks if schedule.collective.name == CollectiveName.ALLTOALL else 1)
+    return vector_layout_of(schedule, 1).shards // (ranks if schedule.collective.name == CollectiveName.ALLTOALL else 1)
 
 
 def _largest_divisor(number: int, most: int) -> int:

@@ -7,9 +7,9 @@ from enum import IntEnum
 
 import numpy as np
 
-from synth.lowering.columns import Column, Narrow
-from synth.lowering.pieces import Pieces, stretches
-from synth.lowering.places import Places
+from synth.lowering.columns import Column, NarrowColumn
+from synth.lowering.pieces import Fragments, contiguous_runs
+from synth.lowering.places import Placement
 from synth.lowering.program import Op
 
 OPS = tuple(Op)
@@ -25,7 +25,7 @@ class Role(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drafts:
+class UnscheduledOps:
     """Columns of equal length: the instructions of a rank without waits, in a right sequential order.
 
     channel, role, peer: name the block; their order is that of the blocks. `peer` is -1 for local work
@@ -41,7 +41,7 @@ class Drafts:
     count: Column
 
 
-class Drafter:
+class OpGenerator:
     """Makes, one rank at a time, the instructions that move `pieces`, and the copies of what belongs into a result and
     never moved there.
 
@@ -50,19 +50,19 @@ class Drafter:
     receives everywhere. `longest` is the most chunks of a copy. O(pieces * log(pieces)) for all ranks together.
     """
 
-    def __init__(self, pieces: Pieces, places: Places, longest: int, sends_first: bool = False) -> None:
-        self._pieces = pieces
-        self._places = places
+    def __init__(self, fragments: Fragments, placement: Placement, longest: int, sends_first: bool = False) -> None:
+        self._pieces = fragments
+        self._places = placement
         self._longest = longest
         self._sends_first = sends_first
-        ranks = np.arange(len(places.home) + 1)
-        self._orders = [np.argsort(column, kind="stable") for column in (pieces.sender, pieces.receiver)]
-        columns = (pieces.sender, pieces.receiver)
+        ranks = np.arange(len(placement.current) + 1)
+        self._orders = [np.argsort(column, kind="stable") for column in (fragments.sender, fragments.receiver)]
+        columns = (fragments.sender, fragments.receiver)
         self._bounds = [
             np.searchsorted(column[order], ranks) for column, order in zip(columns, self._orders, strict=True)
         ]
 
-    def of_rank(self, rank: int) -> Drafts:
+    def of_rank(self, rank: int) -> UnscheduledOps:
         """Return the instructions of `rank`. O(own pieces * log(own pieces) + chunks of its result)."""
         pieces = self._pieces
         own = [order[bounds[rank] : bounds[rank + 1]] for order, bounds in zip(self._orders, self._bounds, strict=True)]
@@ -83,11 +83,11 @@ class Drafter:
         order = np.lexsort((-role, number, late, pieces.turn[number], pieces.step[number]))
         copies = self._copies(rank)
         whole = (np.concatenate([column[order], copy]) for column, copy in zip(columns, copies, strict=True))
-        return Drafts(*(column.astype(np.int64) for column in whole))
+        return UnscheduledOps(*(column.astype(np.int64) for column in whole))
 
-    def _copies(self, rank: int) -> list[Column | Narrow]:
+    def _copies(self, rank: int) -> list[Column | NarrowColumn]:
         """Return the columns of the copies of what is not in its place at the end."""
         source, target = self._places.misplaced(rank)
-        first, count = stretches((source, target), self._longest)
+        first, count = contiguous_runs((source, target), self._longest)
         same = np.ones(len(first), dtype=np.int64)
         return [0 * same, Role.LOCAL * same, -same, _COPY * same, source[first], target[first], count]

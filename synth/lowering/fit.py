@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from synth.lowering.limits import Limits, limit_violations
-from synth.lowering.options import MOST_CHANNELS, LoweringOptions
-from synth.lowering.plans.check_structure import limit_excess
+from synth.lowering.limits import TargetLimits, limit_violations
+from synth.lowering.options import MAX_CHANNELS, LoweringOptions
+from synth.lowering.plans.check_structure import exceeded_plan_limit
 from synth.lowering.plans.translate import plan_of
 from synth.lowering.program import Program
 
-MOST_DOUBLINGS = 5
+MAX_DOUBLINGS = 5
 
 
-def misfit(program: Program, limits: Limits) -> str:
+def exceeded_limit(program: Program, limits: TargetLimits) -> str:
     """Return which limit `program` exceeds and by what, "" if it fits. O(instructions)."""
     largest = max(range(len(program.ranks)), key=lambda rank: len(program.ranks[rank].blocks))
     blocks = len(program.ranks[largest].blocks)
@@ -23,7 +23,7 @@ def misfit(program: Program, limits: Limits) -> str:
     if blocks > limits.resident_threadblocks:
         bound = limits.resident_threadblocks
         return f"rank {largest}: thread blocks that must run at once: {blocks} is above the limit {bound}"
-    return "" if limits.one_sided_operations is None else limit_excess(plan_of(program))
+    return "" if limits.one_sided_operations is None else exceeded_plan_limit(plan_of(program))
 
 
 def nearest_fit(options: LoweringOptions, fits: Callable[[LoweringOptions], bool]) -> LoweringOptions | None:
@@ -64,6 +64,6 @@ def _most(asked: int, fits: Callable[[int], bool]) -> list[int]:
 
 def _fewest(asked: int, fits: Callable[[int], bool]) -> list[int]:
     """Return the first doubling of `asked` that fits, as a list of one; [] if none does."""
-    doubled = (asked * 2**power for power in range(1, 1 + MOST_DOUBLINGS))
-    first = next((count for count in doubled if count <= MOST_CHANNELS and fits(count)), None)
+    doubled = (asked * 2**power for power in range(1, 1 + MAX_DOUBLINGS))
+    first = next((count for count in doubled if count <= MAX_CHANNELS and fits(count)), None)
     return [] if first is None else [first]

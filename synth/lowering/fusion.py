@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from synth.compiled import compiled
 from synth.lowering.columns import Column
 from synth.lowering.dependences import dependences
-from synth.lowering.drafts import OPS, Drafts, Role
+from synth.lowering.drafts import OPS, Role, UnscheduledOps
 from synth.lowering.program import Op
 
 Joins = dict[tuple[int, int], int]
@@ -21,9 +21,13 @@ _RECV, _RRC, _SEND = (OPS.index(op) for op in (Op.RECV, Op.RECV_REDUCE_COPY, Op.
 _RCS, _RRCS, _RRS = (OPS.index(op) for op in (Op.RECV_COPY_SEND, Op.RECV_REDUCE_COPY_SEND, Op.RECV_REDUCE_SEND))
 
 
-def fused(
-    drafts: Drafts, src: Column, dst: Column, kept: NDArray[np.bool_], apart: Collection[tuple[int, int]] = ()
-) -> tuple[Drafts, Joins]:
+def fuse_ops(
+    drafts: UnscheduledOps,
+    src: Column,
+    dst: Column,
+    needed_cells: NDArray[np.bool_],
+    apart: Collection[tuple[int, int]] = (),
+) -> tuple[UnscheduledOps, Joins]:
     """Return the instructions of one rank with receives and sends fused, and which directions then share a block.
 
     src, dst: the first cell that each instruction reads and writes, -1 for none; kept: bool[cells], what is needed
@@ -33,7 +37,7 @@ def fused(
     afterwards are sent without being stored.
     O(cells touched + instructions * log(instructions)).
     """
-    receives, sends = _candidates(drafts, src, dst, len(kept))
+    receives, sends = _candidates(drafts, src, dst, len(needed_cells))
     keys, key = np.unique(np.stack([drafts.channel, drafts.role, drafts.peer], axis=1), axis=0, return_inverse=True)
     key = key.reshape(-1)
     op = drafts.op.copy()
@@ -55,13 +59,13 @@ def fused(
             gone[send] = True
         joins[channel, source] = int(keys[out, 2])
     src, dst = np.where(op == _RCS, -1, src)[~gone], dst[~gone]
-    left = Drafts(*(getattr(replace(drafts, op=op), item.name)[~gone] for item in fields(Drafts)))
-    needless = ~is_needed(src, dst, left.count, kept) & (left.op == _RRCS)
+    left = UnscheduledOps(*(getattr(replace(drafts, op=op), item.name)[~gone] for item in fields(UnscheduledOps)))
+    needless = ~is_needed(src, dst, left.count, needed_cells) & (left.op == _RRCS)
     left = replace(left, op=np.where(needless, _RRS, left.op), dst=np.where(needless, left.src, left.dst))
     return left, joins
 
 
-def _candidates(drafts: Drafts, src: Column, dst: Column, cells: int) -> tuple[Column, Column]:
+def _candidates(drafts: UnscheduledOps, src: Column, dst: Column, cells: int) -> tuple[Column, Column]:
     """Return the receives and sends that could be one instruction each, by the order of the receives."""
     offsets, earlier = dependences(src, dst, drafts.count, cells)
     sends = np.flatnonzero((drafts.op == _SEND) & (np.diff(offsets) == 1))
@@ -100,9 +104,9 @@ def _in_order(connection: list[int], receives: list[int], sends: list[int]) -> l
 
 
 @compiled
-def is_needed(src: Column, dst: Column, count: Column, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def is_needed(src: Column, dst: Column, count: Column, needed_cells: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return whether anything that each instruction writes is read later or kept."""
-    needed = kept.copy()
+    needed = needed_cells.copy()
     result = np.zeros(len(src), dtype=np.bool_)
     for index in range(len(src) - 1, -1, -1):
         if dst[index] >= 0:

@@ -8,17 +8,19 @@ import numpy as np
 
 from synth.lowering.columns import Column
 from synth.lowering.dependences import dependences, necessary_waits
-from synth.lowering.drafts import OPS, Drafts
+from synth.lowering.drafts import OPS, UnscheduledOps
 from synth.lowering.memory import Layout
 from synth.lowering.operands import operand_cells
-from synth.lowering.places import place_of
+from synth.lowering.places import buffer_ref_of
 from synth.lowering.program import Instruction, Wait
 
-_place = lru_cache(maxsize=2**16)(place_of)
+_place = lru_cache(maxsize=2**16)(buffer_ref_of)
 _wait = lru_cache(maxsize=2**16)(Wait)
 
 
-def instructions_of_blocks(drafts: Drafts, block: Column, blocks: int, layout: Layout) -> list[tuple[Instruction, ...]]:
+def instructions_of_blocks(
+    drafts: UnscheduledOps, block: Column, blocks: int, layout: Layout
+) -> list[tuple[Instruction, ...]]:
     """Return the instructions of each of the `blocks` of a rank with all waits they need and none that follow from
     others. `block` says which block each of `drafts`, in a right sequential order, belongs to."""
     cells = operand_cells(drafts, layout)

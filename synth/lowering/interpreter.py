@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from synth.compiled import compiled, inlined
-from synth.lowering.definition import Values
+from synth.lowering.definition import ChunkValues
 from synth.lowering.flat_program import (
     BASE,
     COUNT,
@@ -37,7 +37,7 @@ from synth.lowering.flat_program import (
     Code,
     Integers,
 )
-from synth.lowering.race_clocks import Accesses, Clocks, keep, merge, note_read, note_write
+from synth.lowering.race_clocks import Accesses, Clocks, copy_clock, merge_clock, note_read, note_write
 
 FORWARD, REVERSE, RANDOM = 0, 1, 2
 RANDOM_REACH = 64
@@ -49,7 +49,7 @@ QUEUE, SPAN, SENT, RECEIVED = 0, 1, 2, 3
 SPARE_CELLS = 2
 
 
-class Conditions(NamedTuple):
+class RunConditions(NamedTuple):
     """How a run goes: messages a connection holds, chunks of a message (0: whole steps), order of the blocks.
 
     FORWARD: every block as far as it gets, the one that could go on first before others; REVERSE: the one that
@@ -65,7 +65,7 @@ class Conditions(NamedTuple):
     first_message: int
 
 
-class State(NamedTuple):
+class ExecutionState(NamedTuple):
     """Where an execution stands.
 
     values:   memory of all ranks, then what is on its way and what it was added to, then the slots of all queues
@@ -77,16 +77,16 @@ class State(NamedTuple):
     found:    int64[3]: kind of the first fault (0: none), its block, and for a race the other block
     """
 
-    values: Values
+    values: ChunkValues
     progress: Integers
     queues: Integers
     clocks: Clocks
     accesses: Accesses
-    found: Integers
+    fault: Integers
 
 
 @compiled
-def execute(code: Code, state: State, conditions: Conditions, value: int) -> None:
+def execute(code: Code, state: ExecutionState, conditions: RunConditions, value: int) -> None:
     """Go on to the end: all is done, nothing can go on, or there is a fault. `value`: first cell after the memory.
 
     A block gets a turn at the start and whenever a block went on that it may be waiting for.
@@ -96,7 +96,7 @@ def execute(code: Code, state: State, conditions: Conditions, value: int) -> Non
     ready = np.arange(blocks)
     waiting = np.ones(blocks, dtype=np.bool_)
     head, size, random = 0, blocks, np.uint64(conditions.seed)
-    while size > 0 and state.found[0] == 0:
+    while size > 0 and state.fault[0] == 0:
         if conditions.order == RANDOM:
             random = random * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
             other = (head + int(random >> np.uint64(33)) % min(size, RANDOM_REACH)) % blocks
@@ -109,7 +109,7 @@ def execute(code: Code, state: State, conditions: Conditions, value: int) -> Non
         size -= 1
         waiting[block] = False
         went = False
-        while _can_go_on(code, state.progress, state.queues, conditions.depth, block) and state.found[0] == 0:
+        while _can_go_on(code, state.progress, state.queues, conditions.depth, block) and state.fault[0] == 0:
             _advance(code, state, conditions, value, block)
             went = True
             if conditions.order == RANDOM:
@@ -140,7 +140,7 @@ def _can_go_on(code: Code, progress: Integers, queues: Integers, depth: int, blo
 
 
 @inlined
-def _advance(code: Code, state: State, conditions: Conditions, value: int, block: int) -> None:
+def _advance(code: Code, state: ExecutionState, conditions: RunConditions, value: int, block: int) -> None:
     """Do the next message of `block`, or all of an instruction that sends and receives nothing at once."""
     items, progress, clocks = code.items, state.progress, state.clocks
     item, moved = progress[block, PC], progress[block, MOVED]
@@ -148,21 +148,21 @@ def _advance(code: Code, state: State, conditions: Conditions, value: int, block
         clocks[block, block - code.blocks[block, BASE]] += 1
         if moved == 0:
             for wait in range(items[item, FIRST_WAIT], items[item + 1, FIRST_WAIT]):
-                merge(clocks, block, conditions.first_saved + items[code.waits[wait, 0], SAVED])
+                merge_clock(clocks, block, conditions.first_saved + items[code.waits[wait, 0], SAVED])
     span = items[item, COUNT] - moved
     if conditions.message_chunks > 0 and items[item, FLAGS] & (RECEIVES | SENDS):
         span = min(span, conditions.message_chunks)
     _move(code, state, conditions, value, block, span)
     progress[block, MOVED] += span
-    if state.found[0] == 0 and progress[block, MOVED] == items[item, COUNT]:
+    if state.fault[0] == 0 and progress[block, MOVED] == items[item, COUNT]:
         if len(clocks) > 0 and items[item, SAVED] >= 0:
-            keep(clocks, block, conditions.first_saved + items[item, SAVED])
+            copy_clock(clocks, block, conditions.first_saved + items[item, SAVED])
         progress[block, PC] += 1
         progress[block, MOVED] = 0
 
 
 @inlined
-def _move(code: Code, state: State, conditions: Conditions, value: int, block: int, span: int) -> None:
+def _move(code: Code, state: ExecutionState, conditions: RunConditions, value: int, block: int, span: int) -> None:
     """Move `span` chunks of the next instruction of `block`."""
     item, moved = state.progress[block, PC], state.progress[block, MOVED]
     flags = code.items[item, FLAGS]
@@ -171,12 +171,12 @@ def _move(code: Code, state: State, conditions: Conditions, value: int, block: i
         source = code.blocks[block, INCOMING]
         arrived = _next_slot(state.queues, source, RECEIVED, conditions.depth)
         if conditions.first_message < len(state.clocks):
-            merge(state.clocks, block, _clock_row(state.queues, source, RECEIVED, conditions))
+            merge_clock(state.clocks, block, _clock_row(state.queues, source, RECEIVED, conditions))
     if flags & SENDS:
         target = code.blocks[block, OUTGOING]
         left = _next_slot(state.queues, target, SENT, conditions.depth)
         if conditions.first_message < len(state.clocks):
-            keep(state.clocks, block, _clock_row(state.queues, target, SENT, conditions))
+            copy_clock(state.clocks, block, _clock_row(state.queues, target, SENT, conditions))
     src, dst = code.items[item, SRC] + moved, code.items[item, DST] + moved
     base = code.blocks[block, BASE]
     for chunk in range(span):
@@ -184,7 +184,7 @@ def _move(code: Code, state: State, conditions: Conditions, value: int, block: i
             return
         fault = _work(state.values, flags, value, src + chunk, dst + chunk, arrived + chunk, left + chunk)
         if fault != 0:
-            state.found[0], state.found[1] = fault, block
+            state.fault[0], state.fault[1] = fault, block
             return
     if flags & RECEIVES:
         state.queues[code.blocks[block, INCOMING], RECEIVED] += 1
@@ -198,15 +198,15 @@ def _next_slot(queues: Integers, connection: int, counter: int, depth: int) -> i
 
 
 @inlined
-def _clock_row(queues: Integers, connection: int, counter: int, conditions: Conditions) -> int:
+def _clock_row(queues: Integers, connection: int, counter: int, conditions: RunConditions) -> int:
     depth = conditions.depth
     return int(conditions.first_message + connection * depth + queues[connection, counter] % depth)
 
 
 @inlined
-def _races(state: State, flags: int, block: int, base: int, src: int, dst: int) -> bool:
+def _races(state: ExecutionState, flags: int, block: int, base: int, src: int, dst: int) -> bool:
     """Note the accesses to one chunk; return whether one of them races."""
-    identity, found = state.values.identity, state.found
+    identity, found = state.values.identity, state.fault
     other = -1
     if flags & READS_SRC and identity[src] >= 0:
         other = note_read(state.clocks, state.accesses, block, base, src)
@@ -220,7 +220,7 @@ def _races(state: State, flags: int, block: int, base: int, src: int, dst: int) 
 
 
 @inlined
-def _work(values: Values, flags: int, value: int, src: int, dst: int, arrived: int, left: int) -> int:
+def _work(values: ChunkValues, flags: int, value: int, src: int, dst: int, arrived: int, left: int) -> int:
     """Do one chunk of an instruction in cell `value`; return which fault there is, 0 for none."""
     fault = 0
     if flags & RECEIVES:
@@ -242,7 +242,7 @@ def _work(values: Values, flags: int, value: int, src: int, dst: int, arrived: i
 
 
 @inlined
-def _copy(values: Values, source: int, target: int) -> None:
+def _copy(values: ChunkValues, source: int, target: int) -> None:
     identity, members = values
     identity[target] = identity[source]
     for word in range(members.shape[1]):
@@ -250,7 +250,7 @@ def _copy(values: Values, source: int, target: int) -> None:
 
 
 @inlined
-def _add(values: Values, cell: int, value: int) -> int:
+def _add(values: ChunkValues, cell: int, value: int) -> int:
     """Add `cell` to `value`; where that has no meaning, copy it to the cell after `value` and return why."""
     identity, members = values
     words = members.shape[1]

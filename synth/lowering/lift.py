@@ -13,7 +13,7 @@ from synth.lowering.definition import AnyProgram
 from synth.lowering.program import Program
 from synth.lowering.target import Lifted
 from synth.lowering.targets import XML_TARGETS
-from synth.lowering.violation import Violation
+from synth.lowering.violation import ProgramViolation
 from synth.lowering.xml_reader import read_document
 from synth.lowering.xml_target import XmlTarget
 from synth.topology.topology import Topology
@@ -44,11 +44,11 @@ def lift_with_findings(text: bytes) -> Lifted[Program]:
     """Return the program as `lift` does, with all faults of the text that a Program cannot express."""
     if text.lstrip()[:1] not in (b"<", b"\xef"):
         raise InvalidInput("a program must be an XML document", repr(text[:20]), "give a file made by `chorale lower`")
-    target, raw = read_document(text, _dialect_of)
+    target, raw = read_document(text, _target_of)
     return target.assemble(raw, text.decode(errors="replace"))
 
 
-def _dialect_of(attributes: Mapping[str, str]) -> XmlTarget:
+def _target_of(attributes: Mapping[str, str]) -> XmlTarget:
     for target in XML_TARGETS:
         if target.recognises("algo", attributes):
             return target
@@ -57,7 +57,7 @@ def _dialect_of(attributes: Mapping[str, str]) -> XmlTarget:
     raise InvalidInput("the dialect of a program must be one that is known", found, f"known are {known}")
 
 
-def fitting_dialects(text: bytes) -> list[str]:
+def fitting_targets(text: bytes) -> list[str]:
     """Return the dialects whose rules `text` keeps as it stands, whichever it was written for.
 
     Rules of the text, the limits and all else that shows without executing the program. O(dialects * bytes).
@@ -74,13 +74,15 @@ def _fits(text: bytes, target: XmlTarget) -> bool:
     return not lifted.findings and not structure_violations(lifted.program, target.limits)
 
 
-def violations_on(lifted: Lifted[AnyProgram], topology: Topology) -> list[Violation]:
+def violations_on(lifted: Lifted[AnyProgram], topology: Topology) -> list[ProgramViolation]:
     """Return the faults of the text, then whatever the program breaks when it runs on the ranks of `topology`."""
     other = list(rank_count_violations(lifted.program, topology))
     found = [*lifted.findings, *other]
     if other:
         return [*found, *check_program(lifted.program)]
     found += check_program(lifted.program, reachability(topology))
-    if lifted.twin is not None:
-        found += [replace(fault, message=f"out of place: {fault.message}") for fault in check_program(lifted.twin)]
+    if lifted.out_of_place is not None:
+        found += [
+            replace(fault, message=f"out of place: {fault.message}") for fault in check_program(lifted.out_of_place)
+        ]
     return found

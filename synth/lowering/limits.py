@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from synth.lowering.program import Op, Program, RankProgram, ThreadBlock, Wait
-from synth.lowering.violation import Violation
+from synth.lowering.violation import ProgramViolation
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class TargetLimits:
     """The largest values that the reader of a dialect takes.
 
     ranks:                    ranks of a program
@@ -55,14 +55,14 @@ class Limits:
     alignment_bytes: int
 
 
-def written_steps(block: ThreadBlock, limits: Limits) -> int:
+def written_steps(block: ThreadBlock, limits: TargetLimits) -> int:
     """Return the steps of `block` as its dialect writes them, with a `nop` for each further wait of a step."""
     if not limits.single_wait:
         return len(block.instructions)
     return sum(max(1, len(instruction.waits)) for instruction in block.instructions)
 
 
-def limit_violations(program: Program, limits: Limits) -> list[Violation]:
+def limit_violations(program: Program, limits: TargetLimits) -> list[ProgramViolation]:
     """Return every limit that `program` exceeds. O(instructions)."""
     found = list(_whole_program(program, limits))
     for rank in range(len(program.ranks)):
@@ -70,7 +70,7 @@ def limit_violations(program: Program, limits: Limits) -> list[Violation]:
     return found
 
 
-def rank_limit_violations(program: Program, rank: int, limits: Limits) -> list[Violation]:
+def rank_limit_violations(program: Program, rank: int, limits: TargetLimits) -> list[ProgramViolation]:
     """Return the limits that `rank` exceeds; nothing of other ranks is looked at. O(instructions of the rank)."""
     rank_program = program.ranks[rank]
     found = list(_rank(rank, rank_program, limits, len(program.ranks)))
@@ -82,7 +82,7 @@ def rank_limit_violations(program: Program, rank: int, limits: Limits) -> list[V
     return found
 
 
-def _whole_program(program: Program, limits: Limits) -> Iterator[Violation]:
+def _whole_program(program: Program, limits: TargetLimits) -> Iterator[ProgramViolation]:
     elements = 1 + sum(1 + _rank_elements(rank_program, limits) for rank_program in program.ranks)
     yield from _above("ranks", len(program.ranks), limits.ranks)
     yield from _above("channels", program.channels, limits.channels)
@@ -91,7 +91,7 @@ def _whole_program(program: Program, limits: Limits) -> Iterator[Violation]:
         yield from _above("bytes of the vector", program.max_bytes, limits.largest_max_bytes)
 
 
-def _rank(rank: int, program: RankProgram, limits: Limits, ranks: int) -> Iterator[Violation]:
+def _rank(rank: int, program: RankProgram, limits: TargetLimits, ranks: int) -> Iterator[ProgramViolation]:
     yield from _above("thread blocks of a rank", len(program.blocks), limits.threadblocks, rank)
     elements = 1 + ranks + _rank_elements(program, limits)
     yield from _above("elements kept for one rank", elements, limits.elements_per_rank, rank)
@@ -103,7 +103,7 @@ def _rank(rank: int, program: RankProgram, limits: Limits, ranks: int) -> Iterat
             yield from _above(name, count, limits.blocks_per_direction, rank)
 
 
-def _block(rank: int, index: int, block: ThreadBlock, limits: Limits) -> Iterator[Violation]:
+def _block(rank: int, index: int, block: ThreadBlock, limits: TargetLimits) -> Iterator[ProgramViolation]:
     yield from _above("steps of a thread block", written_steps(block, limits), limits.steps, rank, index)
     waits = sum(len(instruction.waits) for instruction in block.instructions)
     yield from _above("waits of a thread block", waits, limits.waits, rank, index)
@@ -118,7 +118,7 @@ def _block(rank: int, index: int, block: ThreadBlock, limits: Limits) -> Iterato
 
 def _fused_runs(
     rank: int, index: int, block: ThreadBlock, longest: int, waited: Collection[Wait]
-) -> Iterator[Violation]:
+) -> Iterator[ProgramViolation]:
     """A run of reductions ends where one of them waits, or is waited on."""
     run, previous = 0, None
     for step, instruction in enumerate(block.instructions):
@@ -134,15 +134,15 @@ def _fused_runs(
         )
         if fuses and previous is not None and instruction.count != previous.count:
             message = "reductions that fuse into one must have equal counts"
-            yield Violation.at("fused reductions", message, rank, index, step)
+            yield ProgramViolation.at("fused reductions", message, rank, index, step)
         run, previous = (run + 1 if fuses else 1), instruction
         yield from _above("reductions that fuse into one", run, longest, rank, index, step)
 
 
-def _rank_elements(program: RankProgram, limits: Limits) -> int:
+def _rank_elements(program: RankProgram, limits: TargetLimits) -> int:
     return len(program.blocks) + sum(written_steps(block, limits) for block in program.blocks)
 
 
-def _above(what: str, value: int, largest: int, *place: int) -> Iterator[Violation]:
+def _above(what: str, value: int, largest: int, *place: int) -> Iterator[ProgramViolation]:
     if value > largest:
-        yield Violation.at("limit", f"{what}: {value} is above the limit {largest}", *place)
+        yield ProgramViolation.at("limit", f"{what}: {value} is above the limit {largest}", *place)

@@ -9,36 +9,42 @@ from types import MappingProxyType
 
 from synth.collective import CollectiveName
 from synth.errors import InvalidInput
-from synth.lowering.blocks import UNBOUNDED, assigned_blocks
+from synth.lowering.blocks import UNBOUNDED, assign_blocks
 from synth.lowering.chunking import rechunked
-from synth.lowering.drafts import Drafter, Drafts
-from synth.lowering.fit import misfit, nearest_fit
-from synth.lowering.fusion import Joins, fused
+from synth.lowering.drafts import OpGenerator, UnscheduledOps
+from synth.lowering.fit import exceeded_limit, nearest_fit
+from synth.lowering.fusion import Joins, fuse_ops
 from synth.lowering.instructions import instructions_of_blocks
-from synth.lowering.limits import Limits
-from synth.lowering.memory import Shape
-from synth.lowering.messages import DEEP, messages_of, streaming_order, streaming_pieces, tree_levels
+from synth.lowering.limits import TargetLimits
+from synth.lowering.memory import BufferShape
+from synth.lowering.messages import (
+    MIN_LEVELS_FOR_CHANNEL_RANGES,
+    messages_of,
+    streaming_chunks,
+    streaming_order,
+    tree_levels,
+)
 from synth.lowering.operands import operand_cells, with_dense_scratch
 from synth.lowering.options import LoweringOptions
-from synth.lowering.pieces import PieceLimits, pieces_of
-from synth.lowering.places import Places
+from synth.lowering.pieces import FragmentLimits, fragments_of
+from synth.lowering.places import Placement
 from synth.lowering.program import QUEUE_DEPTH, Program, Protocol, RankProgram, ThreadBlock
-from synth.lowering.progress import hanging_blocks, one_of_each_circle
-from synth.lowering.stream import NO_RANK, ProgramStream
+from synth.lowering.progress import hanging_blocks, one_block_per_cycle
+from synth.lowering.stream import EMPTY_RANK, ProgramStream
 from synth.lowering.targets import target_named
 from synth.lowering.timetable import Timetable
-from synth.lowering.vector import Vector, vector_of
+from synth.lowering.vector import VectorLayout, vector_layout_of
 from synth.schedule.schedule import Schedule
 from synth.verify.verified import VerifiedSchedule
 
 LONGEST_INSTRUCTION = 71  # chunks; every dialect so far takes it
 LONGEST_NAME = 63
-MOST_CELLS = 2**25
-MOST_USUAL_CHANNELS = 8
-USUAL_MAX_BYTES = 2**30
+MAX_CELLS = 2**25
+MAX_DEFAULT_CHANNELS = 8
+DEFAULT_MAX_BYTES = 2**30
 MESSAGE_BYTES: Mapping[Protocol, int] = {"Simple": 2**21, "LL": 2**15, "LL128": 576_000}
 """What the MSCCL runtimes move of a chunk in a loop over all steps, with the buffers that they have by default."""
-MOST_TRIES = 8  # to take fused blocks apart
+MAX_FUSION_TRIES = 8  # to take fused blocks apart
 
 Apart = Mapping[int, Collection[tuple[int, int]]]
 """By rank, the channel and the sending rank of receives that are not fused."""
@@ -73,7 +79,7 @@ def lower(verified: VerifiedSchedule, options: LoweringOptions) -> Program:
     return replace(program, origin=columns.id)
 
 
-def _require_possible(schedule: Schedule, options: LoweringOptions, limits: Limits) -> None:
+def _require_possible(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> None:
     if limits.largest_max_bytes is not None and options.max_bytes > limits.largest_max_bytes:
         rule = f"max_bytes for {options.target} must be at most {limits.largest_max_bytes}"
         raise InvalidInput(rule, options.max_bytes, "use 0 for as much as the runtime can do")
@@ -82,14 +88,14 @@ def _require_possible(schedule: Schedule, options: LoweringOptions, limits: Limi
         raise InvalidInput(rule, "in place", "lower it with --outofplace (in_place=False)")
 
 
-def with_usual_channels(verified: VerifiedSchedule, options: LoweringOptions) -> LoweringOptions:
+def with_default_channels(verified: VerifiedSchedule, options: LoweringOptions) -> LoweringOptions:
     """Return `options` with the channels that suit the schedule.
 
     Several channels let loops over long chunks overlap where trees are deep: one for about every half of the time that
     the busiest link needs for a loop, of the time that a loop takes; as many of them as fit. Else there is one.
     """
     schedule, limits = rechunked(verified.schedule.expand(), options.chunks), limits_of(options)
-    if tree_levels(schedule) < DEEP or _is_one_loop(schedule, options):
+    if tree_levels(schedule) < MIN_LEVELS_FOR_CHANNEL_RANGES or _is_one_loop(schedule, options):
         return replace(options, channels=1)
     times = streaming_order(schedule, _vector(schedule, options, limits))
     most = 2 if times is None else _usual_channels(times)
@@ -101,13 +107,13 @@ def with_usual_channels(verified: VerifiedSchedule, options: LoweringOptions) ->
 def _usual_channels(times: Timetable) -> int:
     if 4 * times.end < 5 * times.busiest:
         return 1
-    return min((4 * times.end + times.busiest) // (2 * times.busiest), MOST_USUAL_CHANNELS)
+    return min((4 * times.end + times.busiest) // (2 * times.busiest), MAX_DEFAULT_CHANNELS)
 
 
 def _is_one_loop(schedule: Schedule, options: LoweringOptions) -> bool:
     """Return whether a chunk of the largest vector fits in a message, so that blocks go through their steps once."""
-    largest_bytes = options.max_bytes or USUAL_MAX_BYTES
-    return largest_bytes <= vector_of(schedule, options.instances).chunks * MESSAGE_BYTES[options.protocol]
+    largest_bytes = options.max_bytes or DEFAULT_MAX_BYTES
+    return largest_bytes <= vector_layout_of(schedule, options.instances).chunks * MESSAGE_BYTES[options.protocol]
 
 
 def lowered_stream(verified: VerifiedSchedule, options: LoweringOptions) -> ProgramStream:
@@ -129,7 +135,7 @@ def lowered_stream(verified: VerifiedSchedule, options: LoweringOptions) -> Prog
         raise InvalidInput(rule, columns.topology.spec, "use fewer chunks per shard, or fewer ranks") from None
 
 
-def limits_of(options: LoweringOptions) -> Limits:
+def limits_of(options: LoweringOptions) -> TargetLimits:
     """Return the limits of the target on the device of `options`."""
     limits = target_named(options.target).limits
     if options.sm_count is None:
@@ -137,27 +143,27 @@ def limits_of(options: LoweringOptions) -> Limits:
     return replace(limits, resident_threadblocks=min(options.sm_count, limits.threadblocks))
 
 
-def _attempt(schedule: Schedule, options: LoweringOptions, limits: Limits) -> tuple[Program | None, str]:
+def _attempt(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> tuple[Program | None, str]:
     """Return the program, or None and which limit it exceeds."""
     try:
         program = _build(schedule, options, limits)
         if options.fuse and limits.one_sided_operations is None:
-            program = _without_circles(schedule, options, limits, program)
+            program = _without_cycles(schedule, options, limits, program)
     except _TooBig as reason:
         return None, str(reason)
-    excess = misfit(program, limits)
+    excess = exceeded_limit(program, limits)
     return (None, excess) if excess else (program, "")
 
 
-def _without_circles(schedule: Schedule, options: LoweringOptions, limits: Limits, program: Program) -> Program:
+def _without_cycles(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, program: Program) -> Program:
     """Return the fused `program`, with as many blocks taken apart again as it needs to come to its end.
 
     In fused instructions a send waits for a receive: what was ordered before may now wait in a circle. A circle is
     broken by one block of it that receives whether it can send or not.
     """
     apart: dict[int, set[tuple[int, int]]] = {}
-    for _ in range(MOST_TRIES):
-        broken = one_of_each_circle(program, hanging_blocks(program))
+    for _ in range(MAX_FUSION_TRIES):
+        broken = one_block_per_cycle(program, hanging_blocks(program))
         if not broken:
             break
         for rank, channel, source in broken:
@@ -166,7 +172,7 @@ def _without_circles(schedule: Schedule, options: LoweringOptions, limits: Limit
     return _build(schedule, replace(options, fuse=False), limits) if hanging_blocks(program) else program
 
 
-def _misfit_error(schedule: Schedule, options: LoweringOptions, limits: Limits, excess: str) -> InvalidInput:
+def _misfit_error(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, excess: str) -> InvalidInput:
     near = nearest_fit(options, lambda candidate: _attempt(schedule, candidate, limits)[0] is not None)
     asked = f"channels {options.channels}, instances {options.instances}"
     way_out = "use fewer chunks per shard, fewer ranks, or another target"
@@ -176,30 +182,30 @@ def _misfit_error(schedule: Schedule, options: LoweringOptions, limits: Limits, 
 
 
 def _build(
-    schedule: Schedule, options: LoweringOptions, limits: Limits, apart: Apart = MappingProxyType({})
+    schedule: Schedule, options: LoweringOptions, limits: TargetLimits, apart: Apart = MappingProxyType({})
 ) -> Program:
     made = _prepared(schedule, options, limits, apart)
     return replace(made.head, ranks=tuple(made.ranks()))
 
 
 def _prepared(
-    schedule: Schedule, options: LoweringOptions, limits: Limits, apart: Apart = MappingProxyType({})
+    schedule: Schedule, options: LoweringOptions, limits: TargetLimits, apart: Apart = MappingProxyType({})
 ) -> ProgramStream:
     ranks = schedule.topology.compute_count
     vector = _vector(schedule, options, limits)
     collective = schedule.collective
     chunks = vector.chunks // (ranks if collective.name == CollectiveName.ALLTOALL else 1)
-    shape = Shape(collective.name, chunks, ranks, options.in_place, collective.root)
+    shape = BufferShape(collective.name, chunks, ranks, options.in_place, collective.root)
     _require_moderate("ranks", ranks, limits.ranks)
     _require_moderate("largest chunk offset", chunks - 1, limits.offset)
-    _require_moderate("chunks on all ranks together", shape.identities * ranks, MOST_CELLS)
+    _require_moderate("chunks on all ranks together", shape.identities * ranks, MAX_CELLS)
     messages = messages_of(schedule, vector, options)
     channels = 1 + int(messages.channel.max(initial=0))
     _require_moderate("channels", channels, limits.channels)
-    places = Places(shape, messages)
+    places = Placement(shape, messages)
     cuts = _piece_limits(schedule, vector, options, limits)
-    pieces = pieces_of(places, messages, cuts)
-    drafter = Drafter(pieces, places, cuts.longest, sends_first=options.fuse)
+    pieces = fragments_of(places, messages, cuts)
+    drafter = OpGenerator(pieces, places, cuts.longest, sends_first=options.fuse)
     most = limits.resident_threadblocks if pieces.may_share_blocks else UNBOUNDED
     head = Program(
         name=_name(schedule),
@@ -209,7 +215,7 @@ def _prepared(
         in_place=options.in_place,
         protocol=options.protocol,
         channels=channels,
-        ranks=(NO_RANK,) * ranks,
+        ranks=(EMPTY_RANK,) * ranks,
         min_bytes=options.min_bytes,
         max_bytes=options.max_bytes,
         origin=schedule.id,
@@ -221,24 +227,26 @@ def _prepared(
     return ProgramStream(head, make)
 
 
-def _vector(schedule: Schedule, options: LoweringOptions, limits: Limits) -> Vector:
+def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> VectorLayout:
     """Return the vector, with transfers that are as short as trees of many roots want them."""
-    vector = vector_of(schedule, options.instances)
-    if vector.is_whole or not tree_levels(schedule):
+    vector = vector_layout_of(schedule, options.instances)
+    if vector.is_single_shard or not tree_levels(schedule):
         return vector
-    return vector.cut(streaming_pieces(schedule, vector, limits))
+    return vector.split_transfers(streaming_chunks(schedule, vector, limits))
 
 
-def _piece_limits(schedule: Schedule, vector: Vector, options: LoweringOptions, limits: Limits) -> PieceLimits:
+def _piece_limits(
+    schedule: Schedule, vector: VectorLayout, options: LoweringOptions, limits: TargetLimits
+) -> FragmentLimits:
     """Trees stream: what a piece holds goes on when all of it is there. So a tree for the whole vector takes one chunk
     at a time, and trees of many roots one transfer. Steps follow one another anyhow and take all they can, and the
     streams of an alltoall go straight from end to end."""
     streams = schedule.kind == "pipelined" and schedule.collective.name != CollectiveName.ALLTOALL
     is_one_sided = limits.one_sided_operations is not None
     most = limits.count if is_one_sided else min(LONGEST_INSTRUCTION, limits.count)
-    longest = 1 if streams and vector.is_whole else most
+    longest = 1 if streams and vector.is_single_shard else most
     # What is put holds nobody back, so that exchanges need no cuts.
-    return PieceLimits(longest, most if is_one_sided else QUEUE_DEPTH[options.protocol], across=not streams)
+    return FragmentLimits(longest, most if is_one_sided else QUEUE_DEPTH[options.protocol], across=not streams)
 
 
 def _require_moderate(what: str, value: int, largest: int) -> None:
@@ -247,17 +255,17 @@ def _require_moderate(what: str, value: int, largest: int) -> None:
 
 
 def _rank_program(
-    places: Places, drafts: Drafts, rank: int, most: int, fuse: bool, apart: Collection[tuple[int, int]]
+    places: Placement, drafts: UnscheduledOps, rank: int, most: int, fuse: bool, apart: Collection[tuple[int, int]]
 ) -> RankProgram:
     scratch = places.scratch_chunks[rank]
     joins: Joins = {}
     if fuse:
         layout = places.shape.layout(rank, scratch)
-        drafts, joins = fused(drafts, *operand_cells(drafts, layout), places.kept(rank, layout), apart)
+        drafts, joins = fuse_ops(drafts, *operand_cells(drafts, layout), places.result_cells(rank, layout), apart)
         drafts, scratch = with_dense_scratch(drafts)
-    blocks = assigned_blocks(drafts, most, joins)
+    blocks = assign_blocks(drafts, most, joins)
     layout = places.shape.layout(rank, scratch)
-    instructions = instructions_of_blocks(drafts, blocks.of_draft, len(blocks.keys), layout)
+    instructions = instructions_of_blocks(drafts, blocks.of_op, len(blocks.keys), layout)
     bodies = [ThreadBlock(*key, items) for key, items in zip(blocks.keys, instructions, strict=True)]
     # Runtimes cannot launch a rank without a block.
     idle = ThreadBlock(None, None, 0, ())

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.collective import CollectiveName
-from synth.lowering.program import Buffer, Place, Program
+from synth.lowering.program import Buffer, BufferRef, Program
 
 SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL)
 """Collectives whose vector is cut into one shard per rank, so that the ranks must divide the chunks."""
@@ -26,9 +26,9 @@ class Layout:
     scratch_base: int
     cells: int
 
-    def cell(self, place: Place) -> int:
+    def cell(self, ref: BufferRef) -> int:
         """Return the cell of the first chunk of an operand; the others follow."""
-        return self.base(place.buffer) + place.offset
+        return self.base(ref.buffer) + ref.offset
 
     def base(self, buffer: Buffer) -> int:
         if buffer == "i":
@@ -37,7 +37,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class BufferShape:
     """What fixes the buffers of all ranks: the collective, chunks of the vector, ranks, the placement, and the root."""
 
     collective: CollectiveName
@@ -51,7 +51,7 @@ class Shape:
         """How many different chunks of data there are: in an alltoall every rank has a vector of its own."""
         return self.chunks * (self.ranks if self.collective == CollectiveName.ALLTOALL else 1)
 
-    def held(self, rank: int) -> slice:
+    def initial_chunks(self, rank: int) -> slice:
         """Return which chunks of all data `rank` has in its input at the start, in the order of that buffer."""
         share = self.chunks // self.ranks
         if self.collective == CollectiveName.ALLGATHER:
@@ -61,7 +61,7 @@ class Shape:
         has_none = self.collective == CollectiveName.BROADCAST and rank != self.root
         return slice(0, 0 if has_none else self.chunks)
 
-    def result(self, rank: int) -> NDArray[np.int64]:
+    def result_chunks(self, rank: int) -> NDArray[np.int64]:
         """Return which chunks of all data `rank` has in its output at the end, in the order of that buffer."""
         share = self.chunks // self.ranks
         if self.collective == CollectiveName.REDUCE_SCATTER:
@@ -98,5 +98,5 @@ def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[
 
 def layout_of(program: Program, rank: int) -> Layout:
     """Return the memory layout of `rank` in `program`."""
-    shape = Shape(program.collective.name, program.chunks, len(program.ranks), program.in_place)
+    shape = BufferShape(program.collective.name, program.chunks, len(program.ranks), program.in_place)
     return shape.layout(rank, program.ranks[rank].scratch_chunks)

@@ -10,46 +10,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.collective import CollectiveName
-from synth.lowering.columns import Column, Narrow, expanded
-from synth.lowering.limits import Limits
+from synth.lowering.columns import Column, NarrowColumn, expand_intervals
+from synth.lowering.limits import TargetLimits
 from synth.lowering.options import LoweringOptions
 from synth.lowering.rails import rails_of
 from synth.lowering.timetable import Timetable, timetable_of
-from synth.lowering.vector import Vector
+from synth.lowering.vector import VectorLayout
 from synth.schedule.schedule import Schedule
 
-DEEP = 4
+MIN_LEVELS_FOR_CHANNEL_RANGES = 4
 """Levels from which on channels of trees are for ranges of levels, or of time; shallower ones gain nothing."""
-HIGH = 3
+MIN_LEVELS_FOR_TIMETABLE = 3
 """Levels of a stream from which on its order follows a timetable; in flat ones depths say enough."""
-MOST_STREAMING_STEPS = 256
+MAX_STREAMING_STEPS = 256
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Messages:
+class ChannelMessages:
     """Columns of equal length, sorted by step; row i: chunks `first` to `end - 1` go from `sender` to `receiver`.
 
-    Chunks are numbered as `Vector` says. `reduces` is 1 where the receiver adds what arrives.
+    Chunks are numbered as `VectorLayout` says. `reduces` is 1 where the receiver adds what arrives.
     """
 
-    step: Narrow
-    sender: Narrow
-    receiver: Narrow
-    channel: Narrow
-    first: Narrow
-    end: Narrow
-    reduces: Narrow
+    step: NarrowColumn
+    sender: NarrowColumn
+    receiver: NarrowColumn
+    channel: NarrowColumn
+    first: NarrowColumn
+    end: NarrowColumn
+    reduces: NarrowColumn
 
     def __len__(self) -> int:
         return len(self.step)
 
-    def select(self, rows: slice | NDArray[np.int64] | NDArray[np.bool_]) -> Messages:
+    def select(self, rows: slice | NDArray[np.int64] | NDArray[np.bool_]) -> ChannelMessages:
         """Return the rows picked by a slice, an index array or a mask."""
-        return Messages(*(getattr(self, item.name)[rows] for item in fields(self)))
+        return ChannelMessages(*(getattr(self, item.name)[rows] for item in fields(self)))
 
     def cells(self) -> tuple[Column, Column]:
         """Return, for every chunk of every message in order: the number of the message, and the chunk."""
-        return expanded(self.first.astype(np.int64), self.end - self.first)
+        return expand_intervals(self.first.astype(np.int64), self.end - self.first)
 
 
 def tree_levels(schedule: Schedule) -> int:
@@ -59,7 +59,7 @@ def tree_levels(schedule: Schedule) -> int:
     return int(schedule.transfers.step.max(initial=0)) + 1
 
 
-def streaming_order(schedule: Schedule, vector: Vector) -> Timetable | None:
+def streaming_order(schedule: Schedule, vector: VectorLayout) -> Timetable | None:
     """Return when the transfers of high trees of many roots would best travel; None where blocks keep to steps or
     depths.
 
@@ -67,10 +67,14 @@ def streaming_order(schedule: Schedule, vector: Vector) -> Timetable | None:
     """
     borders = (0, *schedule.barriers, tree_levels(schedule))
     height = max(after - before for before, after in pairwise(borders))
-    return None if vector.is_whole or height < HIGH else timetable_of(schedule, vector.transfers)
+    return (
+        None
+        if vector.is_single_shard or height < MIN_LEVELS_FOR_TIMETABLE
+        else timetable_of(schedule, vector.transfers)
+    )
 
 
-def streaming_pieces(schedule: Schedule, vector: Vector, limits: Limits) -> int:
+def streaming_chunks(schedule: Schedule, vector: VectorLayout, limits: TargetLimits) -> int:
     """Return how many chunks of trees of many roots go at once: what does is handed on when all of it is there, so that
     few are best, but neither a pair of ranks nor a rank may need so many transfers that they are at a limit. Where no
     number helps, as many as a transfer has. O(rows * log(chunks of a transfer))."""
@@ -83,7 +87,7 @@ def streaming_pieces(schedule: Schedule, vector: Vector, limits: Limits) -> int:
     def fits(longest: int) -> bool:
         parts = -(-length // longest)
         ranks = np.bincount(sender, weights=parts), np.bincount(receiver, weights=parts)
-        steps, elements = min(limits.steps, MOST_STREAMING_STEPS), limits.elements_per_rank
+        steps, elements = min(limits.steps, MAX_STREAMING_STEPS), limits.elements_per_rank
         return bool(
             np.bincount(pair, weights=parts).max() <= steps * 3 // 4 and sum(map(np.max, ranks)) <= elements // 2
         )
@@ -92,7 +96,7 @@ def streaming_pieces(schedule: Schedule, vector: Vector, limits: Limits) -> int:
     return min(1 + bisect_left(range(1, most + 1), True, key=fits), most)
 
 
-def messages_of(schedule: Schedule, vector: Vector, options: LoweringOptions) -> Messages:
+def messages_of(schedule: Schedule, vector: VectorLayout, options: LoweringOptions) -> ChannelMessages:
     """Return the messages in the order of (step, start, sender, receiver, lane, instance, channel, chunk).
 
     Steps are those of the schedule, or the stretches of time of its `streaming_order`. What a connection carries in a
@@ -112,11 +116,11 @@ def messages_of(schedule: Schedule, vector: Vector, options: LoweringOptions) ->
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.lexsort((columns[0], columns[1], columns[2]))
     _, columns[5] = np.unique(columns[5], return_inverse=True)
-    return Messages(*(column[order].astype(np.int32) for column in columns[2:]))
+    return ChannelMessages(*(column[order].astype(np.int32) for column in columns[2:]))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Rows:
+class _MessageRows:
     """Transfers sorted by (step of the schedule, sender, receiver, lane, shard, chunk).
 
     moment, start: which step of the program they belong to, and where in it
@@ -144,7 +148,7 @@ class _Rows:
     start: Column
 
 
-def _sorted_rows(schedule: Schedule, vector: Vector, channels: int) -> _Rows:
+def _sorted_rows(schedule: Schedule, vector: VectorLayout, channels: int) -> _MessageRows:
     transfers = vector.transfers
     parallel = _parallel_index(schedule)
     lane = rails_of(schedule, transfers) * (1 + parallel.max(initial=0)) + parallel[transfers.route]
@@ -165,12 +169,12 @@ def _sorted_rows(schedule: Schedule, vector: Vector, channels: int) -> _Rows:
     spread = _channels(columns[1] * schedule.topology.compute_count + columns[2], columns[3], length, channels)
     whole, moment, start = np.full(len(order), -1, dtype=np.int64), columns[0], np.zeros(len(order), dtype=np.int64)
     levels, times = tree_levels(schedule), streaming_order(schedule, vector)
-    if levels >= DEEP:
+    if levels >= MIN_LEVELS_FOR_CHANNEL_RANGES:
         whole = columns[0] * channels // levels
     if times is not None:
         moment, start = times.step[order], times.start[order]
-        whole = start * channels // times.end if levels >= DEEP else whole
-    return _Rows(*(*columns, connection, begun, total[connection], spread, whole, moment, start))
+        whole = start * channels // times.end if levels >= MIN_LEVELS_FOR_CHANNEL_RANGES else whole
+    return _MessageRows(*(*columns, connection, begun, total[connection], spread, whole, moment, start))
 
 
 def _channels(pair: Column, lane: Column, length: Column, most: int) -> Column:
@@ -190,7 +194,9 @@ def _parallel_index(schedule: Schedule) -> NDArray[np.int32]:
     return np.where(single, of_first_link, 0).astype(np.int32)
 
 
-def _part(rows: _Rows, instance: int, group: int, vector: Vector, lanes: int, options: LoweringOptions) -> list[Column]:
+def _part(
+    rows: _MessageRows, instance: int, group: int, vector: VectorLayout, lanes: int, options: LoweringOptions
+) -> list[Column]:
     """Return where the messages of one channel of one instance belong in the order of all, and their columns.
 
     The channels of a connection carry numbers of chunks that differ by at most one in a step.

@@ -11,22 +11,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from synth.collective import CollectiveName
-from synth.lowering.check_structure import require_sound
-from synth.lowering.limits import Limits
+from synth.lowering.check_structure import require_valid_structure
+from synth.lowering.limits import TargetLimits
 from synth.lowering.msccl_step import read_msccl_step
 from synth.lowering.msccl_text import text_findings
 from synth.lowering.nop_chains import fold_waits, unfold_waits
 from synth.lowering.program import Program, RankProgram
 from synth.lowering.target import Lifted
-from synth.lowering.violation import Violation
-from synth.lowering.xml_assembly import Header, assemble, read_collective
-from synth.lowering.xml_raw import Attributes, RawProgram, RawStep
+from synth.lowering.violation import ProgramViolation
+from synth.lowering.xml_assembly import ProgramHeader, assemble, read_collective
+from synth.lowering.xml_raw import RawProgram, RawStep, XmlAttributes
 from synth.lowering.xml_text import Attribute, document_parts
 
 REDUCE_SCATTER = "reducescatter"
 _REQUIRED = ("outofplace", "minBytes", "maxBytes")
 
-LIMITS = Limits(
+LIMITS = TargetLimits(
     ranks=1024,
     channels=32,
     threadblocks=1024,
@@ -53,7 +53,7 @@ class MscclExecutorXml:
     """Target `msccl-executor-xml`. 64 steps are the default of the build option that sets them."""
 
     name: str = "msccl-executor-xml"
-    limits: Limits = LIMITS
+    limits: TargetLimits = LIMITS
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
         """Our own mark, or what only this runtime takes: its word for reduce-scatter, both placements, no bound.
@@ -71,21 +71,21 @@ class MscclExecutorXml:
 
     def emit(self, program: Program) -> str:
         """Return the text of `program`."""
-        require_sound(program, self.limits, self.name)
+        require_valid_structure(program, self.limits, self.name)
         return "".join(self.parts(program, program.ranks))
 
     def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
         """Return the text rank by rank; `head` has as many ranks, and all else."""
         return document_parts(_root(head, self.name), ((rank, unfold_waits(rank)) for rank in ranks))
 
-    def read_step(self, attributes: Attributes) -> RawStep:
+    def read_step(self, attributes: XmlAttributes) -> RawStep:
         """Return the step that `attributes` describe."""
         return read_msccl_step(attributes)
 
     def assemble(self, raw: RawProgram, text: str) -> Lifted[Program]:
         """Return the program of `raw`, in place if it serves both placements, and the faults of `text`."""
         attributes = raw.attributes
-        header = Header(
+        header = ProgramHeader(
             target=self.name,
             collective=read_collective(attributes, {REDUCE_SCATTER: CollectiveName.REDUCE_SCATTER.value}),
             min_bytes=attributes.integer("minBytes", 0, least=0),
@@ -97,16 +97,16 @@ class MscclExecutorXml:
         return Lifted(program, (*text_findings(text), *_header_findings(attributes, header), *findings), twin)
 
 
-def _header_findings(attributes: Attributes, header: Header) -> Iterator[Violation]:
+def _header_findings(attributes: XmlAttributes, header: ProgramHeader) -> Iterator[ProgramViolation]:
     for name in _REQUIRED:
         if name not in attributes:
-            yield Violation.at("header", f"{attributes.where} must have {name}, which the loader requires")
+            yield ProgramViolation.at("header", f"{attributes.location} must have {name}, which the loader requires")
     if attributes.text("coll") == CollectiveName.REDUCE_SCATTER:
-        yield Violation.at("header", f'the loader knows coll="{REDUCE_SCATTER}" only')
+        yield ProgramViolation.at("header", f'the loader knows coll="{REDUCE_SCATTER}" only')
     if not (attributes.flag("inplace") or attributes.flag("outofplace", False)):
-        yield Violation.at("never used", "serves neither calls in place nor calls out of place")
+        yield ProgramViolation.at("never used", "serves neither calls in place nor calls out of place")
     if header.max_bytes and header.max_bytes < header.min_bytes:
-        yield Violation.at("never used", f"maxBytes {header.max_bytes} is below minBytes {header.min_bytes}")
+        yield ProgramViolation.at("never used", f"maxBytes {header.max_bytes} is below minBytes {header.min_bytes}")
 
 
 def _root(program: Program, target: str) -> dict[str, Attribute]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from synth.lowering.violation import Violation
+from synth.lowering.violation import ProgramViolation
 
-MOST_ATTRIBUTES = 16
+MAX_ATTRIBUTES = 16
 LONGEST_VALUE = 255
 
 _TAG = re.compile(r"<!--.*?-->|<(?:[^\"'>]|\"[^\"]*\"|'[^']*')*>", re.DOTALL)
@@ -16,13 +16,13 @@ _VALUE = re.compile(r'"([^"]*)"')
 _FIRST_WORD_WITH_EQUALS = re.compile(r"<!--\s*[^\s=]*=")
 
 
-def text_findings(text: str) -> tuple[Violation, ...]:
+def text_findings(text: str) -> tuple[ProgramViolation, ...]:
     """Return how `text`, which is well-formed XML, breaks the scanner's rules; one finding per rule. O(characters)."""
-    found: dict[str, Violation] = {}
+    found: dict[str, ProgramViolation] = {}
     for message, offset in _faults(text):
         if message not in found:
             line = text.count("\n", 0, offset) + 1
-            found[message] = Violation.at("text", f"line {line}: {message}")
+            found[message] = ProgramViolation.at("text", f"line {line}: {message}")
     return tuple(found.values())
 
 
@@ -47,8 +47,8 @@ def _tag_faults(tag: str) -> Iterator[str]:
     if not _STRICT_TAG.fullmatch(tag):
         yield 'attributes must be written as name="value" with exactly one space before each'
     values = _VALUE.findall(tag)
-    if len(values) > MOST_ATTRIBUTES:
-        yield f"an element must have at most {MOST_ATTRIBUTES} attributes"
+    if len(values) > MAX_ATTRIBUTES:
+        yield f"an element must have at most {MAX_ATTRIBUTES} attributes"
     if any(len(value) > LONGEST_VALUE for value in values):
         yield f"a value must have at most {LONGEST_VALUE} characters"
     if any("&" in value for value in values):

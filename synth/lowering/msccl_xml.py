@@ -12,26 +12,26 @@ from dataclasses import dataclass
 
 from synth.collective import CollectiveName
 from synth.errors import InvalidInput
-from synth.lowering.check_structure import require_sound
-from synth.lowering.limits import Limits
+from synth.lowering.check_structure import require_valid_structure
+from synth.lowering.limits import TargetLimits
 from synth.lowering.msccl_step import read_msccl_step
 from synth.lowering.msccl_text import text_findings
 from synth.lowering.nop_chains import fold_waits, unfold_waits
 from synth.lowering.program import Program, RankProgram
 from synth.lowering.target import Lifted
-from synth.lowering.violation import Violation
-from synth.lowering.xml_assembly import Header, assemble, read_collective
-from synth.lowering.xml_raw import Attributes, RawProgram, RawStep
+from synth.lowering.violation import ProgramViolation
+from synth.lowering.xml_assembly import ProgramHeader, assemble, read_collective
+from synth.lowering.xml_raw import RawProgram, RawStep, XmlAttributes
 from synth.lowering.xml_text import Attribute, document_parts
 
 LONGEST_NAME = 63
 SPECIAL_NAME = "2D"  # makes the runtime execute a built-in alltoall instead of the file
-LEAST_THREADS = 64  # any other number than powers of two from here on can make a call fail
+MIN_THREADS = 64  # any other number than powers of two from here on can make a call fail
 LARGEST_BYTES = 2**31 - 1  # the runtime counts elements (bytes for allgather) in 32 bits
 DEFAULT_MAX_BYTES = 2**27 - 1  # where a file gives no upper bound
-MOST_SCRATCH_BYTES = 2**34  # allocated when a communicator is made, for a vector of the largest size
+MAX_SCRATCH_BYTES = 2**34  # allocated when a communicator is made, for a vector of the largest size
 
-LIMITS = Limits(
+LIMITS = TargetLimits(
     ranks=1024,
     channels=32,
     threadblocks=216,
@@ -58,7 +58,7 @@ class MscclXml:
     """Target `msccl-xml`. Limits: 108 blocks is what the smallest current data-centre GPU holds at once."""
 
     name: str = "msccl-xml"
-    limits: Limits = LIMITS
+    limits: TargetLimits = LIMITS
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
         """Any `<algo>` without a `format`, which only our own dialect has."""
@@ -66,14 +66,14 @@ class MscclXml:
 
     def emit(self, program: Program) -> str:
         """Return the text of `program`. `max_bytes` is written one higher: the runtime's bound is exclusive."""
-        require_sound(program, self.limits, self.name)
+        require_valid_structure(program, self.limits, self.name)
         return "".join(self.parts(program, program.ranks))
 
     def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
         """Return the text rank by rank; `head` has as many ranks, and all else."""
         return document_parts(_root(head), ((rank, unfold_waits(rank)) for rank in ranks))
 
-    def read_step(self, attributes: Attributes) -> RawStep:
+    def read_step(self, attributes: XmlAttributes) -> RawStep:
         """Return the step that `attributes` describe."""
         return read_msccl_step(attributes)
 
@@ -81,7 +81,7 @@ class MscclXml:
         """Return the program of `raw` and everything in `text` that the runtime would refuse or misread."""
         attributes = raw.attributes
         above = attributes.integer("maxBytes", DEFAULT_MAX_BYTES + 1, least=1)
-        header = Header(
+        header = ProgramHeader(
             target=self.name,
             collective=read_collective(attributes, {}),
             min_bytes=attributes.integer("minBytes", 0, least=0),
@@ -91,23 +91,23 @@ class MscclXml:
         return Lifted(program, (*text_findings(text), *_header_findings(attributes, program, above), *findings))
 
 
-def _header_findings(attributes: Attributes, program: Program, above: int) -> Iterator[Violation]:
+def _header_findings(attributes: XmlAttributes, program: Program, above: int) -> Iterator[ProgramViolation]:
     if "name" not in attributes:
-        yield Violation.at("header", f"{attributes.where} must have name, which the loader requires")
+        yield ProgramViolation.at("header", f"{attributes.location} must have name, which the loader requires")
     if program.name == SPECIAL_NAME and program.collective.name == CollectiveName.ALLTOALL:
-        yield Violation.at("header", f"the name {SPECIAL_NAME} makes the runtime execute an alltoall of its own")
+        yield ProgramViolation.at("header", f"the name {SPECIAL_NAME} makes the runtime execute an alltoall of its own")
     if program.in_place and program.collective.name == CollectiveName.ALLTOALL:
-        yield Violation.at("never used", "the runtime refuses calls of alltoall in place")
+        yield ProgramViolation.at("never used", "the runtime refuses calls of alltoall in place")
     if program.min_bytes >= above:
-        yield Violation.at("never used", f"minBytes {program.min_bytes} is not below maxBytes {above}")
-    threads = attributes.integer("nthreads", LEAST_THREADS, least=0)
-    if threads < LEAST_THREADS or threads & (threads - 1):
-        yield Violation.at("threads", f"nthreads {threads} must be a power of two, at least {LEAST_THREADS}")
+        yield ProgramViolation.at("never used", f"minBytes {program.min_bytes} is not below maxBytes {above}")
+    threads = attributes.integer("nthreads", MIN_THREADS, least=0)
+    if threads < MIN_THREADS or threads & (threads - 1):
+        yield ProgramViolation.at("threads", f"nthreads {threads} must be a power of two, at least {MIN_THREADS}")
     chunks = max(rank.scratch_chunks for rank in program.ranks)
     size_bytes = chunks * above // program.chunks
-    if size_bytes > MOST_SCRATCH_BYTES:
-        message = f"maxBytes {above} makes {size_bytes} bytes of scratch, more than {MOST_SCRATCH_BYTES}"
-        yield Violation.at("scratch", message)
+    if size_bytes > MAX_SCRATCH_BYTES:
+        message = f"maxBytes {above} makes {size_bytes} bytes of scratch, more than {MAX_SCRATCH_BYTES}"
+        yield ProgramViolation.at("scratch", message)
 
 
 def _root(program: Program) -> dict[str, Attribute]:

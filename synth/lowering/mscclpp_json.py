@@ -11,23 +11,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from synth.errors import InvalidInput
-from synth.lowering.check_structure import require_sound
-from synth.lowering.limits import Limits
+from synth.lowering.check_structure import require_valid_structure
+from synth.lowering.limits import TargetLimits
 from synth.lowering.plans.check_structure import plan_structure_violations
-from synth.lowering.plans.plan import LONGEST_BLOCK, OFFSET_BYTES, TARGET
-from synth.lowering.plans.text import ALIGNMENT_BYTES, text_of
+from synth.lowering.plans.plan import MAX_BLOCK_OPERATIONS, OFFSET_BYTES, TARGET
+from synth.lowering.plans.text import ALIGNMENT_BYTES, plan_text
 from synth.lowering.plans.translate import plan_of
 from synth.lowering.program import Program
 
-LIMITS = Limits(
+LIMITS = TargetLimits(
     ranks=64,
     channels=1024,
     threadblocks=1024,
     resident_threadblocks=108,
     waitable_threadblocks=1024,
     blocks_per_direction=1024,
-    steps=LONGEST_BLOCK,
-    waits=LONGEST_BLOCK,
+    steps=MAX_BLOCK_OPERATIONS,
+    waits=MAX_BLOCK_OPERATIONS,
     single_wait=False,
     count=2**20,
     offset=2**20,
@@ -35,7 +35,7 @@ LIMITS = Limits(
     elements=1_000_000,
     fused_reductions=None,
     largest_max_bytes=OFFSET_BYTES - 1,
-    one_sided_operations=LONGEST_BLOCK,
+    one_sided_operations=MAX_BLOCK_OPERATIONS,
     alltoall_in_place=True,
     alignment_bytes=ALIGNMENT_BYTES,
 )
@@ -46,13 +46,13 @@ class MscclppJson:
     """Target `mscclpp-json`. Limits: every block is on the GPU at once, with up to 1024 threads."""
 
     name: str = TARGET
-    limits: Limits = LIMITS
+    limits: TargetLimits = LIMITS
 
     def emit(self, program: Program) -> str:
         """Return the text of `program` as one-sided operations; InvalidInput where the executor would not take it."""
-        require_sound(program, self.limits, self.name)
+        require_valid_structure(program, self.limits, self.name)
         plan = plan_of(program)
         for violation in plan_structure_violations(plan):
             rule = f"a plan must fit {self.name} ({violation.rule})"
             raise InvalidInput(rule, violation.message, "lower it with more channels, or fewer chunks")
-        return text_of(plan)
+        return plan_text(plan)

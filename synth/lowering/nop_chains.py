@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from synth.lowering.program import Instruction, Place, RankProgram, ThreadBlock, Wait
-from synth.lowering.violation import Violation
+from synth.lowering.program import BufferRef, Instruction, RankProgram, ThreadBlock, Wait
+from synth.lowering.violation import ProgramViolation
 from synth.lowering.xml_assembly import instruction_of
 from synth.lowering.xml_raw import RawBlock, RawStep
-from synth.lowering.xml_text import Attribute, Step
+from synth.lowering.xml_text import Attribute, StepAttributes
 
 NOP = "nop"
-_UNUSED = Place("i", -1)
+_UNUSED = BufferRef("i", -1)
 
 
-def unfold_waits(rank: RankProgram) -> list[list[Step]]:
+def unfold_waits(rank: RankProgram) -> list[list[StepAttributes]]:
     """Return the attributes of every step of every block of `rank`. O(instructions + waits)."""
     numbers = [_step_numbers(block) for block in rank.blocks]
     waited: list[set[int]] = [set() for _ in rank.blocks]
@@ -32,8 +32,8 @@ def _step_numbers(block: ThreadBlock) -> list[int]:
     return [end - 1 for end in accumulate(lengths)]
 
 
-def _unfold(block: ThreadBlock, waited: set[int], numbers: Sequence[Sequence[int]]) -> list[Step]:
-    steps: list[Step] = []
+def _unfold(block: ThreadBlock, waited: set[int], numbers: Sequence[Sequence[int]]) -> list[StepAttributes]:
+    steps: list[StepAttributes] = []
     for index, instruction in enumerate(block.instructions):
         waits = [(wait.block, numbers[wait.block][wait.step]) for wait in instruction.waits] or [(-1, -1)]
         for wait in waits[:-1]:
@@ -45,7 +45,7 @@ def _unfold(block: ThreadBlock, waited: set[int], numbers: Sequence[Sequence[int
     return steps
 
 
-def _operands(src: Place, dst: Place, count: int) -> dict[str, Attribute]:
+def _operands(src: BufferRef, dst: BufferRef, count: int) -> dict[str, Attribute]:
     return {
         "srcbuf": src.buffer,
         "srcoff": src.offset,
@@ -59,7 +59,9 @@ def _dependence(wait: tuple[int, int], published: bool) -> dict[str, Attribute]:
     return {"depid": wait[0], "deps": wait[1], "hasdep": int(published)}
 
 
-def fold_waits(rank: int, blocks: Sequence[RawBlock], findings: list[Violation]) -> list[tuple[Instruction, ...]]:
+def fold_waits(
+    rank: int, blocks: Sequence[RawBlock], findings: list[ProgramViolation]
+) -> list[tuple[Instruction, ...]]:
     """Return the instructions of each block with all their waits, in terms of instruction numbers.
 
     A wait ends when the block waited on publishes that step or a later one: a step that does not publish
@@ -78,7 +80,7 @@ def fold_waits(rank: int, blocks: Sequence[RawBlock], findings: list[Violation])
                     message = (
                         f"waits for step {wait.step} of block {wait.block}, which never publishes it or a later one"
                     )
-                    findings.append(Violation.at("wait", message, rank, block.id, step.number))
+                    findings.append(ProgramViolation.at("wait", message, rank, block.id, step.number))
                 else:
                     pending.append(target)
             findings.extend(_misplaced_nops(rank, block.id, step, bool(pending)))
@@ -111,11 +113,11 @@ def _target(wait: Wait, index_of: dict[int, int], targets: Sequence[Sequence[int
     return None if target is None else Wait(index, target)
 
 
-def _misplaced_nops(rank: int, block: int, step: RawStep, pending: bool) -> list[Violation]:
+def _misplaced_nops(rank: int, block: int, step: RawStep, pending: bool) -> list[ProgramViolation]:
     if step.waits:
         return []
     if step.type == NOP:
-        return [Violation.at("nop", "a nop must carry a wait", rank, block, step.number)]
+        return [ProgramViolation.at("nop", "a nop must carry a wait", rank, block, step.number)]
     if pending:
-        return [Violation.at("nop", "a step after a nop must carry a wait itself", rank, block, step.number)]
+        return [ProgramViolation.at("nop", "a step after a nop must carry a wait itself", rank, block, step.number)]
     return []

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from synth.errors import InvalidInput
-from synth.lowering.check_structure import require_sound
-from synth.lowering.limits import Limits
+from synth.lowering.check_structure import require_valid_structure
+from synth.lowering.limits import TargetLimits
 from synth.lowering.program import Instruction, Program, RankProgram, Wait
 from synth.lowering.target import Lifted
-from synth.lowering.violation import Violation
-from synth.lowering.xml_assembly import Header, assemble, instruction_of, read_collective
-from synth.lowering.xml_raw import Attributes, RawBlock, RawProgram, RawStep
-from synth.lowering.xml_text import Attribute, Step, document_parts
+from synth.lowering.violation import ProgramViolation
+from synth.lowering.xml_assembly import ProgramHeader, assemble, instruction_of, read_collective
+from synth.lowering.xml_raw import RawBlock, RawProgram, RawStep, XmlAttributes
+from synth.lowering.xml_text import Attribute, StepAttributes, document_parts
 
 FORMAT = "oneccl-xml/1"
 _WAIT = re.compile(r"[0-9]{1,7}:[0-9]{1,7}\Z")
@@ -25,7 +25,7 @@ _NUMBERS = frozenset(["nchannels", "nchunksperloop", "ngpus", "minBytes", "maxBy
 ROOT_ATTRIBUTES = _NUMBERS | {"format", "name", "proto", "coll", "root", "inplace", "origin"}
 STEP_ATTRIBUTES = frozenset(["s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "waits"])
 
-LIMITS = Limits(
+LIMITS = TargetLimits(
     ranks=4096,
     channels=1024,
     threadblocks=65536,
@@ -52,7 +52,7 @@ class OneCclXml:
     """Target `oneccl-xml`."""
 
     name: str = "oneccl-xml"
-    limits: Limits = LIMITS
+    limits: TargetLimits = LIMITS
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
         """An `<algo>` whose `format` is this version; other versions are not guessed at."""
@@ -60,21 +60,21 @@ class OneCclXml:
 
     def emit(self, program: Program) -> str:
         """Return the text of `program`."""
-        require_sound(program, self.limits, self.name)
+        require_valid_structure(program, self.limits, self.name)
         return "".join(self.parts(program, program.ranks))
 
     def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
         """Return the text rank by rank; `head` has as many ranks, and all else."""
         return document_parts(_root(head), ((rank, _rank_steps(rank)) for rank in ranks))
 
-    def read_step(self, attributes: Attributes) -> RawStep:
+    def read_step(self, attributes: XmlAttributes) -> RawStep:
         """Return the step that `attributes` describe; `waits` is optional, every other attribute required."""
         _refuse_unknown(attributes, STEP_ATTRIBUTES)
         return RawStep(
             number=attributes.integer("s", least=0),
             type=attributes.text("type"),
-            src=attributes.place("srcbuf", "srcoff"),
-            dst=attributes.place("dstbuf", "dstoff"),
+            src=attributes.buffer_ref("srcbuf", "srcoff"),
+            dst=attributes.buffer_ref("dstbuf", "dstoff"),
             count=attributes.integer("cnt", least=0),
             waits=_read_waits(attributes),
             published=True,
@@ -86,7 +86,7 @@ class OneCclXml:
         _refuse_unknown(attributes, ROOT_ATTRIBUTES)
         if attributes.text("format") != FORMAT:
             raise InvalidInput("the format of a program must be one that is known", attributes.text("format"), FORMAT)
-        header = Header(
+        header = ProgramHeader(
             target=self.name,
             collective=read_collective(attributes, {}),
             min_bytes=attributes.integer("minBytes", 0, least=0),
@@ -112,7 +112,7 @@ def _root(program: Program) -> dict[str, Attribute]:
     return root | {"origin": program.origin} if program.origin else root
 
 
-def _rank_steps(rank: RankProgram) -> list[list[Step]]:
+def _rank_steps(rank: RankProgram) -> list[list[StepAttributes]]:
     return [[_step(number, item) for number, item in enumerate(block.instructions)] for block in rank.blocks]
 
 
@@ -131,29 +131,33 @@ def _step(number: int, instruction: Instruction) -> dict[str, Attribute]:
     return step
 
 
-def _read_waits(attributes: Attributes) -> tuple[Wait, ...]:
+def _read_waits(attributes: XmlAttributes) -> tuple[Wait, ...]:
     text = attributes.text("waits", "")
     if not text:
         return ()
     words = text.split(" ")
     if not all(_WAIT.match(word) for word in words):
-        rule = f"waits of {attributes.where} must be block:step pairs with one space between them"
+        rule = f"waits of {attributes.location} must be block:step pairs with one space between them"
         raise InvalidInput(rule, repr(text), 'write it as in "0:3 2:1"')
     return tuple(Wait(*map(int, word.split(":"))) for word in words)
 
 
-def _refuse_unknown(attributes: Attributes, known: frozenset[str]) -> None:
+def _refuse_unknown(attributes: XmlAttributes, known: frozenset[str]) -> None:
     unknown = sorted(attributes.names() - known)
     if unknown:
-        raise InvalidInput(f"{attributes.where} must have known attributes only", unknown[0], "remove it")
+        raise InvalidInput(f"{attributes.location} must have known attributes only", unknown[0], "remove it")
 
 
-def _instructions(rank: int, blocks: Sequence[RawBlock], findings: list[Violation]) -> list[tuple[Instruction, ...]]:
+def _instructions(
+    rank: int, blocks: Sequence[RawBlock], findings: list[ProgramViolation]
+) -> list[tuple[Instruction, ...]]:
     index_of = {block.id: index for index, block in enumerate(blocks)}
     for block in blocks:
         for step in block.steps:
             findings.extend(
-                Violation.at("wait", f"waits for block {wait.block}, which does not exist", rank, block.id, step.number)
+                ProgramViolation.at(
+                    "wait", f"waits for block {wait.block}, which does not exist", rank, block.id, step.number
+                )
                 for wait in step.waits
                 if wait.block not in index_of
             )

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from synth.lowering.columns import Column, expanded
-from synth.lowering.drafts import OPS, Drafts
+from synth.lowering.columns import Column, expand_intervals
+from synth.lowering.drafts import OPS, UnscheduledOps
 from synth.lowering.memory import Layout
 from synth.lowering.places import BUFFERS, SHIFT
 
@@ -16,19 +16,19 @@ _WRITES = np.array([op.writes_dst for op in OPS])
 _SCRATCH = BUFFERS.index("s")
 
 
-def operand_cells(drafts: Drafts, layout: Layout) -> tuple[Column, Column]:
+def operand_cells(drafts: UnscheduledOps, layout: Layout) -> tuple[Column, Column]:
     """Return the first cell that each instruction reads and the first that it writes, -1 for none."""
     bases = np.array([layout.base(buffer) for buffer in BUFFERS])
     src, dst = (bases[code >> SHIFT] + (code & (1 << SHIFT) - 1) for code in (drafts.src, drafts.dst))
     return np.where(_READS[drafts.op], src, -1), np.where(_WRITES[drafts.op], dst, -1)
 
 
-def with_dense_scratch(drafts: Drafts) -> tuple[Drafts, int]:
+def with_dense_scratch(drafts: UnscheduledOps) -> tuple[UnscheduledOps, int]:
     """Return the instructions of one rank with scratch chunks that are used numbered anew, and how many these are."""
     reads = _READS[drafts.op] & (drafts.src >> SHIFT == _SCRATCH)
     writes = _WRITES[drafts.op] & (drafts.dst >> SHIFT == _SCRATCH)
     first = np.concatenate([drafts.src[reads], drafts.dst[writes]])
-    _, chunks = expanded(first, np.concatenate([drafts.count[reads], drafts.count[writes]]))
+    _, chunks = expand_intervals(first, np.concatenate([drafts.count[reads], drafts.count[writes]]))
     used = np.unique(chunks)
     src, dst = (_SCRATCH << SHIFT) + np.searchsorted(used, (drafts.src, drafts.dst))
     # Operands that an instruction ignores name its other place.

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from synth.errors import InvalidInput
 from synth.lowering.program import Protocol, as_protocol
 
-MOST_CHANNELS = 1024
-MOST_INSTANCES = 1024
-MOST_PROCESSORS = 65536
-MOST_CHUNKS = 2**20
+MAX_CHANNELS = 1024
+MAX_INSTANCES = 1024
+MAX_PROCESSORS = 65536
+MAX_CHUNKS = 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +42,13 @@ class LoweringOptions:
     chunks: int | None = None
 
     def __post_init__(self) -> None:
-        _between("channels", self.channels, 1, MOST_CHANNELS)
-        _between("instances", self.instances, 1, MOST_INSTANCES)
+        _between("channels", self.channels, 1, MAX_CHANNELS)
+        _between("instances", self.instances, 1, MAX_INSTANCES)
         as_protocol(self.protocol)
         if self.chunks is not None:
-            _between("chunks", self.chunks, 1, MOST_CHUNKS)
+            _between("chunks", self.chunks, 1, MAX_CHUNKS)
         if self.sm_count is not None:
-            _between("sm_count", self.sm_count, 1, MOST_PROCESSORS)
+            _between("sm_count", self.sm_count, 1, MAX_PROCESSORS)
         _between("min_bytes", self.min_bytes, 0, 2**62)
         _between("max_bytes", self.max_bytes, 0, 2**62)
         if self.max_bytes and self.max_bytes < self.min_bytes:

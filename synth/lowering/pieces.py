@@ -7,13 +7,13 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.lowering.columns import Column, Narrow
-from synth.lowering.messages import Messages
-from synth.lowering.places import BUFFERS, OFFSET, SHIFT, Codes, Places, step_slices
+from synth.lowering.columns import Column, NarrowColumn
+from synth.lowering.messages import ChannelMessages
+from synth.lowering.places import BUFFERS, OFFSET_MASK, SHIFT, Codes, Placement, step_slices
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Pieces:
+class Fragments:
     """Columns of equal length, sorted by step. A piece is one instruction of its sender and one of its receiver.
 
     source:  where the first chunk lies at the sender
@@ -25,17 +25,17 @@ class Pieces:
              of the turn, and so on. 0 in other steps; -1 where turns would overwrite what is still to be sent
     """
 
-    step: Narrow
-    sender: Narrow
-    receiver: Narrow
-    channel: Narrow
-    reduces: Narrow
+    step: NarrowColumn
+    sender: NarrowColumn
+    receiver: NarrowColumn
+    channel: NarrowColumn
+    reduces: NarrowColumn
     source: Codes
     operand: Codes
     target: Codes
-    count: Narrow
-    exchanged: Narrow
-    turn: Narrow
+    count: NarrowColumn
+    exchanged: NarrowColumn
+    turn: NarrowColumn
 
     def __len__(self) -> int:
         return len(self.step)
@@ -48,7 +48,7 @@ class Pieces:
 
 
 @dataclass(frozen=True, slots=True)
-class PieceLimits:
+class FragmentLimits:
     """longest: chunks of a piece; exchanged: chunks of a piece in a step where a rank receives into what it sends;
     across: whether a piece may hold several messages of one connection."""
 
@@ -57,33 +57,33 @@ class PieceLimits:
     across: bool
 
 
-def pieces_of(places: Places, messages: Messages, limits: PieceLimits) -> Pieces:
+def fragments_of(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> Fragments:
     """Return the pieces of all messages, and leave in `places.home` where everything is in the end.
 
     In a step, all that is sent is the state before the step. Where a rank receives into what it sends, the receive
     waits for the send, and two ranks that exchange would wait for each other if pieces were longer than what a
     connection holds without its receiver. O(chunks moved * log(chunks of a step)).
     """
-    parts = [_pieces_of_step(places, messages.select(rows), limits) for rows in step_slices(messages)]
+    parts = [_pieces_of_step(placement, messages.select(rows), limits) for rows in step_slices(messages)]
     if not parts:
-        return Pieces(*(np.zeros(0, dtype=np.int32) for _ in fields(Pieces)))
-    return Pieces(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+        return Fragments(*(np.zeros(0, dtype=np.int32) for _ in fields(Fragments)))
+    return Fragments(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
 
-def _pieces_of_step(places: Places, messages: Messages, limits: PieceLimits) -> list[Narrow]:
+def _pieces_of_step(places: Placement, messages: ChannelMessages, limits: FragmentLimits) -> list[NarrowColumn]:
     row, chunk = messages.cells()
     sender, receiver = messages.sender[row], messages.receiver[row]
-    source, target = places.home[sender, chunk], places.work[receiver, chunk]
+    source, target = places.current[sender, chunk], places.arrival[receiver, chunk]
     operand = target
     if messages.reduces.any():
         operand = np.where(messages.reduces[row] == 1, _operands(places, receiver, chunk), target)
-    places.home[receiver, chunk] = target
+    places.current[receiver, chunk] = target
     exchanged = _meet(places, (sender, source), (receiver, target))
     connection = _connection(messages)
     border = np.diff(connection[row] if limits.across else row) != 0
     for column in (source, operand, target):
         border |= np.diff(column) != 1
-    first, count = _cut(border, len(row), min(limits.longest, limits.exchanged) if exchanged else limits.longest)
+    first, count = _split_runs(border, len(row), min(limits.longest, limits.exchanged) if exchanged else limits.longest)
     of = row[first]
     turn = np.zeros(len(of), dtype=np.int64)
     if exchanged:
@@ -93,12 +93,12 @@ def _pieces_of_step(places: Places, messages: Messages, limits: PieceLimits) -> 
     return [*(column[of] for column in columns), source[first], operand[first], target[first], *narrow]
 
 
-def _meet(places: Places, sent: tuple[Narrow, Codes], received: tuple[Narrow, Codes]) -> bool:
+def _meet(places: Placement, sent: tuple[NarrowColumn, Codes], received: tuple[NarrowColumn, Codes]) -> bool:
     """Return whether any rank receives into a place that it sends from; both are ranks and places. O(places)."""
-    ranks, stride = places.home.shape
+    ranks, stride = places.current.shape
     taken = np.zeros((ranks, len(BUFFERS), stride), dtype=np.bool_)
-    taken[sent[0], sent[1] >> SHIFT, sent[1] & OFFSET] = True
-    return bool(taken[received[0], received[1] >> SHIFT, received[1] & OFFSET].any())
+    taken[sent[0], sent[1] >> SHIFT, sent[1] & OFFSET_MASK] = True
+    return bool(taken[received[0], received[1] >> SHIFT, received[1] & OFFSET_MASK].any())
 
 
 def _turns(connection: Column, count: Column, sent: Column, received: Column) -> Column:
@@ -115,20 +115,20 @@ def _turns(connection: Column, count: Column, sent: Column, received: Column) ->
     return np.full_like(turn, -1) if early.any() else turn
 
 
-def _operands(places: Places, receiver: Narrow, chunk: Column) -> Codes:
+def _operands(places: Placement, receiver: NarrowColumn, chunk: Column) -> Codes:
     """Return where each receiver holds what it adds to: where the chunk was before the step, or, from the second
     addition of the step on, where the first put the sum."""
-    _, first = np.unique(receiver.astype(np.int64) * places.home.shape[1] + chunk, return_index=True)
-    operand: Codes = places.work[receiver, chunk]
-    operand[first] = places.home[receiver[first], chunk[first]]
+    _, first = np.unique(receiver.astype(np.int64) * places.current.shape[1] + chunk, return_index=True)
+    operand: Codes = places.arrival[receiver, chunk]
+    operand[first] = places.current[receiver[first], chunk[first]]
     return operand
 
 
-def _cells(rank: Narrow, code: Codes) -> Column:
+def _cells(rank: NarrowColumn, code: Codes) -> Column:
     return (rank.astype(np.int64) << 32) + code
 
 
-def _connection(messages: Messages) -> Column:
+def _connection(messages: ChannelMessages) -> Column:
     """Number the runs of messages of one connection."""
     changes = np.zeros(len(messages), dtype=np.int64)
     for column in (messages.sender, messages.receiver, messages.channel):
@@ -136,7 +136,7 @@ def _connection(messages: Messages) -> Column:
     return np.cumsum(changes)
 
 
-def _cut(border: NDArray[np.bool_], length: int, longest: int) -> tuple[Column, Column]:
+def _split_runs(border: NDArray[np.bool_], length: int, longest: int) -> tuple[Column, Column]:
     """Return first member and length of each stretch of `length` members between borders, at most `longest` long."""
     edges = np.concatenate([[0], np.flatnonzero(border) + 1, [length]])
     stretch = np.diff(edges)
@@ -146,9 +146,13 @@ def _cut(border: NDArray[np.bool_], length: int, longest: int) -> tuple[Column, 
     return edges[of] + within * longest, np.minimum(longest, stretch[of] - within * longest)
 
 
-def stretches(columns: tuple[Codes, ...], longest: int) -> tuple[Column, Column]:
+def contiguous_runs(columns: tuple[Codes, ...], longest: int) -> tuple[Column, Column]:
     """Return first member and length of the longest stretches in which every column counts up by one."""
     border = np.zeros(max(0, len(columns[0]) - 1), dtype=np.bool_)
     for column in columns:
         border |= np.diff(column) != 1
-    return _cut(border, len(columns[0]), longest) if len(columns[0]) else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    return (
+        _split_runs(border, len(columns[0]), longest)
+        if len(columns[0])
+        else (np.zeros(0, np.int64), np.zeros(0, np.int64))
+    )

@@ -77,7 +77,7 @@ _SENDING = frozenset({Op.SEND, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_R
 
 @pickled_by_fields
 @dataclass(frozen=True, slots=True)
-class Place:
+class BufferRef:
     """First chunk of an operand: `offset` counts chunks from the start of `buffer`."""
 
     buffer: Buffer
@@ -103,8 +103,8 @@ class Instruction:
     """
 
     op: Op
-    src: Place
-    dst: Place
+    src: BufferRef
+    dst: BufferRef
     count: int
     waits: tuple[Wait, ...] = ()
 

@@ -37,7 +37,7 @@ def hanging_blocks(program: Program) -> list[tuple[int, int]]:
     return []
 
 
-def one_of_each_circle(program: Program, hanging: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
+def one_block_per_cycle(program: Program, hanging: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
     """Return rank, channel and sending rank of one block of each circle of `hanging` blocks that hand on to one
     another; where no circle closes, of the first such block of each channel."""
     blocks = [(rank, program.ranks[rank].blocks[number]) for rank, number in hanging]

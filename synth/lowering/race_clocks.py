@@ -42,14 +42,14 @@ def no_accesses(cells: int, reads: int) -> Accesses:
 
 
 @inlined
-def merge(clocks: Clocks, row: int, other: int) -> None:
+def merge_clock(clocks: Clocks, row: int, other: int) -> None:
     """Order everything that `other` knows before what the owner of `row` does from now on."""
     for component in range(clocks.shape[1]):
         clocks[row, component] = max(clocks[row, component], clocks[other, component])
 
 
 @inlined
-def keep(clocks: Clocks, row: int, copy: int) -> None:
+def copy_clock(clocks: Clocks, row: int, copy: int) -> None:
     """Copy `row` to row `copy`."""
     for component in range(clocks.shape[1]):
         clocks[copy, component] = clocks[row, component]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from synth.lowering.columns import Column, expanded
+from synth.lowering.columns import Column, expand_intervals
 from synth.schedule.schedule import Schedule
 from synth.schedule.transfers import Transfers
 
@@ -79,6 +79,6 @@ def _first_rails(schedule: Schedule, transfers: Transfers, rail: Column) -> Colu
     crossing = crossing[np.argsort(transfers.step[crossing], kind="stable")[::-1]]
     some = transfers.select(crossing)
     length = some.hi.astype(np.int64) - some.lo
-    row, within = expanded(np.zeros(len(crossing), dtype=np.int64), length)
+    row, within = expand_intervals(np.zeros(len(crossing), dtype=np.int64), length)
     first[_trees(schedule, some)[row] + 2 * within] = rail[crossing][row]
     return first

@@ -7,52 +7,52 @@ from dataclasses import dataclass
 
 from synth.errors import CheckFailed
 from synth.lowering.definition import AnyProgram
-from synth.lowering.lift import fitting_dialects, lift_with_findings, violations_on
+from synth.lowering.lift import fitting_targets, lift_with_findings, violations_on
 from synth.lowering.plans.check_structure import plan_structure_violations
-from synth.lowering.plans.plan import Plan
-from synth.lowering.plans.read import plan_of_text
-from synth.lowering.plans.text import text_of
+from synth.lowering.plans.plan import ExecutionPlan
+from synth.lowering.plans.read import parse_plan
+from synth.lowering.plans.text import plan_text
 from synth.lowering.program import Program
 from synth.lowering.target import Lifted
 from synth.lowering.targets import target_named
-from synth.lowering.violation import Violation
+from synth.lowering.violation import ProgramViolation
 from synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class LiftResult:
     """A program that was read back and checked.
 
     dialects: the targets whose rules of text, structure and limits the file keeps
     """
 
     program: AnyProgram
-    violations: tuple[Violation, ...]
-    dialects: tuple[str, ...]
+    violations: tuple[ProgramViolation, ...]
+    fitting_targets: tuple[str, ...]
 
     @property
     def text(self) -> str:
         """The same again, as its target writes it; only of programs without violations."""
-        if isinstance(self.program, Plan):
-            return text_of(self.program)
+        if isinstance(self.program, ExecutionPlan):
+            return plan_text(self.program)
         assert isinstance(self.program, Program)
         return target_named(self.program.target).emit(self.program)
 
 
-def read_on(text: bytes, topology: Topology) -> Reading:
+def read_program(text: bytes, topology: Topology) -> LiftResult:
     """Return what `text` holds, checked on `topology`; InvalidInput for text that is no program of a known target."""
     lifted = read_unchecked(text)
     return reading_of(lifted, text, violations_on(lifted, topology))
 
 
-def reading_of(lifted: Lifted[AnyProgram], text: bytes, violations: Sequence[Violation] = ()) -> Reading:
+def reading_of(lifted: Lifted[AnyProgram], text: bytes, violations: Sequence[ProgramViolation] = ()) -> LiftResult:
     """Return what is to be said of `lifted`, read from `text`, whose check found `violations`."""
     program = lifted.program
-    if isinstance(program, Plan):
+    if isinstance(program, ExecutionPlan):
         dialects = [] if plan_structure_violations(program) else [program.target]
     else:
-        dialects = fitting_dialects(text)
-    return Reading(program, tuple(violations), tuple(dialects))
+        dialects = fitting_targets(text)
+    return LiftResult(program, tuple(violations), tuple(dialects))
 
 
 def read_checked(text: bytes, topology: Topology) -> AnyProgram:
@@ -66,4 +66,4 @@ def read_checked(text: bytes, topology: Topology) -> AnyProgram:
 
 def read_unchecked(text: bytes) -> Lifted[AnyProgram]:
     """Return the program that `text` holds, before any check of what it does."""
-    return Lifted(plan_of_text(text), ()) if text.lstrip()[:1] == b"{" else lift_with_findings(text)
+    return Lifted(parse_plan(text), ()) if text.lstrip()[:1] == b"{" else lift_with_findings(text)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from synth.lowering.definition import AnyProgram
 from synth.lowering.limits import written_steps
-from synth.lowering.plans.plan import Plan
+from synth.lowering.plans.plan import ExecutionPlan
 from synth.lowering.program import Program
 from synth.lowering.targets import target_named
 
@@ -33,7 +33,7 @@ def resources_of(program: AnyProgram) -> Resources:
 
 
 def _steps(program: AnyProgram) -> list[int]:
-    if isinstance(program, Plan):
+    if isinstance(program, ExecutionPlan):
         return [len(block.operations) for body in program.ranks for block in body.blocks]
     assert isinstance(program, Program)
     limits = target_named(program.target).limits

@@ -6,21 +6,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from synth.lowering.definition import AnyProgram, Values, describe, expected_outputs, initial_inputs
+from synth.lowering.definition import AnyProgram, ChunkValues, describe, expected_outputs, initial_inputs
 from synth.lowering.memory import Layout
-from synth.lowering.violation import Violation
+from synth.lowering.violation import ProgramViolation
 
-MOST_REPORTED = 20
+MAX_REPORTED = 20
 
 
 def result_violations(
-    task: AnyProgram, layouts: Sequence[Layout], first_cell: Sequence[int], memory: Values
-) -> list[Violation]:
+    task: AnyProgram, layouts: Sequence[Layout], first_cell: Sequence[int], memory: ChunkValues
+) -> list[ProgramViolation]:
     """Return the chunks of outputs that are not what they must be, and, out of place, of inputs that have changed.
 
     layouts, first_cell: of each rank, its buffers, and where they begin in `memory`. O(chunks of all ranks).
     """
-    found: list[Violation] = []
+    found: list[ProgramViolation] = []
     for rank, layout in enumerate(layouts):
         regions = [("result", "o", layout.output_base, expected_outputs(task, rank))]
         if not task.in_place:
@@ -30,16 +30,16 @@ def result_violations(
                 continue
             first = first_cell[rank] + base
             cells = slice(first, first + len(expected.identity))
-            held = Values(memory.identity[cells], memory.members[cells])
+            held = ChunkValues(memory.identity[cells], memory.members[cells])
             for chunk in _different(held, expected):
                 got, wanted = describe(held, chunk, task), describe(expected, chunk, task)
-                found.append(Violation.at(rule, f"{buffer}[{chunk}] holds {got}, must hold {wanted}", rank))
-                if len(found) >= MOST_REPORTED:
+                found.append(ProgramViolation.at(rule, f"{buffer}[{chunk}] holds {got}, must hold {wanted}", rank))
+                if len(found) >= MAX_REPORTED:
                     return found
     return found
 
 
-def _different(held: Values, expected: Values) -> list[int]:
+def _different(held: ChunkValues, expected: ChunkValues) -> list[int]:
     wrong = (held.identity != expected.identity) | (held.members != expected.members).any(axis=1)
     chunks: list[int] = np.flatnonzero(wrong).tolist()
     return chunks

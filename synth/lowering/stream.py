@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from synth.lowering.program import Program, RankProgram
 
-NO_RANK = RankProgram(0, 0, 0, ())
+EMPTY_RANK = RankProgram(0, 0, 0, ())
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,8 +15,8 @@ class ProgramStream:
     """head: the program without anything in its ranks; make: returns what a rank executes."""
 
     head: Program
-    make: Callable[[int], RankProgram]
+    make_rank: Callable[[int], RankProgram]
 
     def ranks(self) -> Iterator[RankProgram]:
         """Make one rank after the other."""
-        return map(self.make, range(len(self.head.ranks)))
+        return map(self.make_rank, range(len(self.head.ranks)))

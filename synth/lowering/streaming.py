@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from synth.errors import InvalidInput
-from synth.lowering.check_structure import Counts, connections, rank_structure_violations, unmatched
-from synth.lowering.limits import Limits, rank_limit_violations
+from synth.lowering.check_structure import Counts, message_counts, rank_structure_violations, unmatched_connections
+from synth.lowering.limits import TargetLimits, rank_limit_violations
 from synth.lowering.lower import limits_of, lowered_stream
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program, RankProgram
 from synth.lowering.stream import ProgramStream
 from synth.lowering.targets import XML_TARGETS
-from synth.lowering.violation import Violation
+from synth.lowering.violation import ProgramViolation
 from synth.verify.verified import VerifiedSchedule
 
 
@@ -33,7 +33,7 @@ def streamed_text(verified: VerifiedSchedule, options: LoweringOptions) -> Itera
     return target.parts(stream.head, _checked(stream, limits_of(options)))
 
 
-def _checked(stream: ProgramStream, limits: Limits) -> Iterator[RankProgram]:
+def _checked(stream: ProgramStream, limits: TargetLimits) -> Iterator[RankProgram]:
     sent: Counts = {}
     received: Counts = {}
     for rank, body in enumerate(stream.ranks()):
@@ -41,11 +41,11 @@ def _checked(stream: ProgramStream, limits: Limits) -> Iterator[RankProgram]:
         _refuse_first([*rank_structure_violations(alone, rank), *rank_limit_violations(alone, rank, limits)])
         if len(body.blocks) > limits.resident_threadblocks:
             message = f"{len(body.blocks)} thread blocks must run at once, above {limits.resident_threadblocks}"
-            _refuse_first([Violation.at("limit", message, rank)])
-        for counts, own in zip((sent, received), connections(alone), strict=True):
+            _refuse_first([ProgramViolation.at("limit", message, rank)])
+        for counts, own in zip((sent, received), message_counts(alone), strict=True):
             counts.update(own)
         yield body
-    _refuse_first(list(unmatched(sent, received)))
+    _refuse_first(list(unmatched_connections(sent, received)))
 
 
 def _only(head: Program, rank: int, body: RankProgram) -> Program:
@@ -53,7 +53,7 @@ def _only(head: Program, rank: int, body: RankProgram) -> Program:
     return replace(head, ranks=(*head.ranks[:rank], body, *head.ranks[rank + 1 :]))
 
 
-def _refuse_first(violations: list[Violation]) -> None:
+def _refuse_first(violations: list[ProgramViolation]) -> None:
     for violation in violations:
         way_out = "use other channels or instances, or fewer chunks per shard"
         raise InvalidInput(f"a program must fit its target ({violation.rule})", violation.message, way_out)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from synth.lowering.definition import AnyProgram
-from synth.lowering.limits import Limits
+from synth.lowering.limits import TargetLimits
 from synth.lowering.program import Program
-from synth.lowering.violation import Violation
+from synth.lowering.violation import ProgramViolation
 
 P_co = TypeVar("P_co", bound=AnyProgram, covariant=True)
 
@@ -22,8 +22,8 @@ class Lifted(Generic[P_co]):
     """
 
     program: P_co
-    findings: tuple[Violation, ...]
-    twin: Program | None = None
+    findings: tuple[ProgramViolation, ...]
+    out_of_place: Program | None = None
 
 
 class Target(Protocol):
@@ -37,7 +37,7 @@ class Target(Protocol):
     def name(self) -> str: ...
 
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> TargetLimits: ...
 
     def emit(self, program: Program) -> str:
         """Return the text of `program`; InvalidInput where the dialect cannot express it."""

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from synth.lowering.columns import Column
-from synth.lowering.timetable_kernel import Moves, Visits, starts, stretches_of_time, tails
+from synth.lowering.timetable_kernel import Moves, Visits, remaining_times, start_times, time_stretches
 from synth.schedule.schedule import Schedule
 from synth.schedule.transfers import Transfers
 from synth.topology.topology import Topology
 
-FASTEST = 2**12
+FASTEST_CHUNK_TIME = 2**12
 """Time that a chunk takes on the fastest link; those on others are rounded up to whole numbers."""
-SLOWEST = 2**26
-MOST_VISITS = 2**23
+MAX_CHUNK_TIME = 2**26
+MAX_VISITS = 2**23
 
 WRITES_SUM, WRITES, READS = 0, 1, 2
 
@@ -50,7 +50,7 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
     and for more than 2^22 chunks moved. O((chunks moved + links of routes) * log(rows)).
     """
     count = transfers.hi.astype(np.int64) - transfers.lo
-    if 2 * int(count.sum()) > MOST_VISITS:
+    if 2 * int(count.sum()) > MAX_VISITS:
         return None
     visits = _visits(schedule, transfers, count)
     if visits is None:
@@ -58,12 +58,12 @@ def timetable_of(schedule: Schedule, transfers: Transfers) -> Timetable | None:
     routes = schedule.routes
     weight = _weights(schedule.topology)
     moves = Moves(count, routes.offsets[transfers.route], routes.offsets[transfers.route + 1], routes.link_ids, weight)
-    tail = tails(moves, visits, np.argsort(transfers.step, kind="stable")[::-1].astype(np.int64))
+    tail = remaining_times(moves, visits, np.argsort(transfers.step, kind="stable")[::-1].astype(np.int64))
     row_at = np.argsort(-tail, kind="stable")
     rank = np.empty_like(row_at)
     rank[row_at] = np.arange(len(row_at))
-    start, before = starts(moves, visits, row_at, rank)
-    step = stretches_of_time(start, before, row_at[np.argsort(start[row_at], kind="stable")])
+    start, before = start_times(moves, visits, row_at, rank)
+    step = time_stretches(start, before, row_at[np.argsort(start[row_at], kind="stable")])
     return Timetable(start, step, *_totals(moves, start))
 
 
@@ -100,7 +100,7 @@ def _weights(topology: Topology) -> Column:
     """Return how long a chunk takes on each link."""
     bandwidths = topology.links.bandwidths
     fastest = max(bandwidths)
-    times = [min(-(-FASTEST * fastest // bandwidth), SLOWEST) for bandwidth in bandwidths]
+    times = [min(-(-FASTEST_CHUNK_TIME * fastest // bandwidth), MAX_CHUNK_TIME) for bandwidth in bandwidths]
     return np.array(times, dtype=np.int64)[topology.links.bandwidth_class]
 
 

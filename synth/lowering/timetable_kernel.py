@@ -11,7 +11,7 @@ from synth.compiled import compiled, inlined
 from synth.heap import drop_first, push
 from synth.lowering.columns import Column
 
-NOBODY = -1
+NO_ROW = -1
 
 
 class Moves(NamedTuple):
@@ -42,7 +42,7 @@ class Visits(NamedTuple):
 
 
 @compiled
-def tails(moves: Moves, visits: Visits, latest_first: Column) -> Column:
+def remaining_times(moves: Moves, visits: Visits, latest_first: Column) -> Column:
     """Return for each row how long it takes until all that waits for it is through, as if links were never shared.
 
     `latest_first` names the rows, whatever waits before what it waits for. O(visits).
@@ -64,7 +64,7 @@ def tails(moves: Moves, visits: Visits, latest_first: Column) -> Column:
     return tail
 
 
-class State(NamedTuple):
+class SchedulingState(NamedTuple):
     """Where the scheduling stands.
 
     start, before: the result, see `starts`
@@ -92,7 +92,7 @@ class State(NamedTuple):
 
 
 @compiled
-def starts(moves: Moves, visits: Visits, row_at: Column, rank: Column) -> tuple[Column, Column]:
+def start_times(moves: Moves, visits: Visits, row_at: Column, rank: Column) -> tuple[Column, Column]:
     """Return when each row starts, and when the last of those that it waits for started (-1: it waits for none).
 
     A link that is free takes of the rows that are ready the one of the lowest `rank`; `row_at` is its inverse. Further
@@ -114,7 +114,7 @@ def starts(moves: Moves, visits: Visits, row_at: Column, rank: Column) -> tuple[
             _note(state, max(time, state.free[link]), rows + link)
             continue
         link = node - rows
-        if state.free[link] <= time and state.waiting[link] != NOBODY:
+        if state.free[link] <= time and state.waiting[link] != NO_ROW:
             top = state.waiting[link]
             state.waiting[link] = _joined(state.left[top], state.right[top], state.left, state.right)
             finish = _occupy(moves, row_at[top], state, time)
@@ -124,7 +124,7 @@ def starts(moves: Moves, visits: Visits, row_at: Column, rank: Column) -> tuple[
 
 
 @compiled
-def stretches_of_time(start: Column, before: Column, order: Column) -> Column:
+def time_stretches(start: Column, before: Column, order: Column) -> Column:
     """Return for each row, named in the `order` of their starts, the number of its stretch of time: no row of a
     stretch waits for another one of it. O(rows)."""
     stretch = np.zeros(len(start), dtype=np.int64)
@@ -137,11 +137,11 @@ def stretches_of_time(start: Column, before: Column, order: Column) -> Column:
 
 
 @inlined
-def _begin(moves: Moves, visits: Visits, rows: int) -> State:
+def _begin(moves: Moves, visits: Visits, rows: int) -> SchedulingState:
     """Return the state in which nothing has started."""
     runs, links = len(visits.run_first) - 1, len(moves.weight)
     events = 3 * rows
-    return State(
+    return SchedulingState(
         np.full(rows, -1, dtype=np.int64),
         np.full(rows, -1, dtype=np.int64),
         np.zeros(rows, dtype=np.int64),
@@ -150,9 +150,9 @@ def _begin(moves: Moves, visits: Visits, rows: int) -> State:
         np.zeros(runs, dtype=np.int64),
         np.zeros(runs, dtype=np.int64),
         np.zeros(links, dtype=np.int64),
-        np.full(links, NOBODY, dtype=np.int64),
-        np.full(rows, NOBODY, dtype=np.int64),
-        np.full(rows, NOBODY, dtype=np.int64),
+        np.full(links, NO_ROW, dtype=np.int64),
+        np.full(rows, NO_ROW, dtype=np.int64),
+        np.full(rows, NO_ROW, dtype=np.int64),
         np.empty(events, dtype=np.float64),
         np.empty(events, dtype=np.int32),
         np.zeros(1, dtype=np.int64),
@@ -160,12 +160,12 @@ def _begin(moves: Moves, visits: Visits, rows: int) -> State:
 
 
 @inlined
-def _note(state: State, time: int, node: int) -> None:
+def _note(state: SchedulingState, time: int, node: int) -> None:
     state.size[0] = push(state.keys, state.nodes, state.size[0], float(time), node)
 
 
 @inlined
-def _occupy(moves: Moves, row: int, state: State, time: int) -> int:
+def _occupy(moves: Moves, row: int, state: SchedulingState, time: int) -> int:
     """Let `row` have its first link from `time` on and each further one when it is free; return when it is through."""
     finish = time
     for place in range(moves.first[row], moves.end[row]):
@@ -176,7 +176,7 @@ def _occupy(moves: Moves, row: int, state: State, time: int) -> int:
 
 
 @inlined
-def _finish(visits: Visits, row: int, state: State, time: int, finish: int, rank: Column) -> None:
+def _finish(visits: Visits, row: int, state: SchedulingState, time: int, finish: int, rank: Column) -> None:
     """Let rows that wait for nothing but `row`, which starts at `time`, be ready at its end."""
     state.start[row] = time
     for visit in range(visits.first[row], visits.first[row + 1]):
@@ -211,14 +211,14 @@ def _joined(one: int, other: int, left: Column, right: Column) -> int:
 
     Source: Sleator and Tarjan, "Self-adjusting heaps", 1986.
     """
-    if min(one, other) == NOBODY:
+    if min(one, other) == NO_ROW:
         return max(one, other)
     top, other = min(one, other), max(one, other)
     node = top
     while True:
         below = right[node]
         right[node] = left[node]
-        if below == NOBODY:
+        if below == NO_ROW:
             left[node] = other
             return top
         left[node] = min(below, other)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.collective import CollectiveName
-from synth.lowering.columns import expanded
+from synth.lowering.columns import expand_intervals
 from synth.schedule.schedule import Schedule
 from synth.schedule.transfers import Transfers
 
@@ -16,7 +16,7 @@ _UNDIVIDED = (CollectiveName.ALLREDUCE, CollectiveName.BROADCAST, CollectiveName
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Vector:
+class VectorLayout:
     """Chunks of all data: those of a shard follow one another, and in it those of an instance.
 
     transfers: those of the schedule, or of its first shard alone where `is_whole`
@@ -35,17 +35,17 @@ class Vector:
         return self.shards * self.instances * self.chunks_per_shard
 
     @property
-    def is_whole(self) -> bool:
+    def is_single_shard(self) -> bool:
         """Whether the vector is one shard."""
         return self.shards == 1
 
-    def cut(self, longest: int) -> Vector:
+    def split_transfers(self, longest: int) -> VectorLayout:
         """Return the same with transfers of at most `longest` chunks. O(rows)."""
         transfers = self.transfers
         length = transfers.hi.astype(np.int64) - transfers.lo
         if length.max(initial=0) <= longest:
             return self
-        row, part = expanded(np.zeros(len(length), dtype=np.int64), -(-length // longest))
+        row, part = expand_intervals(np.zeros(len(length), dtype=np.int64), -(-length // longest))
         rows = transfers.select(row)
         low = rows.lo + part * longest
         high = np.minimum(low + longest, rows.hi)
@@ -57,7 +57,7 @@ class Vector:
         return (shard * self.instances + instance) * self.chunks_per_shard
 
 
-def vector_of(schedule: Schedule, instances: int) -> Vector:
+def vector_layout_of(schedule: Schedule, instances: int) -> VectorLayout:
     """Return how `instances` copies of `schedule` cut the vector.
 
     Where all shards travel alike and none belongs to a rank, as in trees for whole vectors, they are one: the fewer
@@ -66,7 +66,7 @@ def vector_of(schedule: Schedule, instances: int) -> Vector:
     shards, transfers = schedule.shard_count, schedule.transfers
     if schedule.collective.name in _UNDIVIDED and _all_alike(transfers, shards):
         shards, transfers = 1, transfers.select(np.flatnonzero(transfers.shard == 0))
-    return Vector(transfers, shards, schedule.chunks_per_shard, instances)
+    return VectorLayout(transfers, shards, schedule.chunks_per_shard, instances)
 
 
 def _all_alike(transfers: Transfers, shards: int) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class ProgramViolation:
     """A rule that a program breaks. `rule` is a stable short name, `message` one line that includes the place.
 
     `block` is the id of a thread block of `rank`, `step` the number of an instruction in it; None where the
@@ -22,8 +22,8 @@ class Violation:
     @staticmethod
     def at(
         rule: str, message: str, rank: int | None = None, block: int | None = None, step: int | None = None
-    ) -> Violation:
+    ) -> ProgramViolation:
         """Return a violation whose message begins with its place."""
         named = (("rank", rank), ("block", block), ("step", step))
         place = ", ".join(f"{name} {value}" for name, value in named if value is not None)
-        return Violation(rule, f"{place}: {message}" if place else message, rank, block, step)
+        return ProgramViolation(rule, f"{place}: {message}" if place else message, rank, block, step)

@@ -8,19 +8,19 @@ from itertools import pairwise
 
 from synth.collective import Collective, CollectiveName
 from synth.errors import InvalidInput
-from synth.lowering.limits import Limits
+from synth.lowering.limits import TargetLimits
 from synth.lowering.program import Instruction, Op, Program, RankProgram, ThreadBlock, Wait, as_protocol
-from synth.lowering.violation import Violation
-from synth.lowering.xml_raw import Attributes, RawBlock, RawProgram, RawRank, RawStep
+from synth.lowering.violation import ProgramViolation
+from synth.lowering.xml_raw import RawBlock, RawProgram, RawRank, RawStep, XmlAttributes
 
 _OPS = {op.value: op for op in Op}
 
-FoldBlocks = Callable[[int, Sequence[RawBlock], list[Violation]], list[tuple[Instruction, ...]]]
+FoldBlocks = Callable[[int, Sequence[RawBlock], list[ProgramViolation]], list[tuple[Instruction, ...]]]
 """Turns the steps of a rank's blocks, in the order of their ids, into instructions; adds findings to the list."""
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class ProgramHeader:
     """The attributes of the root element that dialects spell differently."""
 
     target: str
@@ -29,7 +29,7 @@ class Header:
     max_bytes: int
 
 
-def read_collective(attributes: Attributes, alias: dict[str, str]) -> Collective:
+def read_collective(attributes: XmlAttributes, alias: dict[str, str]) -> Collective:
     """Return the collective named by `coll` (or an alias of a name) and, where it is rooted, `root` (0 if missing)."""
     text = attributes.text("coll")
     try:
@@ -42,10 +42,12 @@ def read_collective(attributes: Attributes, alias: dict[str, str]) -> Collective
     return Collective(name, attributes.integer("root", 0, least=0)) if collective.is_rooted else collective
 
 
-def assemble(raw: RawProgram, header: Header, limits: Limits, fold: FoldBlocks) -> tuple[Program, list[Violation]]:
+def assemble(
+    raw: RawProgram, header: ProgramHeader, limits: TargetLimits, fold: FoldBlocks
+) -> tuple[Program, list[ProgramViolation]]:
     """Return the program of `raw` and the faults that it cannot express. O(steps)."""
     attributes = raw.attributes
-    findings: list[Violation] = []
+    findings: list[ProgramViolation] = []
     count = attributes.integer("ngpus", least=1)
     if count > limits.ranks:
         raise InvalidInput(f"ngpus must be at most {limits.ranks}", count, "use fewer ranks")
@@ -77,9 +79,9 @@ def _in_order(ranks: Sequence[RawRank], count: int) -> list[RawRank | None]:
     return slots
 
 
-def _rank(rank: int, raw: RawRank | None, fold: FoldBlocks, findings: list[Violation]) -> RankProgram:
+def _rank(rank: int, raw: RawRank | None, fold: FoldBlocks, findings: list[ProgramViolation]) -> RankProgram:
     if raw is None:
-        findings.append(Violation.at("missing rank", "the file has no gpu element for it", rank))
+        findings.append(ProgramViolation.at("missing rank", "the file has no gpu element for it", rank))
         return RankProgram(0, 0, 0, ())
     blocks = sorted(raw.blocks, key=lambda block: block.id)
     ids = [block.id for block in blocks]
@@ -88,11 +90,11 @@ def _rank(rank: int, raw: RawRank | None, fold: FoldBlocks, findings: list[Viola
         raise InvalidInput(f"the ids of the blocks of rank {rank} must differ", duplicate, "keep one of them")
     if ids != list(range(len(ids))):
         message = f"ids must be 0 to {len(ids) - 1} without gaps, the last is {ids[-1]}"
-        findings.append(Violation.at("block ids", message, rank))
+        findings.append(ProgramViolation.at("block ids", message, rank))
     for block in blocks:
         if [step.number for step in block.steps] != list(range(len(block.steps))):
             message = "steps must be numbered 0, 1, 2 in file order"
-            findings.append(Violation.at("step numbers", message, rank, block.id))
+            findings.append(ProgramViolation.at("step numbers", message, rank, block.id))
     programs = zip(blocks, fold(rank, blocks, findings), strict=True)
     threadblocks = tuple(
         ThreadBlock(_peer(block.send), _peer(block.recv), block.channel, items) for block, items in programs

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from synth.errors import InvalidInput
-from synth.lowering.program import Buffer, Place, Wait
+from synth.lowering.program import Buffer, BufferRef, Wait
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\Z")
 _BUFFERS: Mapping[str, Buffer] = {"i": "i", "o": "o", "s": "s"}
@@ -19,8 +19,8 @@ class RawStep:
 
     number: int
     type: str
-    src: Place
-    dst: Place
+    src: BufferRef
+    dst: BufferRef
     count: int
     waits: tuple[Wait, ...]
     published: bool
@@ -52,11 +52,11 @@ class RawRank:
 class RawProgram:
     """The whole document."""
 
-    attributes: Attributes
+    attributes: XmlAttributes
     ranks: list[RawRank] = field(default_factory=list)
 
 
-class Attributes:
+class XmlAttributes:
     """The attributes of one element, read with checks. Errors name the element and its line."""
 
     __slots__ = ("_element", "_line", "_values")
@@ -67,7 +67,7 @@ class Attributes:
         self._values = values
 
     @property
-    def where(self) -> str:
+    def location(self) -> str:
         return f"<{self._element}> in line {self._line}"
 
     def __contains__(self, name: str) -> bool:
@@ -79,7 +79,7 @@ class Attributes:
     def text(self, name: str, default: str | None = None) -> str:
         value = self._values.get(name, default)
         if value is None:
-            raise InvalidInput(f"{self.where} must have {name}", "nothing", f'add {name}="..."')
+            raise InvalidInput(f"{self.location} must have {name}", "nothing", f'add {name}="..."')
         return value
 
     def integer(self, name: str, default: int | None = None, least: int = -(2**59)) -> int:
@@ -87,19 +87,21 @@ class Attributes:
         value = self.text(name, None if default is None else str(default))
         if not _INTEGER.match(value) or int(value) < least:
             bound = f" and not below {least}" if least > -(2**59) else ""
-            rule = f"{name} of {self.where} must be a plain decimal integer{bound}"
+            rule = f"{name} of {self.location} must be a plain decimal integer{bound}"
             raise InvalidInput(rule, repr(value), "write it as in 0, 12 or -1")
         return int(value)
 
     def flag(self, name: str, default: bool | None = None) -> bool:
         value = self.text(name, None if default is None else str(int(default)))
         if value not in ("0", "1"):
-            raise InvalidInput(f"{name} of {self.where} must be 0 or 1", repr(value), "write 0 or 1")
+            raise InvalidInput(f"{name} of {self.location} must be 0 or 1", repr(value), "write 0 or 1")
         return value == "1"
 
-    def place(self, buffer: str, offset: str) -> Place:
+    def buffer_ref(self, buffer: str, offset: str) -> BufferRef:
         """Return the operand named by a buffer letter and a first chunk; -1 marks an operand without use."""
         letter = self.text(buffer)
         if letter not in _BUFFERS:
-            raise InvalidInput(f"{buffer} of {self.where} must be i, o or s", repr(letter), "name one of the buffers")
-        return Place(_BUFFERS[letter], self.integer(offset, least=-1))
+            raise InvalidInput(
+                f"{buffer} of {self.location} must be i, o or s", repr(letter), "name one of the buffers"
+            )
+        return BufferRef(_BUFFERS[letter], self.integer(offset, least=-1))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from xml.parsers import expat
 
 from synth.errors import InvalidInput
-from synth.lowering.xml_raw import Attributes, RawBlock, RawProgram, RawRank
+from synth.lowering.xml_raw import RawBlock, RawProgram, RawRank, XmlAttributes
 from synth.lowering.xml_target import XmlTarget
 
 MAX_TEXT_BYTES = 256 * 2**20
@@ -19,12 +19,12 @@ SLICE_BYTES = 2**16
 _CHILD_OF = {"": "algo", "algo": "gpu", "gpu": "tb", "tb": "step", "step": "nothing"}
 
 
-Choose = Callable[[Mapping[str, str]], XmlTarget]
+TargetChooser = Callable[[Mapping[str, str]], XmlTarget]
 """Returns the dialect of a document from the attributes of its root; InvalidInput for none."""
 
 
 def read_document(
-    text: bytes, choose: Choose, most_elements: int = MAX_ELEMENTS, most_bytes: int = MAX_TEXT_BYTES
+    text: bytes, choose: TargetChooser, most_elements: int = MAX_ELEMENTS, most_bytes: int = MAX_TEXT_BYTES
 ) -> tuple[XmlTarget, RawProgram]:
     """Return the dialect of `text` and its contents; InvalidInput for anything that is not such a document.
 
@@ -54,7 +54,7 @@ def _parse(parser: expat.XMLParserType, text: bytes) -> None:
 class _Builder:
     """Receives the parser's events and builds the raw program."""
 
-    def __init__(self, choose: Choose, most_elements: int) -> None:
+    def __init__(self, choose: TargetChooser, most_elements: int) -> None:
         self.parser = expat.ParserCreate("utf-8")
         self.parser.XmlDeclHandler = _refuse_encodings
         self.parser.StartElementHandler = self._start
@@ -85,7 +85,7 @@ class _Builder:
             raise InvalidInput(rule, f"<{element[:40]}>", "nest algo > gpu > tb > step")
         _check_size(element, line, values)
         self._path.append(element)
-        getattr(self, f"_start_{element}")(Attributes(element, line, values), values)
+        getattr(self, f"_start_{element}")(XmlAttributes(element, line, values), values)
 
     def _end(self, _element: str) -> None:
         self._path.pop()
@@ -95,22 +95,22 @@ class _Builder:
             line = self.parser.CurrentLineNumber
             raise InvalidInput("elements must hold no text", f"{text[:40]!r} in line {line}", "remove it")
 
-    def _start_algo(self, attributes: Attributes, values: dict[str, str]) -> None:
+    def _start_algo(self, attributes: XmlAttributes, values: dict[str, str]) -> None:
         self._target = self._choose(values)
         self._program = RawProgram(attributes)
 
-    def _start_gpu(self, attributes: Attributes, _values: dict[str, str]) -> None:
+    def _start_gpu(self, attributes: XmlAttributes, _values: dict[str, str]) -> None:
         inputs, outputs, scratch = (
             max(0, attributes.integer(name, least=-1)) for name in ("i_chunks", "o_chunks", "s_chunks")
         )
         rank = RawRank(attributes.integer("id", least=0), inputs, outputs, scratch)
         self._ranks.append(rank)
 
-    def _start_tb(self, attributes: Attributes, _values: dict[str, str]) -> None:
+    def _start_tb(self, attributes: XmlAttributes, _values: dict[str, str]) -> None:
         send, recv, channel = (attributes.integer(name, least=-1) for name in ("send", "recv", "chan"))
         self._ranks[-1].blocks.append(RawBlock(attributes.integer("id", least=0), send, recv, channel))
 
-    def _start_step(self, attributes: Attributes, _values: dict[str, str]) -> None:
+    def _start_step(self, attributes: XmlAttributes, _values: dict[str, str]) -> None:
         if self._target is not None:
             self._ranks[-1].blocks[-1].steps.append(self._target.read_step(attributes))
 

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from synth.lowering.program import Program, RankProgram
 from synth.lowering.target import Lifted, Target
-from synth.lowering.xml_raw import Attributes, RawProgram, RawStep
+from synth.lowering.xml_raw import RawProgram, RawStep, XmlAttributes
 
 
 class XmlTarget(Target, Protocol):
@@ -21,7 +21,7 @@ class XmlTarget(Target, Protocol):
         """Return the text of a program rank by rank, unchecked; `head` has as many ranks, and all else."""
         ...
 
-    def read_step(self, attributes: Attributes) -> RawStep:
+    def read_step(self, attributes: XmlAttributes) -> RawStep:
         """Return the step that `attributes` describe."""
         ...
 

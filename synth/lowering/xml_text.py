@@ -13,11 +13,11 @@ LONGEST_VALUE = 255  # of all but steps; what MSCCL's reader keeps
 _PLAIN = re.compile(r"[ !#-%(-;=?-~]*")  # printable, without < > & and quotes
 
 Attribute = str | int
-Step = Mapping[str, Attribute]
+StepAttributes = Mapping[str, Attribute]
 
 
 def document_parts(
-    root: Mapping[str, Attribute], ranks: Iterable[tuple[RankProgram, Sequence[Sequence[Step]]]]
+    root: Mapping[str, Attribute], ranks: Iterable[tuple[RankProgram, Sequence[Sequence[StepAttributes]]]]
 ) -> Iterator[str]:
     """Return the text of a program part by part: `root` holds the root's attributes, `ranks` each rank and, by block,
     the attributes of its steps. No more than one rank is held at a time."""
@@ -27,7 +27,7 @@ def document_parts(
     yield "</algo>\n"
 
 
-def _rank_lines(rank: int, program: RankProgram, steps: Sequence[Sequence[Step]]) -> Iterator[str]:
+def _rank_lines(rank: int, program: RankProgram, steps: Sequence[Sequence[StepAttributes]]) -> Iterator[str]:
     chunks = {"i_chunks": program.input_chunks, "o_chunks": program.output_chunks, "s_chunks": program.scratch_chunks}
     yield _element("gpu", {"id": rank, **chunks}, 1) + ">"
     for index, block in enumerate(program.blocks):

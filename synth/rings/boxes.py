@@ -6,14 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.collective import Collective
-from synth.grid.pattern import Pattern
+from synth.grid.pattern import CollectivePattern
 from synth.rings.cycle import hamiltonian_cycle
-from synth.rings.port import ring_port
+from synth.rings.port import ring_subcollective
 from synth.topology.links import Link, Links
 from synth.topology.topology import Topology
 
 
-def boxes_of(topology: Topology) -> int:
+def count_boxes(topology: Topology) -> int:
     """Return into how many boxes of equal size the ranks fall, 1 where there are none.
 
     A rank's id says its box: all before the last dot, as in "2.5" (GPU 5 of box 2); a box has consecutive ranks.
@@ -24,7 +24,7 @@ def boxes_of(topology: Topology) -> int:
     return len(boxes) if names == [box for box in boxes for _ in range(size)] else 1
 
 
-def box_ring(topology: Topology, collective: Collective) -> Pattern:
+def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return reduce_scatter, allgather or allreduce around one ring per rank of a box, each with an equal part.
 
     Every ring goes through a box along its links between ranks where they make a cycle, else in rank order over the
@@ -33,7 +33,7 @@ def box_ring(topology: Topology, collective: Collective) -> Pattern:
     that a ring comes in at the same place where it left the box before (the same rail; with an odd number of
     boxes not between the last and the first). N - 1 steps each way. Made for `boxes_of` >= 2.
     """
-    boxes = boxes_of(topology)
+    boxes = count_boxes(topology)
     size = topology.compute_count // boxes
     inside = _order_in_box(topology, size)
     starts = np.arange(boxes)[:, None] * size
@@ -41,8 +41,8 @@ def box_ring(topology: Topology, collective: Collective) -> Pattern:
     for channel in range(size):
         order = starts + np.roll(inside, -channel)
         order[1::2] = order[1::2, ::-1]
-        ports.append(ring_port(order.ravel(), collective, "ring"))
-    return Pattern(topology, collective, "ring", {"channels": size}, tuple(ports))
+        ports.append(ring_subcollective(order.ravel(), collective, "ring"))
+    return CollectivePattern(topology, collective, "ring", {"channels": size}, tuple(ports))
 
 
 def _order_in_box(topology: Topology, size: int) -> NDArray[np.int64]:

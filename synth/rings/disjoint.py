@@ -36,7 +36,7 @@ def disjoint_cycles(topology: Topology) -> list[Order]:
     return _refuse(topology) if cycle is None else [cycle.astype(np.int64)]
 
 
-def applies(rows: int, columns: int) -> bool:
+def torus_has_disjoint_cycles(rows: int, columns: int) -> bool:
     """Whether the construction for a torus of rows x columns works: rows = columns k, gcd(rows, columns - 1) = 1."""
     return rows % columns == 0 and gcd(rows, columns - 1) == 1
 
@@ -50,9 +50,9 @@ def _family(topology: Topology) -> FamilyCall | None:
 
 
 def _of_torus(topology: Topology, rows: int, columns: int) -> list[Order]:
-    if applies(rows, columns):
+    if torus_has_disjoint_cycles(rows, columns):
         return [along * columns + across for along, across in _pair(rows, columns)]
-    if applies(columns, rows):
+    if torus_has_disjoint_cycles(columns, rows):
         return [across * columns + along for along, across in _pair(columns, rows)]
     return _refuse(topology)
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from synth.collective import Collective, CollectiveName
 from synth.errors import InvalidInput
-from synth.grid.port import Backwards, Cells, InSequence, Messages, Piece, Port
+from synth.grid.port import InSequence, Piece, ShardSends, StepMessages, SubCollective, TimeReversed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,11 +29,11 @@ class Ring:
     def piece(self, step: int) -> Piece:
         return Piece()
 
-    def messages(self, step: int) -> Messages:
-        return Messages(self.order, np.roll(self.order, -1), np.ones_like(self.order))
+    def messages(self, step: int) -> StepMessages:
+        return StepMessages(self.order, np.roll(self.order, -1), np.ones_like(self.order))
 
-    def cells(self, step: int) -> Cells:
-        return Cells(self.order, np.roll(self.order, -1), np.roll(self.order, 1 + step))
+    def shard_sends(self, step: int) -> ShardSends:
+        return ShardSends(self.order, np.roll(self.order, -1), np.roll(self.order, 1 + step))
 
     def signature(self, step: int) -> Hashable:
         return "ring"  # every step sends one shard over every hop
@@ -61,37 +61,39 @@ class MeetingRing:
     def piece(self, step: int) -> Piece:
         return Piece()
 
-    def messages(self, step: int) -> Messages:
-        src, dst, _ = self.cells(step)
-        return Messages(src, dst, np.ones_like(src))
+    def messages(self, step: int) -> StepMessages:
+        src, dst, _ = self.shard_sends(step)
+        return StepMessages(src, dst, np.ones_like(src))
 
-    def cells(self, step: int) -> Cells:
+    def shard_sends(self, step: int) -> ShardSends:
         distance = self.step_count - step
         ways = [way for way, reach in ((1, self.ahead), (-1, self.back)) if distance <= reach]
         src = [np.roll(self.order, -way * distance) for way in ways]
         dst = [np.roll(self.order, -way * (distance - 1)) for way in ways]
-        return Cells(np.concatenate(src), np.concatenate(dst), np.tile(self.order, len(ways)))
+        return ShardSends(np.concatenate(src), np.concatenate(dst), np.tile(self.order, len(ways)))
 
     def signature(self, step: int) -> Hashable:
         distance = self.step_count - step
         return distance <= self.ahead, distance <= self.back
 
 
-def ring_port(order: NDArray[np.int64], collective: Collective, method: str) -> Port:
+def ring_subcollective(order: NDArray[np.int64], collective: Collective, method: str) -> SubCollective:
     """Return the port that makes `collective` around `order` in its direction only."""
     around = np.asarray(order, dtype=np.int64)
-    gather = Backwards(Ring(around[::-1].copy()))
+    gather = TimeReversed(Ring(around[::-1].copy()))
     return _of_parts(Ring(around), gather, collective, method)
 
 
-def meeting_port(order: NDArray[np.int64], ahead: int, back: int, collective: Collective, method: str) -> Port:
+def meeting_subcollective(
+    order: NDArray[np.int64], ahead: int, back: int, collective: Collective, method: str
+) -> SubCollective:
     """Return the port that makes `collective` around `order` in both directions, meeting half-way."""
     ring = MeetingRing(np.asarray(order, dtype=np.int64), ahead, back)
-    return _of_parts(ring, Backwards(ring), collective, method)
+    return _of_parts(ring, TimeReversed(ring), collective, method)
 
 
-def _of_parts(scatter: Port, gather: Port, collective: Collective, method: str) -> Port:
-    parts: dict[CollectiveName, Port] = {
+def _of_parts(scatter: SubCollective, gather: SubCollective, collective: Collective, method: str) -> SubCollective:
+    parts: dict[CollectiveName, SubCollective] = {
         CollectiveName.REDUCE_SCATTER: scatter,
         CollectiveName.ALLGATHER: gather,
         CollectiveName.ALLREDUCE: InSequence(scatter, gather),

@@ -32,7 +32,7 @@ class _Lane:
     routes: NDArray[np.int64]
 
 
-def ring_allgather(topology: Topology, both_ways: bool, chunks: int | None = None) -> Schedule:
+def ring_allgather(topology: Topology, bidirectional: bool, chunks: int | None = None) -> Schedule:
     """Return the ring allgather of `topology`, N - 1 steps.
 
     It runs along a Hamiltonian cycle where one is found, else in rank order over shortest routes. `both_ways`
@@ -40,7 +40,7 @@ def ring_allgather(topology: Topology, both_ways: bool, chunks: int | None = Non
     shard is spread over them. Without `chunks`, the smallest number that balances these lanes.
     """
     cycle = hamiltonian_cycle(topology)
-    lanes, paths = _all_lanes(topology, cycle, both_ways)
+    lanes, paths = _all_lanes(topology, cycle, bidirectional)
     chunk_count = len(lanes) if chunks is None else chunks
     if chunk_count < 1:
         raise InvalidInput("chunks per shard must be at least 1", chunks, "choose a larger number")
@@ -54,16 +54,16 @@ def ring_allgather(topology: Topology, both_ways: bool, chunks: int | None = Non
     rows = rows[np.argsort(rows[:, 0], kind="stable")]
     steps = topology.compute_count - 1
     bounds = ColumnBounds(steps, len(routes), topology.compute_count, chunk_count)
-    method = "biring" if both_ways else "ring"
+    method = "biring" if bidirectional else "ring"
     parameters = {"chunks": chunks, "hamiltonian": cycle is not None}
     return Schedule(
         topology, ALLGATHER, "stepped", steps, chunk_count, bounds.pack(list(rows.T)), routes, method, parameters
     )
 
 
-def ring_paths(topology: Topology, both_ways: bool) -> list[list[int]]:
+def ring_paths(topology: Topology, bidirectional: bool) -> list[list[int]]:
     """Return the links of every hop of the same rings, lane after lane: N paths for each lane."""
-    return _all_lanes(topology, hamiltonian_cycle(topology), both_ways)[1]
+    return _all_lanes(topology, hamiltonian_cycle(topology), bidirectional)[1]
 
 
 def _all_lanes(

@@ -15,13 +15,13 @@ from synth.topology.topology import Topology
 from synth.topology.transpose import transpose_with_links
 
 
-def ring_traffic(topology: Topology, collective: Collective, both_ways: bool) -> Traffic:
+def ring_traffic(topology: Topology, collective: Collective, bidirectional: bool) -> Traffic:
     """Return the traffic of method ring (`both_ways`: biring) with its default chunks, equal steps as one object.
 
     allgather goes along the lanes of `synth.rings.ring`, reduce_scatter backwards along those of the transpose,
     allreduce does both. O(N) besides the cycle. Raises InvalidInput for other collectives.
     """
-    parts = _parts(topology, collective, both_ways)
+    parts = _parts(topology, collective, bidirectional)
     paths = [path for part in parts for path in part]
     is_direct = all(len(path) == 1 for path in paths)
     routes = Routes.direct(len(topology.links)) if is_direct else Routes.of_paths(paths)

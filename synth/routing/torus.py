@@ -35,12 +35,12 @@ class TorusLinks:
             return None
         return TorusLinks(shape, tuple(found[0]), tuple(found[1]))
 
-    def paths(self, src: NDArray[np.int64], dst: NDArray[np.int64], other_way: bool = False) -> Routes:
+    def paths(self, src: NDArray[np.int64], dst: NDArray[np.int64], backward_ties: bool = False) -> Routes:
         """Return the path of each pair, first dimension first, the shorter way around each.
 
         Where both ways are equally long it goes forward, or backward with `other_way`. O(hops).
         """
-        hops, sign = zip(*(self._turns(axis, src, dst, other_way) for axis in range(len(self.shape))), strict=True)
+        hops, sign = zip(*(self._turns(axis, src, dst, backward_ties) for axis in range(len(self.shape))), strict=True)
         before = np.cumsum([np.zeros_like(src), *hops], axis=0)
         offsets = np.concatenate([[0], np.cumsum(before[-1])]).astype(np.int64)
         link_ids = np.empty(offsets[-1], dtype=np.int32)

@@ -9,17 +9,19 @@ import numpy as np
 from synth.errors import InvalidInput
 from synth.schedule.schedule import Schedule
 
-MOST_PARTS = 1024
+MAX_PIPELINE_PARTS = 1024
 
 
-def cut(schedule: Schedule, parts: int) -> Schedule:
+def pipeline_split(schedule: Schedule, parts: int) -> Schedule:
     """Return `schedule` with every transfer as `parts` transfers of equal length, one after the other.
 
     Loads and steps stay the same; a tree whose edges carry one transfer each becomes a pipeline of `parts` pieces.
     Raises InvalidInput for fewer than one part and more than `MOST_PARTS`. O(rows of the result).
     """
-    if not 1 <= parts <= MOST_PARTS:
-        raise InvalidInput(f"a schedule is cut into 1 to {MOST_PARTS} parts", parts, "choose a number in this range")
+    if not 1 <= parts <= MAX_PIPELINE_PARTS:
+        raise InvalidInput(
+            f"a schedule is cut into 1 to {MAX_PIPELINE_PARTS} parts", parts, "choose a number in this range"
+        )
     rows = schedule.transfers
     length = rows.hi.astype(np.int64) - rows.lo
     step, route, shard, lo, reduce = (

@@ -169,13 +169,13 @@ class SymmetricSchedule:
             first_step += part.steps
         return bounds.pack([np.concatenate(columns) for columns in zip(*parts, strict=True)])
 
-    def expand(self, most_rows: int = MAX_EXPANDED_ROWS) -> Schedule:
+    def expand(self, max_rows: int = MAX_EXPANDED_ROWS) -> Schedule:
         """Return the schedule with the rows of all ranks. O(N^2 + rows).
 
         Raises InvalidInput where it would have more than `most_rows` rows.
         """
-        if self.transfer_count > most_rows:
-            rule = f"a symmetric schedule is written out up to {most_rows} transfers"
+        if self.transfer_count > max_rows:
+            rule = f"a symmetric schedule is written out up to {max_rows} transfers"
             value = f"{self.method} on {self.topology.spec} with {self.transfer_count}"
             raise InvalidInput(rule, value, "use a smaller topology, or the rows of one rank at a time")
         gather = None if self.gather is None else _expanded(self.gather, self)

@@ -19,7 +19,7 @@ Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Way:
+class DataPath:
     """Where some of the data of a rank go.
 
     share:   the part of the data that goes this way; 1 where chunks are not told apart
@@ -33,7 +33,7 @@ class Way:
     route: Indices
 
 
-def ways_of(schedule: Schedule, rank: int) -> tuple[Way, ...]:
+def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
     """Return the ways of the data of `rank` (or, where the collective has a root, of its vector): sums first.
 
     Trees that stream are told apart, the largest share first; chunks that cross the same nodes at the same depths
@@ -51,7 +51,9 @@ def ways_of(schedule: Schedule, rank: int) -> tuple[Way, ...]:
                 ways[reduces, tuple(edges.tolist())] += last - first
     ordered = sorted(ways.items(), key=lambda way: (not way[0][0], -way[1], way[0][1]))
     return tuple(
-        Way(Fraction(chunks, schedule.chunks_per_shard), reduces, *np.divmod(np.array(edges), len(schedule.routes)))
+        DataPath(
+            Fraction(chunks, schedule.chunks_per_shard), reduces, *np.divmod(np.array(edges), len(schedule.routes))
+        )
         for (reduces, edges), chunks in ordered
     )
 

@@ -18,7 +18,7 @@ from synth.simulation.network_model import NetworkModel
 from synth.topology.topology import Topology
 
 
-class Burden(NamedTuple):
+class LinkLoad(NamedTuple):
     """The heaviest burden of a message of a kind: the load of a link on its route, and how far it goes.
 
     time_per_byte: load as a part of the vector, over the link's bandwidth in the topology's unit
@@ -30,7 +30,7 @@ class Burden(NamedTuple):
     latency_s: Fraction
 
 
-Burdens = frozenset[Burden]
+LinkLoads = frozenset[LinkLoad]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Congestion:
     """
 
     topology: Topology
-    steps: Mapping[Burdens, int]
+    steps: Mapping[LinkLoads, int]
     stream: Fraction | None
 
     def seconds(self, model: NetworkModel, size_bytes: int, pipeline_chunks: int | None = None) -> Fraction:
@@ -63,7 +63,7 @@ class Congestion:
         return way + _stream_s(self.stream * pace, levels, model.alpha_s, pipeline_chunks)
 
 
-def _step_s(burdens: Burdens, model: NetworkModel, pace: Fraction) -> Fraction:
+def _step_s(burdens: LinkLoads, model: NetworkModel, pace: Fraction) -> Fraction:
     longest = (one.time_per_byte * pace + one.hops * model.per_hop_s + one.latency_s for one in burdens)
     return model.alpha_s + max(longest) if burdens else Fraction(0)
 
@@ -88,9 +88,9 @@ def congestion_of(traffic: Traffic) -> Congestion:
     return Congestion(traffic.topology, _counted(traffic, ways), None)
 
 
-def _counted(traffic: Traffic, ways: _Ways) -> Counter[Burdens]:
-    seen: dict[int, Burdens] = {}
-    counts: Counter[Burdens] = Counter()
+def _counted(traffic: Traffic, ways: _Ways) -> Counter[LinkLoads]:
+    seen: dict[int, LinkLoads] = {}
+    counts: Counter[LinkLoads] = Counter()
     for step in traffic.steps:
         if len(step.route):
             burdens = seen.get(id(step))
@@ -125,7 +125,7 @@ class _Ways:
         return _Ways(of_route, [(length, Fraction(latency, scale)) for length, latency in kinds])
 
 
-def _burdens(traffic: Traffic, ways: _Ways, step: TrafficStep) -> Burdens:
+def _burdens(traffic: Traffic, ways: _Ways, step: TrafficStep) -> LinkLoads:
     links, routes = traffic.topology.links, traffic.routes
     worst = np.zeros((len(links.bandwidths), len(ways.kinds)), dtype=np.int64)
     loads = np.zeros(len(links), dtype=np.int64)
@@ -133,14 +133,14 @@ def _burdens(traffic: Traffic, ways: _Ways, step: TrafficStep) -> Burdens:
         step.route, step.amount, routes.offsets, routes.link_ids, links.bandwidth_class, ways.of_route, loads, worst
     )
     found = [
-        Burden(Fraction(int(worst[index, kind]), traffic.denominator) / links.bandwidths[index], *ways.kinds[kind])
+        LinkLoad(Fraction(int(worst[index, kind]), traffic.denominator) / links.bandwidths[index], *ways.kinds[kind])
         for index, kind in zip(*(axis.tolist() for axis in np.nonzero(worst)), strict=True)
     ]
     return _undominated(found)
 
 
-def _undominated(burdens: list[Burden]) -> Burdens:
-    kept: list[Burden] = []
+def _undominated(burdens: list[LinkLoad]) -> LinkLoads:
+    kept: list[LinkLoad] = []
     for burden in sorted(burdens, reverse=True):
         if not any(other.hops >= burden.hops and other.latency_s >= burden.latency_s for other in kept):
             kept.append(burden)

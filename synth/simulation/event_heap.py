@@ -18,7 +18,7 @@ class EventHeap(NamedTuple):
     """members[: size[0]] is the heap; time[m] its key; place[m] where message m is, -1 if it is not in the heap."""
 
     members: NDArray[np.int32]
-    place: NDArray[np.int32]
+    position: NDArray[np.int32]
     time: NDArray[np.float64]
     size: NDArray[np.int64]
 
@@ -43,10 +43,10 @@ def _rise(heap: EventHeap, place: int, message: int) -> None:
         if not _comes_before(heap, message, above):
             break
         heap.members[place] = above
-        heap.place[above] = place
+        heap.position[above] = place
         place = parent
     heap.members[place] = message
-    heap.place[message] = place
+    heap.position[message] = place
 
 
 @inlined
@@ -62,16 +62,16 @@ def _sink(heap: EventHeap, place: int, message: int) -> None:
         if not _comes_before(heap, below, message):
             break
         heap.members[place] = below
-        heap.place[below] = place
+        heap.position[below] = place
         place = child
     heap.members[place] = message
-    heap.place[message] = place
+    heap.position[message] = place
 
 
 @inlined
 def schedule_event(heap: EventHeap, message: int, time: float) -> None:
     """Let the next event of `message` be at `time`, whether it had one or not. O(log size)."""
-    place = heap.place[message]
+    place = heap.position[message]
     earlier = time < heap.time[message]
     heap.time[message] = time
     if place < 0:
@@ -87,7 +87,7 @@ def schedule_event(heap: EventHeap, message: int, time: float) -> None:
 def next_event(heap: EventHeap) -> int:
     """Remove and return the message whose event comes first. O(log size)."""
     first: int = heap.members[0]
-    heap.place[first] = -1
+    heap.position[first] = -1
     heap.size[0] -= 1
     if heap.size[0] > 0:
         _sink(heap, 0, heap.members[heap.size[0]])

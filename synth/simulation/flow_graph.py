@@ -14,7 +14,7 @@ Indices = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class FlowGraph:
+class MessageGraph:
     """Messages over routes, gates between them.
 
     amount:  what each message carries, in any unit that the caller scales to bytes

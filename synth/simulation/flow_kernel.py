@@ -9,12 +9,21 @@ from numpy.typing import NDArray
 
 from synth.compiled import compiled, inlined
 from synth.simulation.event_heap import EventHeap, next_event, schedule_event
-from synth.simulation.sharing import SAME, Paths, Scratch, Sharing, join, leave, share, touch
+from synth.simulation.sharing import (
+    RELATIVE_TOLERANCE,
+    FairShares,
+    MessagePaths,
+    Scratch,
+    add_message,
+    mark_links,
+    remove_message,
+    update_rates,
+)
 
 STARTING, SENDING, FLYING, ARRIVED = range(1, 5)
 
 
-class Messages(NamedTuple):
+class FlowMessages(NamedTuple):
     """amount[m]: what message m sends, in capacity times seconds; latency_s[m]: of its route; alpha_s[0]: of all."""
 
     amount: NDArray[np.float64]
@@ -22,7 +31,7 @@ class Messages(NamedTuple):
     alpha_s: NDArray[np.float64]
 
 
-class Conditions(NamedTuple):
+class FlowDependencies(NamedTuple):
     """What waits for what; see `synth.simulation.flow_graph.FlowGraph`.
 
     Happenings are numbered: gate g opens: g; message m has left: gates + m; it has arrived: gates + messages + m.
@@ -34,7 +43,7 @@ class Conditions(NamedTuple):
     needs: NDArray[np.int32]
 
 
-class Course(NamedTuple):
+class Timeline(NamedTuple):
     """How far the run has come; arrays of one are counters that a kernel can change.
 
     `happenings[: pending[0]]` are those of the present moment whose consequences are still to come.
@@ -50,32 +59,32 @@ class Course(NamedTuple):
     moment: NDArray[np.int32]
 
 
-class Run(NamedTuple):
+class FlowRun(NamedTuple):
     """All of a simulation, for kernels."""
 
-    messages: Messages
-    paths: Paths
-    conditions: Conditions
-    sharing: Sharing
+    messages: FlowMessages
+    paths: MessagePaths
+    dependencies: FlowDependencies
+    shares: FairShares
     scratch: Scratch
     heap: EventHeap
-    course: Course
+    timeline: Timeline
 
 
 @compiled
-def advance(run: Run, moments: int) -> bool:
+def advance(run: FlowRun, moments: int) -> bool:
     """Run `moments` moments at which something happens; return whether anything is left to come.
 
     Simultaneous events (up to rounding) are one moment: rates are found once, for all of them.
     """
-    paths, heap, course = run.paths, run.heap, run.course
+    paths, heap, course = run.paths, run.heap, run.timeline
     for _ in range(moments):
         touched = 0
         for index in range(_next_moment(heap, course)):
             message = course.moment[index]
             if course.state[message] == SENDING:
-                leave(paths, run.sharing, message)
-                touched = touch(paths, run.scratch, touched, message)
+                remove_message(paths, run.shares, message)
+                touched = mark_links(paths, run.scratch, touched, message)
                 _depart(run, message)
             elif course.state[message] == FLYING:
                 _arrive(run, message)
@@ -83,16 +92,16 @@ def advance(run: Run, moments: int) -> bool:
                 touched = _begin(run, message, touched)
         touched = _follow(run, touched)
         if touched > 0:
-            share(paths, run.sharing, run.scratch, touched, heap, course.now_s[0])
+            update_rates(paths, run.shares, run.scratch, touched, heap, course.now_s[0])
         if heap.size[0] == 0:
             return False
     return True
 
 
 @inlined
-def _follow(run: Run, touched: int) -> int:
+def _follow(run: FlowRun, touched: int) -> int:
     """Let everything happen that follows at once; return how many links have changed."""
-    conditions, course = run.conditions, run.course
+    conditions, course = run.dependencies, run.timeline
     while course.pending[0] > 0:
         course.pending[0] -= 1
         happening = course.happenings[course.pending[0]]
@@ -110,11 +119,11 @@ def _follow(run: Run, touched: int) -> int:
 
 
 @inlined
-def _next_moment(heap: EventHeap, course: Course) -> int:
+def _next_moment(heap: EventHeap, course: Timeline) -> int:
     """Take all events that come next off the heap; return how many there are."""
     count = 0
     if heap.size[0] > 0:
-        limit = heap.time[heap.members[0]] * (1 + SAME)
+        limit = heap.time[heap.members[0]] * (1 + RELATIVE_TOLERANCE)
         while heap.size[0] > 0 and heap.time[heap.members[0]] <= limit:
             course.moment[count] = next_event(heap)
             count += 1
@@ -124,13 +133,13 @@ def _next_moment(heap: EventHeap, course: Course) -> int:
 
 
 @inlined
-def _happen(course: Course, happening: int) -> None:
+def _happen(course: Timeline, happening: int) -> None:
     course.happenings[course.pending[0]] = happening
     course.pending[0] += 1
 
 
 @inlined
-def _help(conditions: Conditions, course: Course, gate: int) -> None:
+def _help(conditions: FlowDependencies, course: Timeline, gate: int) -> None:
     conditions.needs[gate] -= 1
     if conditions.needs[gate] == 0:
         course.opened_at_s[gate] = course.now_s[0]
@@ -138,22 +147,22 @@ def _help(conditions: Conditions, course: Course, gate: int) -> None:
 
 
 @inlined
-def _begin(run: Run, message: int, touched: int) -> int:
+def _begin(run: FlowRun, message: int, touched: int) -> int:
     """Let the first byte of `message` leave; return how many links have changed."""
-    messages, course = run.messages, run.course
+    messages, course = run.messages, run.timeline
     if messages.amount[message] == 0 or run.paths.hops[message] == 0:
         _depart(run, message)
         return touched
     course.state[message] = SENDING
-    join(run.paths, run.sharing, message, messages.amount[message], course.now_s[0])
-    return touch(run.paths, run.scratch, touched, message)
+    add_message(run.paths, run.shares, message, messages.amount[message], course.now_s[0])
+    return mark_links(run.paths, run.scratch, touched, message)
 
 
 @inlined
-def _depart(run: Run, message: int) -> None:
+def _depart(run: FlowRun, message: int) -> None:
     """The last byte of `message` leaves."""
-    messages, course = run.messages, run.course
-    _happen(course, len(run.conditions.needs) + message)
+    messages, course = run.messages, run.timeline
+    _happen(course, len(run.dependencies.needs) + message)
     course.state[message] = FLYING
     if messages.latency_s[message] > 0:
         schedule_event(run.heap, message, course.now_s[0] + messages.latency_s[message])
@@ -162,10 +171,10 @@ def _depart(run: Run, message: int) -> None:
 
 
 @inlined
-def _arrive(run: Run, message: int) -> None:
+def _arrive(run: FlowRun, message: int) -> None:
     """The last byte of `message` has come."""
-    course = run.course
-    _happen(course, len(run.conditions.needs) + len(run.messages.amount) + message)
+    course = run.timeline
+    _happen(course, len(run.dependencies.needs) + len(run.messages.amount) + message)
     course.state[message] = ARRIVED
     course.arrived_at_s[message] = course.now_s[0]
     course.arrived[0] += 1

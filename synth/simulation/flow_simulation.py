@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 
 from synth.errors import InvalidInput
 from synth.simulation.event_heap import EventHeap
-from synth.simulation.flow_graph import FlowGraph
-from synth.simulation.flow_kernel import Conditions, Course, Messages, Run, advance
+from synth.simulation.flow_graph import MessageGraph
+from synth.simulation.flow_kernel import FlowDependencies, FlowMessages, FlowRun, Timeline, advance
 from synth.simulation.network_model import NetworkModel
-from synth.simulation.sharing import Paths, Scratch, Sharing
+from synth.simulation.sharing import FairShares, MessagePaths, Scratch
 from synth.topology.topology import Topology
 
-MOST_SLOTS = 2**28
+MAX_ROUTE_LINKS = 2**28
 """Links of the routes of all messages together; each takes 12 bytes."""
 MOMENTS_AT_ONCE = 10_000
 
@@ -29,7 +29,7 @@ class FlowTimes:
     left its sender and arrived."""
 
     opened_s: Times
-    left_s: Times
+    departed_s: Times
     arrived_s: Times
 
     @property
@@ -40,12 +40,12 @@ class FlowTimes:
 
 
 def simulate_flows(
-    graph: FlowGraph,
+    graph: MessageGraph,
     topology: Topology,
     model: NetworkModel,
     bytes_per_amount: float,
     progress: Callable[[int, int], None] | None = None,
-    most_slots: int = MOST_SLOTS,
+    most_slots: int = MAX_ROUTE_LINKS,
     moments_at_once: int = MOMENTS_AT_ONCE,
 ) -> FlowTimes:
     """Return when everything in `graph` happens.
@@ -58,22 +58,22 @@ def simulate_flows(
     """
     paths, conditions, count = _paths(graph, topology, model, most_slots), _conditions(graph), graph.messages
     latency_s, alpha_s = _latencies(graph, topology, model), np.array([float(model.alpha_s)])
-    run = Run(
-        Messages(np.asarray(graph.amount * bytes_per_amount, dtype=np.float64), latency_s, alpha_s),
+    run = FlowRun(
+        FlowMessages(np.asarray(graph.amount * bytes_per_amount, dtype=np.float64), latency_s, alpha_s),
         paths,
         conditions,
-        Sharing.of(len(topology.links), count, int(paths.hops.sum())),
+        FairShares.of(len(topology.links), count, int(paths.hops.sum())),
         Scratch.of(len(topology.links), count),
         EventHeap.of(count),
         _course(graph, conditions),
     )
     while advance(run, moments_at_once):
         if progress is not None:
-            progress(int(run.course.arrived[0]), count)
-    return FlowTimes(run.course.opened_at_s, run.course.arrived_at_s - latency_s, run.course.arrived_at_s)
+            progress(int(run.timeline.arrived[0]), count)
+    return FlowTimes(run.timeline.opened_at_s, run.timeline.arrived_at_s - latency_s, run.timeline.arrived_at_s)
 
 
-def _paths(graph: FlowGraph, topology: Topology, model: NetworkModel, most_slots: int) -> Paths:
+def _paths(graph: MessageGraph, topology: Topology, model: NetworkModel, most_slots: int) -> MessagePaths:
     routes = graph.routes
     first = routes.offsets[graph.route]
     hops = (routes.offsets[graph.route + 1] - first).astype(np.int32)
@@ -83,10 +83,10 @@ def _paths(graph: FlowGraph, topology: Topology, model: NetworkModel, most_slots
         raise InvalidInput(rule, int(ends[-1]), "use the congestion model (--model step) or a smaller topology")
     unit = model.unit_bytes_per_s(topology)
     capacities = np.array([float(bandwidth * unit) for bandwidth in topology.links.bandwidths] or [1.0])
-    return Paths(routes.link_ids, first, hops, ends - hops, capacities[topology.links.bandwidth_class])
+    return MessagePaths(routes.link_ids, first, hops, ends - hops, capacities[topology.links.bandwidth_class])
 
 
-def _latencies(graph: FlowGraph, topology: Topology, model: NetworkModel) -> Times:
+def _latencies(graph: MessageGraph, topology: Topology, model: NetworkModel) -> Times:
     routes, links = graph.routes, topology.links
     table = np.array([float(latency + model.per_hop_s) for latency in links.latencies_s] or [0.0])
     if len(links.latencies_s) < 2:
@@ -96,23 +96,23 @@ def _latencies(graph: FlowGraph, topology: Topology, model: NetworkModel) -> Tim
     return np.asarray(of_route[graph.route], dtype=np.float64)
 
 
-def _conditions(graph: FlowGraph) -> Conditions:
+def _conditions(graph: MessageGraph) -> FlowDependencies:
     order = np.argsort(graph.cause, kind="stable")
     happenings = np.arange(graph.gates + 2 * graph.messages + 1)
     offsets = np.searchsorted(graph.cause[order], happenings).astype(np.int64)
     effect = graph.effect.astype(np.int32)
     needs = np.bincount(effect[effect < graph.gates], minlength=graph.gates).astype(np.int32)
-    return Conditions(offsets, effect[order], needs)
+    return FlowDependencies(offsets, effect[order], needs)
 
 
-def _course(graph: FlowGraph, conditions: Conditions) -> Course:
+def _course(graph: MessageGraph, conditions: FlowDependencies) -> Timeline:
     """Return the state at the start: gates that need nothing are open."""
     opened_s = np.full(graph.gates, np.nan)
     first = np.flatnonzero(conditions.needs == 0)
     opened_s[first] = 0.0
     happenings = np.empty(graph.gates + 2 * graph.messages, dtype=np.int32)
     happenings[: len(first)] = first
-    return Course(
+    return Timeline(
         np.zeros(graph.messages, np.int8), opened_s, np.full(graph.messages, np.nan), np.zeros(1),
         np.zeros(1, np.int64), happenings, np.array([len(first)]), np.empty(graph.messages, np.int32),
     )  # fmt: skip

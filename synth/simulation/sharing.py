@@ -16,11 +16,11 @@ from synth.compiled import inlined
 from synth.heap import drop_first, push
 from synth.simulation.event_heap import EventHeap, schedule_event
 
-SAME = 1e-12
+RELATIVE_TOLERANCE = 1e-12
 """Relative differences up to here are rounding."""
 
 
-class Paths(NamedTuple):
+class MessagePaths(NamedTuple):
     """Where messages travel: message m uses `link_ids[first[m] : first[m] + hops[m]]`.
 
     Its place in the lists of its links is `slot[m]` and following.
@@ -33,7 +33,7 @@ class Paths(NamedTuple):
     capacity: NDArray[np.float64]
 
 
-class Sharing(NamedTuple):
+class FairShares(NamedTuple):
     """Rates of messages and, per link, a doubly linked list of the slots of messages that use it now.
 
     remaining[m] is what message m had still to send at time since[m]; rate[m] is its rate from then on.
@@ -49,9 +49,9 @@ class Sharing(NamedTuple):
     owner: NDArray[np.int32]
 
     @staticmethod
-    def of(links: int, messages: int, slots: int) -> Sharing:
+    def of(links: int, messages: int, slots: int) -> FairShares:
         """Return empty links; `slots` are the links of the routes of all messages together."""
-        return Sharing(
+        return FairShares(
             np.zeros(messages), np.zeros(messages), np.zeros(messages), np.full(links, -1, np.int32),
             np.zeros(links, np.int32), np.empty(slots, np.int32), np.empty(slots, np.int32), np.empty(slots, np.int32),
         )  # fmt: skip
@@ -64,7 +64,7 @@ class Scratch(NamedTuple):
     link_mark: NDArray[np.int64]
     message_mark: NDArray[np.int64]
     touched: NDArray[np.int32]
-    left: NDArray[np.float64]
+    free_capacity: NDArray[np.float64]
     unfixed: NDArray[np.int32]
     keys: NDArray[np.float64]
     nodes: NDArray[np.int32]
@@ -79,7 +79,7 @@ class Scratch(NamedTuple):
 
 
 @inlined
-def join(paths: Paths, sharing: Sharing, message: int, amount: float, now: float) -> None:
+def add_message(paths: MessagePaths, sharing: FairShares, message: int, amount: float, now: float) -> None:
     """Let `message` onto the links of its route, at rate 0 until the next `share`."""
     sharing.remaining[message], sharing.rate[message], sharing.since[message] = amount, 0.0, now
     for hop in range(paths.hops[message]):
@@ -93,7 +93,7 @@ def join(paths: Paths, sharing: Sharing, message: int, amount: float, now: float
 
 
 @inlined
-def leave(paths: Paths, sharing: Sharing, message: int) -> None:
+def remove_message(paths: MessagePaths, sharing: FairShares, message: int) -> None:
     """Take `message` off its links."""
     for hop in range(paths.hops[message]):
         link, slot = paths.link_ids[paths.first[message] + hop], paths.slot[message] + hop
@@ -108,7 +108,7 @@ def leave(paths: Paths, sharing: Sharing, message: int) -> None:
 
 
 @inlined
-def touch(paths: Paths, scratch: Scratch, touched: int, message: int) -> int:
+def mark_links(paths: MessagePaths, scratch: Scratch, touched: int, message: int) -> int:
     """Note the links of `message` as changed, after the first `touched` that are; return how many there are now."""
     for position in range(paths.first[message], paths.first[message] + paths.hops[message]):
         link = paths.link_ids[position]
@@ -120,7 +120,9 @@ def touch(paths: Paths, scratch: Scratch, touched: int, message: int) -> int:
 
 
 @inlined
-def share(paths: Paths, sharing: Sharing, scratch: Scratch, touched: int, heap: EventHeap, now: float) -> None:
+def update_rates(
+    paths: MessagePaths, sharing: FairShares, scratch: Scratch, touched: int, heap: EventHeap, now: float
+) -> None:
     """Make the rates fair again after a change on the first `touched` links of the scratch; move their events.
 
     Only messages that share links with the changed ones, directly or through others, are looked at.
@@ -131,7 +133,7 @@ def share(paths: Paths, sharing: Sharing, scratch: Scratch, touched: int, heap: 
 
 
 @inlined
-def _spread(paths: Paths, sharing: Sharing, scratch: Scratch, touched: int) -> int:
+def _spread(paths: MessagePaths, sharing: FairShares, scratch: Scratch, touched: int) -> int:
     """Add every link that messages connect to the touched ones; return how many there are."""
     index = 0
     while index < touched:
@@ -140,18 +142,20 @@ def _spread(paths: Paths, sharing: Sharing, scratch: Scratch, touched: int) -> i
             message = sharing.owner[slot]
             if scratch.message_mark[message] != scratch.round[0]:
                 scratch.message_mark[message] = scratch.round[0]
-                touched = touch(paths, scratch, touched, message)
+                touched = mark_links(paths, scratch, touched, message)
             slot = sharing.after[slot]
         index += 1
     return touched
 
 
 @inlined
-def _fill(paths: Paths, sharing: Sharing, scratch: Scratch, touched: int, heap: EventHeap, now: float) -> None:
+def _fill(
+    paths: MessagePaths, sharing: FairShares, scratch: Scratch, touched: int, heap: EventHeap, now: float
+) -> None:
     size = 0
     for index in range(touched):
         link = scratch.touched[index]
-        scratch.left[link], scratch.unfixed[link] = paths.capacity[link], sharing.users[link]
+        scratch.free_capacity[link], scratch.unfixed[link] = paths.capacity[link], sharing.users[link]
         if sharing.users[link] > 0:
             size = push(scratch.keys, scratch.nodes, size, paths.capacity[link] / sharing.users[link], link)
     level = 0.0
@@ -161,8 +165,8 @@ def _fill(paths: Paths, sharing: Sharing, scratch: Scratch, touched: int, heap: 
         if scratch.unfixed[link] == 0:
             continue
         # Shares only rise while others are fixed, so an outdated entry is too small and goes back with what it is now.
-        current = max(level, scratch.left[link] / scratch.unfixed[link])
-        if current > key * (1 + SAME):
+        current = max(level, scratch.free_capacity[link] / scratch.unfixed[link])
+        if current > key * (1 + RELATIVE_TOLERANCE):
             size = push(scratch.keys, scratch.nodes, size, current, link)
             continue
         level = current
@@ -177,17 +181,17 @@ def _fill(paths: Paths, sharing: Sharing, scratch: Scratch, touched: int, heap: 
 
 
 @inlined
-def _take(paths: Paths, scratch: Scratch, message: int, rate: float) -> None:
+def _take(paths: MessagePaths, scratch: Scratch, message: int, rate: float) -> None:
     for position in range(paths.first[message], paths.first[message] + paths.hops[message]):
         link = paths.link_ids[position]
-        scratch.left[link] -= rate
+        scratch.free_capacity[link] -= rate
         scratch.unfixed[link] -= 1
 
 
 @inlined
-def _set_rate(sharing: Sharing, heap: EventHeap, message: int, rate: float, now: float) -> None:
+def _set_rate(sharing: FairShares, heap: EventHeap, message: int, rate: float, now: float) -> None:
     old = sharing.rate[message]
-    if abs(rate - old) <= SAME * old:
+    if abs(rate - old) <= RELATIVE_TOLERANCE * old:
         return
     sent = old * (now - sharing.since[message])
     left = max(0.0, sharing.remaining[message] - sent)

@@ -15,9 +15,9 @@ from synth.simulation.traffic_flows import pipelined_flows, stepped_flows
 
 Fidelity: TypeAlias = Literal["step", "flow"]
 FIDELITIES: tuple[str, ...] = get_args(Fidelity)
-STREAMED_CHUNKS = 64
+DEFAULT_PIPELINE_CHUNKS = 64
 """Into how many chunks the flow model cuts what trees stream, unless told otherwise."""
-MOST_CHUNKS = 2**16
+MAX_CHUNKS = 2**16
 
 
 def as_fidelity(text: str) -> Fidelity:
@@ -52,14 +52,14 @@ def simulate(
     >>> [f"{seconds * 1e6:.1f} us" for seconds in simulate(traffic_of(verified.schedule), network, [1024, 2**20])]
     ['20.0 us', '51.5 us']
     """
-    if pipeline_chunks is not None and not 1 <= pipeline_chunks <= MOST_CHUNKS:
-        rule = f"what trees stream is cut into 1 to {MOST_CHUNKS} chunks"
+    if pipeline_chunks is not None and not 1 <= pipeline_chunks <= MAX_CHUNKS:
+        rule = f"what trees stream is cut into 1 to {MAX_CHUNKS} chunks"
         raise InvalidInput(rule, pipeline_chunks, "choose a number in this range")
     streams = list(traffic.streams())
     if fidelity == "step":
         congestions = [congestion_of(stream) for stream in streams]
         return [float(sum(one.seconds(network, size, pipeline_chunks) for one in congestions)) for size in sizes_bytes]
-    chunks = pipeline_chunks or STREAMED_CHUNKS
+    chunks = pipeline_chunks or DEFAULT_PIPELINE_CHUNKS
     parts = [
         _flow_seconds(stream, network, sizes_bytes, chunks, _part(progress, index, len(streams)))
         for index, stream in enumerate(streams)

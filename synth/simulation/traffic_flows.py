@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from synth.errors import InvalidInput
 from synth.schedule.traffic import Traffic
-from synth.simulation.flow_graph import FlowGraph
+from synth.simulation.flow_graph import MessageGraph
 
-MOST_EVENTS = 2**25
+MAX_EVENTS = 2**25
 """Messages and gates of a graph; each takes up to about two hundred bytes."""
 
 
-def stepped_flows(traffic: Traffic) -> FlowGraph:
+def stepped_flows(traffic: Traffic) -> MessageGraph:
     """Return the flows of a stepped pattern: a rank starts its sends of step t + 1 once all that it receives in
     step t is there and all that it sends in step t has left.
 
@@ -31,10 +31,10 @@ def stepped_flows(traffic: Traffic) -> FlowGraph:
     chain = np.arange(ranks * len(count))
     cause = np.concatenate([own, gates + number, gates + messages + number, chain])
     effect = np.concatenate([gates + number, own + ranks, theirs, chain + ranks])
-    return FlowGraph(traffic.routes, *_columns(traffic), gates, cause, effect)
+    return MessageGraph(traffic.routes, *_columns(traffic), gates, cause, effect)
 
 
-def pipelined_flows(traffic: Traffic, chunks: int) -> FlowGraph:
+def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
     """Return the flows of trees that stream `chunks` equal chunks one after the other.
 
     A rank passes chunk p on at level t + 1 once all that it receives of chunk p up to level t is there and its own
@@ -60,14 +60,14 @@ def pipelined_flows(traffic: Traffic, chunks: int) -> FlowGraph:
     cause = np.concatenate([at, own_gate, gates + later - messages, gates + total + number, chain])
     effect = np.concatenate([own_gate, gates + number, own_gate[messages:], onward, chain + ranks])
     route, amount = _columns(traffic)
-    return FlowGraph(traffic.routes, np.tile(route, chunks), np.tile(amount, chunks), gates, cause, effect)
+    return MessageGraph(traffic.routes, np.tile(route, chunks), np.tile(amount, chunks), gates, cause, effect)
 
 
 def _require_size(traffic: Traffic, chunks: int) -> None:
     ranks = traffic.topology.compute_count
     events = chunks * (ranks * (len(traffic.steps) + 1) + 2 * int(_message_counts(traffic).sum()))
-    if events > MOST_EVENTS:
-        rule = f"a flow-level simulation takes at most {MOST_EVENTS} messages and steps of ranks"
+    if events > MAX_EVENTS:
+        rule = f"a flow-level simulation takes at most {MAX_EVENTS} messages and steps of ranks"
         raise InvalidInput(rule, events, "use the congestion model (--model step), or fewer chunks or ranks")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.grid.line import Line, LineStep, Positions, halving_steps, require_line
+from synth.grid.line import LineReduceScatter, LineStep, Positions, halving_steps, require_line_size
 
 
 def swing_distance(step: int) -> int:
@@ -25,16 +25,16 @@ def swing_peers(size: int) -> list[Positions]:
     return [(position + sign * swing_distance(step)) % size for step in range((size - 1).bit_length())]
 
 
-def swing_line(size: int) -> Line:
+def swing_line(size: int) -> LineReduceScatter:
     """Return Swing's reduce_scatter on a line of `size` >= 2 positions in ceil(log2 size) steps (size - 1 if odd).
 
     On an odd size the last position stays outside: it hands about half of the blocks that are left, in every step,
     directly to their positions, which hand it theirs (section 3.2, figure 4). O(size^2).
     """
-    require_line(size)
+    require_line_size(size)
     even = size - size % 2
     steps = halving_steps(swing_peers(even), np.arange(even))
-    return Line(size, tuple(_with_odd_one(steps, even) if size % 2 else steps))
+    return LineReduceScatter(size, tuple(_with_odd_one(steps, even) if size % 2 else steps))
 
 
 def _with_odd_one(steps: list[LineStep], odd: int) -> list[LineStep]:

@@ -6,16 +6,16 @@ Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allred
 from __future__ import annotations
 
 from synth.collective import Collective
-from synth.grid.exchange import Rounds
-from synth.grid.order import in_turns
-from synth.grid.pattern import Pattern
-from synth.grid.ports import collective_port, exchange_ports, require_allreduce, scatter_ports
+from synth.grid.exchange import ExchangeRounds
+from synth.grid.order import round_robin
+from synth.grid.pattern import CollectivePattern
+from synth.grid.ports import reduce_scatters, require_allreduce, subcollective_for, vector_exchanges
 from synth.swing.line import swing_line, swing_peers
 from synth.topology.grid import grid_shape
 from synth.topology.topology import Topology
 
 
-def swing(topology: Topology, collective: Collective, all_ports: bool = True) -> Pattern:
+def swing(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:
     """Return bandwidth-optimal Swing on the grid of `topology`: reduce_scatter, allgather or both.
 
     Any number of dimensions of any sizes; the sum over dimensions of ceil(log2 size) steps for reduce_scatter (of
@@ -23,11 +23,11 @@ def swing(topology: Topology, collective: Collective, all_ports: bool = True) ->
     (section 4), else there is one. broadcast and reduce go along the tree of the root's shard.
     """
     lines = [swing_line(size) for size in grid_shape(topology)]
-    ports = [collective_port(port, collective, "swing") for port in scatter_ports(lines, in_turns, all_ports)]
-    return Pattern(topology, collective, "swing", {"all_ports": all_ports}, tuple(ports))
+    ports = [subcollective_for(port, collective, "swing") for port in reduce_scatters(lines, round_robin, all_ports)]
+    return CollectivePattern(topology, collective, "swing", {"all_ports": all_ports}, tuple(ports))
 
 
-def swing_latency(topology: Topology, collective: Collective, all_ports: bool = True) -> Pattern:
+def swing_latency(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:
     """Return latency-optimal Swing: an allreduce that exchanges whole vectors, log2 N steps for powers of two.
 
     Dimensions of other sizes are folded onto the largest power of two first, one step each, and unfolded at the
@@ -36,8 +36,8 @@ def swing_latency(topology: Topology, collective: Collective, all_ports: bool = 
     parameters = {"all_ports": all_ports}
     if collective.root is not None:
         pattern = swing(topology, collective, all_ports)
-        return Pattern(topology, collective, "swing-latency", parameters, pattern.ports)
+        return CollectivePattern(topology, collective, "swing-latency", parameters, pattern.subcollectives)
     require_allreduce(collective, "swing-latency")
-    lines = [Rounds.of(size, swing_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
-    ports = exchange_ports(lines, all_ports)
-    return Pattern(topology, collective, "swing-latency", parameters, tuple(ports))
+    lines = [ExchangeRounds.of(size, swing_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
+    ports = vector_exchanges(lines, all_ports)
+    return CollectivePattern(topology, collective, "swing-latency", parameters, tuple(ports))

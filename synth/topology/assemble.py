@@ -33,7 +33,7 @@ class NamedLink(NamedTuple):
     bidirectional: bool = False
 
 
-def assemble(spec: str, unit: object, nodes: Sequence[NamedNode], links: Sequence[NamedLink]) -> Topology:
+def assemble_topology(spec: str, unit: object, nodes: Sequence[NamedNode], links: Sequence[NamedLink]) -> Topology:
     """Return the checked topology; compute nodes are ranked in the order of `nodes`, switches follow in theirs.
 
     Raises InvalidInput naming the node or link that breaks a rule. O(L log L).

@@ -91,7 +91,7 @@ def checked_orbits(topology: Topology) -> NDArray[np.int32]:
     return orbits(topology.node_count, checked)
 
 
-def known_symmetries_are_transitive(topology: Topology) -> bool:
+def automorphisms_are_transitive(topology: Topology) -> bool:
     """Whether the symmetries that `topology` carries, each checked, take every compute node to every other.
 
     False says nothing: the topology may have symmetries that nobody told it. O(generators * L log degree).

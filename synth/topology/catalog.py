@@ -19,7 +19,7 @@ from synth.topology.families.rings import RING_FAMILIES
 from synth.topology.families.switch import SWITCH_FAMILIES
 from synth.topology.families.twisted import TWISTED_FAMILIES
 from synth.topology.functions import TRANSFORM_FUNCTIONS
-from synth.topology.registry import Entry, Family, Function
+from synth.topology.registry import Family, Function, SpecForm
 
 _FAMILIES: tuple[Family, ...] = (
     *RING_FAMILIES,
@@ -41,7 +41,7 @@ _FAMILIES: tuple[Family, ...] = (
 
 FAMILIES: dict[str, Family] = {family.name: family for family in _FAMILIES}
 FUNCTIONS: dict[str, Function] = {function.name: function for function in (*EXPANSION_FUNCTIONS, *TRANSFORM_FUNCTIONS)}
-FILE_ENTRY = Entry(
+FILE_FORM = SpecForm(
     "file",
     "file:PATH",
     "file:fabric.json",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from synth.errors import InvalidInput
-from synth.topology.dump.boxes import Network, boxes_topology
+from synth.topology.dump.boxes import BoxNetwork, boxes_topology
 from synth.topology.dump.machine import Machine
 from synth.topology.dump.read import read_machine
 from synth.topology.graphml_format import from_graphml, from_graphml_root
@@ -25,7 +25,7 @@ def from_bytes(content: bytes, spec: str) -> Topology:
     if _is_xml(content, spec):
         root = parse_xml(content, "an XML topology file")
         if tag_of(root) == "system":
-            return boxes_topology(read_machine(root), Network(), spec)
+            return boxes_topology(read_machine(root), BoxNetwork(), spec)
         return from_graphml_root(root, spec)
     if content.lstrip(_BLANKS).startswith(b"{") or spec.lower().endswith(".json"):
         return from_json(content, spec)

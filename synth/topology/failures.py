@@ -16,7 +16,7 @@ from synth.topology.check import check_topology
 from synth.topology.topology import Topology
 from synth.topology.without import LostLink, without
 
-Kind = Literal["node", "link"]
+FailureKind = Literal["node", "link"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Failure:
     copies: how many failures known symmetries make of this one, itself included
     """
 
-    kind: Kind
+    kind: FailureKind
     names: tuple[str, ...]
     copies: int
 

@@ -6,7 +6,7 @@ import re
 
 from synth.errors import InvalidInput
 from synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Option
-from synth.topology.registry import Function, Plan, PlanOf, require
+from synth.topology.registry import Function, PlanOf, TopologyPlan, require
 from synth.topology.transpose import transpose
 from synth.topology.without import LostLink, without
 
@@ -14,15 +14,15 @@ _LINK = re.compile(r"([A-Za-z0-9_.:]+)([->])([A-Za-z0-9_.:]+)")
 _WITHOUT = "without(spec;node=K;link=A-B;link=A>B;…)"
 
 
-def plan_transpose(call: FunctionCall, plan_of: PlanOf) -> Plan:
+def plan_transpose(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """Every link turned around. Diameter and degree stay; the schedule of a reduce-scatter lives here."""
     way_out = "write transpose(spec)"
     require(len(call.arguments) == 1, "transpose must have exactly one argument", call, way_out)
     inner = inner_plan(call, plan_of, way_out)
-    return Plan(str(call), inner.nodes, inner.links, lambda: transpose(inner.build()))
+    return TopologyPlan(str(call), inner.nodes, inner.links, lambda: transpose(inner.build()))
 
 
-def plan_without(call: FunctionCall, plan_of: PlanOf) -> Plan:
+def plan_without(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """A degraded fabric: nodes and links are gone, survivors are renumbered in order."""
     inner = inner_plan(call, plan_of, f"write {_WITHOUT}")
     options = call.arguments[1:]
@@ -36,10 +36,10 @@ def plan_without(call: FunctionCall, plan_of: PlanOf) -> Plan:
             nodes.append(option.value)
         else:
             links.append(read_link(option.value))
-    return Plan(str(call), inner.nodes, inner.links, lambda: without(inner.build(), nodes, links, str(call)))
+    return TopologyPlan(str(call), inner.nodes, inner.links, lambda: without(inner.build(), nodes, links, str(call)))
 
 
-def inner_plan(call: FunctionCall, plan_of: PlanOf, way_out: str) -> Plan:
+def inner_plan(call: FunctionCall, plan_of: PlanOf, way_out: str) -> TopologyPlan:
     """Return the plan of the topology that a function is applied to, its first argument."""
     first = call.arguments[0]
     if not isinstance(first, (FamilyCall, FileCall, FunctionCall)):

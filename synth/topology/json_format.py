@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from synth.errors import InvalidInput
 from synth.identity import rational_text
-from synth.topology.assemble import NamedLink, NamedNode, assemble
+from synth.topology.assemble import NamedLink, NamedNode, assemble_topology
 from synth.topology.check import first_repeated
 from synth.topology.topology import Topology
 
@@ -30,7 +30,7 @@ def from_json(content: bytes, spec: str = "file:topology.json") -> Topology:
     _text(document["name"], "name")
     nodes = [_node(item, f"nodes[{index}]") for index, item in enumerate(_list(document["nodes"], "nodes"))]
     links = [_link(item, f"links[{index}]") for index, item in enumerate(_list(document["links"], "links"))]
-    return assemble(spec, document["bandwidth_unit"], nodes, links)
+    return assemble_topology(spec, document["bandwidth_unit"], nodes, links)
 
 
 def to_json(topology: Topology) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import networkx as nx
 import numpy as np
 
 from synth.errors import InvalidInput
-from synth.topology.assemble import NamedLink, NamedNode, assemble
+from synth.topology.assemble import NamedLink, NamedNode, assemble_topology
 from synth.topology.topology import Topology
 
 
@@ -30,7 +30,7 @@ def from_networkx(graph: nx.Graph[Any], spec: str = "networkx") -> Topology:
     else:
         default_bandwidth = None
     nodes = [NamedNode(_name(node), data.get("kind", "compute")) for node, data in graph.nodes(data=True)]
-    return assemble(spec, unit, nodes, list(_links(graph, default_bandwidth)))
+    return assemble_topology(spec, unit, nodes, list(_links(graph, default_bandwidth)))
 
 
 def to_networkx(topology: Topology) -> nx.MultiDiGraph[str]:

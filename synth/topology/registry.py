@@ -28,7 +28,7 @@ class TooLarge(InvalidInput):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TopologyPlan:
     """A topology that is not built yet. `nodes` (switches too) and `links` are exact, or upper bounds."""
 
     spec: str
@@ -41,7 +41,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SpecForm:
     """What `chorale topology list` prints about a form of spec."""
 
     name: str
@@ -51,21 +51,21 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Family(Entry):
+class Family(SpecForm):
     """A family `name:arguments`; `plan` reads the arguments."""
 
-    plan: Callable[[FamilyCall], Plan]
+    plan: Callable[[FamilyCall], TopologyPlan]
 
 
-PlanOf = Callable[[SpecTree], Plan]
+PlanOf = Callable[[SpecTree], TopologyPlan]
 """Plans the inner specs of a function."""
 
 
 @dataclass(frozen=True, slots=True)
-class Function(Entry):
+class Function(SpecForm):
     """A function `name(arguments)` of other topologies; `plan` reads its arguments."""
 
-    plan: Callable[[FunctionCall, PlanOf], Plan]
+    plan: Callable[[FunctionCall, PlanOf], TopologyPlan]
 
 
 def require_size(spec: str, nodes: int, links: int) -> None:

@@ -11,11 +11,11 @@ from synth.topology.catalog import FAMILIES, FUNCTIONS
 from synth.topology.check import check_topology
 from synth.topology.exchange import from_bytes
 from synth.topology.grammar import FILE_PREFIX, FamilyCall, FileCall, FunctionCall, SpecTree, parse_spec
-from synth.topology.registry import Family, Function, Plan
+from synth.topology.registry import Family, Function, TopologyPlan
 from synth.topology.topology import Topology
 
 ReadFile = Callable[[str], bytes]
-Known = TypeVar("Known", Family, Function)
+SpecFormT = TypeVar("SpecFormT", Family, Function)
 
 
 def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
@@ -31,12 +31,12 @@ def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
     return check_topology(plan_topology(spec, read_file).build())
 
 
-def plan_topology(spec: str, read_file: ReadFile | None = None) -> Plan:
+def plan_topology(spec: str, read_file: ReadFile | None = None) -> TopologyPlan:
     """Return how large the network of `spec` is, and how to build it. TooLarge (InvalidInput) beyond the limits."""
     return _plan(parse_spec(spec), read_file)
 
 
-def _plan(tree: SpecTree, read_file: ReadFile | None) -> Plan:
+def _plan(tree: SpecTree, read_file: ReadFile | None) -> TopologyPlan:
     if isinstance(tree, FamilyCall):
         return _entry(tree.name, FAMILIES, "family").plan(tree)
     if isinstance(tree, FunctionCall):
@@ -44,14 +44,14 @@ def _plan(tree: SpecTree, read_file: ReadFile | None) -> Plan:
     return _plan_file(tree, read_file)
 
 
-def _plan_file(call: FileCall, read_file: ReadFile | None) -> Plan:
+def _plan_file(call: FileCall, read_file: ReadFile | None) -> TopologyPlan:
     if read_file is None:
         raise InvalidInput("a file: spec must come with a reader of files", str(call), "give read_file")
     topology = from_bytes(read_file(call.path), str(call))
-    return Plan(str(call), topology.node_count, len(topology.links), lambda: topology)
+    return TopologyPlan(str(call), topology.node_count, len(topology.links), lambda: topology)
 
 
-def _entry(name: str, entries: Mapping[str, Known], kind: str) -> Known:
+def _entry(name: str, entries: Mapping[str, SpecFormT], kind: str) -> SpecFormT:
     if name in entries:
         return entries[name]
     way_out = "`chorale topology list` shows all"

@@ -10,7 +10,7 @@ import numpy as np
 from networkx.algorithms.isomorphism import DiGraphMatcher
 from numpy.typing import NDArray
 
-from synth.topology.automorphism import is_automorphism, known_symmetries_are_transitive, orbits
+from synth.topology.automorphism import automorphisms_are_transitive, is_automorphism, orbits
 from synth.topology.distance import distances_from, distances_to
 from synth.topology.topology import Topology
 
@@ -29,7 +29,7 @@ def is_vertex_transitive(topology: Topology, search_steps: int = SEARCH_STEPS) -
     each checked; False when nodes differ in their links or distances; else an exact search on small networks
     (up to 64 nodes and 1024 links, at most `search_steps` comparisons). O(N L) in the middle case.
     """
-    if known_symmetries_are_transitive(topology):
+    if automorphisms_are_transitive(topology):
         return True
     if _ports_differ(topology):
         return False

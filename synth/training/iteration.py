@@ -13,7 +13,7 @@ from typing import TypeAlias
 from synth.errors import InvalidInput
 from synth.training.layer import Layer
 
-Cost: TypeAlias = Callable[[int], float]
+CollectiveTime: TypeAlias = Callable[[int], float]
 """From bytes to seconds. Allreduce: of the vector; all-to-all: of what a rank sends to all others together."""
 
 BUCKETS_BYTES = (10**6, 10**7, 10**8, 10**9)
@@ -40,7 +40,9 @@ class Iteration:
         return self.compute_s + self.alltoall_s + self.exposed_allreduce_s
 
 
-def train_iteration(layers: Sequence[Layer], bucket_bytes: int, allreduce: Cost, alltoall: Cost) -> Iteration:
+def train_iteration(
+    layers: Sequence[Layer], bucket_bytes: int, allreduce: CollectiveTime, alltoall: CollectiveTime
+) -> Iteration:
     """Return the iteration of a model with `layers` in forward order, alike on all ranks.
 
     Computation and communication are two streams; the second does one collective at a time, in order. Gradients
@@ -69,7 +71,9 @@ def train_iteration(layers: Sequence[Layer], bucket_bytes: int, allreduce: Cost,
     )
 
 
-def best_iteration(layers: Sequence[Layer], buckets_bytes: Sequence[int], allreduce: Cost, alltoall: Cost) -> Iteration:
+def best_iteration(
+    layers: Sequence[Layer], buckets_bytes: Sequence[int], allreduce: CollectiveTime, alltoall: CollectiveTime
+) -> Iteration:
     """Return the shortest of the iterations with these capacities of a bucket (at least one); the first if equal."""
     iterations = [train_iteration(layers, bucket_bytes, allreduce, alltoall) for bucket_bytes in buckets_bytes]
     return min(iterations, key=lambda iteration: iteration.total_s)
@@ -79,8 +83,8 @@ def best_iteration(layers: Sequence[Layer], buckets_bytes: Sequence[int], allred
 class _Streams:
     """Both streams while an iteration goes on: `now_s` of computation, `free_s` when the network has done all."""
 
-    allreduce: Cost
-    alltoall: Cost
+    allreduce: CollectiveTime
+    alltoall: CollectiveTime
     now_s: float = 0
     free_s: float = 0
     compute_s: float = field(default=0, init=False)

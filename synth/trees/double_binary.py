@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from synth.collective import Collective, CollectiveName
 from synth.errors import InvalidInput
-from synth.grid.pattern import Pattern
-from synth.grid.port import Backwards, Cells, InSequence, Messages, Piece, Port
-from synth.grid.scatter import whole_vector
+from synth.grid.pattern import CollectivePattern
+from synth.grid.port import InSequence, Piece, ShardSends, StepMessages, SubCollective, TimeReversed
+from synth.grid.scatter import full_vector_sends
 from synth.topology.families.baselines import double_tree_parents
 from synth.topology.topology import Topology
 
@@ -32,7 +32,7 @@ class ReduceTree:
     depth: NDArray[np.int64] = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "depth", depths(self.parent))
+        object.__setattr__(self, "depth", tree_depths(self.parent))
 
     @property
     def step_count(self) -> int:
@@ -44,18 +44,18 @@ class ReduceTree:
     def piece(self, step: int) -> Piece:
         return Piece()
 
-    def messages(self, step: int) -> Messages:
+    def messages(self, step: int) -> StepMessages:
         src = np.flatnonzero(self.depth == self.height - step)
-        return Messages(src, self.parent[src], np.full(len(src), len(self.parent), dtype=np.int64))
+        return StepMessages(src, self.parent[src], np.full(len(src), len(self.parent), dtype=np.int64))
 
-    def cells(self, step: int) -> Cells:
-        return whole_vector(self.messages(step), len(self.parent))
+    def shard_sends(self, step: int) -> ShardSends:
+        return full_vector_sends(self.messages(step), len(self.parent))
 
     def signature(self, step: int) -> Hashable:
         return self.height - step
 
 
-def depths(parent: NDArray[np.int64]) -> NDArray[np.int64]:
+def tree_depths(parent: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return how many links each node is away from the root. O(nodes * height)."""
     depth = np.zeros(len(parent), dtype=np.int64)
     ancestor = parent
@@ -65,7 +65,7 @@ def depths(parent: NDArray[np.int64]) -> NDArray[np.int64]:
     return depth
 
 
-def double_binary_tree(topology: Topology, collective: Collective) -> Pattern:
+def double_binary_tree(topology: Topology, collective: Collective) -> CollectivePattern:
     """Return allreduce, broadcast or reduce on the two trees of dbt:N, pipelined.
 
     allreduce sums up to the root of each tree and copies back down; `steps` is the height of both ways. For
@@ -77,17 +77,17 @@ def double_binary_tree(topology: Topology, collective: Collective) -> Pattern:
     if collective.root is not None:
         parents = (parents[0], _with_root(parents[1], 0))
         parents = (_turned(parents[0], collective.root), _turned(parents[1], collective.root))
-    height = int(max(depths(parent).max() for parent in parents))
+    height = int(max(tree_depths(parent).max() for parent in parents))
     trees = [ReduceTree(parent, height) for parent in parents]
     ports = tuple(_port(tree, collective) for tree in trees)
-    return Pattern(topology, collective, "double-binary-tree", {}, ports, kind="pipelined")
+    return CollectivePattern(topology, collective, "double-binary-tree", {}, ports, kind="pipelined")
 
 
-def _port(tree: ReduceTree, collective: Collective) -> Port:
-    ports: dict[CollectiveName, Port] = {
+def _port(tree: ReduceTree, collective: Collective) -> SubCollective:
+    ports: dict[CollectiveName, SubCollective] = {
         CollectiveName.REDUCE: tree,
-        CollectiveName.BROADCAST: Backwards(tree),
-        CollectiveName.ALLREDUCE: InSequence(tree, Backwards(tree)),
+        CollectiveName.BROADCAST: TimeReversed(tree),
+        CollectiveName.ALLREDUCE: InSequence(tree, TimeReversed(tree)),
     }
     if collective.name not in ports:
         known = "allreduce, broadcast or reduce"

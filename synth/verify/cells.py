@@ -11,14 +11,14 @@ from synth.schedule.schedule import Schedule
 from synth.schedule.transfers import Transfers
 
 FEW_CHUNKS = 16
-MOST_BOUNDARIES = 2**27
+MAX_BOUNDARIES = 2**27
 """Tables of runs take five bytes for each boundary between chunks."""
 
 Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cells:
+class ChunkIntervals:
     """Cells of all shards, one shard after the other.
 
     offsets:   int64[shards + 1]: shard s has the cells `offsets[s]` to `offsets[s + 1] - 1`
@@ -32,15 +32,15 @@ class Cells:
     at_chunk: NDArray[np.int32] | None
 
     @staticmethod
-    def of(schedule: Schedule) -> Cells:
+    def of(schedule: Schedule) -> ChunkIntervals:
         """Return the runs that the intervals of `schedule` cut; single chunks if there are few, or far too many.
 
         A shard of thousands of chunks often moves in a handful of intervals. O(rows + shards * chunks).
         """
         shards, chunks, rows = schedule.shard_count, schedule.chunks_per_shard, schedule.transfers
-        if chunks <= FEW_CHUNKS or shards * (chunks + 1) > MOST_BOUNDARIES:
+        if chunks <= FEW_CHUNKS or shards * (chunks + 1) > MAX_BOUNDARIES:
             offsets = np.arange(shards + 1, dtype=np.int64) * chunks
-            return Cells(offsets, np.zeros(0, dtype=np.int64), None)
+            return ChunkIntervals(offsets, np.zeros(0, dtype=np.int64), None)
         begins = np.zeros((shards, chunks + 1), dtype=np.bool_)
         begins[:, [0, chunks]] = True
         begins[rows.shard, rows.lo] = begins[rows.shard, rows.hi] = True
@@ -48,7 +48,7 @@ class Cells:
         offsets = np.concatenate([[0], np.cumsum(at_chunk[:, -1], dtype=np.int64)])
         shard, first = np.nonzero(begins)
         size = np.diff(first)[np.diff(shard) == 0]
-        return Cells(offsets, size.astype(np.int64), at_chunk)
+        return ChunkIntervals(offsets, size.astype(np.int64), at_chunk)
 
     def interval(self, rows: Transfers) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
         """Return the first cell of each row within its shard, and the one after its last."""
@@ -56,7 +56,7 @@ class Cells:
             return rows.lo, rows.hi
         return self.at_chunk[rows.shard, rows.lo], self.at_chunk[rows.shard, rows.hi]
 
-    def place(self, cell: int) -> tuple[int, int]:
+    def locate(self, cell: int) -> tuple[int, int]:
         """Return (shard, chunk) of the first chunk of `cell`."""
         shard = int(np.searchsorted(self.offsets, cell, side="right")) - 1
         within = cell - int(self.offsets[shard])

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from synth.compiled import compiled, inlined
 from synth.schedule.schedule import Schedule
-from synth.verify.terms import Terms, terms_of
-from synth.verify.violation import Violation
+from synth.verify.terms import ShardConditions, shard_conditions
+from synth.verify.violation import ScheduleViolation
 
 MAX_WORDS = 2**33
 MEMORY_BYTES = 2**28
@@ -24,21 +24,21 @@ Sets = NDArray[np.uint64]
 """uint64[ranks, cells, words]: one bit per contributing rank; cell (shard - window start) * chunks + chunk."""
 
 
-def fits(schedule: Schedule) -> bool:
+def fits_set_replay(schedule: Schedule) -> bool:
     """Whether `schedule` is small enough for this replay: about 2^33 words of sets are sent (1,024 ranks or so)."""
     sent = int((schedule.transfers.hi.astype(np.int64) - schedule.transfers.lo).sum())
     return sent * _words(schedule) <= MAX_WORDS
 
 
-def violations(schedule: Schedule) -> list[Violation]:
+def set_replay_violations(schedule: Schedule) -> list[ScheduleViolation]:
     """Replay step by step and return every kind of fault (at most 20).
 
     A copied shard counts as complete from the start. O(N / 64) time per chunk sent.
     """
-    terms = terms_of(schedule)
+    terms = shard_conditions(schedule)
     ranks, chunks = schedule.topology.compute_count, schedule.chunks_per_shard
     shards = max(1, MEMORY_BYTES // (8 * ranks * chunks * _words(schedule)))
-    found: list[Violation] = []
+    found: list[ScheduleViolation] = []
     for first in range(0, schedule.shard_count, shards):
         last = min(first + shards, schedule.shard_count)
         held = _start(schedule, terms, first, last)
@@ -68,7 +68,7 @@ def _singletons(ranks: int) -> NDArray[np.uint64]:
     return sets
 
 
-def _start(schedule: Schedule, terms: Terms, first: int, last: int) -> Sets:
+def _start(schedule: Schedule, terms: ShardConditions, first: int, last: int) -> Sets:
     ranks, chunks = schedule.topology.compute_count, schedule.chunks_per_shard
     held = np.zeros((ranks, (last - first) * chunks, _words(schedule)), dtype=np.uint64)
     for shard in range(first, last):
@@ -97,25 +97,25 @@ def _steps(schedule: Schedule, first: int, last: int) -> Iterator[tuple[NDArray[
 
 def _step_violations(
     numbers: NDArray[np.int64], rows: NDArray[np.int32], first: int, chunks: int, held: Sets
-) -> Iterator[Violation]:
+) -> Iterator[ScheduleViolation]:
     sent = np.empty((int((rows[:, 4] - rows[:, 3]).sum()), held.shape[2]), dtype=np.uint64)
     early = _read(rows, first, chunks, held, sent)
     hollow, twice = _write(rows, first, chunks, held, sent)
     if early >= 0:
-        yield Violation("sent-before-received", f"row {numbers[early]} sends a chunk before it is there")
+        yield ScheduleViolation("sent-before-received", f"row {numbers[early]} sends a chunk before it is there")
     if hollow >= 0:
-        yield Violation("reduced-into-nothing", f"row {numbers[hollow]} adds to a chunk where there is nothing")
+        yield ScheduleViolation("reduced-into-nothing", f"row {numbers[hollow]} adds to a chunk where there is nothing")
     if twice >= 0:
-        yield Violation("reduced-twice", f"row {numbers[twice]} adds a contribution for the second time")
+        yield ScheduleViolation("reduced-twice", f"row {numbers[twice]} adds a contribution for the second time")
 
 
-def _missing(terms: Terms, held: Sets, first: int, last: int, chunks: int) -> Iterator[Violation]:
+def _missing(terms: ShardConditions, held: Sets, first: int, last: int, chunks: int) -> Iterator[ScheduleViolation]:
     ranks = len(held)
     ends = np.repeat(terms.ends[first:last], chunks)
     required = (ends < 0) | (ends == np.arange(ranks)[:, None])
     for rank, cell in np.argwhere(required & (held != _everyone(ranks)).any(axis=2))[:20].tolist():
         shard, chunk = divmod(cell, chunks)
-        yield Violation("not-delivered", f"chunk {chunk} of shard {first + shard} is missing at rank {rank}")
+        yield ScheduleViolation("not-delivered", f"chunk {chunk} of shard {first + shard} is missing at rank {rank}")
 
 
 @inlined

@@ -24,7 +24,7 @@ Rows = NDArray[np.int32]
 
 
 @compiled
-def record(
+def record_times(
     rows: Rows,
     first: int,
     last: int,
@@ -91,7 +91,7 @@ def settle_sums(handed_on: Times, fed: Times, arrival: Times, ends: Ranks) -> tu
 
 
 @compiled
-def check(
+def check_times(
     rows: Rows, first: int, last: int, offsets: Numbers, arrival: Times, handed_on: Times
 ) -> tuple[int, int, int, int]:
     """Check that every row sends what is there, and feeds only ranks that hand on later.

@@ -10,61 +10,65 @@ import numpy as np
 from synth.schedule.schedule import Schedule
 from synth.schedule.transfers import COLUMN_NAMES
 from synth.verify.replay import NEVER
-from synth.verify.violation import Violation
+from synth.verify.violation import ScheduleViolation
 
 
-def structural_violations(schedule: Schedule) -> list[Violation]:
+def structural_violations(schedule: Schedule) -> list[ScheduleViolation]:
     """Return what is wrong with the form of `schedule`; replay is only defined where this is empty."""
     found = list(_route_violations(schedule))
     found = found or list(_column_violations(schedule))
     return found or list(_row_violations(schedule))
 
 
-def _route_violations(schedule: Schedule) -> Iterator[Violation]:
+def _route_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
     routes, links = schedule.routes, schedule.topology.links
     lengths = np.diff(routes.offsets)
     if len(routes) and (lengths < 1).any():
-        yield Violation("route-empty", f"route {int(np.argmin(lengths))} has no links")
+        yield ScheduleViolation("route-empty", f"route {int(np.argmin(lengths))} has no links")
         return
     if routes.offsets[0] != 0 or routes.offsets[-1] != len(routes.link_ids):
-        yield Violation("route-table", "the route table does not cover its link ids")
+        yield ScheduleViolation("route-table", "the route table does not cover its link ids")
         return
     if len(routes.link_ids) and not (routes.link_ids.min() >= 0 and routes.link_ids.max() < len(links)):
-        yield Violation("route-link", f"a route names a link outside 0 to {len(links) - 1}")
+        yield ScheduleViolation("route-link", f"a route names a link outside 0 to {len(links) - 1}")
         return
     inner = np.ones(len(routes.link_ids), dtype=bool)
     inner[routes.offsets[:-1]] = False
     broken = np.flatnonzero(inner & (links.src[routes.link_ids] != links.dst[np.roll(routes.link_ids, 1)]))
     if len(broken):
         route = int(np.searchsorted(routes.offsets, broken[0], side="right")) - 1
-        yield Violation("route-broken", f"route {route} has a link that does not start where the one before ends")
+        yield ScheduleViolation(
+            "route-broken", f"route {route} has a link that does not start where the one before ends"
+        )
     ends = np.concatenate([routes.sources(links), routes.destinations(links)]) if len(routes) else np.zeros(0)
     if (ends >= schedule.topology.compute_count).any():
-        yield Violation("route-ends", "a route starts or ends at a switch; only ranks hold data")
+        yield ScheduleViolation("route-ends", "a route starts or ends at a switch; only ranks hold data")
 
 
-def _column_violations(schedule: Schedule) -> Iterator[Violation]:
+def _column_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
     bounds, transfers = schedule.bounds, schedule.transfers
     if schedule.steps >= NEVER - 1:
-        yield Violation("steps", f"{schedule.steps} steps are more than the {NEVER - 2} that can be replayed")
+        yield ScheduleViolation("steps", f"{schedule.steps} steps are more than the {NEVER - 2} that can be replayed")
     ends = (0, *schedule.barriers, schedule.steps)
     if schedule.barriers and (schedule.kind != "pipelined" or any(one >= other for one, other in pairwise(ends))):
-        yield Violation("barriers", f"barriers {schedule.barriers} do not part the {schedule.steps} steps of streams")
+        yield ScheduleViolation(
+            "barriers", f"barriers {schedule.barriers} do not part the {schedule.steps} steps of streams"
+        )
     for name, column, dtype in zip(COLUMN_NAMES, transfers.columns, bounds.dtypes, strict=True):
         if column.dtype != dtype:
-            yield Violation("column-type", f"column {name} has type {column.dtype}, not {dtype}")
+            yield ScheduleViolation("column-type", f"column {name} has type {column.dtype}, not {dtype}")
     limits = (bounds.steps, bounds.routes, bounds.shards, bounds.chunks_per_shard, bounds.chunks_per_shard + 1, 2)
     for name, column, limit in zip(COLUMN_NAMES, transfers.columns, limits, strict=True):
         if len(column) and int(column.max()) >= limit:
             row = int(np.argmax(column))
-            yield Violation("column-range", f"row {row}: {name} is {int(column.max())}, not below {limit}")
+            yield ScheduleViolation("column-range", f"row {row}: {name} is {int(column.max())}, not below {limit}")
 
 
-def _row_violations(schedule: Schedule) -> Iterator[Violation]:
+def _row_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:
     transfers = schedule.transfers
     empty = np.flatnonzero(transfers.lo >= transfers.hi)
     if len(empty):
-        yield Violation("interval", f"row {int(empty[0])}: the chunk interval is empty")
+        yield ScheduleViolation("interval", f"row {int(empty[0])}: the chunk interval is empty")
     self_sent = np.flatnonzero(schedule.src == schedule.dst)
     if len(self_sent):
-        yield Violation("self-send", f"row {int(self_sent[0])}: a rank sends to itself")
+        yield ScheduleViolation("self-send", f"row {int(self_sent[0])}: a rank sends to itself")

@@ -25,12 +25,12 @@ from synth.topology.transpose import transpose_with_links
 from synth.topology.units import bytes_per_second
 from synth.verify.replay import NEVER
 from synth.verify.verified import Cost, LoadSummary
-from synth.verify.violation import Violation
+from synth.verify.violation import ScheduleViolation
 
 
 def inspect_symmetric(
     schedule: SymmetricSchedule, size_bytes: int | None
-) -> tuple[list[Violation], tuple[Cost, LoadSummary] | None]:
+) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
     """Return all kinds of fault found; the cost, at `size_bytes` too, and the loads where there are none."""
     found = list(_whole_violations(schedule))
     for part in schedule.parts if not found else ():
@@ -39,69 +39,75 @@ def inspect_symmetric(
         found = found or list(_replay_violations(part))
     if schedule.scatter is not None and not found and _duplicates(schedule.scatter):
         # Backwards, a second delivery would be a second addition.
-        found.append(Violation("reduced-twice", "the scatter part brings a chunk to rank 0 for the second time"))
+        found.append(
+            ScheduleViolation("reduced-twice", "the scatter part brings a chunk to rank 0 for the second time")
+        )
     if found:
         return found, None
     return [], (_cost(schedule, size_bytes), _summary(schedule))
 
 
-def _whole_violations(schedule: SymmetricSchedule) -> Iterator[Violation]:
+def _whole_violations(schedule: SymmetricSchedule) -> Iterator[ScheduleViolation]:
     """Check that the parts are those of the collective, on the network and its transpose."""
     expected = {"allgather": (False, True), "reduce_scatter": (True, False), "allreduce": (True, True)}
     parts = (schedule.scatter is not None, schedule.gather is not None)
     if expected.get(schedule.collective.name.value) != parts:
-        yield Violation("parts", f"{schedule.collective} does not consist of the parts that are there")
+        yield ScheduleViolation("parts", f"{schedule.collective} does not consist of the parts that are there")
     if schedule.gather is not None and schedule.gather.topology.id != schedule.topology.id:
-        yield Violation("parts", "the gather part is on another network")
+        yield ScheduleViolation("parts", "the gather part is on another network")
     if schedule.scatter is not None and schedule.scatter.topology.id != transpose_with_links(schedule.topology)[0].id:
-        yield Violation("parts", "the scatter part is not on the transpose of the network")
+        yield ScheduleViolation("parts", "the scatter part is not on the transpose of the network")
 
 
-def _symmetry_violations(part: SymmetricGather) -> Iterator[Violation]:
+def _symmetry_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
     """Check every generator; that they take rank 0 to every rank is what a `Transversal` stands for."""
     topology, fits = part.topology, True
     for index, generator in enumerate(topology.automorphisms):
         if not is_automorphism(topology, generator):
             fits = False
-            yield Violation("symmetry", f"generator {index} does not keep the links of {topology.spec}")
+            yield ScheduleViolation("symmetry", f"generator {index} does not keep the links of {topology.spec}")
     if not fits:
         return
     links, base = topology.links, part.base_links()
     for column in (links.bandwidth_class, links.latency_class):
         if np.any(column != column[base]):
-            yield Violation("symmetry", f"parallel links of {topology.spec} are not in the order that symmetries keep")
+            yield ScheduleViolation(
+                "symmetry", f"parallel links of {topology.spec} are not in the order that symmetries keep"
+            )
 
 
-def _form_violations(part: SymmetricGather) -> Iterator[Violation]:
+def _form_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
     """Check types and ranges of the base rows, and that each ends in rank 0 and starts elsewhere."""
     bounds, base, links = part.bounds, part.base, part.topology.links
     for name, column, dtype in zip(COLUMN_NAMES, base.columns, bounds.dtypes, strict=True):
         if column.dtype != dtype:
-            yield Violation("column-type", f"column {name} has type {column.dtype}, not {dtype}")
+            yield ScheduleViolation("column-type", f"column {name} has type {column.dtype}, not {dtype}")
     if part.steps >= NEVER - 1:
-        yield Violation("steps", f"{part.steps} steps are more than the {NEVER - 2} that can be replayed")
+        yield ScheduleViolation("steps", f"{part.steps} steps are more than the {NEVER - 2} that can be replayed")
     degree = int(np.searchsorted(links.dst, 1))
     limits = (bounds.steps, degree, bounds.shards, bounds.chunks_per_shard, bounds.chunks_per_shard + 1, 1)
     fits = True
     for name, column, limit in zip(COLUMN_NAMES, base.columns, limits, strict=True):
         if len(column) and int(column.max()) >= limit:
             fits = False
-            yield Violation(
+            yield ScheduleViolation(
                 "column-range", f"row {int(np.argmax(column))}: {name} is {int(column.max())}, not below {limit}"
             )
     empty = np.flatnonzero(base.lo >= base.hi)
     if len(empty):
-        yield Violation("interval", f"row {int(empty[0])}: the chunk interval is empty")
+        yield ScheduleViolation("interval", f"row {int(empty[0])}: the chunk interval is empty")
     if fits and np.any(links.src[base.route] == 0):
-        yield Violation("self-send", "rank 0 sends to itself")
+        yield ScheduleViolation("self-send", "rank 0 sends to itself")
 
 
-def _replay_violations(part: SymmetricGather) -> Iterator[Violation]:
+def _replay_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
     """Check that rank 0 gets every chunk, and that every tail has what it sends by then."""
     base, links = part.base, part.topology.links
     missing = _first_missing(part)
     if missing is not None:
-        yield Violation("not-delivered", f"a chunk of shard {missing} is missing at rank 0, and its images elsewhere")
+        yield ScheduleViolation(
+            "not-delivered", f"a chunk of shard {missing} is missing at rank 0, and its images elsewhere"
+        )
     degree = int(np.searchsorted(links.dst, 1))
     hops = distances_to(part.topology, np.concatenate([[0], links.src[:degree]])).astype(np.int64)
     own, at_tail = hops[0], hops[1:]
@@ -116,7 +122,7 @@ def _replay_violations(part: SymmetricGather) -> Iterator[Violation]:
         text = (
             f"row {row} sends shard {int(base.shard[row])} in step {int(step[row])}, before all shards as far are there"
         )
-        yield Violation("sent-before-received", text)
+        yield ScheduleViolation("sent-before-received", text)
 
 
 def _intervals(part: SymmetricGather) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

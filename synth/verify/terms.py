@@ -12,7 +12,7 @@ from synth.schedule.schedule import Schedule, shard_count
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Terms:
+class ShardConditions:
     """starts: rank that holds the shard at the start (copies), or -1 where every rank holds a contribution.
 
     sum_ends: rank where the sum must be complete, or -1 for any one rank (allreduce, where copies follow).
@@ -26,7 +26,7 @@ class Terms:
     copies: bool
 
 
-def terms_of(schedule: Schedule) -> Terms:
+def shard_conditions(schedule: Schedule) -> ShardConditions:
     """Return the demands of the schedule's collective, one entry per shard."""
     ranks = schedule.topology.compute_count
     shards = np.arange(shard_count(schedule.topology, schedule.collective), dtype=np.int32)
@@ -34,13 +34,13 @@ def terms_of(schedule: Schedule) -> Terms:
     root = np.full(len(shards), schedule.collective.root or 0, dtype=np.int32)
     name = schedule.collective.name
     if name == CollectiveName.ALLGATHER:
-        return Terms(shards, anywhere, anywhere, reduces=False, copies=True)
+        return ShardConditions(shards, anywhere, anywhere, reduces=False, copies=True)
     if name == CollectiveName.BROADCAST:
-        return Terms(root, anywhere, anywhere, reduces=False, copies=True)
+        return ShardConditions(root, anywhere, anywhere, reduces=False, copies=True)
     if name == CollectiveName.ALLTOALL:
-        return Terms(shards // ranks, anywhere, shards % ranks, reduces=False, copies=True)
+        return ShardConditions(shards // ranks, anywhere, shards % ranks, reduces=False, copies=True)
     if name == CollectiveName.REDUCE_SCATTER:
-        return Terms(anywhere, shards, shards, reduces=True, copies=False)
+        return ShardConditions(anywhere, shards, shards, reduces=True, copies=False)
     if name == CollectiveName.REDUCE:
-        return Terms(anywhere, root, root, reduces=True, copies=False)
-    return Terms(anywhere, anywhere, anywhere, reduces=True, copies=True)
+        return ShardConditions(anywhere, root, root, reduces=True, copies=False)
+    return ShardConditions(anywhere, anywhere, anywhere, reduces=True, copies=True)

@@ -2,7 +2,8 @@
 
 A step takes as long as its slowest transfer: the latency along its route, plus what the most loaded link of the route
 carries in the step over that link's bandwidth (full paper, appendix E.3; a route of one link is the paper's case).
-That is at most, and often less than, the step's share of `Cost.latency_s` plus its share of `Cost.time_per_byte`.
+That is at most, and often less than, the step's share of `CollectiveTime.latency_s` plus its share of
+`CollectiveTime.time_per_byte`.
 """
 
 from __future__ import annotations

@@ -17,13 +17,13 @@ from synth.errors import CheckFailed
 from synth.schedule.schedule import AnySchedule, Schedule
 from synth.schedule.symmetric import SymmetricSchedule
 from synth.verify import general, replay
-from synth.verify.cells import Cells
+from synth.verify.cells import ChunkIntervals
 from synth.verify.cost import cost_of, summarize
 from synth.verify.structure import structural_violations
 from synth.verify.symmetric import inspect_symmetric
-from synth.verify.terms import Terms, terms_of
+from synth.verify.terms import ShardConditions, shard_conditions
 from synth.verify.verified import Cost, LoadSummary, VerifiedSchedule
-from synth.verify.violation import Violation
+from synth.verify.violation import ScheduleViolation
 
 ROWS_AT_ONCE = 2**20
 MEMORY_BYTES = 2**29
@@ -62,7 +62,9 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
     return verified
 
 
-def inspect(schedule: AnySchedule, size_bytes: int | None = None) -> tuple[list[Violation], VerifiedSchedule | None]:
+def inspect(
+    schedule: AnySchedule, size_bytes: int | None = None
+) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
     """Return all kinds of fault found, and the verified schedule where there are none; `size_bytes` as in `verify`."""
     if isinstance(schedule, SymmetricSchedule):
         found, facts = inspect_symmetric(schedule, size_bytes)
@@ -73,33 +75,33 @@ def inspect(schedule: AnySchedule, size_bytes: int | None = None) -> tuple[list[
 
 def _inspect_columns(
     schedule: Schedule, size_bytes: int | None
-) -> tuple[list[Violation], tuple[Cost, LoadSummary] | None]:
+) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
     found = structural_violations(schedule)
     if found:
         return found, None
     found, duplicates = _replay(schedule)
     if found and _may_be_general(schedule, found):
-        found = general.violations(schedule)
+        found = general.set_replay_violations(schedule)
     if found:
         return found, None
     loads = _link_loads(schedule)
     return [], (cost_of(schedule, loads, size_bytes), summarize(schedule, loads, duplicates))
 
 
-def _may_be_general(schedule: Schedule, found: list[Violation]) -> bool:
+def _may_be_general(schedule: Schedule, found: list[ScheduleViolation]) -> bool:
     """Sums that do not flow along trees (exchanges) may still be right; a slower replay of sets decides."""
     rules = {violation.rule for violation in found}
     signs = {"reduced-twice", "sum-incomplete"}  # the second alone where each rank exchanges once: two ranks
-    return schedule.collective.reduces and not rules.isdisjoint(signs) and general.fits(schedule)
+    return schedule.collective.reduces and not rules.isdisjoint(signs) and general.fits_set_replay(schedule)
 
 
-def _replay(schedule: Schedule) -> tuple[list[Violation], int]:
-    terms = terms_of(schedule)
-    found: list[Violation] = list(_kind_violations(schedule, terms))
+def _replay(schedule: Schedule) -> tuple[list[ScheduleViolation], int]:
+    terms = shard_conditions(schedule)
+    found: list[ScheduleViolation] = list(_kind_violations(schedule, terms))
     duplicates = 0
     if found:
         return found, 0
-    cells = Cells.of(schedule)
+    cells = ChunkIntervals.of(schedule)
     for window in _windows(schedule, cells):
         window_found, window_duplicates = _replay_window(schedule, terms, cells, window)
         found += window_found
@@ -109,19 +111,19 @@ def _replay(schedule: Schedule) -> tuple[list[Violation], int]:
     return found, duplicates
 
 
-def _kind_violations(schedule: Schedule, terms: Terms) -> Iterator[Violation]:
+def _kind_violations(schedule: Schedule, terms: ShardConditions) -> Iterator[ScheduleViolation]:
     reduces = schedule.transfers.reduce
     if not terms.reduces and reduces.any():
-        yield Violation(
+        yield ScheduleViolation(
             "unexpected-reduce", f"row {int(np.argmax(reduces))} reduces, but {schedule.collective} does not"
         )
     if not terms.copies and len(reduces) and not reduces.all():
-        yield Violation(
+        yield ScheduleViolation(
             "unexpected-copy", f"row {int(np.argmin(reduces))} overwrites a partial sum of {schedule.collective}"
         )
 
 
-def _windows(schedule: Schedule, cells: Cells) -> Iterator[_Window]:
+def _windows(schedule: Schedule, cells: ChunkIntervals) -> Iterator[_Window]:
     ranks = schedule.topology.compute_count
     most = MEMORY_BYTES // (2 * ranks * (3 if schedule.collective.reduces else 1))
     first = 0
@@ -134,45 +136,55 @@ def _windows(schedule: Schedule, cells: Cells) -> Iterator[_Window]:
         first = last
 
 
-def _replay_window(schedule: Schedule, terms: Terms, cells: Cells, window: _Window) -> tuple[list[Violation], int]:
+def _replay_window(
+    schedule: Schedule, terms: ShardConditions, cells: ChunkIntervals, window: _Window
+) -> tuple[list[ScheduleViolation], int]:
     span = (window.first, window.last, cells.offsets)
     shards = slice(window.first, window.last)
     begin, end = (int(cells.offsets[shard]) for shard in (window.first, window.last))
     counts = np.diff(cells.offsets[window.first : window.last + 1])
-    found: list[Violation] = []
+    found: list[ScheduleViolation] = []
     duplicates = 0
     _place_starts(terms, cells, window)
     for start, rows in _row_blocks(schedule, cells):
-        again, twice, culprit = replay.record(rows, *span, cells.size, window.arrival, window.handed_on, window.fed)
+        again, twice, culprit = replay.record_times(
+            rows, *span, cells.size, window.arrival, window.handed_on, window.fed
+        )
         duplicates += again
         if twice:
             found.append(
-                Violation("reduced-twice", f"row {start + culprit} hands on a partial sum for the second time")
+                ScheduleViolation("reduced-twice", f"row {start + culprit} hands on a partial sum for the second time")
             )
     if terms.reduces:
         ends = np.repeat(terms.sum_ends[shards], counts)
         wrong, rank, cell = replay.settle_sums(window.handed_on, window.fed, window.arrival, ends)
         if wrong:
             found.append(
-                Violation("sum-incomplete", _cell_text(cells, begin, rank, cell, "is not summed up in one place"))
+                ScheduleViolation(
+                    "sum-incomplete", _cell_text(cells, begin, rank, cell, "is not summed up in one place")
+                )
             )
     for start, rows in _row_blocks(schedule, cells):
-        early, early_row, late, late_row = replay.check(rows, *span, window.arrival, window.handed_on)
+        early, early_row, late, late_row = replay.check_times(rows, *span, window.arrival, window.handed_on)
         if early:
-            found.append(Violation("sent-before-received", f"row {start + early_row} sends a chunk before it is there"))
+            found.append(
+                ScheduleViolation("sent-before-received", f"row {start + early_row} sends a chunk before it is there")
+            )
         if late:
             found.append(
-                Violation("reduced-too-late", f"row {start + late_row} adds to a partial sum already handed on")
+                ScheduleViolation("reduced-too-late", f"row {start + late_row} adds to a partial sum already handed on")
             )
     missing, rank, cell = replay.first_missing(
         window.arrival, cells.size[begin:end], np.repeat(terms.ends[shards], counts)
     )
     if missing and not found:
-        found.append(Violation("not-delivered", _cell_text(cells, begin, rank, cell, f"is missing ({missing} in all)")))
+        found.append(
+            ScheduleViolation("not-delivered", _cell_text(cells, begin, rank, cell, f"is missing ({missing} in all)"))
+        )
     return found, duplicates
 
 
-def _place_starts(terms: Terms, cells: Cells, window: _Window) -> None:
+def _place_starts(terms: ShardConditions, cells: ChunkIntervals, window: _Window) -> None:
     begin = cells.offsets[window.first]
     for shard in range(window.first, window.last):
         if terms.starts[shard] >= 0:
@@ -180,12 +192,12 @@ def _place_starts(terms: Terms, cells: Cells, window: _Window) -> None:
             window.arrival[terms.starts[shard], own] = 0
 
 
-def _cell_text(cells: Cells, begin: int, rank: int, cell: int, what: str) -> str:
-    shard, chunk = cells.place(begin + cell)
+def _cell_text(cells: ChunkIntervals, begin: int, rank: int, cell: int, what: str) -> str:
+    shard, chunk = cells.locate(begin + cell)
     return f"chunk {chunk} of shard {shard} {what}" + (f" at rank {rank}" if rank >= 0 else "")
 
 
-def _row_blocks(schedule: Schedule, cells: Cells) -> Iterator[tuple[int, replay.Rows]]:
+def _row_blocks(schedule: Schedule, cells: ChunkIntervals) -> Iterator[tuple[int, replay.Rows]]:
     """Yield (index of the first row, int32 rows as the kernels want them)."""
     transfers = schedule.transfers
     links = schedule.topology.links

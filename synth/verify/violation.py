@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Violation:
+class ScheduleViolation:
     """`rule` is a stable key for scripts, `message` a sentence for people."""
 
     rule: str

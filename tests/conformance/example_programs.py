@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from synth.lowering.program import Buffer, Instruction, Op, Place, Program, RankProgram, ThreadBlock, Wait
+from synth.lowering.program import Buffer, BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
 
 
 def program_of(
@@ -38,7 +38,7 @@ def rank_of(*blocks: ThreadBlock, scratch_chunks: int = 0) -> RankProgram:
 
 
 def step(op: Op, buffer: Buffer, chunk: int, *waits: Wait, source: Buffer | None = None, count: int = 1) -> Instruction:
-    return Instruction(op, Place(source or buffer, chunk), Place(buffer, chunk), count, waits)
+    return Instruction(op, BufferRef(source or buffer, chunk), BufferRef(buffer, chunk), count, waits)
 
 
 def ring_allreduce(order: Sequence[int], in_place: bool = True) -> Program:
@@ -62,11 +62,11 @@ def ring_allgather(size: int, in_place: bool) -> Program:
     """Every shard goes around the ring 0, 1, …; out of place, the own shard is copied first."""
     ranks = []
     for rank in range(size):
-        first = step(Op.SEND, "o", rank) if in_place else Instruction(Op.SEND, Place("i", 0), Place("i", 0), 1)
+        first = step(Op.SEND, "o", rank) if in_place else Instruction(Op.SEND, BufferRef("i", 0), BufferRef("i", 0), 1)
         steps = [first]
         steps += [step(Op.RECV_COPY_SEND, "o", (rank - turn) % size) for turn in range(1, size - 1)]
         steps += [step(Op.RECV, "o", (rank + 1) % size)]
-        own = Instruction(Op.COPY, Place("i", 0), Place("o", rank), 1)
+        own = Instruction(Op.COPY, BufferRef("i", 0), BufferRef("o", rank), 1)
         local = () if in_place else (ThreadBlock(None, None, 0, (own,)),)
         ranks.append(rank_of(ThreadBlock((rank + 1) % size, (rank - 1) % size, 0, tuple(steps)), *local))
     return program_of(ALLGATHER, size, ranks, in_place)
@@ -94,8 +94,8 @@ def scratch_allreduce_of_pair() -> Program:
             None,
             0,
             (
-                Instruction(Op.COPY, Place("i", 0), Place("o", 0), 2),
-                Instruction(Op.REDUCE, Place("s", 0), Place("o", 0), 2, (Wait(1, 0),)),
+                Instruction(Op.COPY, BufferRef("i", 0), BufferRef("o", 0), 2),
+                Instruction(Op.REDUCE, BufferRef("s", 0), BufferRef("o", 0), 2, (Wait(1, 0),)),
             ),
         )
         ranks.append(rank_of(sender, receiver, adder, scratch_chunks=2))
@@ -118,13 +118,13 @@ def with_swapped_offset(program: Program, rank: int) -> Program:
     """Return `program` with the last instruction of block 0 of `rank` writing to the neighbouring chunk."""
     block = program.ranks[rank].blocks[0]
     last = block.instructions[-1]
-    moved = replace(last, dst=Place(last.dst.buffer, (last.dst.offset + 1) % program.chunks))
+    moved = replace(last, dst=BufferRef(last.dst.buffer, (last.dst.offset + 1) % program.chunks))
     return _with_block(program, rank, replace(block, instructions=(*block.instructions[:-1], moved)))
 
 
 def with_deadlock(program: Program, rank: int) -> Program:
     """Return `program` with two new blocks on `rank` that wait for each other."""
-    copy = Instruction(Op.COPY, Place("o", 0), Place("o", 0), 1)
+    copy = Instruction(Op.COPY, BufferRef("o", 0), BufferRef("o", 0), 1)
     blocks = program.ranks[rank].blocks
     first, second = len(blocks), len(blocks) + 1
     waiting = [
@@ -139,7 +139,7 @@ def with_work(program: Program, rank: int, copies: int, chunks: int) -> Program:
     block = program.ranks[rank].blocks[0]
     first = replace(block.instructions[0], waits=(Wait(len(program.ranks[rank].blocks), copies - 1),))
     changed = _with_block(program, rank, replace(block, instructions=(first, *block.instructions[1:])))
-    copy = Instruction(Op.COPY, Place("s", 0), Place("s", chunks), chunks)
+    copy = Instruction(Op.COPY, BufferRef("s", 0), BufferRef("s", chunks), chunks)
     busy = changed.ranks[rank]
     work = (*busy.blocks, ThreadBlock(None, None, 0, (copy,) * copies))
     return _with_rank(changed, rank, replace(busy, blocks=work, scratch_chunks=2 * chunks))

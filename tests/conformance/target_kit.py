@@ -11,7 +11,7 @@ from synth.lowering.check import check_program
 from synth.lowering.lift import lift, lift_with_findings
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Op, Place, Program, ThreadBlock, Wait
+from synth.lowering.program import BufferRef, Op, Program, ThreadBlock, Wait
 from synth.lowering.target import Target
 from synth.lowering.targets import TARGETS
 from tests.unit.synth.lowering.programs import verified
@@ -78,7 +78,7 @@ def _damaged(program: Program) -> list[Program]:
     item = block.instructions[0]
     items = [
         replace(item, waits=(Wait(len(first.blocks), 0),)),
-        replace(item, dst=Place(item.dst.buffer, 2**40)),
+        replace(item, dst=BufferRef(item.dst.buffer, 2**40)),
         replace(item, count=item.count + 1),
         replace(item, op=Op.SEND),
     ]

@@ -20,7 +20,7 @@ from runners.ray_cluster import ray
 from runners.ray_executor import RayExecutor
 from synth.executor.port import Progress
 from synth.executor.serial import SerialExecutor
-from synth.finder.query import Query
+from synth.finder.query import FinderQuery
 from synth.finder.table import find_all
 from tests.integration.two_nodes import two_nodes
 from tuner.cli.main import main as chorale
@@ -75,7 +75,7 @@ def search(folder: Path, cluster: Any, second: Any) -> dict[str, object]:
 
 def scores(cluster: Any, second: Any) -> dict[str, object]:
     """Kill the second node in the middle of the generalized Kautz graphs."""
-    queries, nodes = [Query(count, 4) for count in SIZES], [0]
+    queries, nodes = [FinderQuery(count, 4) for count in SIZES], [0]
 
     def kill(done: int, _total: int) -> None:
         if done == 24:
@@ -94,7 +94,7 @@ def scores(cluster: Any, second: Any) -> dict[str, object]:
     return {"answer": plain(answer), "serial": plain(serial), "nodes_at_the_kill": nodes[0]}
 
 
-def plain(frontiers: dict[Query, Any]) -> list[list[object]]:
+def plain(frontiers: dict[FinderQuery, Any]) -> list[list[object]]:
     return [[query.nodes, list(map(str, frontier))] for query, frontier in frontiers.items()]
 
 

@@ -113,7 +113,7 @@ def resumed(home: Home, out: Path) -> None:
         "open_runs": [run.info.run_id for run in runs if run.info.status != "FINISHED"],
         "parents": sum(TRIAL_ID not in run.data.tags for run in runs),
         "versions": dict(report.versions),
-        "speedups": [round(max(place.sizes[index].speedup for place in report.standings), 6) for index in range(2)],
+        "speedups": [round(max(place.sizes[index].speedup for place in report.ranked_trials), 6) for index in range(2)],
     }
     out.write_text(json.dumps(document))
 

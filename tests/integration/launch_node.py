@@ -22,14 +22,14 @@ from typing import Any
 import psutil
 
 from runners.ray_cluster import ray
-from runners.ray_resident import Resident, Residents
+from runners.ray_resident import DetachedActor, DetachedActors
 from tests.integration.soak import answer, by_candidate, reference, saved, soak_campaign, tracked
 from tests.integration.two_nodes import cluster_of
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import search_space
 from tuner.cli.detached import start
 from tuner.home import Home
-from tuner.resident import State, resident_name
+from tuner.resident import LaunchState, detached_name
 from tuner.specs import load_topology
 from tuner.tuning import TuneReport
 
@@ -70,18 +70,18 @@ def locked(folder: Path) -> Iterator[None]:
         yield
 
 
-def find(campaign: Campaign) -> Resident:
-    with Residents() as residents:  # which finds the connection of this process
-        found = residents.find(resident_name(campaign.name))
+def find(campaign: Campaign) -> DetachedActor:
+    with DetachedActors() as residents:  # which finds the connection of this process
+        found = residents.find(detached_name(campaign.name))
     assert found is not None
     return found
 
 
-def node_of(resident: Resident) -> str:
+def node_of(resident: DetachedActor) -> str:
     return str(ray.get(resident._actor.__ray_call__.remote(lambda _self: ray.get_runtime_context().get_node_id())))
 
 
-def wait_until(resident: Resident, holds: Callable[[Any], bool]) -> Any:
+def wait_until(resident: DetachedActor, holds: Callable[[Any], bool]) -> Any:
     deadline_s = time.monotonic() + LIMIT_S
     while not holds(status := resident.call("status", 10**9)):
         assert status.error is None, status.error
@@ -117,16 +117,16 @@ def second_life(campaign: Campaign) -> TuneReport:
     with cluster_of(2):
         start(campaign, resume=True, address=None)
         resident = find(campaign)
-        wait_until(resident, lambda status: status.state != State.RUNNING)
+        wait_until(resident, lambda status: status.state != LaunchState.RUNNING)
         report: TuneReport = resident.call("report")
-        resident.end()
+        resident.remove()
         return report
 
 
 def main(folder: Path, lag_s: float) -> dict[str, Any]:
     home, calm_home = Home(folder / "home"), Home(folder / "calm")
     for place in (home, calm_home):
-        place.make(place.root)
+        place.create(place.root)
     os.environ["CHORALE_HOME"] = str(home.root)
     campaign = soak_campaign(TRIALS, home.mlflow_uri)
     points = len(search_space(campaign, load_topology(campaign.topology)).points)

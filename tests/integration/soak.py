@@ -24,7 +24,7 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from runners.ray_resident import Residents
+from runners.ray_resident import DetachedActors
 from runners.simulated import SimulatedRunner
 from synth.simulation.network_model import NetworkModel
 from tests.fakes import InlineWorkers
@@ -38,7 +38,7 @@ from tuner.campaigns.store import Store
 from tuner.cli.detached import start
 from tuner.home import Home
 from tuner.reports.tune_report import best_per_size
-from tuner.resident import State, Status, resident_name
+from tuner.resident import LaunchState, LaunchStatus, detached_name
 from tuner.specs import load_topology
 from tuner.tracking.mlflow_store import MlflowStore, load_mlflow
 from tuner.tracking.tracker import TRIAL_ID
@@ -143,12 +143,12 @@ def stormy(campaign: Campaign, chaos: Chaos, faults: int) -> TuneReport:
     points = len(search_space(campaign, load_topology(campaign.topology)).points)
     next_strike = 1
     deadline_s = time.monotonic() + LIMIT_S
-    with Residents(chaos.cluster.address) as residents:
-        resident = residents.find(resident_name(campaign.name))
+    with DetachedActors(chaos.cluster.address) as residents:
+        resident = residents.find(detached_name(campaign.name))
         assert resident is not None
         while True:
-            status: Status = resident.call("status", 10**9)
-            if status.state != State.RUNNING:
+            status: LaunchStatus = resident.call("status", 10**9)
+            if status.state != LaunchState.RUNNING:
                 break
             assert time.monotonic() < deadline_s, status
             time.sleep(POLL_S)
@@ -159,7 +159,7 @@ def stormy(campaign: Campaign, chaos: Chaos, faults: int) -> TuneReport:
             print(f"{status.done} trials, {dict(chaos.faults)}", file=sys.stderr)  # noqa: T201
         assert status.error is None, status.error
         report: TuneReport = resident.call("report")
-        resident.end()
+        resident.remove()
     return report
 
 
@@ -198,7 +198,7 @@ def by_candidate(trials: list[TrialRecord]) -> dict[str, str]:
 def main(folder: Path, trials: int, faults: int, seed: int) -> dict[str, Any]:
     home, calm_home = Home(folder / "home"), Home(folder / "calm")
     for place in (home, calm_home):
-        place.make(place.root)
+        place.create(place.root)
     os.environ["CHORALE_HOME"] = str(home.root)
     port = free_port()
     uri = f"http://127.0.0.1:{port}"

@@ -24,7 +24,7 @@ from tests.unit.tuner.test_tuning import run
 from tuner.campaigns.size_class import SizeClass
 from tuner.home import Home
 from tuner.specs import load_topology
-from tuner.tracking.best import Best, load_best
+from tuner.tracking.best import RegistryEntry, load_best
 from tuner.tracking.champions import ROLLED_BACK
 from tuner.tracking.mlflow_store import URI_VARIABLE, MlflowStore, load_mlflow
 from tuner.tracking.tracker import TRIAL_ID
@@ -59,7 +59,7 @@ def test_champions_come_go_and_load_back(
         changes = {"runner": {"kind": "local"}, "sizes": list(SIZES_BYTES), "tracking": tracked}
         return run(home, small_campaign(search={"methods": [method]}, **changes), runner=FakeRunner(fault))
 
-    def champion() -> Best:
+    def champion() -> RegistryEntry:
         return load_best(MlflowStore(stack.mlflow_url, home.artifacts), network, "allreduce", SIZES_BYTES[0])
 
     first = launch("ring")
@@ -93,7 +93,7 @@ def test_champions_come_go_and_load_back(
     assert_tables_hold_it(stack)
 
 
-def assert_lineage(best: Best, network: Topology, launch: TuneReport, stack: Stack) -> None:
+def assert_lineage(best: RegistryEntry, network: Topology, launch: TuneReport, stack: Stack) -> None:
     """The version names its network, launch, certificate and trials, and the trials are there; it loads back whole."""
     schedule = best.program.verified.schedule
     assert schedule.topology.id == best.manifest["topology"]["id"] == network.id

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.fabric.fabric import Fabric
+from runners.fabric.fabric import EmulatedFabric
 from runners.fabric.fabrics import bring_up, take_down
 from synth.errors import Unavailable
 from synth.topology.spec import parse_topology
@@ -23,7 +23,7 @@ SIZES = [2**16, 2**18]
 
 
 @pytest.fixture
-def cube() -> Iterator[Fabric]:
+def cube() -> Iterator[EmulatedFabric]:
     try:
         fabric = bring_up(parse_topology("hypercube:3"), Fraction(100), f"example-{os.getpid()}")
     except Unavailable as error:
@@ -36,7 +36,7 @@ def cube() -> Iterator[Fabric]:
 @pytest.mark.ray
 @pytest.mark.timeout(600)
 @needs_oneccl
-def test_the_example_runs_on_a_fabric(cube: Fabric, home: Path, tmp_path: Path) -> None:
+def test_the_example_runs_on_a_fabric(cube: EmulatedFabric, home: Path, tmp_path: Path) -> None:
     changes = {
         "sizes": SIZES,
         "runner.fabric": cube.name,

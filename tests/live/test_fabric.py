@@ -16,12 +16,12 @@ import psutil
 import pytest
 
 from runners.fabric import holder
-from runners.fabric.fabric import Fabric, processes_in
+from runners.fabric.fabric import EmulatedFabric, processes_in
 from runners.fabric.fabrics import bring_up, fabrics, find_fabric, take_down, temporary_fabric
-from runners.fabric.holder import Holder, kept_states
+from runners.fabric.holder import NamespaceHolder, detached_states
 from runners.fabric.probe import probe
 from runners.places.local import LocalProcess
-from runners.places.place import STDERR, STDOUT, Job
+from runners.places.place import STDERR, STDOUT, ProcessSpec
 from synth.errors import InvalidInput, Unavailable
 from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
@@ -38,12 +38,12 @@ PATIENCE_S = 10.0
 def _means() -> None:
     """Skip with the reason that a user would be told, where no fabric can be made at all."""
     try:
-        Holder(SPARE_NAME).close()
+        NamespaceHolder(SPARE_NAME).close()
     except Unavailable as error:
         pytest.skip(f"FABRICS ARE NOT TESTED ON THIS MACHINE: {error}")
 
 
-Up = Callable[..., Fabric]
+Up = Callable[..., EmulatedFabric]
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def up() -> Iterator[Up]:
     """Bring fabrics up; whatever of them is still there at the end goes down."""
     made: list[str] = []
 
-    def _up(topology: Topology | str, link_mbps: int = 20, name: str = SPARE_NAME) -> Fabric:
+    def _up(topology: Topology | str, link_mbps: int = 20, name: str = SPARE_NAME) -> EmulatedFabric:
         made.append(name)
         given = parse_topology(topology) if isinstance(topology, str) else topology
         return bring_up(given, Fraction(link_mbps), name)
@@ -84,8 +84,8 @@ def output(process: LocalProcess) -> str:
     return process.read(STDOUT).decode().strip()
 
 
-def on_rank(fabric: Fabric, rank: int, *command: str) -> str:
-    with contextlib.closing(fabric.places()[rank].start(Job(command))) as process:
+def on_rank(fabric: EmulatedFabric, rank: int, *command: str) -> str:
+    with contextlib.closing(fabric.hosts()[rank].start(ProcessSpec(command))) as process:
         return output(process)
 
 
@@ -109,18 +109,20 @@ with socket.create_connection((sys.argv[1], 5000)) as connection:
 """
 
 
-def transfer_s(fabric: Fabric, source: int, target: int, size_bytes: int) -> float:
+def transfer_s(fabric: EmulatedFabric, source: int, target: int, size_bytes: int) -> float:
     """Return how long it takes to send `size_bytes` from one rank to another."""
     python = (sys.executable, "-I", "-S", "-c")
     address = fabric.address(target)
-    places = fabric.places()
-    with contextlib.closing(places[target].start(Job((*python, RECEIVER, address)))) as receiver:
+    places = fabric.hosts()
+    with contextlib.closing(places[target].start(ProcessSpec((*python, RECEIVER, address)))) as receiver:
         until(lambda: receiver.read(STDOUT))
-        with contextlib.closing(places[source].start(Job((*python, SENDER, address, str(size_bytes))))) as sender:
+        with contextlib.closing(
+            places[source].start(ProcessSpec((*python, SENDER, address, str(size_bytes))))
+        ) as sender:
             return float(output(sender))
 
 
-def sent_bytes(fabric: Fabric, rank: int) -> dict[str, int]:
+def sent_bytes(fabric: EmulatedFabric, rank: int) -> dict[str, int]:
     """Return device -> bytes that left a rank through it."""
     lines = on_rank(fabric, rank, "cat", "/proc/net/dev").splitlines()[2:]
     return {line.split()[0].rstrip(":"): int(line.split()[9]) for line in lines}
@@ -180,8 +182,8 @@ def test_a_rank_has_a_name_an_address_and_the_files_of_its_caller(up: Up) -> Non
     )
     assert set(os.listdir("/sys/class/net")) != {"lo", "node", "node-peer", "to0", "to1"}
     assert set(on_rank(fabric, 2, "ls", "/sys/class/net").split()) == {"lo", "node", "node-peer", "to0", "to1"}
-    job = Job(("sh", "-c", "pwd; cat given; echo made > here"), files={"given": b"content"})
-    with contextlib.closing(fabric.places()[0].start(job)) as process:
+    job = ProcessSpec(("sh", "-c", "pwd; cat given; echo made > here"), files={"given": b"content"})
+    with contextlib.closing(fabric.hosts()[0].start(job)) as process:
         folder, content = output(process).split()
         assert content == "content"
         assert process.read("here") == b"made\n"
@@ -228,7 +230,7 @@ def test_a_choice_between_fabrics_is_not_guessed(up: Up) -> None:
 def test_down_ends_what_runs_inside(up: Up) -> None:
     fabric = up("ring:3")
     networks = fabric.networks()
-    with contextlib.closing(fabric.places()[1].start(Job(("sleep", "1000")))) as process:
+    with contextlib.closing(fabric.hosts()[1].start(ProcessSpec(("sleep", "1000")))) as process:
         until(lambda: processes_in(networks))
         take_down(fabric)
         assert process.poll() == -signal.SIGKILL
@@ -238,7 +240,7 @@ def test_down_ends_what_runs_inside(up: Up) -> None:
 
 def test_a_closed_job_leaves_the_fabric_empty(up: Up) -> None:
     fabric = up("ring:3")
-    process = fabric.places()[1].start(Job(("sh", "-c", "sleep 1000 & sleep 1000")))
+    process = fabric.hosts()[1].start(ProcessSpec(("sh", "-c", "sleep 1000 & sleep 1000")))
     until(lambda: len(processes_in(fabric.networks())) == 3)
     process.close()
     until(lambda: not processes_in(fabric.networks()))
@@ -291,7 +293,7 @@ def test_ups_and_downs_leave_nothing(up: Up) -> None:
         networks = fabric.networks()
         take_down(fabric)
         assert not processes_in(networks)
-        assert fabric.pid not in dict(kept_states())
+        assert fabric.pid not in dict(detached_states())
     assert Path("/proc/net/dev").read_text().count(":") == devices
     assert psutil.Process().num_fds() == descriptors
     assert not [pid for pid in set(psutil.pids()) - processes if "chorale-fabric" in _arguments(pid)]

@@ -13,9 +13,9 @@ from fractions import Fraction
 import pytest
 
 from runners.api import FailureKind, Outcome, RunRequest, library_result
-from runners.fabric.fabric import Fabric, processes_in
+from runners.fabric.fabric import EmulatedFabric, processes_in
 from runners.fabric.fabrics import bring_up, find_fabric, take_down
-from runners.fabric.holder import Holder
+from runners.fabric.holder import NamespaceHolder
 from runners.mpi.runner import MpiRunner
 from synth.errors import Unavailable
 from synth.topology.spec import parse_topology
@@ -30,10 +30,10 @@ LINK_MBPS = 100
 
 
 @pytest.fixture(scope="module")
-def ring() -> Iterator[Fabric]:
+def ring() -> Iterator[EmulatedFabric]:
     topology = parse_topology("ring:4")
     try:
-        Holder(NAME).close()
+        NamespaceHolder(NAME).close()
     except Unavailable as error:
         pytest.skip(f"THE MPI RUNNER IS NOT TESTED ON FABRICS ON THIS MACHINE: {error}")
     yield bring_up(topology, Fraction(LINK_MBPS), NAME)
@@ -70,14 +70,14 @@ def _meanwhile(runner: MpiRunner, act: Callable[[list[int]], None]) -> Outcome:
         timer.join()
 
 
-def _inside_after(fabric: Fabric, seconds: float) -> list[int]:
+def _inside_after(fabric: EmulatedFabric, seconds: float) -> list[int]:
     deadline = time.monotonic() + seconds
     while (inside := processes_in(fabric.networks())) and time.monotonic() < deadline:
         time.sleep(0.05)
     return inside
 
 
-def test_programs_and_mpi_take_as_long_as_the_links_do(ring: Fabric) -> None:
+def test_programs_and_mpi_take_as_long_as_the_links_do(ring: EmulatedFabric) -> None:
     size_bytes = 2**20
     # 6 steps of a quarter. An idle machine needs a few percent more; the first millisecond of a link passes at once.
     ideal_s = 6 * size_bytes / 4 * 8 / (LINK_MBPS * 1e6)
@@ -91,7 +91,7 @@ def test_programs_and_mpi_take_as_long_as_the_links_do(ring: Fabric) -> None:
     assert not _inside_after(ring, 5.0)
 
 
-def test_a_killed_rank_is_named_and_the_next_run_works(ring: Fabric) -> None:
+def test_a_killed_rank_is_named_and_the_next_run_works(ring: EmulatedFabric) -> None:
     with MpiRunner(NAME) as runner:
         failure = failed(_meanwhile(runner, lambda pids: os.kill(pids[3], signal.SIGKILL)), FailureKind.CRASH)
         assert (failure.rank, failure.message) == (3, "rank 3 was killed by SIGKILL")
@@ -99,7 +99,7 @@ def test_a_killed_rank_is_named_and_the_next_run_works(ring: Fabric) -> None:
     assert not _inside_after(ring, 5.0)
 
 
-def test_links_that_go_down_are_a_timeout_and_nothing_stays(ring: Fabric) -> None:
+def test_links_that_go_down_are_a_timeout_and_nothing_stays(ring: EmulatedFabric) -> None:
     def turn(state: str) -> None:
         for device in ("to1", "to3"):
             subprocess.run([*ring.command_prefix(0), "ip", "link", "set", device, state], check=True)

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from runners.api import FailureKind, Outcome, RunRequest, library_result
-from runners.fabric.fabric import Fabric, processes_in
+from runners.fabric.fabric import EmulatedFabric, processes_in
 from runners.fabric.fabrics import bring_up, find_fabric, take_down
-from runners.fabric.holder import Holder
+from runners.fabric.holder import NamespaceHolder
 from runners.oneccl.runner import OneCclRunner
 from synth.errors import Unavailable
 from synth.topology.spec import parse_topology
@@ -36,7 +36,7 @@ LINK_MBPS = 100
 def _means() -> None:
     """Skip with the reason that a user would be told, where no fabric can be made at all."""
     try:
-        Holder(NAME).close()
+        NamespaceHolder(NAME).close()
     except Unavailable as error:
         pytest.skip(f"THE ONECCL RUNNER IS NOT TESTED ON FABRICS ON THIS MACHINE: {error}")
 
@@ -65,14 +65,14 @@ def test_conformance(check: Callable[[runner_kit.Factory], None], home: Path) ->
 
 
 @pytest.fixture
-def ring() -> Iterator[Fabric]:
+def ring() -> Iterator[EmulatedFabric]:
     topology = parse_topology("ring:4")
     yield bring_up(topology, Fraction(LINK_MBPS), NAME)
     if (fabric := find_fabric(topology.id, NAME)) is not None:
         take_down(fabric)
 
 
-def test_programs_and_library_take_as_long_as_the_links_do(ring: Fabric, home: Path) -> None:
+def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric, home: Path) -> None:
     size_bytes = 2**20
     # 6 steps of a quarter. An idle machine needs a few percent more; the first millisecond of a link passes at once.
     ideal_s = 6 * size_bytes / 4 * 8 / (LINK_MBPS * 1e6)
@@ -88,7 +88,7 @@ def test_programs_and_library_take_as_long_as_the_links_do(ring: Fabric, home: P
 
 
 @pytest.mark.slow
-def test_a_link_that_goes_down_is_a_timeout(ring: Fabric, home: Path) -> None:
+def test_a_link_that_goes_down_is_a_timeout(ring: EmulatedFabric, home: Path) -> None:
     def cut() -> None:
         networks = ring.networks()
         while sum(Path(f"/proc/{pid}/cwd/joined").exists() for pid in processes_in(networks)) < 4:

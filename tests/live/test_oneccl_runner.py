@@ -19,14 +19,14 @@ import psutil
 import pytest
 
 from runners import ray_places
-from runners.api import FailureKind, Outcome, RunRequest, Settings, library_result
+from runners.api import FailureKind, Outcome, ProgramSettings, RunRequest, library_result
 from runners.oneccl import library
 from runners.oneccl import runner as runner_module
-from runners.oneccl.places import Ground
+from runners.oneccl.places import RankPlacement
 from runners.oneccl.runner import OneCclRunner
-from runners.oneccl.task import Fault
+from runners.oneccl.task import InjectedFault
 from runners.oneccl.wheels import VERSIONS
-from runners.places.local import LocalPlace
+from runners.places.local import LocalHost
 from synth.alltoall.schedule import alltoall_schedule
 from synth.collective import Collective, CollectiveName
 from synth.executor.serial import SerialExecutor
@@ -51,7 +51,7 @@ pytestmark = needs_oneccl
 PAIR = ring_allreduce(range(2))
 
 
-def _on_loopback(home: Path, fault: Fault | None = None) -> OneCclRunner:
+def _on_loopback(home: Path, fault: InjectedFault | None = None) -> OneCclRunner:
     return OneCclRunner(where="loopback", home=home, fault=fault)
 
 
@@ -125,7 +125,7 @@ def test_every_collective_is_right(home: Path, name: CollectiveName, dtype: str)
         (6000, 70_001),
         repeats=1,
         dtype=dtype,
-        settings={"in parts": Settings(buffer_bytes=500)},
+        settings={"in parts": ProgramSettings(buffer_bytes=500)},
     )
     with _on_loopback(home) as runner:
         algorithms = runner.library(name)
@@ -142,23 +142,23 @@ def _wrong(outcome: Outcome, kind: FailureKind, rank: int) -> str:
 
 def test_each_fault_is_reported_as_what_it_is(home: Path) -> None:
     request = _pair(timeout_s=1.0)
-    with _on_loopback(home, Fault(1, "crash", run=1)) as runner:
+    with _on_loopback(home, InjectedFault(1, "crash", run=1)) as runner:
         assert _wrong(runner.submit(request), FailureKind.CRASH, 1) == "rank 1 was killed by SIGSEGV"
-    with _on_loopback(home, Fault(0, "wrong", run=2)) as runner:
+    with _on_loopback(home, InjectedFault(0, "wrong", run=2)) as runner:
         message = _wrong(runner.submit(request), FailureKind.WRONG_RESULT, 0)
         assert message.startswith("run 2, program on 1024 elements gave a wrong result on 1 of 2 ranks; rank 0: 1 of")
-    with _on_loopback(home, Fault(1, "hang", run=1)) as runner:
+    with _on_loopback(home, InjectedFault(1, "hang", run=1)) as runner:
         message = _wrong(runner.submit(request), FailureKind.TIMEOUT, 1)
         assert message.startswith("the time limit passed while run 1, program on 1024 elements; ")
         assert "rank 0 block 0 instruction 1: waits for a message from rank 1" in message
         assert "rank 1 block 0 instruction 0: could go on" in message
-    with _on_loopback(home, Fault(0, "slow", pause_us=600_000)) as runner:
+    with _on_loopback(home, InjectedFault(0, "slow", pause_us=600_000)) as runner:
         message = _wrong(runner.submit(request), FailureKind.TIMEOUT, 0)
         assert "rank 0 block 0 instruction 1: could go on" in message
 
 
 def test_a_rank_that_is_a_little_slow_is_only_that(home: Path) -> None:
-    with _on_loopback(home, Fault(0, "slow", pause_us=50_000)) as runner:
+    with _on_loopback(home, InjectedFault(0, "slow", pause_us=50_000)) as runner:
         (result,) = measured(runner.submit(_pair())).results["program"]
     assert result.min_s > 2 * 0.05
 
@@ -169,9 +169,9 @@ ELSEWHEN = ("unshare", "--user", "--map-root-user", "--time", "--fork", "--monot
 @pytest.mark.skipif(subprocess.run([*ELSEWHEN, "true"], check=False).returncode != 0, reason="no time namespaces here")
 @pytest.mark.parametrize("other", [0, 1])
 def test_ranks_with_clocks_of_their_own_agree_on_times(home: Path, monkeypatch: pytest.MonkeyPatch, other: int) -> None:
-    places = [LocalPlace(), LocalPlace()]
-    places[other] = LocalPlace(prefix=ELSEWHEN)
-    monkeypatch.setattr(runner_module, "ground_of", lambda *_: Ground(places, {}))
+    places = [LocalHost(), LocalHost()]
+    places[other] = LocalHost(prefix=ELSEWHEN)
+    monkeypatch.setattr(runner_module, "place_ranks", lambda *_: RankPlacement(places, {}))
     with _on_loopback(home) as runner:
         (result,) = measured(runner.submit(_pair(repeats=5))).results["program"]
     assert 0 < result.median_s < 5
@@ -266,7 +266,7 @@ def test_the_environment_says_what_matters_and_no_host(home: Path) -> None:
 @pytest.mark.usefixtures("ray_cluster")
 def test_ranks_run_on_the_nodes_of_a_cluster(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The one node of the cluster of these tests takes every rank, as if it had the resource of each.
-    monkeypatch.setattr(ray_places, "chosen_nodes", lambda alive, ranks: [alive[0]] * ranks)
+    monkeypatch.setattr(ray_places, "nodes_by_rank", lambda alive, ranks: [alive[0]] * ranks)
     with OneCclRunner(home=home) as runner:
         environment = measured(runner.submit(_pair())).environment
         failed(runner.submit(_pair(with_deadlock(PAIR, 1), timeout_s=1.0)), FailureKind.TIMEOUT)

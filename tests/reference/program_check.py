@@ -9,7 +9,7 @@ from functools import partial
 
 from synth.lowering.memory import layout_of
 from synth.lowering.program import QUEUE_DEPTH, Program
-from synth.lowering.violation import Violation
+from synth.lowering.violation import ProgramViolation
 from tests.reference.contributions import add, describe, expected_outputs, initial_inputs
 from tests.reference.program_interpreter import Conditions, ExecutionError, Interpreter
 from tests.reference.vector_clocks import HappensBefore
@@ -20,7 +20,7 @@ RANDOM_SEEDS = (1, 2)
 Memory = list[list[int | None]]
 
 
-def execution_violations(program: Program) -> list[Violation]:
+def execution_violations(program: Program) -> list[ProgramViolation]:
     """Return what goes wrong when the structurally sound `program` runs; the first faulty run ends the check.
 
     Runs with whole steps as messages and with messages of one chunk, the two extremes of what runtimes do, at the
@@ -47,7 +47,7 @@ def _other_orders(depth: int) -> Iterator[Conditions]:
             yield Conditions(depth, message_chunks, "random", seed)
 
 
-def _race_check(program: Program, conditions: Conditions) -> list[Violation]:
+def _race_check(program: Program, conditions: Conditions) -> list[ProgramViolation]:
     """Run with a search for races.
 
     A program that was lowered here orders all accesses by waits within the rank, and is held to that: a missing
@@ -61,18 +61,18 @@ def _race_check(program: Program, conditions: Conditions) -> list[Violation]:
     return found
 
 
-def _run(program: Program, conditions: Conditions, watcher: HappensBefore | None) -> list[Violation]:
+def _run(program: Program, conditions: Conditions, watcher: HappensBefore | None) -> list[ProgramViolation]:
     memory = _initial_memory(program)
     interpreter = Interpreter(program, memory, partial(add, ranks=len(program.ranks)), conditions, watcher)
     try:
         blocked = interpreter.run()
     except ExecutionError as error:
-        return [Violation.at(error.rule, error.message, error.rank, error.block, error.step)]
+        return [ProgramViolation.at(error.rule, error.message, error.rank, error.block, error.step)]
     if blocked:
         size = "one chunk" if conditions.message_chunks == 1 else "a whole step"
         note = f"; {len(blocked)} blocks hang at queue depth {conditions.depth} with messages of {size}"
         places = blocked[:MOST_REPORTED]
-        return [Violation.at("deadlock", at.reason + note, at.rank, at.block, at.step) for at in places]
+        return [ProgramViolation.at("deadlock", at.reason + note, at.rank, at.block, at.step) for at in places]
     return _compare(program, memory)
 
 
@@ -88,9 +88,9 @@ def _initial_memory(program: Program) -> Memory:
     return memory
 
 
-def _compare(program: Program, memory: Memory) -> list[Violation]:
+def _compare(program: Program, memory: Memory) -> list[ProgramViolation]:
     ranks = len(program.ranks)
-    found: list[Violation] = []
+    found: list[ProgramViolation] = []
     for rank, cells in enumerate(memory):
         layout = layout_of(program, rank)
         regions = [("result", "o", layout.output_base, expected_outputs(program, rank))]
@@ -101,7 +101,7 @@ def _compare(program: Program, memory: Memory) -> list[Violation]:
                 if cells[base + chunk] != value:
                     got, wanted = describe(cells[base + chunk], ranks), describe(value, ranks)
                     message = f"{buffer}[{chunk}] holds {got}, must hold {wanted}"
-                    found.append(Violation.at(rule, message, rank))
+                    found.append(ProgramViolation.at(rule, message, rank))
                     if len(found) >= MOST_REPORTED:
                         return found
     return found

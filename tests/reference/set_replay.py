@@ -8,16 +8,16 @@ from __future__ import annotations
 import numpy as np
 
 from synth.schedule.schedule import Schedule
-from synth.verify.terms import terms_of
-from synth.verify.violation import Violation
+from synth.verify.terms import shard_conditions
+from synth.verify.violation import ScheduleViolation
 
 
-def violations(schedule: Schedule) -> list[Violation]:
+def violations(schedule: Schedule) -> list[ScheduleViolation]:
     """Replay step by step and return every kind of fault (at most 20).
 
     A set is a Python integer with one bit per contributing rank. A copied shard is the set of its owner alone.
     """
-    terms = terms_of(schedule)
+    terms = shard_conditions(schedule)
     ranks, chunks = schedule.topology.compute_count, schedule.chunks_per_shard
     everyone = (1 << ranks) - 1
     held: list[dict[tuple[int, int], int]] = [{} for _ in range(ranks)]
@@ -25,11 +25,11 @@ def violations(schedule: Schedule) -> list[Violation]:
         for chunk in range(chunks):
             for rank in range(ranks) if start < 0 else [int(start)]:
                 held[rank][shard, chunk] = 1 << rank if start < 0 else everyone
-    found: list[Violation] = []
+    found: list[ScheduleViolation] = []
     for step in range(schedule.steps):
         _replay_step(schedule, step, held, found)
     found += [
-        Violation("not-delivered", f"chunk {chunk} of shard {shard} is missing at rank {rank}")
+        ScheduleViolation("not-delivered", f"chunk {chunk} of shard {shard} is missing at rank {rank}")
         for shard, end in enumerate(terms.ends)
         for chunk in range(chunks)
         for rank in (range(ranks) if end < 0 else [int(end)])
@@ -38,7 +38,9 @@ def violations(schedule: Schedule) -> list[Violation]:
     return found[:20]
 
 
-def _replay_step(schedule: Schedule, step: int, held: list[dict[tuple[int, int], int]], found: list[Violation]) -> None:
+def _replay_step(
+    schedule: Schedule, step: int, held: list[dict[tuple[int, int], int]], found: list[ScheduleViolation]
+) -> None:
     """Apply the rows of one step: all of them read what was there before the step."""
     transfers, src, dst = schedule.transfers, schedule.src, schedule.dst
     arriving: list[tuple[int, tuple[int, int], int, bool]] = []
@@ -47,15 +49,17 @@ def _replay_step(schedule: Schedule, step: int, held: list[dict[tuple[int, int],
             cell = (int(transfers.shard[row]), chunk)
             contribution = held[src[row]].get(cell)
             if contribution is None:
-                found.append(Violation("sent-before-received", f"row {row} sends a chunk before it is there"))
+                found.append(ScheduleViolation("sent-before-received", f"row {row} sends a chunk before it is there"))
             else:
                 arriving.append((int(dst[row]), cell, contribution, bool(transfers.reduce[row])))
     for rank, cell, contribution, reduce in arriving:
         present = held[rank].get(cell, 0)
         if reduce and not present:
             found.append(
-                Violation("reduced-into-nothing", f"rank {rank} adds to shard {cell[0]} where it holds nothing")
+                ScheduleViolation("reduced-into-nothing", f"rank {rank} adds to shard {cell[0]} where it holds nothing")
             )
         if reduce and present & contribution:
-            found.append(Violation("reduced-twice", f"rank {rank} adds a contribution to shard {cell[0]} twice"))
+            found.append(
+                ScheduleViolation("reduced-twice", f"rank {rank} adds a contribution to shard {cell[0]} twice")
+            )
         held[rank][cell] = present | contribution if reduce else contribution

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tuner.campaigns.final import Standing
+from tuner.campaigns.final import RankedTrial
 from tuner.campaigns.records import CompleteTrial, SizeResult
 
-LEAST_SPEEDUP = 1.02
+MIN_SPEEDUP = 1.02
 """What a program must reach over the fastest baseline to be chosen: closer is a tie, and a tie is the baseline's."""
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class TableEntry:
     """What to run at a size: the program of `trial`, or as it is None the baseline called `baseline`.
 
     result: what was measured of the trial, or of the one that came closest to the baseline
@@ -39,7 +39,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class SizeRange:
+class TableRange:
     """Sizes from `first_bytes` to `last_bytes`, both included (None: without end), for which `choice` was made.
 
     Between two measured sizes with different answers the smaller one's holds up to the larger one.
@@ -47,10 +47,10 @@ class SizeRange:
 
     first_bytes: int
     last_bytes: int | None
-    choice: Choice
+    entry: TableEntry
 
 
-def choices(standings: Sequence[Standing], together: bool) -> list[Choice]:
+def tuning_table(standings: Sequence[RankedTrial], together: bool) -> list[TableEntry]:
     """Return the choice at each size, in the order of the sizes; none without standings.
 
     together: whether one trial, the best by geometric mean, is to serve all sizes where it beats the baselines.
@@ -61,40 +61,40 @@ def choices(standings: Sequence[Standing], together: bool) -> list[Choice]:
     return [_choice(rivals, index) for index in range(len(standings[0].sizes))]
 
 
-def eligible(standings: Sequence[Standing], together: bool) -> list[Standing]:
+def eligible(standings: Sequence[RankedTrial], together: bool) -> list[RankedTrial]:
     """Return who may be chosen at a size: all, or the best by geometric mean where one is to serve all sizes."""
     if not together or not standings:
         return list(standings)
     return [max(standings, key=lambda standing: (_mean_speedup(standing), -standing.trial.number))]
 
 
-def size_ranges(chosen: Sequence[Choice]) -> list[SizeRange]:
+def table_ranges(chosen: Sequence[TableEntry]) -> list[TableRange]:
     """Return the answer for every size: neighbouring sizes with the same choice together, from 1 byte on."""
     starts = [index for index in range(len(chosen)) if index == 0 or not _same(chosen[index - 1], chosen[index])]
     firsts = [1 if index == 0 else chosen[index].size_bytes for index in starts]
-    ranges = [SizeRange(first, None, chosen[index]) for first, index in zip(firsts, starts, strict=True)]
+    ranges = [TableRange(first, None, chosen[index]) for first, index in zip(firsts, starts, strict=True)]
     return [replace(one, last_bytes=after.first_bytes - 1) for one, after in pairwise(ranges)] + ranges[-1:]
 
 
-def baseline_of(result: SizeResult) -> str:
+def fastest_baseline(result: SizeResult) -> str:
     """Return the name of the fastest baseline of a run."""
     return min(result.baseline_times_s, key=lambda name: statistics.median(result.baseline_times_s[name]))
 
 
-def _choice(rivals: Sequence[Standing], index: int) -> Choice:
+def _choice(rivals: Sequence[RankedTrial], index: int) -> TableEntry:
     # Among equals the earlier trial wins, as in the registry.
     best = max(rivals, key=lambda place: (place.sizes[index].speedup, -place.trial.number))
     result = best.sizes[index]
-    return Choice(
-        result.size_bytes, best.trial if result.speedup >= LEAST_SPEEDUP else None, baseline_of(result), result
+    return TableEntry(
+        result.size_bytes, best.trial if result.speedup >= MIN_SPEEDUP else None, fastest_baseline(result), result
     )
 
 
-def _same(one: Choice, other: Choice) -> bool:
+def _same(one: TableEntry, other: TableEntry) -> bool:
     if one.trial is None or other.trial is None:
         return one.trial is other.trial and one.baseline == other.baseline
     return one.trial.trial_id == other.trial.trial_id
 
 
-def _mean_speedup(standing: Standing) -> float:
+def _mean_speedup(standing: RankedTrial) -> float:
     return math.exp(statistics.fmean(math.log(size.speedup) for size in standing.sizes))

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from synth.lowering.lift import lift
 from synth.lowering.targets import target_named
-from tuner.campaigns.answer import Choice, size_ranges
+from tuner.campaigns.answer import TableEntry, table_ranges
 
 
-def answer_programs(chosen: Sequence[Choice], read: Callable[[str], bytes]) -> dict[str, bytes]:
+def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -> dict[str, bytes]:
     """Return a program for every range of sizes that one serves, by the name of its file; names sort by size.
 
     chosen: the answer at each size, sizes ascending
@@ -23,10 +23,10 @@ def answer_programs(chosen: Sequence[Choice], read: Callable[[str], bytes]) -> d
         return {}
     smallest, largest = chosen[0].size_bytes, max(choice.result.measured_bytes for choice in chosen)
     files = {}
-    for number, one in enumerate(size_ranges(chosen), 1):
-        if one.choice.trial is None:
+    for number, one in enumerate(table_ranges(chosen), 1):
+        if one.entry.trial is None:
             continue
-        program = lift(read(one.choice.trial.program_id))
+        program = lift(read(one.entry.trial.program_id))
         first = max(one.first_bytes, smallest)
         last = largest if one.last_bytes is None else one.last_bytes
         text = target_named(program.target).emit(replace(program, min_bytes=first, max_bytes=last))

@@ -9,15 +9,15 @@ from pydantic import Field, field_validator, model_validator
 
 from runners.registry import RUNNERS
 from tuner.campaigns.runner_section import AnyRunnerSection, read_section
-from tuner.campaigns.section import Section
+from tuner.campaigns.section import CampaignSection
 from tuner.campaigns.space import Value
-from tuner.campaigns.value_lists import MOST_VALUES, Buffers, Counts, OptionalCounts, Sizes
+from tuner.campaigns.value_lists import MAX_VALUES, Buffers, Counts, OptionalCounts, Sizes
 
 
-class SearchSection(Section):
+class SearchSection(CampaignSection):
     """Values of each dimension, as a list or a range."""
 
-    methods: list[str] = Field(min_length=1, max_length=MOST_VALUES, description="Synthesis methods.")
+    methods: list[str] = Field(min_length=1, max_length=MAX_VALUES, description="Synthesis methods.")
     k: OptionalCounts = Field(
         default=[None], description="Trees per root, for methods that pack trees; null: the smallest optimal number."
     )
@@ -53,7 +53,7 @@ class SearchSection(Section):
         }
 
 
-class ScreeningSection(Section):
+class ScreeningSection(CampaignSection):
     """Cheap guesses before anything is measured, which say where the search begins."""
 
     candidates: int = Field(
@@ -66,7 +66,7 @@ class ScreeningSection(Section):
     )
 
 
-class OverlapSection(Section):
+class OverlapSection(CampaignSection):
     """Work of the ranks beside the collective."""
 
     products: int = Field(
@@ -81,14 +81,14 @@ class OverlapSection(Section):
     )
 
 
-class BudgetSection(Section):
+class BudgetSection(CampaignSection):
     """When to stop; whatever comes first. A search space that is used up ends the campaign too."""
 
     trials: int = Field(default=25, ge=1, le=10**6, description="Trials of the launch, resumed ones included.")
     minutes: float | None = Field(default=None, gt=0, description="Minutes after which no new trial starts.")
 
 
-class TrackingSection(Section):
+class TrackingSection(CampaignSection):
     """Where runs are recorded."""
 
     mlflow_uri: str | None = Field(
@@ -97,7 +97,7 @@ class TrackingSection(Section):
     experiment: str | None = Field(default=None, description="MLflow experiment; the name of the campaign.")
 
 
-class RegisterSection(Section):
+class RegisterSection(CampaignSection):
     """How the best schedules are registered."""
 
     model: str = Field(default="chorale", pattern=r"^[A-Za-z0-9_-]{1,40}$", description="First part of model names.")
@@ -111,7 +111,7 @@ class RegisterSection(Section):
         return alias
 
 
-class Campaign(Section):
+class Campaign(CampaignSection):
     """A tuning campaign; `chorale tune --schema` prints this as a JSON schema."""
 
     name: str = Field(

@@ -10,12 +10,12 @@ from synth.errors import InvalidInput
 from synth.methods import METHODS
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.dialect import Dialect, dialect_for
+from tuner.campaigns.dialect import LoweringTarget, lowering_target
 from tuner.campaigns.records import Candidate
 from tuner.campaigns.space import SearchSpace
 
 ELEMENT_BYTES = 4
-MOST_PADDING = 0.05
+MAX_PADDING = 0.05
 """How much longer than it is a vector may become because it is cut into whole elements."""
 
 _NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
@@ -23,11 +23,11 @@ _NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
 
 
 @dataclass(frozen=True, slots=True)
-class Combinations:
+class CampaignConstraints:
     """What is known about the candidates of one campaign without making them."""
 
     runner: Capabilities
-    dialect: Dialect
+    target: LoweringTarget
     ranks: int
     sizes_bytes: tuple[int, ...]
 
@@ -43,20 +43,20 @@ class Combinations:
     def reason_not_to_try(self, candidate: Candidate) -> str | None:
         """Return in one line why `candidate` cannot work or is pointless, or None."""
         try:
-            self.dialect.options(candidate)
+            self.target.options(candidate)
         except InvalidInput as error:
             return str(error)
         asked = self.ranks * candidate.chunks if candidate.chunks else candidate.k or 1
         chunks = asked * candidate.instances * candidate.depth  # at least so many: methods may take more
         if (excess := self._excess(candidate, chunks)) is not None:
-            return f"{self.dialect.target} {excess}"
-        if all(_padding(size_bytes, chunks) > MOST_PADDING for size_bytes in self.sizes_bytes):
-            return f"no size can be cut into {chunks} chunks of whole elements without growing by {MOST_PADDING:.0%}"
+            return f"{self.target.name} {excess}"
+        if all(_padding(size_bytes, chunks) > MAX_PADDING for size_bytes in self.sizes_bytes):
+            return f"no size can be cut into {chunks} chunks of whole elements without growing by {MAX_PADDING:.0%}"
         return None
 
     def _excess(self, candidate: Candidate, chunks: int) -> str | None:
         """Return which limit of the dialect any program of `candidate` exceeds, None if that is not known yet."""
-        limits = self.dialect.limits
+        limits = self.target.limits
         if self.ranks > limits.ranks:
             return f"has programs of at most {limits.ranks} ranks, not {self.ranks}"
         if candidate.instances > limits.channels:
@@ -72,7 +72,9 @@ class Combinations:
 def search_space(campaign: Campaign, topology: Topology) -> SearchSpace:
     """Return the points of `campaign` that make sense on `topology`."""
     section = campaign.runner
-    known = Combinations(section.capabilities, dialect_for(section), topology.compute_count, tuple(campaign.sizes))
+    known = CampaignConstraints(
+        section.capabilities, lowering_target(section), topology.compute_count, tuple(campaign.sizes)
+    )
     return SearchSpace(campaign.search.dimensions(), known)
 
 

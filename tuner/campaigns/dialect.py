@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from synth.lowering.limits import Limits
+from synth.lowering.limits import TargetLimits
 from synth.lowering.lower import limits_of
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
@@ -13,22 +13,22 @@ from tuner.campaigns.runner_section import RunnerSection
 
 
 @dataclass(frozen=True, slots=True)
-class Dialect:
+class LoweringTarget:
     """A target of `synth.lowering.targets`; `sm_count` and `in_place` as in `LoweringOptions`."""
 
-    target: str
+    name: str
     sm_count: int | None = None
     in_place: bool = True
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> TargetLimits:
         """What programs must not exceed."""
-        return limits_of(LoweringOptions(self.target, sm_count=self.sm_count))
+        return limits_of(LoweringOptions(self.name, sm_count=self.sm_count))
 
     def options(self, candidate: Candidate) -> LoweringOptions:
         """Return how to lower `candidate`. InvalidInput if a parameter is beyond what any dialect takes."""
         return LoweringOptions(
-            self.target,
+            self.name,
             candidate.channels,
             candidate.instances,
             candidate.protocol,
@@ -36,12 +36,12 @@ class Dialect:
             sm_count=self.sm_count,
         )
 
-    def has(self, program: Program) -> bool:
+    def accepts(self, program: Program) -> bool:
         """Whether `program` can be measured beside others of this dialect."""
-        return (program.target, program.in_place) == (self.target, self.in_place)
+        return (program.target, program.in_place) == (self.name, self.in_place)
 
 
-def dialect_for(section: RunnerSection) -> Dialect:
+def lowering_target(section: RunnerSection) -> LoweringTarget:
     """Return the dialect of all programs of a campaign with this runner."""
     lowering = section.config.lowering()
-    return Dialect(lowering.target, lowering.sm_count, lowering.in_place)
+    return LoweringTarget(lowering.target, lowering.sm_count, lowering.in_place)

@@ -13,7 +13,7 @@ from tuner.campaigns.campaign import Campaign
 WARM_UPS = 1
 
 
-def least_seconds(campaign: Campaign, topology: Topology, trials: int) -> float | None:
+def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> float | None:
     """Return the seconds that `trials` trials spend on links if every program met the lower bound of its collective.
 
     Candidates and baselines run in turns, warm-up and all repetitions; a ring takes as many times longer as the network
@@ -29,7 +29,7 @@ def least_seconds(campaign: Campaign, topology: Topology, trials: int) -> float 
     return float(runs * sum(campaign.sizes) * bound / bytes_per_s)
 
 
-def least_launches(campaign: Campaign, trials: int) -> int | None:
+def min_launches(campaign: Campaign, trials: int) -> int | None:
     """Return how often GPUs are launched on for `trials` trials that all run; None on runners without launches.
 
     Each program has a proof and then, like every baseline, as many launches as there are repetitions. The final and the

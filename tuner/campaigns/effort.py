@@ -13,7 +13,7 @@ MEASURING, PREPARING = "measuring", "preparing"
 
 
 @dataclass(slots=True)
-class Effort:
+class Overhead:
     """Adds up what one process spends on a launch.
 
     trials:    how many it finished.
@@ -33,7 +33,7 @@ class Effort:
     cpu_s: float = 0.0
 
     @contextmanager
-    def on(self, stage: str) -> Iterator[None]:
+    def timed(self, stage: str) -> Iterator[None]:
         """Count the time of the block as spent on `stage`."""
         began_s = self.clock()
         try:
@@ -41,7 +41,7 @@ class Effort:
         finally:
             self.seconds[stage] += self.clock() - began_s
 
-    def worked(self, kind: str, seconds: float, cpu_s: float) -> None:
+    def add_work(self, kind: str, seconds: float, cpu_s: float) -> None:
         """Count an order that a worker has done."""
         self.worked_s[kind] += seconds
         self.worked_cpu_s[kind] += cpu_s

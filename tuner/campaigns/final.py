@@ -9,11 +9,11 @@ from typing import Literal
 from tuner.campaigns.records import CompleteTrial, SizeResult
 
 BEST_OF_EACH = 2
-MOST_FINALISTS = 6
+MAX_FINALISTS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Final:
+class FinalComparison:
     """Results of the finalists by trial id, in the order of the sizes; `trials` counts the trials before it."""
 
     results: Mapping[str, tuple[SizeResult, ...]]
@@ -22,7 +22,7 @@ class Final:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class RankedTrial:
     """A trial with the results that it is ranked by: those of the final if there was one."""
 
     trial: CompleteTrial
@@ -39,16 +39,16 @@ def finalists(trials: Sequence[CompleteTrial]) -> list[CompleteTrial]:
     leaders: dict[str, CompleteTrial] = {}
     for place in range(BEST_OF_EACH):
         for ranking in _rankings(own):
-            if place < len(ranking) and len(leaders) < MOST_FINALISTS:
+            if place < len(ranking) and len(leaders) < MAX_FINALISTS:
                 leaders[ranking[place].trial_id] = ranking[place]
     return list(leaders.values())
 
 
-def standings(trials: Sequence[CompleteTrial], final: Final | None) -> list[Standing]:
+def ranked_trials(trials: Sequence[CompleteTrial], final: FinalComparison | None) -> list[RankedTrial]:
     """Return the trials to choose the best from: the finalists, or all if there was no final."""
     if final is None:
-        return [Standing(trial, trial.sizes) for trial in trials]
-    return [Standing(trial, final.results[trial.trial_id]) for trial in trials if trial.trial_id in final.results]
+        return [RankedTrial(trial, trial.sizes) for trial in trials]
+    return [RankedTrial(trial, final.results[trial.trial_id]) for trial in trials if trial.trial_id in final.results]
 
 
 def _rankings(trials: Sequence[CompleteTrial]) -> Iterator[list[CompleteTrial]]:

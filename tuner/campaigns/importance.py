@@ -11,7 +11,7 @@ from optuna.trial import create_trial
 
 from tuner.campaigns.records import CompleteTrial
 
-LEAST_TRIALS = 4
+MIN_TRIALS = 4
 
 TREES = 16
 """Of the forest that is asked: each takes as long as ten trials do, and bars of a picture need no third digit."""
@@ -24,7 +24,7 @@ def importances(trials: Sequence[CompleteTrial], seed: int = 0) -> dict[str, flo
     """
     values = {name: {trial.candidate.parameters[name]: None for trial in trials} for name in _names(trials)}
     varied = {name: list(found) for name, found in values.items() if len(found) > 1}
-    if len(trials) < LEAST_TRIALS or len({trial.speedup for trial in trials}) == 1 or not varied:
+    if len(trials) < MIN_TRIALS or len({trial.speedup for trial in trials}) == 1 or not varied:
         return {}
     distributions: dict[str, BaseDistribution] = {
         name: CategoricalDistribution(found) for name, found in varied.items()

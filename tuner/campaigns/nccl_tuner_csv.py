@@ -31,7 +31,7 @@ _HEADER = "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ra
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class NcclTableEntry:
     """What is best at one size."""
 
     size_bytes: int
@@ -40,7 +40,7 @@ class Choice:
     channels: int
 
 
-def choices(trials: Iterable[TrialRecord]) -> list[Choice]:
+def nccl_table_entries(trials: Iterable[TrialRecord]) -> list[NcclTableEntry]:
     """Return the best choice at each measured size, sizes ascending.
 
     Trials compare by speed-up over the baselines of their own run; among equals the earlier one wins.
@@ -56,12 +56,12 @@ def choices(trials: Iterable[TrialRecord]) -> list[Choice]:
     return [_choice(size_bytes, best[size_bytes][2]) for size_bytes in sorted(best)]
 
 
-def _choice(size_bytes: int, candidate: Candidate) -> Choice:
+def _choice(size_bytes: int, candidate: Candidate) -> NcclTableEntry:
     channels = candidate.channels * candidate.instances
-    return Choice(size_bytes, ALGORITHMS[candidate.method], candidate.protocol.lower(), channels)
+    return NcclTableEntry(size_bytes, ALGORITHMS[candidate.method], candidate.protocol.lower(), channels)
 
 
-def nccl_tuner_csv(found: Sequence[Choice], collective: str, ranks: int) -> str:
+def nccl_tuner_csv(entries: Sequence[NcclTableEntry], collective: str, ranks: int) -> str:
     """Return the table. Sizes between two measured ones go to the nearer, by ratio; equal neighbours are one row.
 
     CheckFailed where there is nothing to say: no such trial, or a collective that the plug-in does not know.
@@ -70,13 +70,13 @@ def nccl_tuner_csv(found: Sequence[Choice], collective: str, ranks: int) -> str:
         raise CheckFailed(
             "the tuner plug-in must know the collective", collective, f"it knows {', '.join(COLLECTIVES)}"
         )
-    if not found:
+    if not entries:
         rule = f"a table for NCCL needs a complete trial of a method that it has: {' or '.join(ALGORITHMS)}"
         raise CheckFailed(rule, "none", "add one of them to search.methods")
-    middles = [math.isqrt(low.size_bytes * high.size_bytes) for low, high in pairwise(found)]
-    first = [found[0].size_bytes, *(middle + 1 for middle in middles)]
-    last = [*middles, found[-1].size_bytes]
-    spans = zip(found, first, last, strict=True)
+    middles = [math.isqrt(low.size_bytes * high.size_bytes) for low, high in pairwise(entries)]
+    first = [entries[0].size_bytes, *(middle + 1 for middle in middles)]
+    last = [*middles, entries[-1].size_bytes]
+    spans = zip(entries, first, last, strict=True)
     lines = [_HEADER]
     for (algorithm, protocol, channels), group in groupby(spans, key=lambda span: _what(span[0])):
         rows = list(group)
@@ -85,5 +85,5 @@ def nccl_tuner_csv(found: Sequence[Choice], collective: str, ranks: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _what(choice: Choice) -> tuple[str, str, int]:
+def _what(choice: NcclTableEntry) -> tuple[str, str, int]:
     return choice.algorithm, choice.protocol, choice.channels

@@ -10,8 +10,8 @@ from synth.methods import METHODS
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import search_space
-from tuner.campaigns.dialect import dialect_for
-from tuner.campaigns.duration import least_launches, least_seconds
+from tuner.campaigns.dialect import lowering_target
+from tuner.campaigns.duration import min_launches, min_measuring_s
 
 
 def check_methods(campaign: Campaign) -> None:
@@ -37,7 +37,7 @@ def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "campaign": campaign.name,
         "topology": {"spec": topology.spec, "id": topology.id, "nodes": topology.compute_count},
         "collective": campaign.collective,
-        "target": dialect_for(campaign.runner).target,
+        "target": lowering_target(campaign.runner).name,
         "node_to_measure_on": str(campaign.runner.config.resources(campaign.runner.measurers, topology)),
         "sizes_bytes": list(campaign.sizes),
         "points": len(space),
@@ -45,8 +45,8 @@ def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
         "reasons": dict(space.refused),
         "sampler": campaign.resolved_sampler,
         "trials": trials,
-        "least_measuring_seconds": least_seconds(campaign, topology, trials),
-        "least_launches": least_launches(campaign, trials),
+        "least_measuring_seconds": min_measuring_s(campaign, topology, trials),
+        "least_launches": min_launches(campaign, trials),
         "first": [candidate.parameters for candidate in space.starts()],
         "resolved": campaign.model_dump(by_alias=True, mode="json"),
     }

@@ -16,15 +16,15 @@ from rich.text import Text
 from runners.durations import format_ms
 from runners.sizes import format_size
 from tuner.campaigns.records import CompleteTrial, FailedTrial, TrialRecord
-from tuner.campaigns.rhythm import gaps_s
+from tuner.campaigns.rhythm import trial_intervals_s
 
 RECENT = 6
 
 
-class Progress(Protocol):
+class LaunchProgress(Protocol):
     """Hears of every finished trial; a context manager around the whole run."""
 
-    def __enter__(self) -> Progress: ...
+    def __enter__(self) -> LaunchProgress: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -54,7 +54,7 @@ class _Tally:
 
     @property
     def time_left(self) -> str:
-        found_s = gaps_s(self._trials) or [self._trials[0].seconds]
+        found_s = trial_intervals_s(self._trials) or [self._trials[0].seconds]
         seconds = statistics.fmean(found_s) * max(0, self._budget - len(self._trials))
         new = self._trials[self._before :]
         if new:
@@ -74,10 +74,10 @@ class PlainLines:
     """One line per trial, for logs and pipes."""
 
     def __init__(
-        self, console: Console, budget: int, known: Sequence[TrialRecord] = (), limit_s: float = math.inf
+        self, console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
     ) -> None:
         self._console = console
-        self._tally = _Tally(budget, known, limit_s)
+        self._tally = _Tally(budget, recorded, limit_s)
 
     def __enter__(self) -> PlainLines:
         return self
@@ -97,9 +97,9 @@ class LiveTable:
     """A table of the latest trials that is drawn in place, for terminals."""
 
     def __init__(
-        self, console: Console, budget: int, known: Sequence[TrialRecord] = (), limit_s: float = math.inf
+        self, console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
     ) -> None:
-        self._tally = _Tally(budget, known, limit_s)
+        self._tally = _Tally(budget, recorded, limit_s)
         self._recent: list[TrialRecord] = []
         self._live = Live(self._view(), console=console, refresh_per_second=4, transient=True)
 
@@ -134,14 +134,14 @@ def outcome_text(record: TrialRecord) -> str:
     return f"pruned: {record.reason}"
 
 
-def progress_for(
-    console: Console, budget: int, known: Sequence[TrialRecord] = (), limit_s: float = math.inf
-) -> Progress:
+def progress_display(
+    console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
+) -> LaunchProgress:
     """Return the display that suits `console`; a quiet console swallows the plain lines.
 
     budget:  trials that there will be at most, `known` ones included
     limit_s: after which no new trial starts
     """
     if console.is_terminal and not console.quiet:
-        return LiveTable(console, budget, known, limit_s)
-    return PlainLines(console, budget, known, limit_s)
+        return LiveTable(console, budget, recorded, limit_s)
+    return PlainLines(console, budget, recorded, limit_s)

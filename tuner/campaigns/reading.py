@@ -8,29 +8,29 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from synth.errors import CheckFailed
-from tuner.campaigns.final import Final, Standing, standings
+from tuner.campaigns.final import FinalComparison, RankedTrial, ranked_trials
 from tuner.campaigns.launch import Launch, launch_codec
 from tuner.campaigns.records import CompleteTrial, TrialRecord
 from tuner.campaigns.store import JOURNAL, line_codec
 
 
 @dataclass(frozen=True, slots=True)
-class LaunchSoFar:
+class LaunchSnapshot:
     """What is on disk of a launch; `folder` holds its files."""
 
     folder: Path
     launch: Launch
     trials: tuple[TrialRecord, ...]
-    final: Final | None
+    final: FinalComparison | None
 
     @property
-    def standings(self) -> list[Standing]:
+    def ranked_trials(self) -> list[RankedTrial]:
         """The trials to choose the best from: the finalists, or all if there was no final yet."""
         complete = [trial for trial in self.trials if isinstance(trial, CompleteTrial)]
-        return standings(complete, self.final)
+        return ranked_trials(complete, self.final)
 
 
-def read_so_far(folder: Path) -> LaunchSoFar:
+def read_snapshot(folder: Path) -> LaunchSnapshot:
     """Return what the launch in `folder` has written in whole lines. CheckFailed for a journal that is not readable."""
     content = (folder / JOURNAL).read_bytes() if (folder / JOURNAL).exists() else b""
     lines = content[: content.rfind(b"\n") + 1].splitlines()
@@ -40,6 +40,6 @@ def read_so_far(folder: Path) -> LaunchSoFar:
     except (IndexError, ValidationError) as error:
         rule, way_out = "the journal of a launch must be readable", "look at it on the machine of the service"
         raise CheckFailed(rule, f"launch {folder.name}", way_out) from error
-    finals = [record for record in records if isinstance(record, Final)]
-    trials = tuple(record for record in records if not isinstance(record, Final))
-    return LaunchSoFar(folder, launch, trials, finals[-1] if finals else None)
+    finals = [record for record in records if isinstance(record, FinalComparison)]
+    trials = tuple(record for record in records if not isinstance(record, FinalComparison))
+    return LaunchSnapshot(folder, launch, trials, finals[-1] if finals else None)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from runners.measurement.interval import MedianInterval, ratio_interval
-from tuner.campaigns.answer import baseline_of
-from tuner.campaigns.final import Standing
+from tuner.campaigns.answer import fastest_baseline
+from tuner.campaigns.final import RankedTrial
 from tuner.campaigns.records import CompleteTrial, SizeResult, TrialRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class Regression:
     """A trial that takes longer at a size, end to end, than the fastest baseline beside it.
 
     ratio: its time over the baseline's, repetition by repetition
@@ -24,21 +24,21 @@ class Refusal:
 
     @property
     def baseline(self) -> str:
-        return baseline_of(self.result)
+        return fastest_baseline(self.result)
 
     @property
     def ratio(self) -> MedianInterval:
         return ratio_interval(self.result.times_s, self.result.baseline_times_s[self.baseline])
 
     @property
-    def verdict(self) -> str:
+    def confidence_text(self) -> str:
         """How sure it is: whether all of the ratio's interval lies above 1, or the median only."""
         return "clearly slower" if self.ratio.low > 1 else "slower in the median"
 
 
-def refusals(
-    campaign: Mapping[str, Any], trials: Sequence[TrialRecord], standings: Sequence[Standing]
-) -> list[Refusal]:
+def regressions(
+    campaign: Mapping[str, Any], trials: Sequence[TrialRecord], standings: Sequence[RankedTrial]
+) -> list[Regression]:
     """Return what a launch of the document `campaign` refused, by size and within it the slowest first.
 
     Empty without work beside the collective. Where there was a final its results count. Programs are named once.
@@ -48,7 +48,7 @@ def refusals(
     final = {standing.trial.trial_id: standing.sizes for standing in standings}
     own = [trial for trial in trials if isinstance(trial, CompleteTrial) and trial.same_program_as is None]
     found = [
-        Refusal(trial, result)
+        Regression(trial, result)
         for trial in own
         for result in final.get(trial.trial_id, trial.sizes)
         if is_slower(result)

@@ -12,7 +12,7 @@ _PAUSE = 20
 """A launch was interrupted where nothing finished for so many times the median."""
 
 
-def gaps_s(trials: Iterable[TrialRecord]) -> list[float]:
+def trial_intervals_s(trials: Iterable[TrialRecord]) -> list[float]:
     """Return the seconds between the ends of trials in order, without the pauses before a launch was resumed."""
     ends_s = sorted(trial.started_unix_s + trial.seconds for trial in trials)
     found_s = [later - earlier for earlier, later in pairwise(ends_s)]

@@ -17,15 +17,15 @@ from pydantic import (
 from pydantic_core import CoreSchema
 
 from runners.local.config import LocalConfig
-from runners.needs import Needs
+from runners.needs import ResourceRequest
 from runners.registry import RUNNERS
 from runners.runner_config import Capabilities, MeasurerRequest, RunnerConfig
-from tuner.campaigns.section import Section
+from tuner.campaigns.section import CampaignSection
 
 DEFAULT_KIND = LocalConfig.name
 
 
-class NeedsSection(Section):
+class NeedsSection(CampaignSection):
     """What a node of the Ray cluster must have to measure on it; held as long as the campaign runs."""
 
     cpus: float = Field(default=1, gt=0, description="CPUs.")
@@ -44,7 +44,7 @@ class NeedsSection(Section):
     )
 
 
-class RunnerSection(Section):
+class RunnerSection(CampaignSection):
     """What the sections of all runners have in common; each has the options of its runner besides.
 
     Sections are made by `section_model`, from the runner as it is declared.
@@ -75,7 +75,7 @@ class RunnerSection(Section):
     @property
     def measurers(self) -> MeasurerRequest:
         """What the user asks of the nodes that measure."""
-        node = Needs(**self.needs.model_dump(exclude={"gpus"}))
+        node = ResourceRequest(**self.needs.model_dump(exclude={"gpus"}))
         return MeasurerRequest(node, self.needs.gpus, self.at_once)
 
 

@@ -55,7 +55,7 @@ def distribution_of(values: Sequence[Value]) -> Distribution:
     return CategoricalDistribution(tuple(values))
 
 
-def suggested(trial: Trial, space: SearchSpace, distributions: Mapping[str, Distribution]) -> Candidate:
+def suggested_candidate(trial: Trial, space: SearchSpace, distributions: Mapping[str, Distribution]) -> Candidate:
     """Ask `trial` for the method, then for the parameters that matter for it."""
     method = str(_value(trial, "method", distributions["method"]))
     names = [name for name in distributions if name != "method" and space.matters(name, method)]
@@ -63,7 +63,7 @@ def suggested(trial: Trial, space: SearchSpace, distributions: Mapping[str, Dist
     return Candidate(method, **chosen)
 
 
-def parameters_that_matter(candidate: Candidate, space: SearchSpace) -> dict[str, Any]:
+def active_parameters(candidate: Candidate, space: SearchSpace) -> dict[str, Any]:
     """Return the parameters that `suggested` asks for, as they are in `candidate`."""
     given = candidate.parameters
     return {name: given[name] for name in space.dimensions if space.matters(name, candidate.method)}

@@ -21,18 +21,18 @@ from tuner.campaigns.records import Candidate, CompleteTrial, PrunedTrial, Trial
 from tuner.campaigns.samplers import (
     GRID,
     SIZES_GP,
+    active_parameters,
     distributions_of,
     make_sampler,
-    parameters_that_matter,
-    suggested,
+    suggested_candidate,
 )
-from tuner.campaigns.size_choice import SizeChoice
+from tuner.campaigns.size_choice import AcquisitionOptimizer
 from tuner.campaigns.size_model import Floats
 from tuner.campaigns.space import SearchSpace
 
 TRIAL_ID = "chorale.trial_id"
 REPEAT_OF = "chorale.repeat_of"
-MOST_REPEATS = 2  # how often in a row the sampler may repeat itself before the grid decides
+MAX_REPEATS = 2  # how often in a row the sampler may repeat itself before the grid decides
 
 optuna.logging.set_verbosity(optuna.logging.WARNING)
 
@@ -89,19 +89,19 @@ class Search:
     were under way when the last process ended fail in the study and come first again.
     """
 
-    def __init__(self, plan: SearchPlan, storage: BaseStorage, known: Sequence[TrialRecord] = ()) -> None:
+    def __init__(self, plan: SearchPlan, storage: BaseStorage, recorded: Sequence[TrialRecord] = ()) -> None:
         self._plan = plan
         self._distributions = distributions_of(plan.space.dimensions)
         self._records: dict[Candidate, TrialRecord] = {}
         self._gains: dict[Candidate, Floats] = {}  # logarithms of speed-ups at each size
-        for trial in known:
+        for trial in recorded:
             if trial.candidate in plan.space:
                 self._hear(trial)
         self._taken = set(self._records)
         self._repeats = 0
         self._grid = iter(plan.space.points) if plan.sampler == GRID else plan.space.shuffled(plan.seed)
-        seed = plan.seed + len(known)  # a resumed search must not draw again what it drew before
-        self._choice = SizeChoice(plan.space.points, plan.sizes_bytes, plan.together, seed)
+        seed = plan.seed + len(recorded)  # a resumed search must not draw again what it drew before
+        self._choice = AcquisitionOptimizer(plan.space.points, plan.sizes_bytes, plan.together, seed)
         self._study = optuna.create_study(
             study_name=plan.study,
             storage=storage,
@@ -120,9 +120,9 @@ class Search:
         while len(self._taken) < len(self._plan.space):
             planned = self._planned()
             if planned is not None:
-                self._study.enqueue_trial(parameters_that_matter(planned, self._plan.space))
+                self._study.enqueue_trial(active_parameters(planned, self._plan.space))
             trial = self._study.ask()
-            candidate = suggested(trial, self._plan.space, self._distributions)
+            candidate = suggested_candidate(trial, self._plan.space, self._distributions)
             if candidate in self._taken or candidate not in self._plan.space:
                 self._answer_repeat(trial, candidate)
                 continue
@@ -146,7 +146,7 @@ class Search:
         planned = _first_not_in(self._taken, self._queue)
         if planned is None and self._plan.sampler == SIZES_GP:
             planned = self._expected_best()
-        if planned is None and (self._plan.sampler in (GRID, SIZES_GP) or self._repeats >= MOST_REPEATS):
+        if planned is None and (self._plan.sampler in (GRID, SIZES_GP) or self._repeats >= MAX_REPEATS):
             planned = _first_not_in(self._taken, self._grid)
         return planned
 
@@ -191,7 +191,7 @@ class Search:
         if "method" not in trial.params:
             return None
         candidate = Candidate(**trial.params)
-        whole = set(parameters_that_matter(candidate, self._plan.space)) == set(trial.params)
+        whole = set(active_parameters(candidate, self._plan.space)) == set(trial.params)
         return candidate if whole and candidate in self._plan.space else None
 
     def _import_records(self) -> None:
@@ -199,7 +199,7 @@ class Search:
         heard = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
         for record in self._records.values():
             if (record.trial_id, _state(record)) not in heard:
-                parameters = parameters_that_matter(record.candidate, self._plan.space)
+                parameters = active_parameters(record.candidate, self._plan.space)
                 self._study.add_trial(
                     create_trial(
                         params=parameters,

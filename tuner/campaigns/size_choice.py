@@ -11,12 +11,12 @@ from threadpoolctl import ThreadpoolController
 
 from tuner.campaigns.axes import axes_of
 from tuner.campaigns.records import Candidate
-from tuner.campaigns.size_model import Belief, Floats, SizeModel
+from tuner.campaigns.size_model import Floats, Posterior, SizeModel
 
 GROWTH = 1.25
 """The covariance is fitted again when there are that many times as many observations."""
 
-MOST_OTHERS = 4000
+MAX_UNTRIED = 4000
 """Points that are weighed for one choice; of more, a sample."""
 
 _LINEAR_ALGEBRA = ThreadpoolController()
@@ -24,7 +24,7 @@ _LINEAR_ALGEBRA = ThreadpoolController()
 a busy machine a choice took fifty times as long with two of them as with one."""
 
 
-class SizeChoice:
+class AcquisitionOptimizer:
     """Chooses the point from which most is to be expected.
 
     points:   all points of the space
@@ -65,7 +65,7 @@ class SizeChoice:
             self._model.fit(tried, values)
             self._fitted = len(tried)
         others = self._untried(tried)
-        belief = self._model.believe(tried, values, others, self._outputs)
+        belief = self._model.posterior(tried, values, others, self._outputs)
         reached = np.maximum(measured @ self._outputs.T, 0.0).max(axis=0)
         expected = _expected_improvement(belief, reached - self._outputs @ middle).sum(axis=1)
         return self._points[int(others[np.argmax(expected)])]
@@ -73,10 +73,10 @@ class SizeChoice:
     def _untried(self, tried: NDArray[np.intp]) -> NDArray[np.intp]:
         """Return the points left, in random order, so that equals are taken by chance."""
         others = self._random.permutation(np.setdiff1d(np.arange(len(self._points)), tried))
-        return others[:MOST_OTHERS]
+        return others[:MAX_UNTRIED]
 
 
-def _expected_improvement(belief: Belief, reached: Floats) -> Floats:
+def _expected_improvement(belief: Posterior, reached: Floats) -> Floats:
     """Return by how much each output is expected to exceed what was reached (Jones et al., 1998, eq. 15)."""
     standard = (belief.mean - reached) / belief.deviation
     density = np.exp(-(standard**2) / 2) / np.sqrt(2 * np.pi)

@@ -23,7 +23,7 @@ far repetitions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Belief:
+class Posterior:
     """Mean and standard deviation of each output at each point, arrays of (points, outputs)."""
 
     mean: Floats
@@ -71,7 +71,9 @@ class SizeModel:
         if np.all(np.isfinite(found.x)):
             self._parameters = found.x
 
-    def believe(self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats) -> Belief:
+    def posterior(
+        self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats
+    ) -> Posterior:
         """Return what `values` at `points` say about `others`; row o of `outputs` weighs the sizes of output o."""
         scales, octaves, variance, noise = self._named(self._parameters)
         distances = [axis.distances(points, points) for axis in self._axes]
@@ -84,7 +86,7 @@ class SizeModel:
         mean = weights @ (rotated / spectrum.together) @ seen.T
         before = variance * np.sum((outputs @ size_kernel) * outputs, axis=1)
         known = weights**2 @ (1 / spectrum.together) @ (seen**2).T
-        return Belief(mean, np.sqrt(np.maximum(before - known, 1e-12)))
+        return Posterior(mean, np.sqrt(np.maximum(before - known, 1e-12)))
 
     def _named(self, parameters: Floats) -> tuple[Floats, float, float, float]:
         """Return scales of the axes, octaves, variance of the values and of the noise."""

@@ -13,12 +13,12 @@ from typing import Any, Protocol
 from synth.errors import InvalidInput
 from tuner.campaigns.records import Candidate
 
-MOST_POINTS = 10**5
+MAX_POINTS = 10**5
 
 Value = str | int | None
 
 
-class Sense(Protocol):
+class Constraints(Protocol):
     """What is known about candidates before anything is made of them."""
 
     def matters(self, parameter: str, method: str) -> bool:
@@ -34,27 +34,27 @@ class Sense(Protocol):
 class SearchSpace:
     """All combinations of the values of each dimension, each once, without those that make no sense.
 
-    `dimensions` maps the fields of `Candidate` to their values, in order of preference: the first value of each is
-    the one that the search starts from. The first is `method`. A parameter that does not matter for a method has its
-    default value there, so that points do not differ by it.
+    `dimensions` maps the fields of `TopologyCandidate` to their values, in order of preference: the first value of
+    each is the one that the search starts from. The first is `method`. A parameter that does not matter for a method
+    has its default value there, so that points do not differ by it.
 
     points:  in the order of the grid, whose last dimension varies fastest
     refused: reasons not to try, and how many points each has ruled out
     """
 
     dimensions: Mapping[str, tuple[Value, ...]]
-    sense: Sense
+    constraints: Constraints
     points: tuple[Candidate, ...] = field(init=False)
     refused: Mapping[str, int] = field(init=False)
     _known: frozenset[Candidate] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         grid = math.prod(len(values) for values in self.dimensions.values())
-        if grid > MOST_POINTS:
-            rule = f"a search space must have at most {MOST_POINTS} points"
+        if grid > MAX_POINTS:
+            rule = f"a search space must have at most {MAX_POINTS} points"
             raise InvalidInput(rule, f"{grid} points", "give fewer values under `search`")
         distinct = dict.fromkeys(self._candidates())
-        reasons = {point: self.sense.reason_not_to_try(point) for point in distinct}
+        reasons = {point: self.constraints.reason_not_to_try(point) for point in distinct}
         points = tuple(point for point, reason in reasons.items() if reason is None)
         object.__setattr__(self, "points", points)
         object.__setattr__(self, "_known", frozenset(points))
@@ -68,7 +68,7 @@ class SearchSpace:
 
     def matters(self, parameter: str, method: str) -> bool:
         """Whether points of `method` differ by `parameter`."""
-        return parameter == "method" or self.sense.matters(parameter, method)
+        return parameter == "method" or self.constraints.matters(parameter, method)
 
     def starts(self) -> list[Candidate]:
         """Return the first point of each method."""

@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from runners.exclusive import acquire_lock
 from synth.errors import InvalidInput, Unavailable
-from tuner.campaigns.final import Final
+from tuner.campaigns.final import FinalComparison
 from tuner.campaigns.journal import Journal, Write
 from tuner.campaigns.launch import Launch, launch_codec
 from tuner.campaigns.records import TrialRecord
@@ -27,10 +27,12 @@ _log = logging.getLogger("chorale.store")
 
 Record = TypeVar("Record")
 
-line_codec: TypeAdapter[TrialRecord | Final] = TypeAdapter(Annotated[TrialRecord | Final, Field(discriminator="state")])
+line_codec: TypeAdapter[TrialRecord | FinalComparison] = TypeAdapter(
+    Annotated[TrialRecord | FinalComparison, Field(discriminator="state")]
+)
 """Reads and writes the lines of a journal after the first; reading checks every field."""
 
-MOST_UNSAVED = 3
+MAX_UNSAVED = 3
 JOURNAL = "trials.jsonl"
 
 
@@ -69,14 +71,14 @@ class Store:
             self.journal.append(lines[0])
         self.launch = _read(launch_codec.validate_json, lines[:1], folder, 1)
         self.trials: list[TrialRecord] = []
-        self.final: Final | None = None
+        self.final: FinalComparison | None = None
         for number, line in enumerate(lines[1:], 2):
             self._take(_read(line_codec.validate_json, [line], folder, number))
         if self.journal.torn_bytes:
             aside = f"{self.journal.path.name}.torn"
             _log.warning("the journal ended in an unfinished line; it was set aside in %s", aside)
 
-    def add(self, record: TrialRecord | Final) -> None:
+    def add(self, record: TrialRecord | FinalComparison) -> None:
         """Record a finished trial or a final; on disk when this returns, or kept in memory with a warning."""
         line = line_codec.dump_json(record)
         self._take(record)
@@ -111,7 +113,7 @@ class Store:
     @property
     def is_stuck(self) -> bool:
         """Whether so much waits for the disk that measuring more would be careless."""
-        return self._unsaved_trials >= MOST_UNSAVED
+        return self._unsaved_trials >= MAX_UNSAVED
 
     @property
     def _unsaved_trials(self) -> int:
@@ -141,8 +143,8 @@ class Store:
         self.journal.close()
         self._lock.release()
 
-    def _take(self, record: TrialRecord | Final) -> None:
-        if isinstance(record, Final):
+    def _take(self, record: TrialRecord | FinalComparison) -> None:
+        if isinstance(record, FinalComparison):
             self.final = record
         else:
             self.trials.append(record)

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from runners.sizes import MAX_SIZE_BYTES, parse_sizes
-from tuner.campaigns.section import Section
+from tuner.campaigns.section import CampaignSection
 
-MOST_VALUES = 1000
+MAX_VALUES = 1000
 
 Size = Annotated[int, Field(ge=1, le=MAX_SIZE_BYTES)]
 
 
-class Range(Section):
+class Range(CampaignSection):
     """Whole numbers from `from` to `to`, both included, by a step or by a factor."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
@@ -32,8 +32,8 @@ class Range(Section):
             raise ValueError("`to` must not be below `from`")
         if self.step is not None and self.factor is not None:
             raise ValueError("give `step` or `factor`, not both")
-        if self.factor is None and (self.last - self.first) // (self.step or 1) >= MOST_VALUES:
-            raise ValueError(f"a range must hold at most {MOST_VALUES} values")
+        if self.factor is None and (self.last - self.first) // (self.step or 1) >= MAX_VALUES:
+            raise ValueError(f"a range must hold at most {MAX_VALUES} values")
         return self
 
     def values(self) -> tuple[int, ...]:
@@ -70,22 +70,22 @@ def _spread_buffers(sizes: Any) -> Any:
 
 Sizes = Annotated[
     list[Size],
-    Field(min_length=1, max_length=MOST_VALUES),
+    Field(min_length=1, max_length=MAX_VALUES),
     BeforeValidator(_spread_sizes, json_schema_input_type=list[Size | str]),
 ]
 Count = Annotated[int, Field(ge=1)]
 Counts = Annotated[
     list[Count],
-    Field(min_length=1, max_length=MOST_VALUES),
+    Field(min_length=1, max_length=MAX_VALUES),
     BeforeValidator(_spread, json_schema_input_type=list[Count] | Range),
 ]
 OptionalCounts = Annotated[
     list[Count | None],
-    Field(min_length=1, max_length=MOST_VALUES),
+    Field(min_length=1, max_length=MAX_VALUES),
     BeforeValidator(_spread, json_schema_input_type=list[Count | None] | Range),
 ]
 Buffers = Annotated[
     list[Size | None],
-    Field(min_length=1, max_length=MOST_VALUES),
+    Field(min_length=1, max_length=MAX_VALUES),
     BeforeValidator(_spread_buffers, json_schema_input_type=list[Size | str | None]),
 ]

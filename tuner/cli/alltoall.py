@@ -12,7 +12,7 @@ from rich.table import Table
 
 from synth.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
 from synth.alltoall.certificate import check_alltoall_certificate
-from synth.alltoall.rate import AllToAllRate, Method, Report
+from synth.alltoall.rate import AllToAllRate, BoundsListener, RateMethod
 from synth.alltoall.schedule import alltoall_schedule, require_schedule_size
 from synth.errors import InvalidInput
 from synth.identity import parse_rational, rational_text
@@ -21,7 +21,7 @@ from synth.topology.topology import Topology
 from synth.verify.verify import verify
 from tuner.cli.output import emit_json, people, results
 from tuner.cli.shared_options import AsJson
-from tuner.reports.stages import Stages, peak_memory_bytes
+from tuner.reports.stages import Stopwatch, peak_memory_bytes
 from tuner.schedule_files import require_schedule_suffix, save_schedule
 from tuner.specs import load_topology
 
@@ -58,7 +58,7 @@ def alltoall(
     elif chunks is not None:
         raise InvalidInput("--chunks is for a schedule", f"--chunks {chunks} without a file", "add -o alltoall.parquet")
     wanted, allowed = parse_method(method), parse_rational(gap, "--gap")
-    stages = Stages()
+    stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
         if output is not None:
@@ -92,7 +92,12 @@ def _document(topology: Topology, rate: AllToAllRate) -> dict[str, Any]:
 
 
 def _write_schedule(
-    topology: Topology, chunks: int | None, rate: AllToAllRate, method: Method | None, output: str, stages: Stages
+    topology: Topology,
+    chunks: int | None,
+    rate: AllToAllRate,
+    method: RateMethod | None,
+    output: str,
+    stages: Stopwatch,
 ) -> dict[str, Any]:
     """Make, verify and save a schedule; say how far it is from the bound."""
     with stages.stage("schedule"):
@@ -115,7 +120,7 @@ def _write_schedule(
 
 
 @contextmanager
-def _progress(spec: str) -> Iterator[Report | None]:
+def _progress(spec: str) -> Iterator[BoundsListener | None]:
     """Yield a report that shows the bounds as they close in; None where nobody watches."""
     if people.quiet or not people.is_terminal:
         yield None

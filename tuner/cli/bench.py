@@ -57,7 +57,7 @@ def bench(
 def _remember(rows: list[dict[str, Any]]) -> Any:
     """Append the run to the history, one JSON record in a line; return where that is."""
     home = Home.from_environment()
-    path = home.make(home.root) / HISTORY
+    path = home.create(home.root) / HISTORY
     record = {"at_s": time.time(), "version": importlib.metadata.version("chorale"), "rows": rows}
     with path.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(record, sort_keys=True) + "\n")

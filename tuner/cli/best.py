@@ -19,9 +19,9 @@ from tuner.cli.shared_options import AsJson
 from tuner.files import write_file
 from tuner.home import Home
 from tuner.specs import load_topology
-from tuner.tracking.best import Best, find_champion, load_best
+from tuner.tracking.best import RegistryEntry, find_champion, load_best
 from tuner.tracking.champions import roll_back
-from tuner.tracking.mlflow_store import MlflowStore, Version
+from tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 
 OutputFolder = Annotated[
     str | None, typer.Option("--output", "-o", metavar="DIR", help="Existing folder for the files.")
@@ -65,7 +65,7 @@ def best_command(
     gone = _roll_back(mlflow, network, wanted, size_bytes, alias) if rollback else None
     best = load_best(mlflow, network, wanted, size_bytes, alias)
     folder = Path(output) if output is not None else home.best / best.version.name / best.version.version
-    document = _save(best, home.make(folder))
+    document = _save(best, home.create(folder))
     exact = best.size_class == SizeClass.of(size_bytes)
     if not exact:
         people.print(
@@ -84,7 +84,7 @@ def best_command(
     typer.echo(document["program"])
 
 
-def _roll_back(mlflow: MlflowStore, network: Topology, collective: str, size_bytes: int, alias: str) -> Version:
+def _roll_back(mlflow: MlflowStore, network: Topology, collective: str, size_bytes: int, alias: str) -> ModelVersion:
     """Let the alias go back; return the version that had it."""
     found, size_class = find_champion(mlflow, network, collective, size_bytes, alias)
     if size_class != SizeClass.of(size_bytes):
@@ -95,7 +95,7 @@ def _roll_back(mlflow: MlflowStore, network: Topology, collective: str, size_byt
     return gone
 
 
-def _save(best: Best, folder: Path) -> dict[str, Any]:
+def _save(best: RegistryEntry, folder: Path) -> dict[str, Any]:
     """Write the files and return the JSON document of the contract."""
     schedule, program = folder / "schedule.parquet", folder / "program.xml"
     if best.library is None:

@@ -11,7 +11,7 @@ from synth.kernels import warm_bounds
 from tuner.cli.output import emit_json, results
 from tuner.cli.shared_options import AsJson, Root
 from tuner.reports.bound_report import bound_document, bound_report, bound_table
-from tuner.reports.stages import Stages
+from tuner.reports.stages import Stopwatch
 from tuner.specs import load_topology
 
 
@@ -37,7 +37,7 @@ def bound(
     Example: chorale bound a100:2 --collective allreduce
     """
     wanted = parse_collective(collective, root)
-    stages = Stages()
+    stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
     stages.compile(warm_bounds)

@@ -17,7 +17,7 @@ from tuner.cli.output import emit_json, results
 from tuner.cli.shared_options import AsJson, GoodputPlot, Sizes
 from tuner.plots.plot_formats import require_plot_format
 from tuner.program_files import is_program_file, load_code
-from tuner.reports.comparison import Model, Side, comparison, comparison_tables
+from tuner.reports.comparison import ComparisonModel, Side, comparison, comparison_tables
 from tuner.schedule_files import load_schedule
 from tuner.specs import load_topology
 
@@ -63,7 +63,7 @@ def compare(
     pricing = pricing_of(sides[0].topology, given, calibration)
     warm_simulation()
     buffer_bytes = None if buffer is None else parse_size(buffer)
-    document = comparison(*sides, Model(pricing, fidelity, buffer_bytes), sizes_bytes)
+    document = comparison(*sides, ComparisonModel(pricing, fidelity, buffer_bytes), sizes_bytes)
     if plot is not None:
         _plot(document, plot)
     if as_json:

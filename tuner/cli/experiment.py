@@ -20,7 +20,7 @@ from tuner.cli.shared_options import AsJson, ExecutorName, Workers
 from tuner.executors import EXECUTORS, SERIAL, open_executor
 from tuner.home import Home
 from tuner.plots.plot_formats import require_plot_format
-from tuner.tracking.answer_run import log_answer
+from tuner.tracking.answer_run import log_experiment
 from tuner.tracking.mlflow_store import MlflowStore
 
 _WIDTH = 240
@@ -61,7 +61,7 @@ def experiment(
     if plot is not None:
         _require_plot(chosen, plot)
     home, start_ms = Home.from_environment(), _now_ms()
-    kept = answers.KeptParts(home.make(home.experiments))
+    kept = answers.KeptParts(home.create(home.experiments))
     # A known executor is not started where all parts run here: on Ray that would be a second cluster beside theirs.
     where = SERIAL if chosen.alone and executor in EXECUTORS else executor
     with open_executor(where, workers) as opened, _report() as report:
@@ -90,7 +90,7 @@ def _experiments(name: str) -> Any:
 def _log(document: Mapping[str, Any], plot: Path | None, start_ms: int) -> None:
     home = Home.from_environment()
     store = MlflowStore(home.mlflow_uri, home.artifacts)
-    run_id = log_answer(store, document, {plot.name: plot.read_bytes()} if plot else {}, start_ms, _now_ms())
+    run_id = log_experiment(store, document, {plot.name: plot.read_bytes()} if plot else {}, start_ms, _now_ms())
     people.print(f"run {run_id} at {store.uri}")
 
 

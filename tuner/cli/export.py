@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from runners.element_types import ELEMENT_TYPES
-from runners.msccl.boxes import gpus_per_box
+from runners.msccl.boxes import gpus_per_machine
 from runners.msccl.options import JobOptions
 from runners.msccl.sizes import served_size
 from runners.sizes import format_size, parse_sizes
 from synth.build.build import build_program, verify_schedule
 from synth.collective import CollectiveName
 from synth.errors import InvalidInput
-from synth.lowering.lower import with_usual_channels
+from synth.lowering.lower import with_default_channels
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program, as_protocol
 from synth.topology.topology import Topology
@@ -47,7 +47,7 @@ class _Lowering:
         in_place = not is_alltoall if self.in_place is None else self.in_place
         channels = 1 if self.channels is None else self.channels
         options = LoweringOptions(target, channels, self.instances, as_protocol(self.protocol), in_place)
-        return with_usual_channels(verified, options) if self.channels is None else options
+        return with_default_channels(verified, options) if self.channels is None else options
 
 
 def register(app: typer.Typer) -> None:
@@ -93,7 +93,7 @@ def export(
     topology, verified, programs = _programs(file, spec, tuple(targets or ()), lowering)
     served = _served(sizes, dtype, programs)
     names = tuple(name for name in hosts.split(",") if name)
-    per_node = gpus_per_node if gpus_per_node is not None or names else gpus_per_box(topology)
+    per_node = gpus_per_node if gpus_per_node is not None or names else gpus_per_machine(topology)
     options = JobOptions(served, dtype, hosts=names, gpus_per_node=per_node, tests_folder=tests, library_folder=library)
     files = export_files(Export(topology, programs, verified, options))
     write_folder(output, files, force)

@@ -10,8 +10,8 @@ import psutil
 import typer
 from rich.table import Table
 
-from runners.fabric.capacity import require_carried
-from runners.fabric.fabric import Fabric, processes_in
+from runners.fabric.capacity import require_capacity
+from runners.fabric.fabric import EmulatedFabric, processes_in
 from runners.fabric.fabrics import bring_up, fabrics, require_free, take_down
 from runners.fabric.plan import plan_fabric
 from synth.errors import InvalidInput
@@ -56,7 +56,7 @@ def up(
     if fabric is None:
         require_free(name)
         if not force:
-            require_carried(topology, rate, name, Home.from_environment().root)
+            require_capacity(topology, rate, name, Home.from_environment().root)
         fabric = bring_up(topology, rate, name)
     if as_json:
         emit_json(_facts(fabric) | {"already_up": not is_new})
@@ -117,13 +117,13 @@ def execute(
     raise typer.Exit(done.returncode)
 
 
-def _size(fabric: Fabric) -> str:
+def _size(fabric: EmulatedFabric) -> str:
     switches = f" and {fabric.switches} switches" if fabric.switches else ""
     rate = f"links of {float(fabric.link_mbps):g} Mbit/s, {fabric.bits_per_s / 1e6:g} together"
     return f"{fabric.ranks} ranks{switches}, {rate}"
 
 
-def _facts(fabric: Fabric) -> dict[str, Any]:
+def _facts(fabric: EmulatedFabric) -> dict[str, Any]:
     return {
         "name": fabric.name,
         "spec": fabric.spec,

@@ -18,7 +18,7 @@ from tuner.executors import open_executor
 from tuner.files import write_file
 from tuner.reports.failure_plans import plan_failures
 from tuner.reports.failure_report import failures_csv, failures_document, failures_table
-from tuner.reports.stages import Stages, peak_memory_bytes
+from tuner.reports.stages import Stopwatch, peak_memory_bytes
 from tuner.specs import load_topology
 
 
@@ -51,7 +51,7 @@ def failures(
     if output is not None and not output.endswith(".csv"):
         raise InvalidInput("a table of failures must end in .csv", output, "choose for example failures.csv")
     wanted = parse_collective(collective, root)
-    stages = Stages()
+    stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
     stages.compile(lambda: warm_method(method))

@@ -15,7 +15,7 @@ from synth.errors import InvalidInput
 from synth.executor.port import Progress
 from synth.finder.find import Stage
 from synth.finder.find import find as find_topologies
-from synth.finder.query import MAX_NODES, Query
+from synth.finder.query import MAX_NODES, FinderQuery
 from synth.finder.sources import BASE_SETS, BaseSet
 from synth.finder.table import find_all
 from synth.finder.workload import Workload
@@ -28,7 +28,7 @@ from tuner.executors import open_executor
 from tuner.plots.plot_formats import require_plot_format
 from tuner.reports.base_search import search_bases
 from tuner.reports.find_report import find_document, find_table, sizes_document, sizes_table
-from tuner.reports.stages import Stages, peak_memory_bytes
+from tuner.reports.stages import Stopwatch, peak_memory_bytes
 
 Seeds = Annotated[
     int, typer.Option("--search", min=0, max=10**6, help="Seeds of the search for Cayley digraphs; 0: no search.")
@@ -72,11 +72,13 @@ def find(
     Example: chorale find --nodes 64 --degree 4 --alpha-us 10 --size 1M --bandwidth-gbps 100
     """
     base_set = _base_set(bases)
-    queries = [Query(count, degree, bidirectional, base_set) for count in _node_counts(nodes, degree, bidirectional)]
+    queries = [
+        FinderQuery(count, degree, bidirectional, base_set) for count in _node_counts(nodes, degree, bidirectional)
+    ]
     workload = _workload(alpha_us, size, bandwidth_gbps, calibration, degree)
     if plot is not None:
         _require_plot(plot, queries)
-    stages = Stages()
+    stages = Stopwatch()
     stages.compile(warm, warm_finder)
     with open_executor(executor, workers) as running, _staged(stages) as stage:
         if ":" in nodes:
@@ -121,7 +123,7 @@ def _node_counts(text: str, degree: int, bidirectional: bool) -> list[int]:
     return counts
 
 
-def _require_plot(plot: Path, queries: list[Query]) -> None:
+def _require_plot(plot: Path, queries: list[FinderQuery]) -> None:
     require_plot_format(plot)
     if len(queries) > 1:
         raise InvalidInput("a plot must be of one number of nodes", f"{len(queries)} of them", "leave out --plot")
@@ -162,7 +164,7 @@ def _calibrated_workload(
 
 
 @contextmanager
-def _staged(stages: Stages) -> Iterator[Stage]:
+def _staged(stages: Stopwatch) -> Iterator[Stage]:
     """Yield what measures the stages of a search one after the other and draws a bar where somebody watches."""
     watched = people.is_terminal and not people.quiet
     with ExitStack() as outer:

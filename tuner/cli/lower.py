@@ -12,14 +12,14 @@ from rich.table import Table
 from runners.element_types import element_bytes
 from runners.sizes import parse_size, parse_sizes
 from synth.build.build import build_program, verify_schedule
-from synth.lowering.divisibility import dividing
-from synth.lowering.lower import with_usual_channels
+from synth.lowering.divisibility import options_for_sizes
+from synth.lowering.lower import with_default_channels
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import as_protocol
-from synth.lowering.reading import read_on, read_unchecked, reading_of
+from synth.lowering.reading import read_program, read_unchecked, reading_of
 from synth.lowering.streaming import streamed_text
 from synth.lowering.targets import TARGETS, target_named
-from synth.lowering.violation import Violation
+from synth.lowering.violation import ProgramViolation
 from synth.lowering.xml_reader import MAX_TEXT_BYTES
 from tuner.cli.network_options import LinkGbps
 from tuner.cli.output import emit_json, results
@@ -34,8 +34,8 @@ from tuner.specs import load_topology
 PredictedSize = Annotated[
     str | None, typer.Option(metavar="BYTES", help="Also predict the time at this size of the whole vector.")
 ]
-MOST_SHOWN = 20
-MOST_CHECKED_RANKS = 512
+MAX_SHOWN = 20
+MAX_CHECKED_RANKS = 512
 
 Channels = Annotated[
     int | None,
@@ -101,10 +101,10 @@ def lower(
     options = replace(options, chunks=None if split == 1 else split * chunks_per_shard)
     if sizes is not None:
         granule_bytes = max(element_bytes(dtype), target_named(target).limits.alignment_bytes)
-        options = dividing(verified.schedule.expand(), options, parse_sizes(sizes), granule_bytes)
+        options = options_for_sizes(verified.schedule.expand(), options, parse_sizes(sizes), granule_bytes)
     if channels is None:
-        options = with_usual_channels(verified, options)
-    if verified.schedule.topology.compute_count > MOST_CHECKED_RANKS:
+        options = with_default_channels(verified, options)
+    if verified.schedule.topology.compute_count > MAX_CHECKED_RANKS:
         write_parts(output, (part.encode() for part in streamed_text(verified, options)))
         document: dict[str, Any] = {
             "target": target,
@@ -119,8 +119,8 @@ def lower(
         document["predicted"] = prediction(reading, verified.schedule.topology, size_bytes, link_gbps)
         advised = advice(verified, options, built.program, size_bytes)
         if advised is not None:
-            document["loss"] = {"size_bytes": advised.own.size_bytes, "part": advised.own.part}
-            document["advice"] = advised.text(chunks_per_shard) if advised.is_much else None
+            document["loss"] = {"size_bytes": advised.current.size_bytes, "part": advised.current.fraction}
+            document["advice"] = advised.text(chunks_per_shard) if advised.is_large else None
         write_file(output, content)
     document |= {"chunks_per_shard": options.chunks or chunks_per_shard, "instances": options.instances}
     document |= {"schedule": verified.schedule.id, "output": output}
@@ -143,12 +143,12 @@ def lift(
     Example: chorale lift torus.xml --spec torus:4x4 --json
     """
     topology, size_bytes = load_topology(spec), None if size is None else parse_size(size)
-    reading = read_on(read_file(file, MAX_TEXT_BYTES), topology)
+    reading = read_program(read_file(file, MAX_TEXT_BYTES), topology)
     violations = reading.violations
     if output is not None and not violations:
         write_file(output, reading.text.encode())
     document = {"ok": not violations, "violations": _listed(violations), **program_facts(reading.program)}
-    document |= {"dialects": list(reading.dialects)}
+    document |= {"dialects": list(reading.fitting_targets)}
     document["predicted"] = prediction(reading, topology, size_bytes, link_gbps)
     if as_json:
         emit_json(document)
@@ -158,17 +158,17 @@ def lift(
         raise typer.Exit(1)
 
 
-def _listed(violations: Sequence[Violation]) -> list[dict[str, str]]:
+def _listed(violations: Sequence[ProgramViolation]) -> list[dict[str, str]]:
     return [{"rule": violation.rule, "message": violation.message} for violation in violations]
 
 
 def _table(title: str, document: dict[str, Any]) -> Table:
     table = Table(title=title, show_header=False)
     violations = document.get("violations", [])
-    for violation in violations[:MOST_SHOWN]:
+    for violation in violations[:MAX_SHOWN]:
         table.add_row(violation["rule"], violation["message"])
-    if len(violations) > MOST_SHOWN:
-        table.add_row("...", f"{len(violations) - MOST_SHOWN} more")
+    if len(violations) > MAX_SHOWN:
+        table.add_row("...", f"{len(violations) - MAX_SHOWN} more")
     for name, value in {**document, **document.get("resources", {}), **(document.get("predicted") or {})}.items():
         if name not in ("violations", "resources", "predicted", "loss") and value is not None:
             table.add_row(name.replace("_", " "), str(value))

@@ -27,9 +27,9 @@ CalibrationFile = Annotated[
 ]
 
 
-def pricing_of(topology: Topology, given: Mapping[str, str | None], calibration: str | None) -> Pricing:
+def pricing_of(topology: Topology, options: Mapping[str, str | None], calibration: str | None) -> Pricing:
     """Return the pricing by the options `given`; where the rate of links is not known, say which one is taken."""
-    if topology.bandwidth_unit == "link" and calibration is None and given["link_gbps"] is None:
+    if topology.bandwidth_unit == "link" and calibration is None and options["link_gbps"] is None:
         people.print(f"links of capacity 1 are taken to have {UNIT_LINK_GBPS} Gbit/s; --link-gbps says another rate")
-        given = {**given, "link_gbps": UNIT_LINK_GBPS}
-    return Pricing.of(given, calibration)
+        options = {**options, "link_gbps": UNIT_LINK_GBPS}
+    return Pricing.of(options, calibration)

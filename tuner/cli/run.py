@@ -12,14 +12,14 @@ import typer
 from runners.api import LIBRARY, RunFailure, Runner, RunRequest
 from runners.calibration import calibrate, observations_of
 from runners.element_types import ELEMENT_TYPES
-from runners.measurement.driver import Driven, measure_once, measure_until
+from runners.measurement.driver import AdaptiveMeasurement, measure_once, measure_until
 from runners.measurement.goal import Goal, parse_budget, parse_precision
 from runners.registry import RUNNERS, runner_config
 from runners.sizes import parse_sizes
 from synth.errors import InvalidInput
 from synth.lowering.options import LoweringOptions
 from synth.topology.topology import Topology
-from tuner.cli.run_report import report, report_failure
+from tuner.cli.run_report import print_failure, print_report
 from tuner.cli.shared_options import AsJson, RunnableFile, Sizes
 from tuner.costs.calibration_programs import calibration_programs
 from tuner.home import Home
@@ -96,11 +96,11 @@ def run(
     finally:
         running.close()
     if isinstance(outcome, RunFailure):
-        report_failure(runner, outcome, as_json)
+        print_failure(runner, outcome, as_json)
     calibration = None
     if wants_calibration:
         calibration = calibrate(observations_of(outcome.measurement, programs, topology), topology.bandwidth_unit)
-    report(file, program, outcome, reference, calibration, as_json)
+    print_report(file, program, outcome, reference, calibration, as_json)
 
 
 def _goal(precision: str | None, budget: str | None, reference: str | None) -> Goal | None:
@@ -111,7 +111,7 @@ def _goal(precision: str | None, budget: str | None, reference: str | None) -> G
     return Goal(parse_precision(precision), reference, *(() if budget is None else parse_budget(budget)))
 
 
-def _measured(runner: Runner, request: RunRequest, goal: Goal | None) -> Driven | RunFailure:
+def _measured(runner: Runner, request: RunRequest, goal: Goal | None) -> AdaptiveMeasurement | RunFailure:
     return measure_once(runner, request) if goal is None else measure_until(runner, request, goal, time.monotonic)
 
 

@@ -11,7 +11,7 @@ from runners.api import FailureKind, Measurement, RunFailure, SizeMeasurement, b
 from runners.calibration import Calibration
 from runners.durations import format_us
 from runners.measurement.analysis import SizeAnalysis, analyse
-from runners.measurement.driver import Driven
+from runners.measurement.driver import AdaptiveMeasurement
 from runners.sizes import format_size
 from synth.lowering.program import Program
 from tuner.cli.output import emit_json, people, print_error, results
@@ -19,15 +19,20 @@ from tuner.cli.output import emit_json, people, print_error, results
 UNAVAILABLE_EXIT_CODE = 3
 
 
-def report(
-    file: str, program: Program, driven: Driven, reference: str | None, calibration: Calibration | None, as_json: bool
+def print_report(
+    file: str,
+    program: Program,
+    driven: AdaptiveMeasurement,
+    reference: str | None,
+    calibration: Calibration | None,
+    as_json: bool,
 ) -> None:
     """Print the results of `file`, compared with those of `reference` where there is one."""
     measurement, found = driven.measurement, analyse(driven.measurement, file, reference)
     _warn(file, program, measurement, found, reference)
     rows = [
         _row(one, program) | analysis.to_json(reference) | {"stopped": stop.value}
-        for one, analysis, stop in zip(measurement.results[file], found, driven.stops, strict=True)
+        for one, analysis, stop in zip(measurement.results[file], found, driven.stop_reasons, strict=True)
     ]
     if as_json:
         document = {"runner": measurement.runner, "results": rows, "environment": dict(measurement.environment)}
@@ -43,7 +48,7 @@ def report(
         results.print(_calibration_table(calibration))
 
 
-def report_failure(runner: str, failure: RunFailure, as_json: bool) -> NoReturn:
+def print_failure(runner: str, failure: RunFailure, as_json: bool) -> NoReturn:
     """Print why there are no results, and end with the exit code that says so."""
     print_error(f"{failure.kind}: {failure.message}")
     if as_json:

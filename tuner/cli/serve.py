@@ -54,7 +54,7 @@ def serve(
     load_access(tokens, host)  # refused here rather than in the replica
     home = Home.from_environment()
     limits = JobLimits(max_nodes, max_memory_gib * GIB)
-    home.make(home.service)
+    home.create(home.service)
     settings = ServiceSettings(home.root, host, tokens, limits)
     serve_application(settings.build, host, port, address, lambda: people.print(f"serving on http://{host}:{port}"))
 

@@ -14,7 +14,7 @@ from synth.verify.verify import verify
 from tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs, pricing_of
 from tuner.cli.output import emit_json, results
 from tuner.cli.shared_options import AsJson, PlotFile, ReadableFile, SpecOfProgram
-from tuner.costs.program_costs import play, usual_buffer_bytes
+from tuner.costs.program_costs import simulate_program, usual_buffer_bytes
 from tuner.plots.plot_formats import require_plot_format
 from tuner.program_files import is_program_file, load_code
 from tuner.reports.show_report import program_document, schedule_document, show_table
@@ -90,11 +90,11 @@ def _show_program(
     buffer_bytes = usual_buffer_bytes(program) if buffer is None else parse_size(buffer)
     warm_simulation()
     network = pricing.network(topology)
-    trace = play(program, topology, network, size_bytes, buffer_bytes)
+    trace = simulate_program(program, topology, network, size_bytes, buffer_bytes)
     if plot is not None:
         from tuner.plots.program_plot import plot_program  # noqa: PLC0415 (matplotlib is slow)
 
         plot_program(program, topology, network, size_bytes, trace, plot)
-    time_s = trace.end_s + pricing.beside_program_s(program)
+    time_s = trace.end_s + pricing.unmodelled_program_s(program)
     document = program_document(program, topology, size_bytes, trace, time_s)
     return document | {"parameters": {**pricing.settings, "buffer_bytes": buffer_bytes}}

@@ -17,9 +17,9 @@ from tuner.cli.output import emit_json, people, results
 from tuner.cli.progress_bar import progress_bar
 from tuner.cli.shared_options import AsJson, GoodputPlot, Sizes
 from tuner.costs.pricing import Pricing
-from tuner.costs.simulated_traffic import Priced, traffic_of_file, traffic_of_method
+from tuner.costs.simulated_traffic import PricedTraffic, traffic_of_file, traffic_of_method
 from tuner.plots.plot_formats import require_plot_format
-from tuner.reports.stages import Stages
+from tuner.reports.stages import Stopwatch
 
 FileOrMethod = Annotated[
     str, typer.Argument(metavar="FILE|METHOD", help=f"Schedule file, or a method: {', '.join(METHODS)}.")
@@ -63,7 +63,7 @@ def simulate(
     given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
     pricing = Pricing.of(given, calibration)
     require_plot_format(plot)
-    stages = Stages()
+    stages = Stopwatch()
     stages.compile(warm_simulation)
     with progress_bar(what if spec is None else f"{what} {spec}") as progress:
         with stages.stage("schedule"):
@@ -72,7 +72,7 @@ def simulate(
             else:
                 priced = traffic_of_method(what, spec, collective or "allreduce", pricing, progress)
         with stages.stage("simulation"):
-            network, beside_s = pricing.network(priced.traffic.topology), pricing.beside_flows_s(priced.traffic)
+            network, beside_s = pricing.network(priced.traffic.topology), pricing.unmodelled_flows_s(priced.traffic)
             times_s = simulate_traffic(priced.traffic, network, sizes_bytes, fidelity, pipeline_chunks, progress)
     if link_gbps is not None and priced.traffic.topology.bandwidth_unit != "link":
         people.print(f"--link-gbps is not used: {priced.traffic.topology.spec} has bandwidths of its own")
@@ -94,7 +94,7 @@ def _row(size_bytes: int, time_s: float) -> dict[str, Any]:
     return {"size_bytes": size_bytes, "time_us": time_s * 1e6, "goodput_gbit_per_s": size_bytes * 8 / time_s / 1e9}
 
 
-def _document(priced: Priced, settings: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+def _document(priced: PricedTraffic, settings: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the JSON document; both models are deterministic, so `seed` is null."""
     traffic = priced.traffic
     return {

@@ -21,8 +21,8 @@ from tuner.cli.output import emit_json, results
 from tuner.cli.progress_bar import progress_bar
 from tuner.cli.shared_options import AsJson, ExecutorName, Root, Workers
 from tuner.executors import open_executor
-from tuner.reports.stages import Stages, peak_memory_bytes
-from tuner.reports.synthesis import proved, warm
+from tuner.reports.stages import Stopwatch, peak_memory_bytes
+from tuner.reports.synthesis import proved_document, warm_kernels
 from tuner.reports.synthesis_report import synthesis_table
 from tuner.reports.warm_start import load_warm_start, warm_start_document
 from tuner.schedule_files import require_schedule_suffix, save_schedule
@@ -81,7 +81,7 @@ def synth(
     """
     if output is not None:
         require_schedule_suffix(output)
-    stages = Stages()
+    stages = Stopwatch()
     wanted = parse_collective(collective, root)
     size_bytes = None if size is None else parse_size(size)
     old = None if warm_start is None else load_warm_start(warm_start)
@@ -91,13 +91,13 @@ def synth(
     with stages.stage("topology"):
         topology = _network(spec, method, size_bytes, output)
     request = ScheduleRequest(topology, wanted, method, asked)
-    warm(method, stages)
+    warm_kernels(method, stages)
     with open_executor(executor, workers) as running, progress_bar(f"{method} {spec}") as progress:
         verified = verified_schedule(request, running, progress, stages.stage)
     if output is not None:
         with stages.stage("writing"):
             save_schedule(verified, output)
-    document = proved(verified, size_bytes, stages)
+    document = proved_document(verified, size_bytes, stages)
     if old is not None:
         document["warm_start"] = warm_start_document(old, verified)
     document |= {"peak_memory_bytes": peak_memory_bytes(), "output": output}

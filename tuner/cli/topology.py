@@ -14,8 +14,8 @@ from rich.table import Table
 
 from synth.errors import InvalidInput
 from synth.identity import parse_rational, rational_text
-from synth.topology.catalog import FAMILIES, FILE_ENTRY, FUNCTIONS
-from synth.topology.dump.boxes import Network, boxes_topology
+from synth.topology.catalog import FAMILIES, FILE_FORM, FUNCTIONS
+from synth.topology.dump.boxes import BoxNetwork, boxes_topology
 from synth.topology.exchange import dumped_machine, from_bytes, to_json
 from synth.topology.symmetry import is_vertex_transitive
 from synth.topology.topology import Topology
@@ -97,8 +97,8 @@ def import_topology(
     content = read_file(file)
     machine = dumped_machine(content, spec)
     if machine is not None:
-        topology = boxes_topology(machine, Network(boxes or 1, _nic_bandwidth(nic_gbps), rails), spec)
-        if machine.only_places:
+        topology = boxes_topology(machine, BoxNetwork(boxes or 1, _nic_bandwidth(nic_gbps), rails), spec)
+        if machine.positions_only:
             people.print(_ONLY_PLACES)
     elif boxes is not None or nic_gbps is not None or rails:
         raise InvalidInput("--boxes, --nic-gbps and --rails need a topology dump", file, "leave them out")
@@ -123,7 +123,7 @@ def _nic_bandwidth(text: str | None) -> Fraction | None:
 
 
 def _catalog_rows() -> list[dict[str, str]]:
-    kinds = (("family", FAMILIES.values()), ("file", [FILE_ENTRY]), ("function", FUNCTIONS.values()))
+    kinds = (("family", FAMILIES.values()), ("file", [FILE_FORM]), ("function", FUNCTIONS.values()))
     return [
         {"name": entry.name, "kind": kind, "syntax": entry.syntax, "what": entry.summary, "example": entry.example}
         for kind, entries in kinds

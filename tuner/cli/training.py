@@ -16,7 +16,7 @@ from tuner.cli.output import emit_json, results
 from tuner.cli.shared_options import AsJson
 from tuner.costs.pricing import Pricing
 from tuner.plots.plot_formats import require_plot_format
-from tuner.reports.stages import Stages
+from tuner.reports.stages import Stopwatch
 from tuner.training.training_costs import split_network, training_costs
 from tuner.training.training_profile import SHIPPED, load_profile
 from tuner.training.training_report import training_row
@@ -56,7 +56,7 @@ def training(
     model = load_profile(profile)
     buckets_bytes = BUCKETS_BYTES if buckets is None else tuple(parse_sizes(buckets))
     require_plot_format(plot)
-    stages = Stages()
+    stages = Stopwatch()
     stages.compile(warm_simulation)
     with stages.stage("training"):
         rows = [

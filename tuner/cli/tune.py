@@ -90,7 +90,7 @@ def tune_command(
         start(wanted, resume, address)
         return
     report = run_launch(wanted, topology, resume, address)
-    if report.standings:
+    if report.ranked_trials:
         write_answer(report, nccl_tuner, programs, topology)
     show(report, as_json)
 

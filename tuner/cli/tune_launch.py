@@ -12,16 +12,16 @@ import typer
 
 from synth.errors import CheckFailed
 from synth.topology.topology import Topology
-from tuner.campaigns.answer_programs import answer_programs
+from tuner.campaigns.answer_programs import table_programs
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.nccl_tuner_csv import choices, nccl_tuner_csv
-from tuner.campaigns.progress import progress_for
+from tuner.campaigns.nccl_tuner_csv import nccl_table_entries, nccl_tuner_csv
+from tuner.campaigns.progress import progress_display
 from tuner.campaigns.runner_choice import make_workers
 from tuner.cli.detached import end, start, watch
 from tuner.cli.output import emit_json, people, print_error, results
 from tuner.files import write_file, write_folder
 from tuner.home import Home
-from tuner.reports.tune_report import answer_of, overhead_line, refused_table, tune_document, tune_table
+from tuner.reports.tune_report import overhead_line, refused_table, tune_document, tune_table, tuning_table_of
 from tuner.tuning import TuneReport, tune
 
 __all__ = ["run_launch", "show", "start", "watch_launch", "write_answer"]
@@ -40,17 +40,19 @@ def run_launch(campaign: Campaign, topology: Topology, resume: bool, address: st
         return made
 
     limit_s = math.inf if campaign.budget.minutes is None else 60 * campaign.budget.minutes
-    return tune(campaign, topology, home, resume, workers, partial(progress_for, people, limit_s=limit_s))
+    return tune(campaign, topology, home, resume, workers, partial(progress_display, people, limit_s=limit_s))
 
 
 def write_answer(report: TuneReport, table: str | None, programs: Path | None, topology: Topology) -> None:
     """Write the table for NCCL's tuner to the file `table` and the programs of the answer into a new folder."""
     if table is not None:
         collective = report.launch.campaign["collective"]
-        write_file(table, nccl_tuner_csv(choices(report.trials), collective, topology.compute_count).encode())
+        write_file(
+            table, nccl_tuner_csv(nccl_table_entries(report.trials), collective, topology.compute_count).encode()
+        )
     if programs is not None:
         kept = report.folder / "programs"
-        files = answer_programs(answer_of(report), lambda name: (kept / f"{name}.xml").read_bytes())
+        files = table_programs(tuning_table_of(report), lambda name: (kept / f"{name}.xml").read_bytes())
         write_folder(programs, files)
         people.print(f"{programs}: {len(files)} programs; all other sizes are the runtime's own", soft_wrap=True)
 
@@ -66,7 +68,7 @@ def show(report: TuneReport, as_json: bool) -> None:
     """Print what came of a launch; exit with 130 if it was interrupted, raise CheckFailed if nothing was measured."""
     if as_json:
         emit_json(tune_document(report))
-    if report.standings:
+    if report.ranked_trials:
         results.print(tune_table(report))
         if (refused := refused_table(report)) is not None:
             results.print(refused)
@@ -75,7 +77,7 @@ def show(report: TuneReport, as_json: bool) -> None:
     if report.interrupted:
         print_error(f"interrupted; trials that finished are kept ({len(report.trials)}), go on with --resume")
         raise typer.Exit(INTERRUPTED_EXIT_CODE)
-    if not report.standings:
+    if not report.ranked_trials:
         failed = [trial for trial in report.trials if trial.state != "complete"]
         reason = f"{len(failed)} trials, none complete"
         raise CheckFailed("a campaign must end with a valid trial", reason, "run it with --verbose or read its journal")

@@ -33,7 +33,7 @@ def ui(
     uri = home.mlflow_uri
     if uri.startswith(("http://", "https://")):
         raise InvalidInput("the pages of a database are shown here", uri, "open this address in the browser")
-    home.make(home.root)
+    home.create(home.root)
     address = f"http://127.0.0.1:{port}/#/experiments?workflowType=machine_learning"
     people.print(f"{uri} at {address} (ctrl-C ends)", soft_wrap=True, highlight=False)
     command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port), "--workers", "1"]

@@ -11,16 +11,16 @@ from rich.table import Table
 
 from synth.errors import InvalidInput
 from synth.lowering.lift import violations_on
-from synth.lowering.violation import Violation as ProgramViolation
+from synth.lowering.violation import ProgramViolation
 from synth.schedule.schedule import AnySchedule
 from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import inspect
-from synth.verify.violation import Violation
+from synth.verify.violation import ScheduleViolation
 from tuner.cli.output import emit_json, results
 from tuner.cli.shared_options import AsJson, ReadableFile, SpecOfProgram
 from tuner.costs.program_costs import program_loads
-from tuner.program_files import is_program_file, load_for_check
+from tuner.program_files import is_program_file, load_unchecked
 from tuner.schedule_files import load_for_inspection
 from tuner.specs import load_topology
 
@@ -60,7 +60,7 @@ def _verify_schedule(file: str, spec: str | None) -> tuple[str, dict[str, Any]]:
     violations, verified = inspect(schedule, _size_bytes(schedule))
     if stated != schedule.id:
         violations = [
-            Violation("content-id", f"the file states id {stated}, its content has {schedule.id}"),
+            ScheduleViolation("content-id", f"the file states id {stated}, its content has {schedule.id}"),
             *violations,
         ]
     title = f"{schedule.method} {schedule.collective} on {schedule.topology.spec}"
@@ -68,7 +68,7 @@ def _verify_schedule(file: str, spec: str | None) -> tuple[str, dict[str, Any]]:
 
 
 def _verify_program(file: str, given: Topology | None) -> tuple[str, dict[str, Any]]:
-    topology, lifted = load_for_check(file, given)
+    topology, lifted = load_unchecked(file, given)
     program = lifted.program
     document = _listed(violations_on(lifted, topology))
     if document["ok"]:
@@ -95,7 +95,7 @@ def _size_bytes(schedule: AnySchedule) -> int | None:
     return size_bytes
 
 
-def _listed(violations: Sequence[Violation | ProgramViolation]) -> dict[str, Any]:
+def _listed(violations: Sequence[ScheduleViolation | ProgramViolation]) -> dict[str, Any]:
     """Return the document of something of which only `violations` are known."""
     return {
         "ok": not violations,
@@ -105,7 +105,7 @@ def _listed(violations: Sequence[Violation | ProgramViolation]) -> dict[str, Any
     }
 
 
-def _document(violations: list[Violation], verified: VerifiedSchedule | None) -> dict[str, Any]:
+def _document(violations: list[ScheduleViolation], verified: VerifiedSchedule | None) -> dict[str, Any]:
     document = _listed(violations)
     if verified is not None:
         loads, cost = verified.link_loads, verified.cost

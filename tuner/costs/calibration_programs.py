@@ -9,9 +9,9 @@ from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
 from synth.topology.topology import Topology
 
-METHODS = ("bfb", "ring")
+CALIBRATION_METHODS = ("bfb", "ring")
 """Few steps and many: alpha counts a different number of times."""
-INSTANCES = (1, 4)
+CALIBRATION_INSTANCES = (1, 4)
 """The same bytes in one message or in four: overhead counts a different number of times."""
 
 
@@ -24,9 +24,9 @@ def calibration_programs(program: Program, topology: Topology, target: str) -> d
     if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE):
         return {}
     programs = {}
-    for method in METHODS:
+    for method in CALIBRATION_METHODS:
         verified = build_schedule(ScheduleRequest(topology, collective, method)).verified
-        for instances in INSTANCES:
+        for instances in CALIBRATION_INSTANCES:
             programs[f"{method} in {instances}"] = build_program(
                 verified, LoweringOptions(target, instances=instances)
             ).program

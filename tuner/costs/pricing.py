@@ -27,15 +27,15 @@ class Pricing:
     settings: Mapping[str, str | None]
 
     @staticmethod
-    def of(given: Mapping[str, str | None], calibration_path: str | None) -> Pricing:
+    def of(options: Mapping[str, str | None], calibration_path: str | None) -> Pricing:
         """Return the pricing by `given` (keys of `DEFAULTS`, None for the default), or by a calibration file.
 
         Raises InvalidInput for both at once.
         """
         if calibration_path is None:
-            settings = {name: DEFAULTS[name] if value is None else value for name, value in given.items()}
+            settings = {name: DEFAULTS[name] if value is None else value for name, value in options.items()}
             return Pricing(NetworkModel.of(**settings), None, settings)  # type: ignore[arg-type]  # None is the rate only
-        named = [name for name, value in given.items() if value is not None]
+        named = [name for name, value in options.items() if value is not None]
         if named:
             rule = "--calibration holds latencies and rates already"
             raise InvalidInput(rule, f"--{named[0].replace('_', '-')}", "leave out one of the two")
@@ -49,15 +49,15 @@ class Pricing:
         model.unit_bytes_per_s(topology)
         return model
 
-    def beside_flows_s(self, traffic: Traffic) -> float:
+    def unmodelled_flows_s(self, traffic: Traffic) -> float:
         """Return the seconds of a run of `traffic` that the network model does not know of."""
-        return 0.0 if self.calibration is None else self.calibration.beside_flows_s(traffic)
+        return 0.0 if self.calibration is None else self.calibration.overhead_of_traffic_s(traffic)
 
-    def beside_program_s(self, program: AnyProgram) -> float:
+    def unmodelled_program_s(self, program: AnyProgram) -> float:
         """Return the same for a run of `program`; InvalidInput for a plan: what its messages cost is not calibrated."""
         if self.calibration is None:
             return 0.0
         if not isinstance(program, Program):
             way_out = "give latencies and rates instead"
             raise InvalidInput("a calibration must be for what is simulated", "a plan for MSCCL++", way_out)
-        return self.calibration.beside_program_s(program)
+        return self.calibration.overhead_of_program_s(program)

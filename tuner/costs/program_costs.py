@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from runners.connections import Paths, sent_chunks
+from runners.connections import ConnectionPaths, sent_chunks
 from runners.program_flows import flows_of
 from runners.program_trace import ProgramTrace
-from runners.simulated import buffer_parts
+from runners.simulated import buffer_splits
 from synth.errors import CheckFailed, InvalidInput
 from synth.lowering.definition import AnyProgram
 from synth.lowering.program import Program
@@ -20,7 +20,7 @@ from synth.simulation.network_model import NetworkModel
 from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
 
-MOST_MESSAGES = 2**22
+MAX_MESSAGES = 2**22
 """Of a simulated program, all loops together; each takes about a kilobyte and ten microseconds."""
 _BUFFER_BYTES: Mapping[str, int] = {"msccl-xml": 2**22, "msccl-executor-xml": 2**22}
 """By target: the buffer of a connection that long chunks stream through, as NCCL has it for the Simple protocol."""
@@ -35,7 +35,7 @@ def usual_buffer_bytes(program: AnyProgram) -> int | None:
 
 def program_loads(program: AnyProgram, topology: Topology) -> NDArray[np.int64]:
     """Return int64[links]: the chunks of `program` that cross each link. O(instructions + links of the routes)."""
-    paths, loads = Paths(topology), np.zeros(len(topology.links), dtype=np.int64)
+    paths, loads = ConnectionPaths(topology), np.zeros(len(topology.links), dtype=np.int64)
     for connection, chunks in sent_chunks(program).items():
         loads[list(paths.path(connection) or ())] += chunks
     return loads
@@ -46,7 +46,7 @@ def program_time_per_byte(program: AnyProgram, topology: Topology) -> Fraction:
     return topology.links.longest_time(program_loads(program, topology)) / program.chunks
 
 
-def play(
+def simulate_program(
     program: AnyProgram, topology: Topology, network: NetworkModel, size_bytes: int, buffer_bytes: int | None
 ) -> ProgramTrace:
     """Return what happens when `program` runs on a vector of `size_bytes`, by the flow model.
@@ -56,9 +56,9 @@ def play(
     if it hangs.
     """
     loops, slices, messages = _parts(program, size_bytes, buffer_bytes)
-    if messages > MOST_MESSAGES:
+    if messages > MAX_MESSAGES:
         value, way_out = f"{messages} for {size_bytes} bytes", "ask for a smaller size, or lower it with fewer chunks"
-        raise InvalidInput(f"at most {MOST_MESSAGES} messages are simulated", value, way_out)
+        raise InvalidInput(f"at most {MAX_MESSAGES} messages are simulated", value, way_out)
     flows = flows_of(program, topology, loops, slices)
     times = simulate_flows(flows.graph, topology, network, size_bytes / program.chunks / (loops * slices))
     for at in flows.stuck(times):
@@ -72,17 +72,17 @@ def simulated_messages(program: AnyProgram, size_bytes: int, buffer_bytes: int |
     return _parts(program, size_bytes, buffer_bytes)[2]
 
 
-def time_lost(verified: VerifiedSchedule, program: Program, size_bytes: int, buffer_bytes: int | None) -> float:
+def lowering_loss(verified: VerifiedSchedule, program: Program, size_bytes: int, buffer_bytes: int | None) -> float:
     """Return the part by which `program` takes longer than the cost of its schedule, by the flow model without
     latencies, so that nothing but the order of messages counts."""
     topology = verified.schedule.topology
     planned_s = float(verified.cost.time_per_byte * size_bytes / _FREE.unit_bytes_per_s(topology))
-    return play(program, topology, _FREE, size_bytes, buffer_bytes).end_s / planned_s - 1
+    return simulate_program(program, topology, _FREE, size_bytes, buffer_bytes).end_s / planned_s - 1
 
 
 def _parts(program: AnyProgram, size_bytes: int, buffer_bytes: int | None) -> tuple[int, int, int]:
     """Return loops, slices and messages of a simulation."""
     loops, slices = 1, 1
     if buffer_bytes is not None and not program.one_sided:
-        loops, slices = buffer_parts(size_bytes / program.chunks, buffer_bytes)
+        loops, slices = buffer_splits(size_bytes / program.chunks, buffer_bytes)
     return loops, slices, sum(1 for _ in program.messages()) * loops * slices

@@ -27,7 +27,7 @@ _RINGS: Mapping[str, bool] = {"ring": False, "biring": True}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Priced:
+class PricedTraffic:
     """Traffic and where it comes from; `schedule_id` is None where no schedule was made."""
 
     traffic: Traffic
@@ -40,7 +40,7 @@ class Priced:
         return f"{self.method} {self.traffic.collective.name.value} on {self.traffic.topology.spec}"
 
 
-def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> Priced:
+def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> PricedTraffic:
     """Return the traffic of the schedule in a file, after its verification."""
     if not path.endswith(SUFFIXES):
         known = f"a .parquet or .json file, or one of {', '.join(METHODS)} with a topology"
@@ -55,14 +55,16 @@ def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> Pric
     return _priced(verify(schedule).schedule)
 
 
-def traffic_of_content(content: bytes, pricing: Pricing) -> Priced:
+def traffic_of_content(content: bytes, pricing: Pricing) -> PricedTraffic:
     """Return the traffic of the schedule in the bytes of a .parquet file, after its verification."""
     schedule = read_parquet(content)
     pricing.network(schedule.topology)
     return _priced(verify(schedule).schedule)
 
 
-def traffic_of_method(method: str, spec: str, collective: str, pricing: Pricing, progress: Progress | None) -> Priced:
+def traffic_of_method(
+    method: str, spec: str, collective: str, pricing: Pricing, progress: Progress | None
+) -> PricedTraffic:
     """Return the traffic of the schedule that `method` makes on the topology `spec`.
 
     Algorithms with a closed form, and rings, tell it without a schedule, on networks of 16,384 ranks too.
@@ -71,12 +73,12 @@ def traffic_of_method(method: str, spec: str, collective: str, pricing: Pricing,
     pricing.network(topology)
     pattern = pattern_of(method, topology, wanted)
     if pattern is not None:
-        return Priced(pattern.traffic(), pattern.method, dict(pattern.parameters), None)
+        return PricedTraffic(pattern.traffic(), pattern.method, dict(pattern.parameters), None)
     if method in _RINGS:
-        return Priced(ring_traffic(topology, wanted, both_ways=_RINGS[method]), method, {}, None)
+        return PricedTraffic(ring_traffic(topology, wanted, bidirectional=_RINGS[method]), method, {}, None)
     request = ScheduleRequest(topology, wanted, method)
     return _priced(verified_schedule(request, SerialExecutor(), progress).schedule)
 
 
-def _priced(schedule: AnySchedule) -> Priced:
-    return Priced(traffic_of(schedule), schedule.method, dict(schedule.parameters), schedule.id)
+def _priced(schedule: AnySchedule) -> PricedTraffic:
+    return PricedTraffic(traffic_of(schedule), schedule.method, dict(schedule.parameters), schedule.id)

@@ -22,7 +22,7 @@ PARTS: Mapping[str, tuple[str, ...]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class Component:
     """A runner or a service.
 
     found:   the finding that it hangs on
@@ -42,7 +42,7 @@ class Diagnosis:
     """What was found, and what can be used because of it."""
 
     checks: tuple[Check, ...]
-    parts: tuple[Part, ...]
+    parts: tuple[Component, ...]
 
     @property
     def ready(self) -> bool:
@@ -58,8 +58,8 @@ def diagnose() -> Diagnosis:
     return Diagnosis(checks, tuple(_part(name, [named[one] for one in needs]) for name, needs in PARTS.items()))
 
 
-def _part(name: str, needs: Sequence[Check]) -> Part:
+def _part(name: str, needs: Sequence[Check]) -> Component:
     missing = [check for check in needs if not check.ok]
     told = missing[0] if missing else needs[-1]
     mend = (told.command or told.way_out) if missing else ""
-    return Part(name, not missing, f"{told.name}: {told.found}", tuple(check.name for check in missing), mend)
+    return Component(name, not missing, f"{told.name}: {told.found}", tuple(check.name for check in missing), mend)

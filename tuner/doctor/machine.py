@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import psutil
 
-from runners.fabric.holder import Holder
+from runners.fabric.holder import NamespaceHolder
 from runners.mpi.launch import find_mpiexec
 from runners.oneccl.build import COMPILERS
 from runners.oneccl.wheels import INSTALL, find_parts
@@ -146,7 +146,7 @@ def _namespaces() -> Iterator[Check]:
 
 def _fabrics() -> Check:
     try:
-        with contextlib.closing(Holder("doctor")) as holder:
+        with contextlib.closing(NamespaceHolder("doctor")) as holder:
             found, ok, way_out = "user namespaces" if holder.in_user_namespace else "root", True, ""
     except Unavailable as missing:
         found, ok, way_out = str(missing.value), False, missing.way_out

@@ -11,8 +11,8 @@ from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.combinations import search_space
 from tuner.campaigns.launch import conditions_of
-from tuner.campaigns.reading import read_so_far
-from tuner.campaigns.rhythm import gaps_s
+from tuner.campaigns.reading import read_snapshot
+from tuner.campaigns.rhythm import trial_intervals_s
 from tuner.campaigns.store import is_begun, read_launch
 from tuner.home import Home
 
@@ -52,10 +52,10 @@ def _earlier_trials(campaign: Campaign, topology: Topology, home: Home) -> tuple
         try:
             if not is_begun(folder) or read_launch(folder).conditions != conditions:
                 continue
-            trials = read_so_far(folder).trials
+            trials = read_snapshot(folder).trials
         except (OSError, ChoraleError):  # no folder of a launch, of an older format, or damaged: it says nothing
             continue
         if trials:
-            intervals_s += gaps_s(trials) or [trials[0].seconds]
+            intervals_s += trial_intervals_s(trials) or [trials[0].seconds]
             names.append(f"{folder.parent.name} launch {folder.name}")
     return intervals_s, ", ".join(names)

@@ -14,8 +14,8 @@ from synth.errors import CheckFailed, ChoraleError, Unavailable
 from synth.lowering.lift import lift
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.effort import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Effort
-from tuner.campaigns.final import Final, finalists
+from tuner.campaigns.effort import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Overhead
+from tuner.campaigns.final import FinalComparison, finalists
 from tuner.campaigns.records import CompleteTrial, TrialRecord, trial_id
 from tuner.campaigns.search import Search, Suggestion
 from tuner.campaigns.store import Store
@@ -56,7 +56,7 @@ class TrialLoop:
         workers: Workers,
         clocks: Clocks,
         listeners: Sequence[Listener] = (),
-        effort: Effort | None = None,
+        effort: Overhead | None = None,
     ) -> None:
         self._campaign = campaign
         self._topology = topology
@@ -65,7 +65,7 @@ class TrialLoop:
         self._workers = workers
         self._clocks = clocks
         self._listeners = listeners
-        self._effort = effort or Effort(clocks.monotonic_s)
+        self._effort = effort or Overhead(clocks.monotonic_s)
         self._requests = RequestBuilder(campaign, topology)
         self._pending: dict[Future[Any], PendingTrial] = {}
         self._duplicates: dict[str, list[BuiltTrial]] = {}  # run key of a measurement -> trials that wait for it too
@@ -119,7 +119,7 @@ class TrialLoop:
 
     def _start_trials(self) -> None:
         while self._pending_trials < self._campaign.parallel and self._may_start():
-            with self._effort.on(SEARCH):
+            with self._effort.timed(SEARCH):
                 suggestion = self._guarded(self._search.ask)
             if suggestion is None:
                 self._exhausted = True
@@ -131,12 +131,12 @@ class TrialLoop:
         name = trial_id(self._store.launch.launch_id, suggestion.candidate)
         trial = PendingTrial(suggestion, name, self._next_number, self._clocks.monotonic_s(), self._clocks.unix_s())
         self._next_number += 1
-        with self._effort.on(ORDER):
+        with self._effort.timed(ORDER):
             self._pending[self._workers.builder.submit(self._requests.build(trial.candidate))] = trial
 
     def _go_on(self, trial: PendingTrial, completion: Completion[Any]) -> None:
         """Take the next step of a trial for which a worker has done something."""
-        self._effort.worked(
+        self._effort.add_work(
             MEASURING if isinstance(trial, BuiltTrial) else PREPARING, completion.seconds, completion.cpu_s
         )
         if isinstance(trial, BuiltTrial):
@@ -148,7 +148,7 @@ class TrialLoop:
 
     def _on_built(self, trial: BuiltTrial) -> None:
         built = trial.built
-        with self._effort.on(SAVE):
+        with self._effort.timed(SAVE):
             self._store.keep(built.schedule_id, built.schedule, built.program_id, built.program_text)
         first = self._measured.get(trial.run_key)
         if first is not None:
@@ -160,7 +160,7 @@ class TrialLoop:
 
     def _measure(self, trial: BuiltTrial) -> None:
         self._duplicates[trial.run_key] = []
-        with self._effort.on(ORDER):
+        with self._effort.timed(ORDER):
             programs = {trial.trial_id: (trial.candidate, trial.built.program)}
             race = self._requests.race(trial.trial_id, self._measured.values())
             self._pending[self._workers.measurer.submit(self._requests.run(programs, trial.number, race))] = trial
@@ -172,14 +172,14 @@ class TrialLoop:
             self._on_built(duplicate)  # shares the measurement, or the first of them is measured if there is none
 
     def _finish(self, trial: PendingTrial, record: TrialRecord) -> None:
-        with self._effort.on(SAVE):
+        with self._effort.timed(SAVE):
             self._store.add(record)
         self._effort.trials += 1
         if isinstance(record, CompleteTrial):
             self._measured.setdefault(record.run_key, record)
-        with self._effort.on(SEARCH):
+        with self._effort.timed(SEARCH):
             self._guarded(lambda: self._search.tell(trial.suggestion.ticket, record))
-        with self._effort.on(SHOW):
+        with self._effort.timed(SHOW):
             for listener in self._listeners:
                 listener(record)
 
@@ -200,7 +200,7 @@ class TrialLoop:
             return
         references = self._requests.references
         results = {trial.trial_id: size_results(outcome, trial.trial_id, references) for trial in best}
-        self._store.add(Final(results, len(trials)))
+        self._store.add(FinalComparison(results, len(trials)))
 
     def _run_together(self, best: Sequence[CompleteTrial]) -> Outcome:
         programs = {

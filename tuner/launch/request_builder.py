@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from runners.api import LIBRARY, RunRequest, Settings
+from runners.api import LIBRARY, ProgramSettings, RunRequest
 from runners.race import Race
 from synth.build.request import BuildRequest, ScheduleRequest
 from synth.collective import parse_collective
@@ -13,7 +13,7 @@ from synth.lowering.program import Program
 from synth.method import Options
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.dialect import Dialect, dialect_for
+from tuner.campaigns.dialect import LoweringTarget, lowering_target
 from tuner.campaigns.records import Candidate, CompleteTrial
 
 
@@ -29,9 +29,9 @@ class RequestBuilder:
     baselines: Mapping[str, Program] = field(default_factory=dict)
 
     @property
-    def dialect(self) -> Dialect:
+    def dialect(self) -> LoweringTarget:
         """That of all programs of the launch."""
-        return dialect_for(self.campaign.runner)
+        return lowering_target(self.campaign.runner)
 
     @property
     def references(self) -> Mapping[str, str]:
@@ -73,10 +73,10 @@ class RequestBuilder:
             timeout_s=self.campaign.runner.timeout_s,
             seed=self.campaign.seed + number,
             race=race,
-            products=self.campaign.overlap.products,
+            matrix_products=self.campaign.overlap.products,
             library=tuple(name.removeprefix(LIBRARY) for name in self.campaign.baselines if name.startswith(LIBRARY)),
             settings={
-                name: Settings(candidate.k, candidate.instances, candidate.buffer_bytes)
+                name: ProgramSettings(candidate.k, candidate.instances, candidate.buffer_bytes)
                 for name, (candidate, _) in candidates.items()
             },
         )

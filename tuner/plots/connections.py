@@ -18,7 +18,7 @@ _FAN = 0.22
 
 
 @dataclass(frozen=True, slots=True)
-class Connection:
+class DrawnConnection:
     """`count` links of one bandwidth between two nodes: from src to dst only if `one_way`, else as many back."""
 
     src: int
@@ -28,32 +28,32 @@ class Connection:
     one_way: bool
 
 
-def connections_of(topology: Topology) -> list[Connection]:
+def connections_of(topology: Topology) -> list[DrawnConnection]:
     """Return what to draw: links there and back become one connection, the rest stays one-way. No self-loops."""
     counts: dict[tuple[int, int, Fraction], int] = defaultdict(int)
     for link in topology.links:
         if link.src != link.dst:
             counts[link.src, link.dst, link.bandwidth] += 1
-    connections: list[Connection] = []
+    connections: list[DrawnConnection] = []
     for (src, dst, bandwidth), count in counts.items():
         back = counts.get((dst, src, bandwidth), 0)
         if src < dst and back:
-            connections.append(Connection(src, dst, bandwidth, min(count, back), one_way=False))
+            connections.append(DrawnConnection(src, dst, bandwidth, min(count, back), one_way=False))
         if count > back:
-            connections.append(Connection(src, dst, bandwidth, count - back, one_way=True))
+            connections.append(DrawnConnection(src, dst, bandwidth, count - back, one_way=True))
     return connections
 
 
-def curves_of(connections: list[Connection], places: Positions) -> list[Positions]:
+def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[Positions]:
     """Return float64[points, 2] for each connection, from src to dst.
 
     Straight, but bent around nodes that stand in the way and fanned out where one pair has several connections.
     """
-    bends = _fanned(connections) + np.where(_blocked(connections, places), 1.0, 0.0)
-    return [_curve(connection, bend, places) for connection, bend in zip(connections, bends, strict=True)]
+    bends = _fanned(connections) + np.where(_blocked(connections, positions), 1.0, 0.0)
+    return [_curve(connection, bend, positions) for connection, bend in zip(connections, bends, strict=True)]
 
 
-def _fanned(connections: list[Connection]) -> Positions:
+def _fanned(connections: list[DrawnConnection]) -> Positions:
     """Return a bend to the left of the line from the lower to the higher node; 0 where a pair has one connection."""
     groups: dict[frozenset[int], list[int]] = defaultdict(list)
     for index, connection in enumerate(connections):
@@ -64,7 +64,7 @@ def _fanned(connections: list[Connection]) -> Positions:
     return bends
 
 
-def _blocked(connections: list[Connection], places: Positions) -> Positions:
+def _blocked(connections: list[DrawnConnection], places: Positions) -> Positions:
     """Return whether a third node stands close to the straight line of each connection."""
     ends = np.array([(connection.src, connection.dst) for connection in connections])
     share = np.linspace(0.05, 0.95, 40)[None, :, None]
@@ -75,7 +75,7 @@ def _blocked(connections: list[Connection], places: Positions) -> Positions:
     return blocked
 
 
-def _curve(connection: Connection, bend: float, places: Positions) -> Positions:
+def _curve(connection: DrawnConnection, bend: float, places: Positions) -> Positions:
     """Return a parabola; `bend` counts in the height that a curve of this length has to clear a row of nodes."""
     start, end = places[connection.src], places[connection.dst]
     if bend == 0:

@@ -9,13 +9,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from synth.finder.find import Finding, Findings
+from synth.finder.find import FinderResult, FrontierPoint
 from tuner.plots.figure_file import write_figure
 
 _SHADE = "0.88"
 
 
-def plot_frontier(findings: Findings, path: Path) -> None:
+def plot_frontier(findings: FinderResult, path: Path) -> None:
     """Write the frontier of `findings` to `path` (.png, .svg or .pdf), the impossible region in grey.
 
     The same findings give the same bytes. Raises InvalidInput for another extension.
@@ -23,7 +23,7 @@ def plot_frontier(findings: Findings, path: Path) -> None:
     write_figure(_figure(findings), path, "frontier")
 
 
-def _figure(findings: Findings) -> Figure:
+def _figure(findings: FinderResult) -> Figure:
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -39,7 +39,7 @@ def _figure(findings: Findings) -> Figure:
     return figure
 
 
-def _draw_rows(axes: Axes, rows: tuple[Finding, ...]) -> None:
+def _draw_rows(axes: Axes, rows: tuple[FrontierPoint, ...]) -> None:
     steps = [row.candidate.steps for row in rows]
     factors = [float(row.candidate.bandwidth_factor) for row in rows]
     axes.step(steps, factors, where="post", color="tab:blue", linewidth=1, zorder=2)

@@ -15,13 +15,13 @@ from runners.sizes import format_size
 from tuner.plots.figure_file import write_figure
 
 _MARKS = "os^vDP*X"
-MOST_LABELS = 10
+MAX_LABELS = 10
 
-Rows = Sequence[Mapping[str, Any]]
+GoodputRows = Sequence[Mapping[str, Any]]
 """Results with `size_bytes` and `goodput_gbit_per_s`."""
 
 
-def plot_goodput(title: str, series: Mapping[str, Rows], path: Path) -> None:
+def plot_goodput(title: str, series: Mapping[str, GoodputRows], path: Path) -> None:
     """Write the goodput of each of `series` (name -> rows) to `path` (.png, .svg or .pdf).
 
     The same rows give the same bytes. Raises InvalidInput for another extension.
@@ -29,7 +29,7 @@ def plot_goodput(title: str, series: Mapping[str, Rows], path: Path) -> None:
     write_figure(_figure(title, series), path, "goodput")
 
 
-def _figure(title: str, series: Mapping[str, Rows]) -> Figure:
+def _figure(title: str, series: Mapping[str, GoodputRows]) -> Figure:
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -49,7 +49,7 @@ def _figure(title: str, series: Mapping[str, Rows]) -> Figure:
 
 
 def _label_sizes(axes: Axes, sizes: list[int]) -> None:
-    stride = -(-len(sizes) // MOST_LABELS)
+    stride = -(-len(sizes) // MAX_LABELS)
     shown = sizes[::stride]
     axes.set_xticks(shown, [format_size(size) for size in shown])
     axes.xaxis.set_minor_locator(NullLocator())

@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 
 from synth.topology.topology import Topology
 
-Positions = NDArray[np.float64]
+SwitchedPositions = NDArray[np.float64]
 
 _GROUP_GAP = 0.7
 _ROW_SHARE = 0.5  # of the widest row, for a row of few switches
@@ -19,7 +19,7 @@ _LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # of the widest row
 _FAN = 1.2
 
 
-def switched_positions(topology: Topology) -> Positions | None:
+def switched_positions(topology: Topology) -> SwitchedPositions | None:
     """Return float64[nodes, 2] for a network in which compute nodes are linked with switches only, else None.
 
     Compute nodes stand in a row; switches in rows above by their distance from them, those that lead to nothing but
@@ -58,7 +58,7 @@ def _levels(adjacency: csr_array, compute_count: int) -> NDArray[np.int64]:
     return level
 
 
-def _rows(adjacency: csr_array, compute_count: int, level: NDArray[np.int64]) -> Positions:
+def _rows(adjacency: csr_array, compute_count: int, level: NDArray[np.int64]) -> SwitchedPositions:
     places = np.zeros((len(level), 2))
     places[:compute_count, 0] = _compute_row(adjacency, compute_count, level)
     width = float(np.ptp(places[:compute_count, 0]))
@@ -93,14 +93,14 @@ def _spread(wanted: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
     return places
 
 
-def _circle_of_routers(adjacency: csr_array, compute_count: int) -> Positions:
+def _circle_of_routers(adjacency: csr_array, compute_count: int) -> SwitchedPositions:
     """Place switches clockwise from the top in order, and the compute nodes of each fanned out beyond it."""
     routers = adjacency.shape[0] - compute_count
     owner = np.asarray(adjacency[:compute_count][:, compute_count:].argmax(axis=1)).ravel()
     turn = 2 * math.pi / routers
     angles = math.pi / 2 - turn * np.arange(routers)
     radius = max(2.0, 2.2 * routers / (2 * math.pi))
-    places: Positions = np.empty((adjacency.shape[0], 2))
+    places: SwitchedPositions = np.empty((adjacency.shape[0], 2))
     places[compute_count:] = radius * _directions(angles)
     for router in range(routers):
         hosts = np.flatnonzero(owner == router)
@@ -109,5 +109,5 @@ def _circle_of_routers(adjacency: csr_array, compute_count: int) -> Positions:
     return places
 
 
-def _directions(angles: NDArray[np.floating]) -> Positions:
+def _directions(angles: NDArray[np.floating]) -> SwitchedPositions:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)

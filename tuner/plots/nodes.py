@@ -15,20 +15,20 @@ BEHIND_TEXT = {"boxstyle": "round,pad=0.12", "facecolor": "white", "edgecolor": 
 _NODE_SHARE = 0.46  # of the distance to the nearest node
 
 
-def draw_nodes(axes: Any, topology: Topology, places: Positions, unit_in: float) -> None:
+def draw_nodes(axes: Any, topology: Topology, positions: Positions, unit_in: float) -> None:
     """Draw compute nodes as discs and switches as squares, with their names where these can be read.
 
     `unit_in`: inches of a unit of `places`.
     """
     diameter_pt = _NODE_SHARE * unit_in * 72
-    compute, switches = places[: topology.compute_count], places[topology.compute_count :]
+    compute, switches = positions[: topology.compute_count], positions[topology.compute_count :]
     style = {"s": diameter_pt**2, "linewidths": 0.08 * diameter_pt, "edgecolors": "white", "zorder": 4}
     axes.scatter(*compute.T, color=COMPUTE_COLOUR, **style)
     axes.scatter(*switches.T, color=SWITCH_COLOUR, marker="s", **style)
-    axes.update_datalim(np.concatenate([places.min(axis=0) - 0.4, places.max(axis=0) + 0.4]).reshape(2, 2))
+    axes.update_datalim(np.concatenate([positions.min(axis=0) - 0.4, positions.max(axis=0) + 0.4]).reshape(2, 2))
     axes.autoscale_view()
     if diameter_pt >= 9:
-        _draw_names(axes, topology, places, diameter_pt)
+        _draw_names(axes, topology, positions, diameter_pt)
 
 
 def _draw_names(axes: Any, topology: Topology, places: Positions, diameter_pt: float) -> None:

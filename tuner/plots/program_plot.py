@@ -16,7 +16,7 @@ from synth.lowering.definition import AnyProgram
 from synth.simulation.network_model import NetworkModel
 from synth.topology.topology import Topology
 from tuner.plots.figure_file import write_figure
-from tuner.plots.timeline import MOST_LANES, draw_timeline, lanes_of
+from tuner.plots.timeline import MAX_LANES, draw_timeline, lanes_of
 
 _WRITTEN_NODES = 16
 _NAMED_NODES = 40
@@ -30,7 +30,7 @@ def plot_program(
     The same arguments give the same bytes. Raises InvalidInput for another extension.
     """
     lanes = len(lanes_of(trace))
-    height = float(np.clip(0.14 * lanes, 4.5, 14)) if lanes <= MOST_LANES else 6.5
+    height = float(np.clip(0.14 * lanes, 4.5, 14)) if lanes <= MAX_LANES else 6.5
     figure = Figure(figsize=(15, height + 1), layout="constrained")
     FigureCanvasAgg(figure)
     time_us = trace.end_s * 1e6

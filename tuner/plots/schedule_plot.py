@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from synth.schedule.schedule import Schedule
 from synth.schedule.traffic import traffic_of
-from synth.schedule.ways import Way, ways_of
-from tuner.plots.fabric import Fabric
+from synth.schedule.ways import DataPath, data_paths
+from tuner.plots.fabric import NetworkCanvas
 from tuner.plots.figure_file import write_figure
 
-MOST_WAYS = 7
+MAX_PATHS = 7
 _SHAPE = 1.5  # width over height of a picture that fits a screen
 _AROUND_IN = 0.5  # title of a panel
 _LOAD_COLOURS = "plasma_r"
@@ -35,8 +35,8 @@ def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
 
     The same schedule gives the same bytes. Raises InvalidInput for another extension or too large a network.
     """
-    fabric, busy, ways = Fabric.of(schedule.topology), _busy(schedule), ways_of(schedule, rank)
-    shown = ways[:MOST_WAYS]
+    fabric, busy, ways = NetworkCanvas.of(schedule.topology), _busy(schedule), data_paths(schedule, rank)
+    shown = ways[:MAX_PATHS]
     has_steps = schedule.kind == "stepped" and len(busy) > 1
     count = 1 + has_steps + len(shown)
     width, height = fabric.size_in
@@ -75,7 +75,7 @@ def _busy(schedule: Schedule) -> NDArray[np.float64]:
     return np.asarray(amounts / (bandwidth * traffic.denominator), dtype=np.float64)
 
 
-def _draw_loads(axes: Any, fabric: Fabric, busy: NDArray[np.float64]) -> None:
+def _draw_loads(axes: Any, fabric: NetworkCanvas, busy: NDArray[np.float64]) -> None:
     part = busy / max(float(busy.max(initial=0.0)), 1e-300)
     idle = int((part == 0).sum())
     least = float(part[part > 0].min(initial=1.0))
@@ -97,7 +97,7 @@ def _draw_steps(axes: Any, busy: NDArray[np.float64]) -> None:
     axes.legend(frameon=False, fontsize=9, loc="upper right", ncols=2)
 
 
-def _titles(schedule: Schedule, ways: Sequence[Way], rank: int) -> Iterator[str]:
+def _titles(schedule: Schedule, ways: Sequence[DataPath], rank: int) -> Iterator[str]:
     whose = schedule.collective.root if schedule.collective.is_rooted else rank
     for number, way in enumerate(ways, 1):
         what = f"sums for rank {whose}" if way.reduces else f"data of rank {whose}"
@@ -107,11 +107,11 @@ def _titles(schedule: Schedule, ways: Sequence[Way], rank: int) -> Iterator[str]
             yield f"tree {number} of {len(ways)}: {'all' if way.share == 1 else way.share} of the {what}"
 
 
-def _draw_way(axes: Any, fabric: Fabric, schedule: Schedule, way: Way, title: str) -> None:
+def _draw_way(axes: Any, fabric: NetworkCanvas, schedule: Schedule, way: DataPath, title: str) -> None:
     axes.set_title(title, fontsize=10)
     step = np.full(len(fabric.curves), -1)
     for edge, route in zip(way.step.tolist()[::-1], way.route.tolist()[::-1], strict=True):
-        step[fabric.of_link[schedule.routes.path(route)]] = edge
+        step[fabric.arc_of_link[schedule.routes.path(route)]] = edge
     fabric.draw(axes, [_colour(one) for one in step.tolist()], step >= 0)
 
 
@@ -119,7 +119,7 @@ def _colour(step: int) -> str:
     return _STEP_COLOURS[step % len(_STEP_COLOURS)]
 
 
-def _explain(figure: Figure, all_axes: Sequence[Any], schedule: Schedule, ways: Sequence[Way]) -> None:
+def _explain(figure: Figure, all_axes: Sequence[Any], schedule: Schedule, ways: Sequence[DataPath]) -> None:
     """Say what colours mean: a legend for steps, a bar for loads."""
     scale = ScalarMappable(Normalize(-1 / 9, 1), mpl.colormaps[_LOAD_COLOURS])
     bar = figure.colorbar(scale, ax=all_axes, location="bottom", shrink=0.5, aspect=40, pad=0.02)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from runners.program_trace import ProgramTrace
 from synth.topology.topology import Topology
 
-MOST_LANES = 150
+MAX_LANES = 150
 _BINS = 400
 _COLOURS = {True: "#ea580c", False: "#2563eb"}
 _MEANING = {True: "receiver adds it", False: "receiver stores it"}
@@ -36,7 +36,7 @@ def draw_timeline(
     axes.set_xlabel("us")
     axes.spines[["top", "right"]].set_visible(False)
     lanes = lanes_of(trace)
-    if len(lanes) <= MOST_LANES:
+    if len(lanes) <= MAX_LANES:
         _draw_lanes(axes, trace, lanes)
         return ""
     _draw_rows(axes, trace, topology, unit_bytes_per_s, chunk_bytes)
@@ -67,7 +67,7 @@ def _draw_bands(axes: Any, trace: ProgramTrace, lanes: NDArray[np.int64], lane: 
     axes.set_yticks(first + count / 2, [f"rank {rank}" for rank in ranks.tolist()], fontsize=8)
     axes.tick_params(axis="y", length=0)
     axes.set_ylim(len(lanes), 0)
-    if len(lanes) <= MOST_LANES // 2:
+    if len(lanes) <= MAX_LANES // 2:
         _, example = np.unique(lane, return_index=True)
         for place, message in enumerate(example.tolist()):
             target = f"to {trace.dst[message]}"

@@ -17,7 +17,7 @@ from synth.errors import InvalidInput
 from synth.identity import rational_text
 from synth.topology.topology import Topology
 from tuner.files import write_file
-from tuner.plots.connections import Connection, along, arrow_head, connections_of, curves_of
+from tuner.plots.connections import DrawnConnection, along, arrow_head, connections_of, curves_of
 from tuner.plots.layout import Positions, node_positions
 from tuner.plots.nodes import BEHIND_TEXT, COMPUTE_COLOUR, SWITCH_COLOUR, draw_nodes
 from tuner.plots.plot_formats import require_plot_format
@@ -74,7 +74,7 @@ def _title(topology: Topology) -> str:
 
 
 def _draw_links(
-    axes: Any, topology: Topology, connections: list[Connection], curves: list[Positions], unit_in: float
+    axes: Any, topology: Topology, connections: list[DrawnConnection], curves: list[Positions], unit_in: float
 ) -> None:
     colours = _colours(topology)
     thin = float(np.clip(2.0 * unit_in, 0.3, 1.4))
@@ -93,7 +93,7 @@ def _draw_links(
         _draw_counts(axes, connections, curves)
 
 
-def _draw_counts(axes: Any, connections: list[Connection], curves: list[Positions]) -> None:
+def _draw_counts(axes: Any, connections: list[DrawnConnection], curves: list[Positions]) -> None:
     for connection, curve in zip(connections, curves, strict=True):
         if connection.count > 1:
             label = f"{connection.count}\N{MULTIPLICATION SIGN}"

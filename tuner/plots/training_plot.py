@@ -17,10 +17,10 @@ _PARTS = (
     ("exposed_allreduce_s", "allreduce that nothing hides", "C3"),
 )
 
-Rows = Sequence[Mapping[str, Any]]
+IterationRows = Sequence[Mapping[str, Any]]
 
 
-def plot_training(panels: Mapping[str, Rows], path: Path) -> None:
+def plot_training(panels: Mapping[str, IterationRows], path: Path) -> None:
     """Write a panel for each title with rows of `training_row`; the same rows give the same bytes.
 
     Raises InvalidInput for another extension than .png, .svg or .pdf.

@@ -6,20 +6,20 @@ import os
 from pathlib import Path
 
 from synth.executor.port import Executor
-from synth.finder.candidate import Candidate
+from synth.finder.candidate import TopologyCandidate
 from synth.finder.find import Stage
-from synth.finder.query import Query
-from synth.finder.search import hunts_for, search
-from synth.finder.search_log import Progress, read_log, write_log
+from synth.finder.query import FinderQuery
+from synth.finder.search import search_cayley_graphs, searches_for
+from synth.finder.search_log import SearchProgress, read_log, write_log
 from tuner.files import read_file, write_file
 
 _BATCH = 16
 """Seeds between two writes of the record."""
 
-Bases = dict[tuple[int, int], tuple[Candidate, ...]]
+Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
 
 
-def search_bases(query: Query, seeds: int, executor: Executor, stage: Stage, record: Path | None) -> Bases:
+def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage, record: Path | None) -> Bases:
     """Try seeds 0 to `seeds` - 1 for every size that helps `query`; return what is Pareto-efficient by size.
 
     With `record`, seeds that it has are not tried again, and it is written after every few seeds: an interrupt loses
@@ -27,16 +27,16 @@ def search_bases(query: Query, seeds: int, executor: Executor, stage: Stage, rec
     """
     known = {} if record is None or not os.path.exists(record) else read_log(read_file(str(record)), record.name)
     bases: Bases = {}
-    for hunt in hunts_for(query):
+    for hunt in searches_for(query):
         report = stage(f"bases of {hunt.nodes} nodes")
-        progress = known.get(hunt, Progress(0, ()))
+        progress = known.get(hunt, SearchProgress(0, ()))
         while progress.seeds < seeds:
             batch = range(progress.seeds, min(progress.seeds + _BATCH, seeds))
-            progress = Progress(batch.stop, search(hunt, batch, executor, progress.found))
+            progress = SearchProgress(batch.stop, search_cayley_graphs(hunt, batch, executor, progress.frontier))
             known[hunt] = progress
             if report is not None:
                 report(batch.stop, seeds)
             if record is not None:
                 write_file(record, write_log(known))
-        bases[hunt.nodes, hunt.degree] = progress.found
+        bases[hunt.nodes, hunt.degree] = progress.frontier
     return bases

@@ -15,7 +15,7 @@ from synth.bound.cut import Bound
 from synth.bound.fixed_k import fixed_k_optimum
 from synth.bound.optimum import Optimum, optimum
 from synth.bound.pair_certificate import check_pair_certificate
-from synth.bound.tree_pairs import TreePairs, fits_program, tree_pairs
+from synth.bound.tree_pairs import TreePairs, is_within_limits, tree_pairs
 from synth.collective import ALLGATHER, Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.identity import rational_text
@@ -62,7 +62,7 @@ def _without_trees(topology: Topology, collective: Collective) -> BoundReport:
         return BoundReport(topology, collective, lower_bound(topology, collective), None, None)
     both = reduce_scatter_allgather_time(topology)
     bound = lower_bound(topology, collective, both)
-    pairs = tree_pairs(topology) if bound.value < both and fits_program(topology) else None
+    pairs = tree_pairs(topology) if bound.value < both and is_within_limits(topology) else None
     if pairs is not None:
         check_pair_certificate(topology, pairs.certificate)
     return BoundReport(topology, collective, bound, None, None, both, pairs)
@@ -140,9 +140,9 @@ def bound_table(report: BoundReport) -> Table:
 
 
 def _add_trees(table: Table, report: BoundReport, best: Optimum, unrestricted: Optimum) -> None:
-    table.add_row("trees per shard", f"k = {best.k}" + (" as given" if best.is_k_given else ", the fewest"))
+    table.add_row("trees per shard", f"k = {best.k}" + (" as given" if best.is_k_fixed else ", the fewest"))
     table.add_row("trees per bandwidth", f"U = {best.trees_per_bandwidth}: a link of b carries floor(U b) trees")
-    if best.is_k_given:
+    if best.is_k_fixed:
         gap = best.time_per_byte / unrestricted.time_per_byte - 1
         any_k = f"{rational_text(unrestricted.time_per_byte)} with k = {unrestricted.k}"
         table.add_row("any k", f"{any_k}; the given k takes {float(gap):.2%} longer")

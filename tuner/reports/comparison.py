@@ -21,7 +21,7 @@ from synth.simulation.simulate import Fidelity, simulate
 from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
 from tuner.costs.pricing import Pricing
-from tuner.costs.program_costs import play, program_time_per_byte, usual_buffer_bytes
+from tuner.costs.program_costs import program_time_per_byte, simulate_program, usual_buffer_bytes
 from tuner.reports.show_report import topology_document
 
 _SAME = 1e-9  # times that differ by less are equal
@@ -75,7 +75,7 @@ def _program_document(program: AnyProgram) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class Model:
+class ComparisonModel:
     """How sides are priced: `fidelity` is for schedules; programs are simulated as flows, through buffers of
     `buffer_bytes` or, where that is None, those of their runtimes."""
 
@@ -88,13 +88,13 @@ class Model:
         network, content = self.pricing.network(side.topology), side.content
         if isinstance(content, VerifiedSchedule):
             traffic = traffic_of(content.schedule)
-            return simulate(traffic, network, [size_bytes], self.fidelity)[0] + self.pricing.beside_flows_s(traffic)
+            return simulate(traffic, network, [size_bytes], self.fidelity)[0] + self.pricing.unmodelled_flows_s(traffic)
         buffer_bytes = self.buffer_bytes or usual_buffer_bytes(content)
-        trace = play(content, side.topology, network, size_bytes, buffer_bytes)
-        return trace.end_s + self.pricing.beside_program_s(content)
+        trace = simulate_program(content, side.topology, network, size_bytes, buffer_bytes)
+        return trace.end_s + self.pricing.unmodelled_program_s(content)
 
 
-def comparison(first: Side, second: Side, model: Model, sizes_bytes: Sequence[int]) -> dict[str, Any]:
+def comparison(first: Side, second: Side, model: ComparisonModel, sizes_bytes: Sequence[int]) -> dict[str, Any]:
     """Return the JSON document of two sides on one network.
 
     results:    seconds of both at each size, and how much faster the second is
@@ -143,7 +143,7 @@ def _faster(times_s: tuple[float, float]) -> str:
     return "first" if first < second else "second"
 
 
-def _crossover(first: Side, second: Side, model: Model, below: int, above: int) -> dict[str, Any]:
+def _crossover(first: Side, second: Side, model: ComparisonModel, below: int, above: int) -> dict[str, Any]:
     """Return where between two sizes, at which different sides are faster, that changes."""
     winner = _faster((model.time_s(first, below), model.time_s(second, below)))
     while above > _NARROW * below:

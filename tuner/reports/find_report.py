@@ -9,15 +9,15 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from synth.finder.candidate import Candidate
-from synth.finder.find import Finding, Findings
-from synth.finder.query import Query
+from synth.finder.candidate import TopologyCandidate
+from synth.finder.find import FinderResult, FrontierPoint
+from synth.finder.query import FinderQuery
 from synth.finder.workload import Workload
 
 _WORDS = {"prediction": "cost computed twice", "none": "cost computed once"}
 
 
-def find_document(findings: Findings, workload: Workload | None) -> dict[str, Any]:
+def find_document(findings: FinderResult, workload: Workload | None) -> dict[str, Any]:
     """Return the JSON document of the contract, without seconds."""
     query = findings.query
     document: dict[str, Any] = {
@@ -62,7 +62,9 @@ def find_table(document: Mapping[str, Any]) -> Table:
     return table
 
 
-def sizes_document(frontiers: Mapping[Query, Sequence[Candidate]], workload: Workload | None) -> dict[str, Any]:
+def sizes_document(
+    frontiers: Mapping[FinderQuery, Sequence[TopologyCandidate]], workload: Workload | None
+) -> dict[str, Any]:
     """Return the JSON document of the frontiers of many sizes, without seconds."""
     first = next(iter(frontiers))
     sizes: list[dict[str, Any]] = []
@@ -94,7 +96,7 @@ def sizes_table(document: Mapping[str, Any]) -> Table:
     return table
 
 
-def _row(finding: Finding, query: Query, workload: Workload | None) -> dict[str, Any]:
+def _row(finding: FrontierPoint, query: FinderQuery, workload: Workload | None) -> dict[str, Any]:
     candidate = finding.candidate
     time = {} if workload is None else {"allreduce_us": float(workload.time_us(candidate))}
     return (
@@ -110,7 +112,7 @@ def _row(finding: Finding, query: Query, workload: Workload | None) -> dict[str,
     )
 
 
-def _cost(candidate: Candidate, query: Query) -> dict[str, Any]:
+def _cost(candidate: TopologyCandidate, query: FinderQuery) -> dict[str, Any]:
     return {
         "spec": candidate.spec,
         "method": candidate.method,

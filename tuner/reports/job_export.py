@@ -73,7 +73,7 @@ def _jobs(export: Export, program: Program) -> list[tuple[str, str, Mapping[str,
     """Return (folder, name of the runtime, files) of each job for `program`."""
     if program.target == CPU_TARGET:
         return [("oneccl", "chorale run", _cpu_files(export, program))]
-    runtimes = [one for one in RUNTIMES.values() if one.dialect == program.target]
+    runtimes = [one for one in RUNTIMES.values() if one.target == program.target]
     choices = [(one, launcher, end) for one in runtimes for launcher, end in LAUNCHERS.items()]
     return [
         (

@@ -12,46 +12,48 @@ from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Program
 from synth.verify.verified import VerifiedSchedule
-from tuner.costs.program_costs import simulated_messages, time_lost, usual_buffer_bytes
+from tuner.costs.program_costs import lowering_loss, simulated_messages, usual_buffer_bytes
 
 LARGE_BYTES = 2**30
-MUCH = 0.15
-WORTH_TELLING = 0.05
-MOST_MESSAGES = 2**17
+LARGE_LOSS = 0.15
+MIN_GAIN = 0.05
+MAX_MESSAGES = 2**17
 SPLITS = (2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class LoweringLoss:
     """The part of the time that `options` lose at `size_bytes`."""
 
     options: LoweringOptions
     size_bytes: int
-    part: float
+    fraction: float
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class LoweringAdvice:
     """own: of the program at hand; better: of other parameters, if any lose much less; few_trees: whether the schedule
     has so many trees that one with fewer might"""
 
-    own: Loss
-    better: Loss | None
+    current: LoweringLoss
+    better: LoweringLoss | None
     few_trees: bool
 
     @property
-    def is_much(self) -> bool:
+    def is_large(self) -> bool:
         """Whether the loss is worth a word."""
-        return self.own.part >= MUCH
+        return self.current.fraction >= LARGE_LOSS
 
     def text(self, chunks_per_shard: int) -> str:
         """Return one line for people; `chunks_per_shard` are those of the schedule."""
-        size = format_size(self.own.size_bytes)
-        words = [f"loses {self.own.part:.0%} at {size} against the cost of the schedule (flow model, no latencies)"]
+        size = format_size(self.current.size_bytes)
+        words = [
+            f"loses {self.current.fraction:.0%} at {size} against the cost of the schedule (flow model, no latencies)"
+        ]
         if self.better is not None:
             options = self.better.options
             split = (options.chunks or chunks_per_shard) // chunks_per_shard
-            words.append(f"--channels {options.channels} --split {split} loses {self.better.part:.0%}")
+            words.append(f"--channels {options.channels} --split {split} loses {self.better.fraction:.0%}")
         if self.few_trees:
             words.append("a schedule with fewer trees per root (synth --k 1) may lose less")
         return "; ".join(words)
@@ -59,7 +61,7 @@ class Advice:
 
 def advice(
     verified: VerifiedSchedule, options: LoweringOptions, program: Program, size_bytes: int | None
-) -> Advice | None:
+) -> LoweringAdvice | None:
     """Return what `program`, lowered with `options`, loses at `size_bytes` (else at the largest it is for, else 1 GiB).
 
     Where that is much, other channels and finer chunks are tried. None for steps, which lose nothing, and where a
@@ -72,13 +74,13 @@ def advice(
     own = _loss(verified, options, program, size_bytes)
     if own is None:
         return None
-    if own.part < MUCH:
-        return Advice(own, None, few_trees=False)
+    if own.fraction < LARGE_LOSS:
+        return LoweringAdvice(own, None, few_trees=False)
     found = filter(None, (_lowered_loss(verified, other, size_bytes) for other in _others(verified, options)))
-    best = min(found, key=lambda loss: loss.part, default=own)
-    better = best if best.part < own.part - WORTH_TELLING else None
+    best = min(found, key=lambda loss: loss.fraction, default=own)
+    better = best if best.fraction < own.fraction - MIN_GAIN else None
     trees = verified.schedule.trees_per_root or 1
-    return Advice(own, better, trees > 1 and min(best.part, own.part) > MUCH)
+    return LoweringAdvice(own, better, trees > 1 and min(best.fraction, own.fraction) > LARGE_LOSS)
 
 
 def _others(verified: VerifiedSchedule, options: LoweringOptions) -> Iterator[LoweringOptions]:
@@ -90,7 +92,7 @@ def _others(verified: VerifiedSchedule, options: LoweringOptions) -> Iterator[Lo
             yield replace(options, channels=channels, chunks=chunks * split)
 
 
-def _lowered_loss(verified: VerifiedSchedule, options: LoweringOptions, size_bytes: int) -> Loss | None:
+def _lowered_loss(verified: VerifiedSchedule, options: LoweringOptions, size_bytes: int) -> LoweringLoss | None:
     try:
         program = lower(verified, options)
     except InvalidInput:  # it does not fit the target, and so is no way out
@@ -98,8 +100,10 @@ def _lowered_loss(verified: VerifiedSchedule, options: LoweringOptions, size_byt
     return _loss(verified, options, program, size_bytes)
 
 
-def _loss(verified: VerifiedSchedule, options: LoweringOptions, program: Program, size_bytes: int) -> Loss | None:
+def _loss(
+    verified: VerifiedSchedule, options: LoweringOptions, program: Program, size_bytes: int
+) -> LoweringLoss | None:
     buffer_bytes = usual_buffer_bytes(program)
-    if simulated_messages(program, size_bytes, buffer_bytes) > MOST_MESSAGES:
+    if simulated_messages(program, size_bytes, buffer_bytes) > MAX_MESSAGES:
         return None
-    return Loss(options, size_bytes, time_lost(verified, program, size_bytes, buffer_bytes))
+    return LoweringLoss(options, size_bytes, lowering_loss(verified, program, size_bytes, buffer_bytes))

@@ -26,10 +26,11 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     yield f"{plan['trials']} trials by {plan['sampler']}, the first: {', '.join(first[:_MOST_STARTS])}{more}"
     yield from _estimate_lines(plan["estimate"])
     if plan["least_measuring_seconds"] is not None:
-        yield f"no program could measure that in less than {duration(plan['least_measuring_seconds'])} on these links"
+        least = format_duration(plan["least_measuring_seconds"])
+        yield f"no program could measure that in less than {least} on these links"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return seconds for people: `0.4 s`, `35 s`, `4:05 min`, `2:10 h`."""
     if seconds < 10:
         return f"{seconds:.1f} s"
@@ -45,6 +46,6 @@ def _estimate_lines(estimate: Mapping[str, Any]) -> Iterator[str]:
     if estimate["seconds"] is None:
         yield f"ends by {estimate['stopped_by']}; how long that takes is {estimate['basis']}"
         return
-    search, trial = duration(estimate["seconds"]), duration(estimate["trial_seconds"])
+    search, trial = format_duration(estimate["seconds"]), format_duration(estimate["trial_seconds"])
     yield f"the search takes about {search}, {trial} a trial, and ends by {estimate['stopped_by']}"
     yield f"  by the {estimate['basis']}; starting, final and promotion come on top"

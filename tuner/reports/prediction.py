@@ -6,14 +6,14 @@ from typing import Any
 
 from synth.identity import rational_text
 from synth.kernels import warm_simulation
-from synth.lowering.reading import Reading
+from synth.lowering.reading import LiftResult
 from synth.topology.topology import Topology
 from tuner.costs.pricing import DEFAULTS, Pricing
-from tuner.costs.program_costs import play, program_time_per_byte, usual_buffer_bytes
+from tuner.costs.program_costs import program_time_per_byte, simulate_program, usual_buffer_bytes
 
 
 def prediction(
-    reading: Reading, topology: Topology, size_bytes: int | None, link_gbps: str | None
+    reading: LiftResult, topology: Topology, size_bytes: int | None, link_gbps: str | None
 ) -> dict[str, Any] | None:
     """Return the exact least time per byte and, given a size, the time that a simulation says; None for wrong
     programs.
@@ -27,6 +27,6 @@ def prediction(
     if size_bytes is not None:
         network = Pricing.of({**dict.fromkeys(DEFAULTS), "link_gbps": link_gbps}, None).network(topology)
         warm_simulation()
-        time_us = play(program, topology, network, size_bytes, usual_buffer_bytes(program)).end_s * 1e6
+        time_us = simulate_program(program, topology, network, size_bytes, usual_buffer_bytes(program)).end_s * 1e6
     time_per_byte = rational_text(program_time_per_byte(program, topology))
     return {"time_per_byte": time_per_byte, "size_bytes": size_bytes, "time_us": time_us}

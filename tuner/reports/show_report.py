@@ -17,7 +17,7 @@ from synth.lowering.definition import AnyProgram
 from synth.lowering.resources import resources_of
 from synth.schedule.schedule import Schedule
 from synth.schedule.traffic import traffic_of
-from synth.schedule.ways import ways_of
+from synth.schedule.ways import data_paths
 from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
 from tuner.costs.program_costs import program_loads
@@ -131,7 +131,7 @@ def _ways(schedule: Schedule, rank: int) -> list[dict[str, Any]]:
     links, names = schedule.topology.links, schedule.topology.node_ids
     whose = schedule.collective.root if schedule.collective.is_rooted else rank
     documents = []
-    for way in ways_of(schedule, rank):
+    for way in data_paths(schedule, rank):
         edges = []
         for step, route in zip(way.step.tolist(), way.route.tolist(), strict=True):
             path = schedule.routes.path(route)

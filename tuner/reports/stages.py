@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
-class Stages:
+class Stopwatch:
     """A stopwatch with one total per named stage, in order of first use."""
 
     seconds: dict[str, float] = field(default_factory=dict)

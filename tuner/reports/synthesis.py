@@ -8,19 +8,19 @@ from synth.bound.bound import lower_bound
 from synth.bound.certificate import check_certificate
 from synth.kernels import warm_method
 from synth.verify.verified import VerifiedSchedule
-from tuner.reports.stages import Stages
+from tuner.reports.stages import Stopwatch
 from tuner.reports.synthesis_report import synthesis_document, timing_document
 
 OUTSIDE_TOTAL = ("topology", "compile", "bound", "writing")
 """Stages that do not count in the total of the contract."""
 
 
-def warm(method: str, stages: Stages) -> None:
+def warm_kernels(method: str, stages: Stopwatch) -> None:
     """Compile kernels before the clock of the synthesis runs; the stage is reported only if anything was compiled."""
     stages.compile(lambda: warm_method(method))
 
 
-def proved(verified: VerifiedSchedule, size_bytes: int | None, stages: Stages) -> dict[str, Any]:
+def proved_document(verified: VerifiedSchedule, size_bytes: int | None, stages: Stopwatch) -> dict[str, Any]:
     """Return the JSON document of the contract, but for memory and output; its bound is checked by separate code."""
     schedule = verified.schedule
     with stages.stage("bound"):

@@ -9,9 +9,9 @@ from rich.table import Table
 
 from runners.durations import format_ms
 from runners.sizes import format_size
-from tuner.campaigns.answer import Choice, SizeRange, choices, size_ranges
+from tuner.campaigns.answer import TableEntry, TableRange, table_ranges, tuning_table
 from tuner.campaigns.records import CompleteTrial, SizeResult
-from tuner.campaigns.refusals import Refusal, refusals
+from tuner.campaigns.refusals import Regression, regressions
 from tuner.tracking.champions import ratio_text
 from tuner.tuning import TuneReport
 
@@ -19,9 +19,9 @@ from tuner.tuning import TuneReport
 def best_per_size(report: TuneReport) -> list[tuple[SizeResult, CompleteTrial]]:
     """Return (result, trial) of the highest speed-up at each size, in the order of the sizes."""
     rows = []
-    for index in range(len(report.standings[0].sizes) if report.standings else 0):
+    for index in range(len(report.ranked_trials[0].sizes) if report.ranked_trials else 0):
         # Among equals the earlier trial wins, as in the registry.
-        best = max(report.standings, key=lambda place: (place.sizes[index].speedup, -place.trial.number))
+        best = max(report.ranked_trials, key=lambda place: (place.sizes[index].speedup, -place.trial.number))
         rows.append((best.sizes[index], best.trial))
     return rows
 
@@ -37,11 +37,11 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
         "tracking_problem": report.tracked.problem,
         "interrupted": report.interrupted,
         "trials": {state: states[state] for state in ("complete", "failed", "pruned")},
-        "best": [_best_row(report, choice) for choice in answer_of(report)],
-        "answer": [_range_row(one) for one in size_ranges(answer_of(report))],
+        "best": [_best_row(report, choice) for choice in tuning_table_of(report)],
+        "answer": [_range_row(one) for one in table_ranges(tuning_table_of(report))],
         "pareto": [_pareto_row(report, trial) for trial in pareto_front(report)],
-        "refused": [_refused_row(one) for one in refused_by(report)],
-        "overhead": dict(report.effort),
+        "refused": [_refused_row(one) for one in regressions_of(report)],
+        "overhead": dict(report.overhead),
         "seconds": round(report.seconds, 3),
     }
 
@@ -58,7 +58,7 @@ def tune_table(report: TuneReport) -> Table:
     table.add_column("best")
     for heading in ("median", f"{baselines}", "speed-up", "registered"):
         table.add_column(heading, justify="right")
-    for choice in answer_of(report):
+    for choice in tuning_table_of(report):
         version = report.versions.get(choice.size_bytes)
         table.add_row(
             format_size(choice.size_bytes),
@@ -73,7 +73,7 @@ def tune_table(report: TuneReport) -> Table:
 
 def refused_table(report: TuneReport) -> Table | None:
     """Return what takes longer than a baseline where the ranks compute beside it, None if nothing does."""
-    refused = refused_by(report)
+    refused = regressions_of(report)
     if not refused:
         return None
     table = Table(title="refused: slower end to end than the baseline", title_justify="left")
@@ -87,19 +87,19 @@ def refused_table(report: TuneReport) -> Table | None:
             one.baseline,
             format_ms(one.result.baseline_median_s),
             ratio_text(one.ratio),
-            one.verdict,
+            one.confidence_text,
         )
     return table
 
 
-def refused_by(report: TuneReport) -> list[Refusal]:
+def regressions_of(report: TuneReport) -> list[Regression]:
     """Return what the launch refused."""
-    return refusals(report.launch.campaign, report.trials, report.standings)
+    return regressions(report.launch.campaign, report.trials, report.ranked_trials)
 
 
 def overhead_line(report: TuneReport) -> str:
     """Return in one line what a trial of this launch cost besides measuring; empty if it measured none."""
-    effort = report.effort
+    effort = report.overhead
     if not effort["trials"]:
         return ""
     parts = ", ".join(f"{stage} {format_ms(time_ms / 1e3)}" for stage, time_ms in effort["stages_ms"].items())
@@ -111,9 +111,9 @@ def overhead_line(report: TuneReport) -> str:
     )
 
 
-def answer_of(report: TuneReport) -> list[Choice]:
+def tuning_table_of(report: TuneReport) -> list[TableEntry]:
     """Return what to run at each size, the baseline where nothing beats it."""
-    return choices(report.standings, report.launch.campaign["objective"] == "geomean_speedup")
+    return tuning_table(report.ranked_trials, report.launch.campaign["objective"] == "geomean_speedup")
 
 
 def pareto_front(report: TuneReport) -> list[CompleteTrial]:
@@ -129,7 +129,7 @@ def pareto_front(report: TuneReport) -> list[CompleteTrial]:
     return front
 
 
-def _best_row(report: TuneReport, choice: Choice) -> dict[str, Any]:
+def _best_row(report: TuneReport, choice: TableEntry) -> dict[str, Any]:
     trial, result = choice.trial, choice.result
     return {
         "size_bytes": choice.size_bytes,
@@ -144,20 +144,20 @@ def _best_row(report: TuneReport, choice: Choice) -> dict[str, Any]:
     }
 
 
-def _range_row(one: SizeRange) -> dict[str, Any]:
-    trial = one.choice.trial
+def _range_row(one: TableRange) -> dict[str, Any]:
+    trial = one.entry.trial
     return {
         "from_bytes": one.first_bytes,
         "to_bytes": one.last_bytes,
         "run": "program" if trial else "baseline",
-        "baseline": None if trial else one.choice.baseline,
+        "baseline": None if trial else one.entry.baseline,
         "parameters": trial.candidate.parameters if trial else None,
         "program_id": trial.program_id if trial else None,
         "trial_id": trial.trial_id if trial else None,
     }
 
 
-def _refused_row(one: Refusal) -> dict[str, Any]:
+def _refused_row(one: Regression) -> dict[str, Any]:
     ratio = one.ratio
     return {
         "size_bytes": one.result.size_bytes,
@@ -168,7 +168,7 @@ def _refused_row(one: Refusal) -> dict[str, Any]:
         "baseline_time_us": one.result.baseline_median_s * 1e6,
         "ratio": [ratio.low, ratio.median, ratio.high],
         "confidence": ratio.confidence,
-        "verdict": one.verdict,
+        "verdict": one.confidence_text,
     }
 
 

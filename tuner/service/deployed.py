@@ -36,7 +36,7 @@ def application(arguments: dict[str, Any]) -> Any:
 
     def build() -> Any:
         home = Home.from_environment()
-        home.make(home.service)
+        home.create(home.service)
         limits = JobLimits(checked.max_nodes, checked.max_memory_gib * GIB)
         return ServiceSettings(home.root, "0.0.0.0", checked.tokens, limits).build()  # noqa: S104
 

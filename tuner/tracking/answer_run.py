@@ -12,7 +12,7 @@ FOLDER = "chorale-experiments"
 """The experiment of MLflow that all answers go to."""
 
 
-def log_answer(
+def log_experiment(
     store: MlflowStore, document: Mapping[str, Any], pictures: Mapping[str, bytes], start_ms: int, end_ms: int
 ) -> str:
     """Record `document`, what `chorale experiment NAME --json` prints, and return the id of the run.

@@ -11,17 +11,17 @@ from synth.errors import CheckFailed
 from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
 from tuner.campaigns.size_class import SizeClass
-from tuner.tracking.mlflow_store import MlflowStore, Version
+from tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 from tuner.tracking.registry import (
-    AGAIN,
     COLLECTIVE,
     MANIFEST_DIGEST,
     MANIFEST_FILE,
     PROGRAM_FILE,
+    RERUN_WAY_OUT,
     SCHEDULE_FILE,
     SIZE_CLASS,
     TOPOLOGY_ID,
-    UNCHANGED,
+    UNCHANGED_RULE,
     check_registered,
     digest,
 )
@@ -37,7 +37,7 @@ class RegisteredProgram:
 
 
 @dataclass(frozen=True, slots=True)
-class Best:
+class RegistryEntry:
     """What the registry says of a size.
 
     measured: what was measured of the answer at the nearest size
@@ -45,25 +45,25 @@ class Best:
     made:     the program; None where the library's own is the answer
     """
 
-    version: Version
+    version: ModelVersion
     size_class: SizeClass
     manifest: Mapping[str, Any]
     measured: Mapping[str, Any]
     library: str | None
-    made: RegisteredProgram | None
+    registered: RegisteredProgram | None
 
     @property
     def program(self) -> RegisteredProgram:
         """The program that is to be run; CheckFailed where the library's own algorithm is faster than any."""
-        if self.made is None:
+        if self.registered is None:
             rule = "the answer must be a program to have files"
             raise CheckFailed(rule, f"the library's own {self.library}", "let the library run its own algorithm there")
-        return self.made
+        return self.registered
 
 
 def load_best(
     mlflow: MlflowStore, topology: Topology, collective: str, size_bytes: int, alias: str = "champion"
-) -> Best:
+) -> RegistryEntry:
     """Return what is registered for the size class of `size_bytes`, or else for the nearest class.
 
     Raises CheckFailed if there is none for that network and collective, or if what is there does not verify.
@@ -72,20 +72,20 @@ def load_best(
     files = mlflow.download(version)
     try:
         if digest(files[MANIFEST_FILE]) != version.tags[MANIFEST_DIGEST]:
-            raise CheckFailed(UNCHANGED, f"{MANIFEST_FILE}, changed", AGAIN)
+            raise CheckFailed(UNCHANGED_RULE, f"{MANIFEST_FILE}, changed", RERUN_WAY_OUT)
         manifest = json.loads(files[MANIFEST_FILE])
         measured = min(manifest["measured"], key=lambda entry: abs(entry["size_bytes"] - size_bytes))
         library = measured.get("library")
         made = None if library is not None else _program(files, manifest)
     except (KeyError, TypeError, ValueError) as error:
         rule = "a registered version must hold a manifest, and a schedule and a program where it is no library's"
-        raise CheckFailed(rule, f"{version.name} version {version.version}: {error!r}", AGAIN) from error
-    return Best(version, size_class, manifest, measured, library, made)
+        raise CheckFailed(rule, f"{version.name} version {version.version}: {error!r}", RERUN_WAY_OUT) from error
+    return RegistryEntry(version, size_class, manifest, measured, library, made)
 
 
 def find_champion(
     mlflow: MlflowStore, topology: Topology, collective: str, size_bytes: int, alias: str
-) -> tuple[Version, SizeClass]:
+) -> tuple[ModelVersion, SizeClass]:
     """Return the version behind `alias` for the size class of `size_bytes`, or else for the nearest class that has one.
 
     Raises CheckFailed if there is none for that network and collective.

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 
 from runners.measurement.interval import MedianInterval
 from synth.errors import CheckFailed
-from tuner.tracking.mlflow_store import MlflowStore, Version
+from tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 
 PROMOTION = "chorale.promotion"
 REASON = "chorale.promotion_reason"
 AGAINST = "chorale.promotion_against"
 RATIO = "chorale.promotion_ratio"
 ROLLED_BACK = "chorale.rolled_back"
-MOST_REMEMBERED = 100
+MAX_REMEMBERED = 100
 
-PROMOTED, KEPT_OUT = "promoted", "kept out"
+PROMOTED, NOT_PROMOTED = "promoted", "kept out"
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PromotionVerdict:
     """Whether a program may take the alias, and why.
 
     against: number of the version that held the alias when this was decided, None if none did
@@ -34,11 +34,17 @@ class Verdict:
     @property
     def tags(self) -> dict[str, str]:
         """What the version remembers of it."""
-        tags = {PROMOTION: PROMOTED if self.promoted else KEPT_OUT, REASON: self.reason, AGAINST: self.against or ""}
+        tags = {
+            PROMOTION: PROMOTED if self.promoted else NOT_PROMOTED,
+            REASON: self.reason,
+            AGAINST: self.against or "",
+        }
         return tags if self.ratio is None else tags | {RATIO: ratio_text(self.ratio)}
 
 
-def settle(mlflow: MlflowStore, version: Version, alias: str, verdict: Verdict) -> Verdict:
+def apply_verdict(
+    mlflow: MlflowStore, version: ModelVersion, alias: str, verdict: PromotionVerdict
+) -> PromotionVerdict:
     """Let `alias` point to `version` if it may, and write down why; return the verdict as it stands then.
 
     A verdict about another holder than the one there is now does not count: that one was not compared with.
@@ -49,7 +55,7 @@ def settle(mlflow: MlflowStore, version: Version, alias: str, verdict: Verdict) 
     now = None if holder is None else holder.version
     if verdict.promoted and now != verdict.against:
         reason = f"version {now} holds the alias and was not compared with; launch with --resume to do it"
-        verdict = Verdict(False, reason, now)
+        verdict = PromotionVerdict(False, reason, now)
     mlflow.tag_version(version, verdict.tags)
     if verdict.promoted:
         before = [] if holder is None else [*_before(mlflow, holder, alias), holder.version]
@@ -59,7 +65,7 @@ def settle(mlflow: MlflowStore, version: Version, alias: str, verdict: Verdict) 
     return verdict
 
 
-def roll_back(mlflow: MlflowStore, name: str, alias: str) -> tuple[Version, Version]:
+def roll_back(mlflow: MlflowStore, name: str, alias: str) -> tuple[ModelVersion, ModelVersion]:
     """Let `alias` point to the version that held it before; return (the one that held it, the one that does).
 
     The former is marked, so that no campaign promotes it again. CheckFailed if there is none before.
@@ -83,14 +89,14 @@ def ratio_text(ratio: MedianInterval) -> str:
     return f"{ratio.median:.3g} ({ratio.low:.3g} to {ratio.high:.3g})"
 
 
-def _before(mlflow: MlflowStore, holder: Version, alias: str) -> list[str]:
+def _before(mlflow: MlflowStore, holder: ModelVersion, alias: str) -> list[str]:
     """Return the versions that held the alias before `holder`, oldest first."""
     past = [number for number in mlflow.model_tags(holder.name).get(_tag(alias), "").split(",") if number]
     return past[: past.index(holder.version)] if holder.version in past else []
 
 
 def _remember(mlflow: MlflowStore, name: str, alias: str, numbers: list[str]) -> None:
-    mlflow.tag_model(name, _tag(alias), ",".join(numbers[-MOST_REMEMBERED:]))
+    mlflow.tag_model(name, _tag(alias), ",".join(numbers[-MAX_REMEMBERED:]))
 
 
 def _tag(alias: str) -> str:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 URI_VARIABLE = "MLFLOW_TRACKING_URI"
 PARENT_TAG = "mlflow.parentRunId"
 MODEL_KIND = "collective-schedule"
-MOST_TAG_CHARACTERS = 4000
+MAX_TAG_CHARACTERS = 4000
 
 # A server that is gone must cost seconds, not the minutes of MLflow's own defaults. Requests are not repeated by
 # MLflow: a run whose creation was answered too late would be made twice. Who calls asks first, then tries again.
@@ -44,7 +44,7 @@ class RunState:
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class ModelVersion:
     """A version of a registered model."""
 
     name: str
@@ -130,7 +130,7 @@ class MlflowStore:
                 run_id,
                 [Metric(key, value, when_ms, 0) for key, value in (metrics or {}).items()],
                 [Param(key, value) for key, value in (parameters or {}).items()],
-                [RunTag(key, value[:MOST_TAG_CHARACTERS]) for key, value in (tags or {}).items()],
+                [RunTag(key, value[:MAX_TAG_CHARACTERS]) for key, value in (tags or {}).items()],
             )
 
     def upload(self, run_id: str, files: Mapping[str, bytes]) -> None:
@@ -160,7 +160,7 @@ class MlflowStore:
         version_tags: Mapping[str, str],
         run_id: str,
         files: Mapping[str, bytes],
-    ) -> Version:
+    ) -> ModelVersion:
         """Add a version with `files` to the registered model `name`, created where needed."""
         with self._answers(), _as_folder(files) as folder:
             if not self._client.search_registered_models(f"name = '{name}'"):
@@ -173,18 +173,18 @@ class MlflowStore:
             made = self._client.create_model_version(
                 name, f"models:/{model.model_id}", run_id, dict(version_tags), model_id=model.model_id
             )
-            return Version(name, str(made.version), run_id, dict(version_tags))
+            return ModelVersion(name, str(made.version), run_id, dict(version_tags))
 
-    def set_alias(self, version: Version, alias: str) -> None:
+    def set_alias(self, version: ModelVersion, alias: str) -> None:
         """Let `alias` point to `version`; the version it pointed to stays."""
         with self._answers():
             self._client.set_registered_model_alias(version.name, alias, version.version)
 
-    def tag_version(self, version: Version, tags: Mapping[str, str]) -> None:
+    def tag_version(self, version: ModelVersion, tags: Mapping[str, str]) -> None:
         """Set tags of a version."""
         with self._answers():
             for key, value in tags.items():
-                self._client.set_model_version_tag(version.name, version.version, key, value[:MOST_TAG_CHARACTERS])
+                self._client.set_model_version_tag(version.name, version.version, key, value[:MAX_TAG_CHARACTERS])
 
     def tag_model(self, name: str, key: str, value: str) -> None:
         """Set a tag of the registered model `name`."""
@@ -203,20 +203,20 @@ class MlflowStore:
             found = self._client.search_registered_models(filter_text, max_results=1000)
             return {model.name: dict(model.tags) for model in found}
 
-    def versions(self, name: str) -> list[Version]:
+    def versions(self, name: str) -> list[ModelVersion]:
         """Return all versions of the registered model `name`, newest first."""
         with self._answers():
             found = self._client.search_model_versions(f"name = '{name}'", max_results=1000)
         return [_version(entry) for entry in sorted(found, key=lambda entry: -int(entry.version))]
 
-    def aliased(self, name: str, alias: str) -> Version | None:
+    def aliased(self, name: str, alias: str) -> ModelVersion | None:
         """Return the version that `alias` of the model `name` points to, if there is one."""
         with self._answers():
             models = self._client.search_registered_models(f"name = '{name}'")
             number = self._client.get_registered_model(name).aliases.get(alias) if models else None
             return None if number is None else _version(self._client.get_model_version(name, str(number)))
 
-    def download(self, version: Version) -> dict[str, bytes]:
+    def download(self, version: ModelVersion) -> dict[str, bytes]:
         """Return the files of a registered version."""
         mlflow = load_mlflow()
         with self._answers(), tempfile.TemporaryDirectory(prefix="chorale-") as folder:
@@ -286,8 +286,8 @@ def _cause(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _version(entry: object) -> Version:
-    return Version(entry.name, str(entry.version), entry.run_id, dict(entry.tags))  # type: ignore[attr-defined]
+def _version(entry: object) -> ModelVersion:
+    return ModelVersion(entry.name, str(entry.version), entry.run_id, dict(entry.tags))  # type: ignore[attr-defined]
 
 
 @contextmanager

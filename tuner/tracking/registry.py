@@ -22,16 +22,16 @@ from synth.schedule.codec import from_parquet
 from synth.topology.topology import Topology
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
-from tuner.campaigns.answer import LEAST_SPEEDUP, baseline_of
+from tuner.campaigns.answer import MIN_SPEEDUP, fastest_baseline
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.records import SizeResult
 from tuner.campaigns.size_class import SizeClass
 from tuner.campaigns.store import Store
 from tuner.files import read_file
 from tuner.specs import load_topology
-from tuner.tracking.champions import Verdict, settle
-from tuner.tracking.mlflow_store import MlflowStore, Version
-from tuner.tracking.winners import Made, Winner, as_baseline, library_name
+from tuner.tracking.champions import PromotionVerdict, apply_verdict
+from tuner.tracking.mlflow_store import MlflowStore, ModelVersion
+from tuner.tracking.winners import BestProgram, StoredProgram, as_baseline, library_name
 
 FORMAT = "chorale-registered/1"
 TOPOLOGY_ID = "chorale.topology_id"
@@ -47,10 +47,10 @@ SPEEDUP = "chorale.speedup"
 TIME_US = "chorale.time_us"
 MANIFEST_DIGEST = "chorale.manifest_sha256"
 SCHEDULE_FILE, PROGRAM_FILE, MANIFEST_FILE = "schedule.parquet", "program.xml", "manifest.json"
-MOST_TRIALS_NAMED = 1000
+MAX_TRIAL_IDS = 1000
 
-UNCHANGED = "a registered file must be the one that was measured"
-AGAIN = "run the campaign again to register a sound one"
+UNCHANGED_RULE = "a registered file must be the one that was measured"
+RERUN_WAY_OUT = "run the campaign again to register a sound one"
 
 
 def register(
@@ -58,10 +58,10 @@ def register(
     campaign: Campaign,
     topology: Topology,
     store: Store,
-    winner: Winner,
+    winner: BestProgram,
     run_id: str,
-    verdict: Verdict,
-) -> tuple[Version, Verdict]:
+    verdict: PromotionVerdict,
+) -> tuple[ModelVersion, PromotionVerdict]:
     """Register `winner` unless it is there, let it have the alias if `verdict` says so; return what came of it.
 
     The schedule and the program are read back from disk and verified first. Raises ChoraleError if they are not
@@ -83,7 +83,7 @@ def register(
     }
     tags = model_tags | identity_tags(campaign, winner)
     tags |= {
-        "chorale.schedule_id": winner.made.schedule_id if winner.made else "",
+        "chorale.schedule_id": winner.stored.schedule_id if winner.stored else "",
         "chorale.launch_id": store.launch.launch_id,
         "chorale.version": manifest["lineage"]["code_version"],
         BASELINES: ",".join(campaign.baselines),
@@ -94,10 +94,10 @@ def register(
     }
     same = next((version for version in mlflow.versions(name) if is_same(version.tags, tags)), None)
     version = same or mlflow.register(name, model_tags, tags, run_id, files | {MANIFEST_FILE: manifest_text})
-    return version, settle(mlflow, version, campaign.register_.alias, verdict)
+    return version, apply_verdict(mlflow, version, campaign.register_.alias, verdict)
 
 
-def identity_tags(campaign: Campaign, winner: Winner) -> dict[str, str]:
+def identity_tags(campaign: Campaign, winner: BestProgram) -> dict[str, str]:
     """Return the tags that tell versions apart, see `is_same`. CheckFailed for a baseline that could not be made."""
     runner = {RUNNER: campaign.runner.kind}
     if winner.library is not None:
@@ -119,7 +119,7 @@ def lineage(store: Store, certificate: Mapping[str, Any]) -> dict[str, Any]:
         "campaign": store.launch.campaign["name"],
         "launch_id": store.launch.launch_id,
         "trials": len(store.trials),
-        "trial_ids": sorted(chosen_from)[:MOST_TRIALS_NAMED],
+        "trial_ids": sorted(chosen_from)[:MAX_TRIAL_IDS],
         "certificate": dict(certificate),
     }
 
@@ -135,18 +135,20 @@ def check_registered(schedule: bytes, program: bytes, manifest: Mapping[str, Any
     """Verify a schedule and its program as they would be given out; raise CheckFailed for what is not sound."""
     for name, content in ((SCHEDULE_FILE, schedule), (PROGRAM_FILE, program)):
         if digest(content) != manifest["sha256"][name]:
-            raise CheckFailed(UNCHANGED, f"{name}, changed", AGAIN)
+            raise CheckFailed(UNCHANGED_RULE, f"{name}, changed", RERUN_WAY_OUT)
     try:
         verified = verify(from_parquet(schedule, load_topology))
         lifted = lift(program)
     except InvalidInput as error:
-        raise CheckFailed("a registered schedule must be readable", error, AGAIN) from error
+        raise CheckFailed("a registered schedule must be readable", error, RERUN_WAY_OUT) from error
     if verified.schedule.id != manifest["schedule_id"]:
-        raise CheckFailed("a registered schedule must be the one that was measured", verified.schedule.id, AGAIN)
+        raise CheckFailed(
+            "a registered schedule must be the one that was measured", verified.schedule.id, RERUN_WAY_OUT
+        )
     if lifted.collective.name != verified.schedule.collective.name:
-        raise CheckFailed("a program must do the collective of its schedule", lifted.collective, AGAIN)
+        raise CheckFailed("a program must do the collective of its schedule", lifted.collective, RERUN_WAY_OUT)
     for violation in check_program(lifted):
-        raise CheckFailed("a registered program must be sound", violation.message, AGAIN)
+        raise CheckFailed("a registered program must be sound", violation.message, RERUN_WAY_OUT)
     return verified
 
 
@@ -160,14 +162,14 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _made(winner: Winner) -> Made:
-    if winner.made is None:
+def _made(winner: BestProgram) -> StoredProgram:
+    if winner.stored is None:
         rule = "a baseline that is faster than every candidate must be possible to make"
         raise CheckFailed(rule, winner.baseline, "start the launch again with --resume")
-    return winner.made
+    return winner.stored
 
 
-def _program_files(store: Store, winner: Winner) -> dict[str, bytes]:
+def _program_files(store: Store, winner: BestProgram) -> dict[str, bytes]:
     """Return the schedule and the program of a winner, nothing for the library's own."""
     if winner.library is not None:
         return {}
@@ -183,8 +185,8 @@ def _certificate(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Map
     return check_registered(files[SCHEDULE_FILE], files[PROGRAM_FILE], manifest).schedule.certificate
 
 
-def _manifest(campaign: Campaign, topology: Topology, winner: Winner) -> dict[str, Any]:
-    made = winner.made
+def _manifest(campaign: Campaign, topology: Topology, winner: BestProgram) -> dict[str, Any]:
+    made = winner.stored
     return {
         "format": FORMAT,
         "topology": {"spec": topology.spec, "id": topology.id},
@@ -204,8 +206,8 @@ def _manifest(campaign: Campaign, topology: Topology, winner: Winner) -> dict[st
 
 def _measured(size: SizeResult, library: str | None) -> dict[str, Any]:
     """Return the answer at one size: that of the class, or an algorithm of the library that is faster just there."""
-    fastest = baseline_of(size)
-    if library_name(fastest) is not None and size.speedup < LEAST_SPEEDUP:
+    fastest = fastest_baseline(size)
+    if library_name(fastest) is not None and size.speedup < MIN_SPEEDUP:
         size, library = as_baseline(size, fastest), library_name(fastest)
     return {
         "size_bytes": size.size_bytes,

@@ -21,13 +21,13 @@ from tuner.tracking.registry import COLLECTIVE, MANIFEST_FILE, SIZE_CLASS
 
 _log = logging.getLogger("chorale.registry")
 
-MOST_MODELS = 50  # models that are looked into
+MAX_MODELS = 50  # models that are looked into
 _DEGRADED = re.compile(r"(without|scaled)\(")
-FARTHEST_CLASS = 1  # powers of two between size classes that still are similar
+MAX_CLASS_DISTANCE = 1  # powers of two between size classes that still are similar
 _candidates: TypeAdapter[Candidate] = TypeAdapter(Candidate)
 
 
-def similar_winners(mlflow: MlflowStore, campaign: Campaign, topology: Topology) -> list[Candidate]:
+def similar_champions(mlflow: MlflowStore, campaign: Campaign, topology: Topology) -> list[Candidate]:
     """Return the parameters of champions for the same collective on similar networks, the nearest in size first.
 
     Similar are networks of the same `family` and the same degree, and size classes at most `FARTHEST_CLASS` apart from
@@ -38,9 +38,11 @@ def similar_winners(mlflow: MlflowStore, campaign: Campaign, topology: Topology)
     for name, tags in mlflow.models({COLLECTIVE: campaign.collective}).items():
         size_class = SizeClass(int(tags[SIZE_CLASS]))
         spec = tags.get("chorale.topology", "")
-        if family(spec) == family(topology.spec) and any(one.distance(size_class) <= FARTHEST_CLASS for one in wanted):
+        if family(spec) == family(topology.spec) and any(
+            one.distance(size_class) <= MAX_CLASS_DISTANCE for one in wanted
+        ):
             found.append((min(one.distance(size_class) for one in wanted), -size_class.exponent, name))
-    winners = (_winner(mlflow, campaign, topology, name) for _, _, name in sorted(found)[:MOST_MODELS])
+    winners = (_winner(mlflow, campaign, topology, name) for _, _, name in sorted(found)[:MAX_MODELS])
     return list(dict.fromkeys(winner for winner in winners if winner is not None))
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from synth.errors import ChoraleError, Unavailable
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.final import Final
+from tuner.campaigns.final import FinalComparison
 from tuner.campaigns.records import TrialRecord
 from tuner.campaigns.store import Store
 from tuner.home import Home
@@ -38,11 +38,11 @@ PARENT_OF = "chorale.parent_of"
 TRIAL_ID = "chorale.trial_id"
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 60.0
 
-Answer = TypeVar("Answer")
+Reply = TypeVar("Reply")
 
 
 @dataclass(frozen=True, slots=True)
-class Tracked:
+class TrackingResult:
     """What MLflow knows of a launch at its end. `problem` says in one line why it does not know everything.
 
     `seconds` is how long uploading trials took this process.
@@ -93,9 +93,9 @@ class Tracker:
         load_mlflow()  # here, because importing it beside Ray in another thread is asking for trouble
         return self._thread.submit(self._guarded, self._open)
 
-    def ask(self, question: Callable[[MlflowStore], Answer]) -> Future[Answer]:
+    def query(self, operation: Callable[[MlflowStore], Reply]) -> Future[Reply]:
         """Put a question to MLflow, after what was begun before; Unavailable comes out where it cannot be reached."""
-        return self._thread.submit(lambda: question(self._require_mlflow()))
+        return self._thread.submit(lambda: operation(self._require_mlflow()))
 
     def trial(self, record: TrialRecord) -> None:
         """Upload a finished trial, in the background."""
@@ -104,11 +104,11 @@ class Tracker:
     def finish(
         self,
         trials: Sequence[TrialRecord],
-        final: Final | None,
+        final: FinalComparison | None,
         status: str,
         patience_s: float,
         try_again: Callable[[], bool] = lambda: False,
-    ) -> Tracked:
+    ) -> TrackingResult:
         """Upload what is missing and close the parent run; give up after about `patience_s` without any progress.
 
         If MLflow cannot be reached, `try_again` is asked whether to try once more, and may take its time.
@@ -119,9 +119,11 @@ class Tracker:
         self._thread.shutdown(wait=False, cancel_futures=True)
         run_ids = {trial_id: run.run_id for trial_id, run in self._runs.items() if run.finished}
         experiment_id, parent_run_id = self._experiment_id or None, self._parent_run_id or None
-        return Tracked(experiment_id, parent_run_id, run_ids, self._problem, self._seconds)
+        return TrackingResult(experiment_id, parent_run_id, run_ids, self._problem, self._seconds)
 
-    def _finish_once(self, trials: Sequence[TrialRecord], final: Final | None, status: str, patience_s: float) -> None:
+    def _finish_once(
+        self, trials: Sequence[TrialRecord], final: FinalComparison | None, status: str, patience_s: float
+    ) -> None:
         last = self._thread.submit(self._guarded, self._complete, list(trials), final, status)
         uploaded = -1
         while not last.done() and uploaded < len(self._runs):
@@ -217,7 +219,7 @@ class Tracker:
         for record in trials:
             self._upload_trial(record)
 
-    def _complete(self, trials: Sequence[TrialRecord], final: Final | None, status: str) -> None:
+    def _complete(self, trials: Sequence[TrialRecord], final: FinalComparison | None, status: str) -> None:
         if self._failures or not self._parent_run_id:
             self._catch_up(trials)
         else:

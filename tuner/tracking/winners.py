@@ -8,14 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from runners.api import LIBRARY
-from tuner.campaigns.answer import LEAST_SPEEDUP
-from tuner.campaigns.final import Standing
+from tuner.campaigns.answer import MIN_SPEEDUP
+from tuner.campaigns.final import RankedTrial
 from tuner.campaigns.records import Candidate, CompleteTrial, SizeResult
 from tuner.campaigns.size_class import SizeClass
 
 
 @dataclass(frozen=True, slots=True)
-class Made:
+class StoredProgram:
     """A program by the ids of its files in the store, and what it was made of."""
 
     candidate: Candidate
@@ -24,20 +24,20 @@ class Made:
 
 
 @dataclass(frozen=True, slots=True)
-class Winner:
+class BestProgram:
     """What to run at the sizes of one class.
 
     trial:    the best trial of the class
     sizes:    what was measured of what is to be run
     baseline: which baseline that is, as nothing beats it; None for the program of `trial`
-    made:     the program that is to be run; None for the library's own, and for a baseline that is not made yet
+    stored:   the program that is to be run; None for the library's own, and for a baseline that is not built yet
     """
 
     size_class: SizeClass
     trial: CompleteTrial
     sizes: tuple[SizeResult, ...]
     baseline: str | None = None
-    made: Made | None = None
+    stored: StoredProgram | None = None
 
     @property
     def library(self) -> str | None:
@@ -55,7 +55,7 @@ class Winner:
         return _geometric_mean([size.median_s * 1e6 for size in self.sizes])
 
 
-def winners(standings: Sequence[Standing]) -> list[Winner]:
+def best_programs(standings: Sequence[RankedTrial]) -> list[BestProgram]:
     """Return who answers for each size class, by speed-up within it. Empty if there are no trials.
 
     As in the answer of a campaign, a program must be clearly faster than every baseline, else the fastest answers.
@@ -74,17 +74,17 @@ def as_baseline(size: SizeResult, baseline: str) -> SizeResult:
     return replace(size, times_s=tuple(size.baseline_times_s[baseline]))
 
 
-def _winner(standings: Sequence[Standing], sizes: Sequence[int], size_class: SizeClass) -> Winner:
+def _winner(standings: Sequence[RankedTrial], sizes: Sequence[int], size_class: SizeClass) -> BestProgram:
     columns = [index for index, size in enumerate(sizes) if SizeClass.of(size) == size_class]
-    rivals = [Winner(size_class, one.trial, tuple(one.sizes[index] for index in columns)) for one in standings]
+    rivals = [BestProgram(size_class, one.trial, tuple(one.sizes[index] for index in columns)) for one in standings]
     best = max(rivals, key=lambda winner: (winner.speedup, -winner.trial.number))
-    if best.speedup >= LEAST_SPEEDUP:
+    if best.speedup >= MIN_SPEEDUP:
         trial = best.trial
-        return replace(best, made=Made(trial.candidate, trial.schedule_id, trial.program_id))
+        return replace(best, stored=StoredProgram(trial.candidate, trial.schedule_id, trial.program_id))
     return min((_with_baseline(best, name) for name in best.sizes[0].baseline_times_s), key=lambda one: one.time_us)
 
 
-def _with_baseline(best: Winner, baseline: str) -> Winner:
+def _with_baseline(best: BestProgram, baseline: str) -> BestProgram:
     return replace(best, baseline=baseline, sizes=tuple(as_baseline(size, baseline) for size in best.sizes))
 
 

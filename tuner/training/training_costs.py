@@ -29,12 +29,12 @@ class TrainingCosts:
     method: str
     congestion: Congestion
     model: NetworkModel
-    beside_s: float
+    unmodelled_s: float
     alltoall_rate: Fraction | None
 
     def allreduce_s(self, size_bytes: int) -> float:
         """Return the seconds of an allreduce of a vector of `size_bytes` by the congestion model."""
-        return self.beside_s + float(self.congestion.seconds(self.model, size_bytes))
+        return self.unmodelled_s + float(self.congestion.seconds(self.model, size_bytes))
 
     def alltoall_s(self, size_bytes: int) -> float:
         """Return the seconds in which every rank sends `size_bytes`, an equal part to each rank, itself included.
@@ -59,5 +59,5 @@ def training_costs(method: str, spec: str, pricing: Pricing, with_alltoall: bool
     topology = traffic.topology
     rate = alltoall_rate(topology, _GAP).lower if with_alltoall else None
     return TrainingCosts(
-        topology, method, congestion_of(traffic), pricing.network(topology), pricing.beside_flows_s(traffic), rate
+        topology, method, congestion_of(traffic), pricing.network(topology), pricing.unmodelled_flows_s(traffic), rate
     )

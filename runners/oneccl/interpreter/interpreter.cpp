@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "clock.hpp"
-#include "idle.hpp"
+#include "wait.hpp"
 
 namespace chorale {
 

@@ -20,10 +20,10 @@
 #include <iterator>
 
 #include "clock.hpp"
-#include "idle.hpp"
+#include "wait.hpp"
 #include "interfaces.hpp"
 #include "interpreter.hpp"
-#include "meeting.hpp"
+#include "rendezvous.hpp"
 #include "memory.hpp"
 #include "network.hpp"
 #include "task.hpp"

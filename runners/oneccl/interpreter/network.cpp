@@ -1,7 +1,7 @@
 #include "network.hpp"
 
 #include "clock.hpp"
-#include "idle.hpp"
+#include "wait.hpp"
 
 namespace chorale {
 namespace {

@@ -8,16 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from synth.compiled import compiled
-from synth.flow.graph import Integers, Ranks, amounts_on, flow_graph
+from synth.flow.graph import Integers, Ranks, amounts_on, residual_graph
 from synth.flow.oracle import violated_cuts
 from synth.forest.network import ForestNetwork
 
-MOST_CUTS_AT_ONCE = 512
+MAX_CUTS_PER_CALL = 512
 Sets = NDArray[np.bool_]
 """bool[sets, nodes]: sink sides of cuts."""
 
 
-class KnownCuts(NamedTuple):
+class CutTable(NamedTuple):
     """Cuts as kernels want them.
 
     sides: uint64[nodes, words]: bit i of a node says whether it is on the sink side of cut i
@@ -28,17 +28,17 @@ class KnownCuts(NamedTuple):
     slack: Integers
 
 
-def broken_cuts(network: ForestNetwork, most: int = MOST_CUTS_AT_ONCE) -> Sets:
+def find_violated_cuts(network: ForestNetwork, max_cuts: int = MAX_CUTS_PER_CALL) -> Sets:
     """Return up to `most` cuts that do not carry the trees that must cross them; none if and only if all cuts do."""
-    graph, half_arcs = flow_graph(network.nodes, network.src, network.dst)
+    graph, half_arcs = residual_graph(network.nodes, network.src, network.dst)
     capacity = amounts_on(graph, half_arcs, network.capacity)
     sinks = np.arange(network.nodes) < network.compute_count
-    cuts = np.zeros((most, network.nodes), dtype=np.bool_)
+    cuts = np.zeros((max_cuts, network.nodes), dtype=np.bool_)
     found = violated_cuts(graph, capacity, network.supply, sinks, np.zeros(network.nodes, dtype=np.bool_), cuts)
     return cuts[:found]
 
 
-def known_cuts(network: ForestNetwork, sets: Sets) -> KnownCuts:
+def cut_table(network: ForestNetwork, sets: Sets) -> CutTable:
     """Return the cuts with the sink sides `sets` and their slack in `network`. O(arcs * sets / 64)."""
     words = -(-len(sets) // 64)
     padded = np.zeros((network.nodes, 64 * words), dtype=np.bool_)
@@ -47,7 +47,7 @@ def known_cuts(network: ForestNetwork, sets: Sets) -> KnownCuts:
     slack = np.array([-int(network.supply[~inside].sum()) for inside in sets], dtype=np.int64)
     if len(sets):
         _add_capacity_across(network.src, network.dst, network.capacity, sides, slack)
-    return KnownCuts(sides, slack)
+    return CutTable(sides, slack)
 
 
 @compiled

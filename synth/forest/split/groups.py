@@ -12,7 +12,7 @@ from synth.forest.network import ForestNetwork
 from synth.forest.split.lengths import Distances, Wiring, spreading_lengths
 
 
-class Groups(NamedTuple):
+class SwitchGroups(NamedTuple):
     """Disjoint groups of switches; no arc leads from one group to another.
 
     The ports of a group are the nodes around it, sorted by cluster, then by node. Pairs of ports in different
@@ -33,7 +33,7 @@ class Groups(NamedTuple):
     length:         int64 per arc of the network: its length, 0 outside groups
     """
 
-    place: Integers
+    member_index: Integers
     sizes: Integers
     table_offsets: Integers
     distance: Distances
@@ -51,9 +51,9 @@ class Groups(NamedTuple):
     length: Integers
 
 
-def groups_of(
+def switch_groups_of(
     network: ForestNetwork, group: Ranks, clusters: NDArray[np.integer], row_of: NDArray[np.integer]
-) -> Groups:
+) -> SwitchGroups:
     """Return the tables of the groups that `group` names.
 
     group:    int32 per node: 0, 1, ... for the switches of each group, -1 for all other nodes
@@ -71,7 +71,7 @@ def groups_of(
     distinct, cluster_of = np.unique(ports[:, :2], axis=0, return_inverse=True)
     place, sizes = _places(group, np.flatnonzero(group >= 0), count)
     length, tables = _distance_tables(network, group, place, sizes)
-    return Groups(
+    return SwitchGroups(
         place,
         sizes,
         (np.cumsum(sizes**2) - sizes**2).astype(np.int64),

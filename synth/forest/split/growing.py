@@ -9,7 +9,7 @@ from synth.flow.graph import Ranks
 
 
 @inlined
-def with_room(values: Ranks, used: int, more: int) -> Ranks:
+def with_capacity(values: Ranks, used: int, more: int) -> Ranks:
     """Return `values`, or a copy of its first `used` entries in a larger array, with room for `more` behind them."""
     if used + more <= len(values):
         return values

@@ -40,7 +40,7 @@ class Wiring:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Trial:
+class _LengthTrial:
     """Lengths before and after rounding, distances, and the load per arc if all pairs of switches exchange their
     part of give and take over all shortest paths evenly; beyond: what of the loads does not fit, added up.
     """
@@ -77,17 +77,17 @@ def spreading_lengths(wiring: Wiring) -> tuple[Integers, Distances]:
     return best.lengths, best.distances
 
 
-def _better(one: _Trial, other: _Trial) -> _Trial:
+def _better(one: _LengthTrial, other: _LengthTrial) -> _LengthTrial:
     return other if other.beyond < 0.9 * one.beyond else one
 
 
-def _trial(wiring: Wiring, price: Reals) -> _Trial:
+def _trial(wiring: Wiring, price: Reals) -> _LengthTrial:
     lengths = np.rint(price).astype(np.int64)
     table = _distances(wiring, lengths)
     farthest_first = np.argsort(table, axis=0, kind="stable")[::-1]
     ends = (wiring.src, wiring.dst)
     load = _loads(table, farthest_first, *ends, wiring.capacity, lengths, wiring.give, wiring.take)
-    return _Trial(price, lengths, table, load, float(np.maximum(load - wiring.capacity, 0).sum()))
+    return _LengthTrial(price, lengths, table, load, float(np.maximum(load - wiring.capacity, 0).sum()))
 
 
 def _triangle_lengths(wiring: Wiring) -> Reals:

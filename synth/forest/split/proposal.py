@@ -6,10 +6,10 @@ import numpy as np
 
 from synth.compiled import compiled, inlined
 from synth.flow.graph import Integers, Ranks
-from synth.forest.split.cuts import KnownCuts
-from synth.forest.split.groups import Groups
+from synth.forest.split.cuts import CutTable
+from synth.forest.split.groups import SwitchGroups
 from synth.forest.split.splits import Splits
-from synth.forest.split.ways import Room, find_path, make_room, take_path
+from synth.forest.split.ways import ResidualCapacities, find_path, residual_capacities, take_path
 
 # The rounds in which pairs of ports of a group are offered capacity. A share is what a port has to give, spread
 # evenly over its partners of that round.
@@ -25,7 +25,7 @@ _ROUNDS = 7
 
 @compiled
 def propose(
-    groups: Groups, src: Ranks, dst: Ranks, capacity: Integers, cuts: KnownCuts, aligned: bool, returns: bool
+    groups: SwitchGroups, src: Ranks, dst: Ranks, capacity: Integers, cuts: CutTable, aligned: bool, returns: bool
 ) -> Splits:
     """Return splits through the `groups` that leave no cut of `cuts` with negative slack.
 
@@ -33,7 +33,7 @@ def propose(
     returns: whether what is left may go back to where it came from, which drops it
     O(ports of a group ^ 2 + splits * degrees along their paths).
     """
-    room = make_room(groups, src, dst, capacity, cuts)
+    room = residual_capacities(groups, src, dst, capacity, cuts)
     buffer = Splits(np.empty(1024, np.int64), np.zeros(1025, np.int64), np.empty(4096, np.int64))
     made = 0
     for group in range(len(groups.sizes)):
@@ -44,7 +44,7 @@ def propose(
 
 @inlined
 def _offer(
-    groups: Groups, group: int, stage: int, cuts: KnownCuts, room: Room, buffer: Splits, made: int
+    groups: SwitchGroups, group: int, stage: int, cuts: CutTable, room: ResidualCapacities, buffer: Splits, made: int
 ) -> tuple[Splits, int]:
     """Join ports of a group as one round does; return the buffer, which may have moved, and the splits in it."""
     first, last = groups.port_offsets[group], groups.port_offsets[group + 1]
@@ -95,7 +95,7 @@ def _doubled(values: Integers) -> Integers:
 
 
 @inlined
-def _shifts(groups: Groups, group: int, stage: int) -> int:
+def _shifts(groups: SwitchGroups, group: int, stage: int) -> int:
     if stage == _RETURN:
         return 1
     around = groups.group_clusters if stage <= _ALIGNED else groups.port_offsets
@@ -103,7 +103,7 @@ def _shifts(groups: Groups, group: int, stage: int) -> int:
 
 
 @inlined
-def _partner(groups: Groups, group: int, stage: int, shift: int, port: int) -> int:
+def _partner(groups: SwitchGroups, group: int, stage: int, shift: int, port: int) -> int:
     """Return the port that is `shift` further on around the group, or -1 if this round does not join them."""
     if stage == _RETURN:
         return port

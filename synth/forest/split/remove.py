@@ -19,11 +19,11 @@ from synth.errors import InvalidInput
 from synth.flow.graph import Integers
 from synth.forest.network import ForestNetwork
 from synth.forest.split.clusters import clusters_below, fabrics, levels
-from synth.forest.split.cuts import Sets, broken_cuts, known_cuts
-from synth.forest.split.groups import Groups, groups_of
+from synth.forest.split.cuts import Sets, cut_table, find_violated_cuts
+from synth.forest.split.groups import SwitchGroups, switch_groups_of
 from synth.forest.split.proposal import propose
 from synth.forest.split.series import series_switches
-from synth.forest.split.split_network import Pieces, SplitNetwork
+from synth.forest.split.split_network import PathPieces, SplitNetwork
 from synth.forest.split.splits import Splits, network_after, split_off, without_switches
 
 PATIENCE = 8
@@ -69,7 +69,7 @@ class _Removal:
         if not _used_switches(network).any():
             return False
         bare = without_switches(self.split, np.arange(network.nodes) >= network.compute_count)
-        if len(broken_cuts(bare.network, 1)) == 0:
+        if len(find_violated_cuts(bare.network, 1)) == 0:
             self.split = bare
             return False
         return True
@@ -86,7 +86,7 @@ class _Removal:
                 return
             network = self.split.network
             group = fabrics(network)
-            groups = groups_of(network, group, *clusters_below(network, group, self.level))
+            groups = switch_groups_of(network, group, *clusters_below(network, group, self.level))
             if not self._advance(groups, whole_fabrics=True):
                 return
 
@@ -98,32 +98,32 @@ class _Removal:
         chosen = _independent(network, used & (self.level == lowest))
         group = np.where(chosen, np.cumsum(chosen) - 1, -1).astype(np.int32)
         is_upper = (self.level >= lowest).astype(np.int32)[None, :]
-        groups = groups_of(network, group, is_upper, np.zeros(int(chosen.sum()), dtype=np.int64))
+        groups = switch_groups_of(network, group, is_upper, np.zeros(int(chosen.sum()), dtype=np.int64))
         if not self._advance(groups, whole_fabrics=False):
             raise _refusal(network, int(np.flatnonzero(chosen)[0]), names)
 
-    def _advance(self, groups: Groups, whole_fabrics: bool) -> bool:
+    def _advance(self, groups: SwitchGroups, whole_fabrics: bool) -> bool:
         """Split off at `groups`; return False if known cuts forbid everything."""
         network = self.split.network
         for _ in range(self.patience):
-            cuts = known_cuts(network, self.sets)
+            cuts = cut_table(network, self.sets)
             arcs = (network.src, network.dst, network.capacity)
             splits = propose(groups, *arcs, cuts, whole_fabrics, not whole_fabrics)
             if len(splits.amount) == 0:
                 return False
-            if self._is_sound(splits):
+            if self._is_feasible(splits):
                 self.split = split_off(self.split, splits)
                 return True
         low, high = 0, len(splits.amount)
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self._is_sound(splits.first(middle)) else (low, middle)
+            low, high = (middle, high) if self._is_feasible(splits.first(middle)) else (low, middle)
         self.split = split_off(self.split, splits.first(low))
         return True
 
-    def _is_sound(self, splits: Splits) -> bool:
+    def _is_feasible(self, splits: Splits) -> bool:
         """Whether all cuts hold after `splits`; those that do not are learned."""
-        broken = broken_cuts(network_after(self.split.network, splits))
+        broken = find_violated_cuts(network_after(self.split.network, splits))
         self.sets = np.unique(np.concatenate([self.sets, broken]), axis=0)
         return len(broken) == 0
 
@@ -169,7 +169,9 @@ def _between_ranks(split: SplitNetwork) -> SplitNetwork:
     network, pieces = split.network, split.pieces
     owner = np.repeat(np.arange(len(network.src)), np.diff(pieces.offsets))
     order = np.lexsort((pieces.length, owner))
-    sorted_pieces = Pieces(pieces.offsets, pieces.amount[order], pieces.start[order], pieces.length[order], pieces.hops)
+    sorted_pieces = PathPieces(
+        pieces.offsets, pieces.amount[order], pieces.start[order], pieces.length[order], pieces.hops
+    )
     ranks = network.compute_count
     between = ForestNetwork(ranks, ranks, network.src, network.dst, network.capacity, network.supply[:ranks])
     return SplitNetwork(split.original, between, sorted_pieces)

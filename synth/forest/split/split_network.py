@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from synth.forest.network import ForestNetwork
 
 
-class Pieces(NamedTuple):
+class PathPieces(NamedTuple):
     """What the capacity of each arc is made of: units that all take the same path of original arcs.
 
     offsets: int64[arcs + 1]: arc a has the pieces `offsets[a]` to `offsets[a + 1] - 1`
@@ -36,7 +36,7 @@ class SplitNetwork:
 
     original: ForestNetwork
     network: ForestNetwork
-    pieces: Pieces
+    pieces: PathPieces
 
     @staticmethod
     def of(network: ForestNetwork) -> SplitNetwork:
@@ -45,7 +45,7 @@ class SplitNetwork:
         ones = np.ones(arcs, dtype=np.int64)
         each = np.arange(arcs + 1, dtype=np.int64)
         return SplitNetwork(
-            network, network, Pieces(each, network.capacity.copy(), each[:-1], ones, each[:-1].astype(np.int32))
+            network, network, PathPieces(each, network.capacity.copy(), each[:-1], ones, each[:-1].astype(np.int32))
         )
 
     def paths(self, arc: int) -> list[tuple[int, list[int]]]:

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from synth.compiled import compiled, inlined
 from synth.flow.graph import Integers, Ranks
 from synth.forest.network import ForestNetwork
-from synth.forest.split.growing import with_room
-from synth.forest.split.split_network import Pieces, SplitNetwork
+from synth.forest.split.growing import with_capacity
+from synth.forest.split.split_network import PathPieces, SplitNetwork
 
 
 class Splits(NamedTuple):
@@ -28,7 +28,7 @@ class Splits(NamedTuple):
         return Splits(self.amount[:count], self.offsets[: count + 1], self.arcs[: self.offsets[count]])
 
 
-class _NewPieces(NamedTuple):
+class _NewPathPieces(NamedTuple):
     """split, amount, start, length: int64 per piece; hops: int32, the old hops and those of the new pieces."""
 
     split: Integers
@@ -81,7 +81,7 @@ def split_off(split: SplitNetwork, splits: Splits) -> SplitNetwork:
         for old, fresh in ((left, new.amount), (pieces.start, new.start), (pieces.length, new.length))
     )
     offsets = np.searchsorted(arc[order], np.arange(len(after.src) + 1)).astype(np.int64)
-    return SplitNetwork(split.original, after, Pieces(offsets, amount, start, length, new.hops))
+    return SplitNetwork(split.original, after, PathPieces(offsets, amount, start, length, new.hops))
 
 
 def without_switches(split: SplitNetwork, dropped: NDArray[np.bool_]) -> SplitNetwork:
@@ -96,7 +96,9 @@ def without_switches(split: SplitNetwork, dropped: NDArray[np.bool_]) -> SplitNe
     kept = np.repeat(stays, counts)
     offsets = np.concatenate([[0], np.cumsum(counts[stays])]).astype(np.int64)
     return SplitNetwork(
-        split.original, rest, Pieces(offsets, pieces.amount[kept], pieces.start[kept], pieces.length[kept], pieces.hops)
+        split.original,
+        rest,
+        PathPieces(offsets, pieces.amount[kept], pieces.start[kept], pieces.length[kept], pieces.hops),
     )
 
 
@@ -137,7 +139,7 @@ def _append_hops(path: Ranks, depth: int, hops: Ranks, dst: Ranks, place: Ranks)
 
 
 @compiled
-def _join(pieces: Pieces, left: Integers, splits: Splits, src: Ranks, dst: Ranks, nodes: int) -> _NewPieces:
+def _join(pieces: PathPieces, left: Integers, splits: Splits, src: Ranks, dst: Ranks, nodes: int) -> _NewPathPieces:
     """Take the units of `splits` from `left` (units per piece) and return the pieces that they make."""
     count = len(splits.amount)
     most = count + len(left)  # every piece made ends a split or an old piece
@@ -168,9 +170,9 @@ def _join(pieces: Pieces, left: Integers, splits: Splits, src: Ranks, dst: Ranks
             for index in range(depth):
                 place[dst[path[index]]] = -1
             if depth > 0:
-                hops = with_room(hops, used, depth)
+                hops = with_capacity(hops, used, depth)
                 hops[used : used + depth] = path[:depth]
                 of_split[made], amounts[made], starts[made], lengths[made] = split, amount, used, depth
                 used += depth
                 made += 1
-    return _NewPieces(of_split[:made], amounts[:made], starts[:made], lengths[:made], hops[:used])
+    return _NewPathPieces(of_split[:made], amounts[:made], starts[:made], lengths[:made], hops[:used])

@@ -8,14 +8,14 @@ import numpy as np
 
 from synth.compiled import inlined
 from synth.flow.graph import Integers, Ranks
-from synth.forest.split.cuts import KnownCuts
-from synth.forest.split.groups import Groups
+from synth.forest.split.cuts import CutTable
+from synth.forest.split.groups import SwitchGroups
 from synth.forest.split.lengths import FAR
 
 _PATIENCE = 32  # blind ends on the search for a path before it is given up
 
 
-class Room(NamedTuple):
+class ResidualCapacities(NamedTuple):
     """What proposed splits leave of capacities, and scratch.
 
     src, dst:   int32 per arc: its ends;  residual: int64 per arc: units left
@@ -39,16 +39,18 @@ class Room(NamedTuple):
 
 
 @inlined
-def make_room(groups: Groups, src: Ranks, dst: Ranks, capacity: Integers, cuts: KnownCuts) -> Room:
+def residual_capacities(
+    groups: SwitchGroups, src: Ranks, dst: Ranks, capacity: Integers, cuts: CutTable
+) -> ResidualCapacities:
     """Return the room of untouched groups."""
-    ports, nodes = len(groups.cluster_of), len(groups.place)
+    ports, nodes = len(groups.cluster_of), len(groups.member_index)
     give, take = np.zeros(ports, dtype=np.int64), np.zeros(ports, dtype=np.int64)
     for port in range(ports):
         for index in range(groups.entry_offsets[port], groups.entry_offsets[port + 1]):
             give[port] += capacity[groups.entries[index]]
         for index in range(groups.exit_offsets[port], groups.exit_offsets[port + 1]):
             take[port] += capacity[groups.exits[index]]
-    return Room(
+    return ResidualCapacities(
         src,
         dst,
         capacity.copy(),
@@ -63,7 +65,7 @@ def make_room(groups: Groups, src: Ranks, dst: Ranks, capacity: Integers, cuts: 
 
 
 @inlined
-def find_path(groups: Groups, group: int, port: int, partner: int, room: Room) -> int:
+def find_path(groups: SwitchGroups, group: int, port: int, partner: int, room: ResidualCapacities) -> int:
     """Write a shortest open path between two ports to `room.path` and return its arcs, 0 if none is found.
 
     At every switch the way goes on over the arc with most capacity left, and back where it ends blind.
@@ -93,7 +95,9 @@ def find_path(groups: Groups, group: int, port: int, partner: int, room: Room) -
 
 
 @inlined
-def _nearest_ends(groups: Groups, group: int, port: int, partner: int, room: Room) -> tuple[int, int]:
+def _nearest_ends(
+    groups: SwitchGroups, group: int, port: int, partner: int, room: ResidualCapacities
+) -> tuple[int, int]:
     """Return the open arcs (into the group, out of it) between which the way is shortest, or (-1, -1)."""
     fewest, widest, entry, leave = FAR, 0, -1, -1
     for index in range(groups.entry_offsets[port], groups.entry_offsets[port + 1]):
@@ -108,7 +112,7 @@ def _nearest_ends(groups: Groups, group: int, port: int, partner: int, room: Roo
 
 
 @inlined
-def _next_arc(groups: Groups, group: int, node: int, target: int, room: Room) -> int:
+def _next_arc(groups: SwitchGroups, group: int, node: int, target: int, room: ResidualCapacities) -> int:
     """Return the open arc with most capacity left on a shortest way from `node` to `target`, or -1."""
     away = _distance(groups, group, node, target)
     best, widest = -1, 0
@@ -123,17 +127,17 @@ def _next_arc(groups: Groups, group: int, node: int, target: int, room: Room) ->
 
 
 @inlined
-def _distance(groups: Groups, group: int, source: int, target: int) -> int:
-    row = groups.table_offsets[group] + groups.place[source] * groups.sizes[group]
-    return int(groups.distance[row + groups.place[target]])
+def _distance(groups: SwitchGroups, group: int, source: int, target: int) -> int:
+    row = groups.table_offsets[group] + groups.member_index[source] * groups.sizes[group]
+    return int(groups.distance[row + groups.member_index[target]])
 
 
 @inlined
-def take_path(length: int, wanted: int, cuts: KnownCuts, room: Room) -> int:
+def take_path(length: int, demand: int, cuts: CutTable, room: ResidualCapacities) -> int:
     """Take up to `wanted` units of the path off the residuals and off the slack of cuts; return how many."""
     if length == 0:
         return 0
-    amount = wanted
+    amount = demand
     for index in range(length):
         amount = min(amount, room.residual[room.path[index]])
     for charging in (False, True):
@@ -148,7 +152,7 @@ def take_path(length: int, wanted: int, cuts: KnownCuts, room: Room) -> int:
 
 
 @inlined
-def _weigh(word: int, length: int, amount: int, cuts: KnownCuts, room: Room, charging: bool) -> int:
+def _weigh(word: int, length: int, amount: int, cuts: CutTable, room: ResidualCapacities, charging: bool) -> int:
     """Return what the cuts of one word leave of `amount`, or charge it to them.
 
     Splitting (u, w), (w, t) off takes capacity from the cuts that have w on one side, u and t on the other.

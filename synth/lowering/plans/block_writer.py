@@ -19,12 +19,12 @@ class BlockWriter:
         self._read: list[range] = []
         self._written: list[range] = []
 
-    def hear(self, action: Action, channels: tuple[int, ...] = (), semaphores: tuple[int, ...] = ()) -> None:
+    def wait(self, action: Action, channels: tuple[int, ...] = (), semaphores: tuple[int, ...] = ()) -> None:
         """Wait for a signal or a semaphore."""
         self.operations.append(Operation(action, channels=channels, semaphores=semaphores))
         self._heard = True
 
-    def tell(self, action: Action, channels: tuple[int, ...] = (), semaphores: tuple[int, ...] = ()) -> None:
+    def signal(self, action: Action, channels: tuple[int, ...] = (), semaphores: tuple[int, ...] = ()) -> None:
         """Signal, or release semaphores, after all that was moved; each number is up to one thread."""
         if self._read or self._written or (self._heard and len(channels + semaphores) > 1):
             self._join()

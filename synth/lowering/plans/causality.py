@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from synth.lowering.memory import layout_of
 from synth.lowering.program import Instruction, Program
 
-Step = tuple[int, int, int]
+InstructionId = tuple[int, int, int]
 """Rank, block, number of an instruction."""
-Clock = NDArray[np.int32]
+VectorClock = NDArray[np.int32]
 """int32[blocks of all ranks]: how many instructions of each are known to be done."""
 
 
-def direct_receives(program: Program) -> set[Step]:
+def direct_receives(program: Program) -> set[InstructionId]:
     """Return the receives of the sound `program` that store what arrives, and whose chunks nobody at the receiver can
     still be using when it is sent. O(instructions * blocks)."""
     return _Causality(program).run()
@@ -37,10 +37,10 @@ class _Causality:
         self._clock: NDArray[np.int32] = np.zeros((blocks, blocks), dtype=np.int32)
         self._at = [0] * blocks
         self._rank = [rank for rank, body in enumerate(program.ranks) for _ in body.blocks]
-        self._done: dict[tuple[int, int], Clock] = {}
-        self._sent: dict[tuple[int, int, int], deque[tuple[Clock, Clock]]] = defaultdict(deque)
+        self._done: dict[tuple[int, int], VectorClock] = {}
+        self._sent: dict[tuple[int, int, int], deque[tuple[VectorClock, VectorClock]]] = defaultdict(deque)
         self._accesses: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-        self._direct: set[Step] = set()
+        self._direct: set[InstructionId] = set()
         self._waited = {
             (self._first[rank] + wait.block, wait.step)
             for rank, body in enumerate(program.ranks)
@@ -49,7 +49,7 @@ class _Causality:
             for wait in item.waits
         }
 
-    def run(self) -> set[Step]:
+    def run(self) -> set[InstructionId]:
         moved = True
         while moved:
             # A list, so that every block has its turn.
@@ -93,7 +93,7 @@ class _Causality:
         if (block, step) in self._waited:
             self._done[block, step] = clock.copy()
 
-    def _is_free(self, rank: int, item: Instruction, put: Clock) -> bool:
+    def _is_free(self, rank: int, item: Instruction, put: VectorClock) -> bool:
         return all(put[block] > step for cell in self._cells(rank, item) for block, step in self._accesses[rank, cell])
 
     def _note(self, rank: int, item: Instruction, block: int, step: int) -> None:

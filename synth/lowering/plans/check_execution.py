@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from synth.lowering.definition import Values, describe
+from synth.lowering.definition import ChunkValues, describe
 from synth.lowering.plans.memory import PlanMemory
-from synth.lowering.plans.order import Order
-from synth.lowering.plans.plan import Action, Operation, Plan
-from synth.lowering.results import MOST_REPORTED, result_violations
-from synth.lowering.violation import Violation
+from synth.lowering.plans.order import HappensBefore
+from synth.lowering.plans.plan import Action, ExecutionPlan, Operation
+from synth.lowering.results import MAX_REPORTED, result_violations
+from synth.lowering.violation import ProgramViolation
 
-MOST_MOVES = 2**24
-MOST_CELLS = 2**24
-MOST_CLOCK_ENTRIES = 2**27
+MAX_MOVES = 2**24
+MAX_CELLS = 2**24
+MAX_CLOCK_ENTRIES = 2**27
 
 
-def plan_execution_violations(plan: Plan) -> list[Violation]:
+def plan_execution_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
     """Return what goes wrong when the structurally sound `plan` runs; the first fault ends the run.
 
     What each block does depends on no order of the blocks, because each direction of a channel and each semaphore has
@@ -22,16 +22,16 @@ def plan_execution_violations(plan: Plan) -> list[Violation]:
     O(operations * blocks + chunks moved * blocks of a rank).
     """
     excess = _excess(plan)
-    return [Violation.at("size", excess)] if excess else _Run(plan).violations()
+    return [ProgramViolation.at("size", excess)] if excess else _Run(plan).violations()
 
 
-def _excess(plan: Plan) -> str:
+def _excess(plan: ExecutionPlan) -> str:
     blocks = sum(len(body.blocks) for body in plan.ranks)
     operations = [item for body in plan.ranks for block in body.blocks for item in block.operations]
     sizes = (
-        ("chunks moved by all operations", sum(each.count for item in operations for each in item.sources), MOST_MOVES),
-        ("chunks of memory on all ranks", sum(plan.layout(r).cells for r in range(len(plan.ranks))), MOST_CELLS),
-        ("clock entries", blocks * len(operations), MOST_CLOCK_ENTRIES),
+        ("chunks moved by all operations", sum(each.count for item in operations for each in item.sources), MAX_MOVES),
+        ("chunks of memory on all ranks", sum(plan.layout(r).cells for r in range(len(plan.ranks))), MAX_CELLS),
+        ("clock entries", blocks * len(operations), MAX_CLOCK_ENTRIES),
     )
     for what, value, largest in sizes:
         if value > largest:
@@ -42,14 +42,14 @@ def _excess(plan: Plan) -> str:
 class _Run:
     """One run of a plan."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ExecutionPlan) -> None:
         self._plan = plan
-        self._order = Order(plan)
+        self._order = HappensBefore(plan)
         self._memory = PlanMemory(plan, self._order)
         self._blocks = [(rank, index) for rank, body in enumerate(plan.ranks) for index in range(len(body.blocks))]
         self._at = [0] * len(self._blocks)
 
-    def violations(self) -> list[Violation]:
+    def violations(self) -> list[ProgramViolation]:
         moved = True
         while moved:
             moved = False
@@ -62,22 +62,22 @@ class _Run:
         stuck = self._stuck()
         if stuck:
             return stuck
-        self._order.end()
+        self._order.finish()
         values = self._memory.values
         layouts = [self._plan.layout(rank) for rank in range(len(self._plan.ranks))]
         return self._late() or result_violations(self._plan, layouts, self._memory.first_cell, values)
 
-    def _advance(self, number: int) -> Violation | None:
+    def _advance(self, number: int) -> ProgramViolation | None:
         """Go on with a block as far as it can; return the first fault."""
         rank, index = self._blocks[number]
         operations = self._plan.ranks[rank].blocks[index].operations
         while self._at[number] < len(operations):
             operation = operations[self._at[number]]
-            if not self._order.passes(number, operation):
+            if not self._order.try_advance(number, operation):
                 return None
             fault = self._move(number, operation) if operation.action.moves else None
             if fault is not None:
-                return Violation.at(fault[0], fault[1], rank, index, self._at[number])
+                return ProgramViolation.at(fault[0], fault[1], rank, index, self._at[number])
             self._at[number] += 1
         return None
 
@@ -89,7 +89,7 @@ class _Run:
         for cells in read:
             if (memory.values.identity[cells] < 0).any():
                 return "uninitialised", "reads a chunk that was never written"
-        other = memory.racing(number, read, written)
+        other = memory.racing_access(number, read, written)
         if other is not None:
             return "race", f"touches a chunk that {self._name(other, number)} touches too, and nothing orders the two"
         if operation.action is Action.REDUCE:
@@ -99,7 +99,7 @@ class _Run:
             memory.copy(source, target)
         return None
 
-    def _sum(self, added: Values, to: Values) -> str:
+    def _sum(self, added: ChunkValues, to: ChunkValues) -> str:
         return f"adds {describe(added, 0, self._plan)} to {describe(to, 0, self._plan)}"
 
     def _name(self, other: int, number: int) -> str:
@@ -110,23 +110,25 @@ class _Run:
         rank, index = self._blocks[other]
         return f"block {index} of rank {rank}"
 
-    def _late(self) -> list[Violation]:
+    def _late(self) -> list[ProgramViolation]:
         """What others write must have arrived before the call ends."""
         found = []
         for rank in range(len(self._plan.ranks)):
-            writer = self._memory.unknown_at_end(rank)
+            writer = self._memory.unordered_writer_at_end(rank)
             if writer is not None:
                 message = f"its call may end before {self._name(writer, -1)} has written to it"
-                found.append(Violation.at("late put", message, rank))
+                found.append(ProgramViolation.at("late put", message, rank))
         return found
 
-    def _stuck(self) -> list[Violation]:
+    def _stuck(self) -> list[ProgramViolation]:
         found = []
         for number, (rank, index) in enumerate(self._blocks):
             operations = self._plan.ranks[rank].blocks[index].operations
             if self._at[number] < len(operations):
                 operation = operations[self._at[number]]
                 found.append(
-                    Violation.at("deadlock", f"{operation.action.value} never ends", rank, index, self._at[number])
+                    ProgramViolation.at(
+                        "deadlock", f"{operation.action.value} never ends", rank, index, self._at[number]
+                    )
                 )
-        return found[:MOST_REPORTED]
+        return found[:MAX_REPORTED]

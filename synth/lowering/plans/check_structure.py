@@ -9,28 +9,28 @@ from synth.collective import CollectiveName
 from synth.lowering.check_structure import collective_violations
 from synth.lowering.memory import buffer_chunks
 from synth.lowering.plans.plan import (
-    LONGEST_BLOCK,
-    MOST_CHANNELS,
-    MOST_CHANNELS_AT_ONCE,
-    MOST_OPERANDS,
-    MOST_REMOTES,
-    MOST_SEMAPHORES_AT_ONCE,
+    MAX_BLOCK_CHANNELS,
+    MAX_BLOCK_OPERATIONS,
+    MAX_BLOCK_REMOTES,
+    MAX_OPERANDS,
+    MAX_OPERATION_CHANNELS,
+    MAX_OPERATION_SEMAPHORES,
     OFFSET_BYTES,
     Action,
+    ExecutionPlan,
     Operand,
     Operation,
-    Plan,
     PlanBlock,
     RankPlan,
     largest_bytes,
 )
 from synth.lowering.program import Buffer
-from synth.lowering.violation import Violation
+from synth.lowering.violation import ProgramViolation
 
 LARGEST_MIN_BYTES = 2**31 - 1
 
 
-def plan_structure_violations(plan: Plan) -> list[Violation]:
+def plan_structure_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
     """Return every broken rule. O(operations)."""
     found = list(_whole_plan(plan))
     for rank, body in enumerate(plan.ranks):
@@ -41,85 +41,89 @@ def plan_structure_violations(plan: Plan) -> list[Violation]:
     return found or [*_signals(plan), *_semaphores(plan)]
 
 
-def limit_excess(plan: Plan) -> str:
+def exceeded_plan_limit(plan: ExecutionPlan) -> str:
     """Return which limit of the executor the longest block of `plan` exceeds, "" for none."""
     longest = max(len(block.operations) for body in plan.ranks for block in body.blocks)
-    if longest > LONGEST_BLOCK:
-        return f"operations of a thread block: {longest} is above the limit {LONGEST_BLOCK}"
+    if longest > MAX_BLOCK_OPERATIONS:
+        return f"operations of a thread block: {longest} is above the limit {MAX_BLOCK_OPERATIONS}"
     return ""
 
 
-def _whole_plan(plan: Plan) -> Iterator[Violation]:
+def _whole_plan(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
     ranks = len(plan.ranks)
     yield from collective_violations(plan)
     if plan.min_bytes > plan.max_bytes:
-        yield Violation.at("never used", f"no size is from {plan.min_bytes} to {plan.max_bytes} bytes")
+        yield ProgramViolation.at("never used", f"no size is from {plan.min_bytes} to {plan.max_bytes} bytes")
     if plan.min_bytes > LARGEST_MIN_BYTES:
-        yield Violation.at("limit", f"min_message_size: {plan.min_bytes} is above the limit {LARGEST_MIN_BYTES}")
+        yield ProgramViolation.at("limit", f"min_message_size: {plan.min_bytes} is above the limit {LARGEST_MIN_BYTES}")
     largest = largest_bytes(plan.chunks, max(body.scratch_chunks for body in plan.ranks))
     if plan.origin and plan.max_bytes > largest:
         message = f"a vector of {plan.max_bytes} bytes has offsets of {OFFSET_BYTES} and more, which wrap"
-        yield Violation.at("limit", message)
+        yield ProgramViolation.at("limit", message)
     ends = Counter((rank, peer) for rank, body in enumerate(plan.ranks) for peer in body.peers)
     for (rank, peer), count in sorted(ends.items()):
         if not 0 <= peer < ranks or peer == rank:
-            yield Violation.at("peer", f"has a channel with {peer}, which is not another rank", rank)
+            yield ProgramViolation.at("peer", f"has a channel with {peer}, which is not another rank", rank)
         elif ends[peer, rank] != count:
             message = f"has {count} channels with rank {peer}, which has {ends[peer, rank]} with it"
-            yield Violation.at("channel", message, rank)
+            yield ProgramViolation.at("channel", message, rank)
 
 
-def _buffers(plan: Plan, rank: int, body: RankPlan) -> Iterator[Violation]:
+def _buffers(plan: ExecutionPlan, rank: int, body: RankPlan) -> Iterator[ProgramViolation]:
     exact = buffer_chunks(plan.collective.name, plan.chunks, len(plan.ranks))
     if (body.input_chunks, body.output_chunks) != exact:
         declared = f"{body.input_chunks} and {body.output_chunks}"
         message = f"input and output have {declared} chunks, must have {exact[0]} and {exact[1]}"
-        yield Violation.at("buffers", message, rank)
+        yield ProgramViolation.at("buffers", message, rank)
     if not body.blocks:
-        yield Violation.at("idle rank", "has no thread block; a rank without work needs one without operations", rank)
+        yield ProgramViolation.at(
+            "idle rank", "has no thread block; a rank without work needs one without operations", rank
+        )
     for peer, buffer in body.remotes:
         if not 0 <= peer < len(plan.ranks) or peer == rank:
-            yield Violation.at("remote buffer", f"names a buffer of {peer}, which is not another rank", rank)
+            yield ProgramViolation.at("remote buffer", f"names a buffer of {peer}, which is not another rank", rank)
         if peer not in body.peers:
-            yield Violation.at("remote buffer", f"names a buffer of rank {peer}, with which it has no channel", rank)
+            yield ProgramViolation.at(
+                "remote buffer", f"names a buffer of rank {peer}, with which it has no channel", rank
+            )
         if _is_elsewhere(plan, buffer):
             message = f"names {buffer} of rank {peer}, which in place lies elsewhere in memory than its own"
-            yield Violation.at("remote buffer", message, rank)
+            yield ProgramViolation.at("remote buffer", message, rank)
 
 
-def _is_elsewhere(plan: Plan, buffer: Buffer) -> bool:
+def _is_elsewhere(plan: ExecutionPlan, buffer: Buffer) -> bool:
     """Whether ranks have `buffer` at different offsets of their memory, while the loader assumes that of its own."""
     shared = {CollectiveName.ALLGATHER: "i", CollectiveName.REDUCE_SCATTER: "o"}
     return plan.in_place and shared.get(plan.collective.name) == buffer
 
 
-def _block(plan: Plan, rank: int, index: int, block: PlanBlock) -> Iterator[Violation]:
+def _block(plan: ExecutionPlan, rank: int, index: int, block: PlanBlock) -> Iterator[ProgramViolation]:
     body = plan.ranks[rank]
     limits = (
-        ("operations of a thread block", len(block.operations), LONGEST_BLOCK),
-        ("channels of a thread block", len(block.channels), MOST_CHANNELS),
-        ("remote buffers of a thread block", len(block.remotes), MOST_REMOTES),
+        ("operations of a thread block", len(block.operations), MAX_BLOCK_OPERATIONS),
+        ("channels of a thread block", len(block.channels), MAX_BLOCK_CHANNELS),
+        ("remote buffers of a thread block", len(block.remotes), MAX_BLOCK_REMOTES),
     )
     for what, value, largest in limits:
         if value > largest:
-            yield Violation.at("limit", f"{what}: {value} is above the limit {largest}", rank, index)
+            yield ProgramViolation.at("limit", f"{what}: {value} is above the limit {largest}", rank, index)
     for what, numbers, end in (("channel", block.channels, body.peers), ("remote buffer", block.remotes, body.remotes)):
         for number in numbers:
             if number >= len(end):
-                yield Violation.at(what, f"names {what} {number}, the rank has {len(end)}", rank, index)
+                yield ProgramViolation.at(what, f"names {what} {number}, the rank has {len(end)}", rank, index)
                 return
     for step, operation in enumerate(block.operations):
         for rule, message in _operation(plan, rank, block, operation):
-            yield Violation.at(rule, message, rank, index, step)
+            yield ProgramViolation.at(rule, message, rank, index, step)
 
 
-def _operation(plan: Plan, rank: int, block: PlanBlock, operation: Operation) -> Iterator[tuple[str, str]]:
+def _operation(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: Operation) -> Iterator[tuple[str, str]]:
     action = operation.action
     signals = action in (Action.SIGNAL, Action.WAIT)
     locks = action in (Action.ACQUIRE, Action.RELEASE)
     numbers = (
-        ("channel", operation.channels, len(block.channels), MOST_CHANNELS_AT_ONCE, signals),
-        ("semaphore", operation.semaphores, len(plan.ranks[rank].semaphores), MOST_SEMAPHORES_AT_ONCE, locks),
+        ("channel", operation.channels, len(block.channels), MAX_OPERATION_CHANNELS, signals),
+        ("semaphore", operation.semaphores, len(plan.ranks[rank].semaphores), MAX_OPERATION_SEMAPHORES, locks),
     )
     for what, named, known, most, needed in numbers:
         if any(number >= known for number in named):
@@ -132,10 +136,10 @@ def _operation(plan: Plan, rank: int, block: PlanBlock, operation: Operation) ->
         yield from _operands(plan, rank, block, operation)
 
 
-def _operands(plan: Plan, rank: int, block: PlanBlock, operation: Operation) -> Iterator[tuple[str, str]]:
+def _operands(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: Operation) -> Iterator[tuple[str, str]]:
     sources, targets = operation.sources, operation.targets
-    if not 0 < len(sources) <= MOST_OPERANDS or not 0 < len(targets) <= MOST_OPERANDS:
-        yield "operand", f"{operation.action.value} must have 1 to {MOST_OPERANDS} sources and targets"
+    if not 0 < len(sources) <= MAX_OPERANDS or not 0 < len(targets) <= MAX_OPERANDS:
+        yield "operand", f"{operation.action.value} must have 1 to {MAX_OPERANDS} sources and targets"
         return
     puts = operation.action is Action.PUT
     if len(targets) != (len(sources) if puts else 1) or (operation.action is Action.COPY and len(sources) != 1):
@@ -155,7 +159,7 @@ def _operands(plan: Plan, rank: int, block: PlanBlock, operation: Operation) -> 
         yield from _overlaps(plan, rank, sources, targets[0])
 
 
-def _range(plan: Plan, rank: int, block: PlanBlock, operand: Operand) -> Iterator[tuple[str, str]]:
+def _range(plan: ExecutionPlan, rank: int, block: PlanBlock, operand: Operand) -> Iterator[tuple[str, str]]:
     owner, buffer = rank, operand.buffer
     if operand.remote is not None:
         if operand.remote >= len(block.remotes):
@@ -173,7 +177,9 @@ def _range(plan: Plan, rank: int, block: PlanBlock, operand: Operand) -> Iterato
         yield "operand", f"{buffer}[{operand.first}..{last}] of rank {owner} is outside its {chunks} chunks"
 
 
-def _overlaps(plan: Plan, rank: int, sources: tuple[Operand, ...], target: Operand) -> Iterator[tuple[str, str]]:
+def _overlaps(
+    plan: ExecutionPlan, rank: int, sources: tuple[Operand, ...], target: Operand
+) -> Iterator[tuple[str, str]]:
     """The threads of a block go over a stretch in no order."""
     layout = plan.layout(rank)
     written = layout.base(target.buffer or "s") + target.first
@@ -183,7 +189,7 @@ def _overlaps(plan: Plan, rank: int, sources: tuple[Operand, ...], target: Opera
             yield "overlap", f"reads chunks that it writes, {distance} further on"
 
 
-def _signals(plan: Plan) -> Iterator[Violation]:
+def _signals(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
     """Each direction of a channel is used by one block at either end, as often as by the other."""
     told: Counter[tuple[int, int]] = Counter()
     heard: Counter[tuple[int, int]] = Counter()
@@ -195,19 +201,19 @@ def _signals(plan: Plan) -> Iterator[Violation]:
                     number = block.channels[local]
                     if users.setdefault((rank, number, operation.action), index) != index:
                         message = f"uses {operation.action.value} of channel {number}, as another block does"
-                        yield Violation.at("shared channel", message, rank, index)
+                        yield ProgramViolation.at("shared channel", message, rank, index)
                     counts = told if operation.action is Action.SIGNAL else heard
                     counts[rank, number] += 1
     for rank, number in sorted({*told, *heard}):
         peer, other = plan.other_end(rank, number)
         if told[rank, number] != heard[peer, other]:
             message = f"signals {told[rank, number]} times on channel {number}, rank {peer} waits {heard[peer, other]}"
-            yield Violation.at("signals", message, rank)
+            yield ProgramViolation.at("signals", message, rank)
         if heard[rank, number] and not told[peer, other]:
-            yield Violation.at("signals", f"waits on channel {number}, which rank {peer} never signals", rank)
+            yield ProgramViolation.at("signals", f"waits on channel {number}, which rank {peer} never signals", rank)
 
 
-def _semaphores(plan: Plan) -> Iterator[Violation]:
+def _semaphores(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
     """Each semaphore is released by one block and acquired by one, equally often: it keeps its value between calls."""
     for rank, body in enumerate(plan.ranks):
         counts: Counter[tuple[int, Action]] = Counter()
@@ -218,9 +224,9 @@ def _semaphores(plan: Plan) -> Iterator[Violation]:
                     counts[number, operation.action] += 1
                     if users.setdefault((number, operation.action), index) != index:
                         message = f"uses {operation.action.value} of semaphore {number}, as another block does"
-                        yield Violation.at("semaphore", message, rank, index)
+                        yield ProgramViolation.at("semaphore", message, rank, index)
         for number in range(len(body.semaphores)):
             acquired, released = counts[number, Action.ACQUIRE], counts[number, Action.RELEASE]
             if acquired != released:
                 message = f"semaphore {number} is released {released} times and acquired {acquired} times"
-                yield Violation.at("semaphore", message, rank)
+                yield ProgramViolation.at("semaphore", message, rank)

@@ -7,10 +7,10 @@ from typing import Any
 
 from synth.errors import InvalidInput
 
-LARGEST = 2**64 - 1
+MAX_INTEGER = 2**64 - 1
 
 
-class Fields:
+class JsonFields:
     """One JSON object that came from anywhere, and where it stands."""
 
     __slots__ = ("_values", "_where")
@@ -42,10 +42,10 @@ class Fields:
         values = self._list(name)
         return tuple(self._checked(name, "a list of whole numbers", value, _is_whole(value, least)) for value in values)
 
-    def objects(self, name: str) -> Iterator[Fields]:
+    def objects(self, name: str) -> Iterator[JsonFields]:
         """Return a list of objects; none where it is missing."""
         for index, value in enumerate(self._list(name)):
-            yield Fields(value, f"{name}[{index}] of {self._where}")
+            yield JsonFields(value, f"{name}[{index}] of {self._where}")
 
     def texts(self, name: str) -> tuple[str, ...]:
         """Return a list of strings; none where it is missing."""
@@ -53,7 +53,7 @@ class Fields:
             self._checked(name, "a list of strings", value, isinstance(value, str)) for value in self._list(name)
         )
 
-    def refuse(self, rule: str, value: object, way_out: str) -> InvalidInput:
+    def error(self, rule: str, value: object, way_out: str) -> InvalidInput:
         """Return the error that something about this object breaks `rule`."""
         return InvalidInput(f"{rule} ({self._where})", value, way_out)
 
@@ -75,4 +75,4 @@ class Fields:
 
 
 def _is_whole(value: object, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= LARGEST
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= MAX_INTEGER

@@ -7,9 +7,9 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.lowering.definition import Values, initial_inputs, nothing, words_of
-from synth.lowering.plans.order import Order
-from synth.lowering.plans.plan import Operand, Plan
+from synth.lowering.definition import ChunkValues, initial_inputs, unwritten_values, words_of
+from synth.lowering.plans.order import HappensBefore
+from synth.lowering.plans.plan import ExecutionPlan, Operand
 
 Readings = NDArray[np.int32]
 
@@ -22,12 +22,12 @@ class PlanMemory:
     Before the call begins, a rank has written all its cells: nobody else may touch them before he knows that it has.
     """
 
-    def __init__(self, plan: Plan, order: Order) -> None:
+    def __init__(self, plan: ExecutionPlan, order: HappensBefore) -> None:
         self._plan = plan
         self._order = order
         self._layouts = [plan.layout(rank) for rank in range(len(plan.ranks))]
         self.first_cell = [0, *accumulate(layout.cells for layout in self._layouts)]
-        self.values: Values = nothing(self.first_cell[-1], words_of(plan))
+        self.values: ChunkValues = unwritten_values(self.first_cell[-1], words_of(plan))
         self._writer = np.zeros(self.first_cell[-1], dtype=np.int32)
         self._written = np.ones(self.first_cell[-1], dtype=np.int32)
         self._first_block = [0, *accumulate(len(body.blocks) for body in plan.ranks)]
@@ -51,18 +51,18 @@ class PlanMemory:
         first = self.first_cell[rank] + self._layouts[rank].base(buffer or "s") + operand.first
         return slice(first, first + operand.count)
 
-    def racing(self, block: int, read: list[slice], written: list[slice]) -> int | None:
+    def racing_access(self, block: int, read: list[slice], written: list[slice]) -> int | None:
         """Note the accesses of an operation of `block`; return a block (or, above, a rank) that touches one of the
         cells without order, if there is one."""
         for cells in (*read, *written):
-            known = self._order.knows(block, self._writer[cells], self._written[cells])
+            known = self._order.happened_before(block, self._writer[cells], self._written[cells])
             if not known.all():
                 return int(self._writer[cells][~known][0])
         for cells in written:
             other = self._unknown_reader(block, cells)
             if other is not None:
                 return other
-        time = self._order.stamp(block)
+        time = self._order.next_time(block)
         for cells in read:
             own, rows = self._rows(cells)
             self._read[own][rows, block - self._first_block[own]] = time
@@ -77,7 +77,7 @@ class PlanMemory:
         self.values.identity[target] = self.values.identity[source]
         self.values.members[target] = self.values.members[source]
 
-    def add(self, sources: list[slice], target: slice) -> tuple[Values, Values] | None:
+    def add(self, sources: list[slice], target: slice) -> tuple[ChunkValues, ChunkValues] | None:
         """Write the sum of `sources`; return two summands that have no sum, if there are such."""
         identity = self.values.identity[sources[0]].copy()
         members = self.values.members[sources[0]].copy()
@@ -88,15 +88,15 @@ class PlanMemory:
             wrong |= (members & more).any(axis=1) if members.shape[1] else True
             if wrong.any():
                 at = slice(first := int(np.flatnonzero(wrong)[0]), first + 1)
-                return Values(self.values.identity[source][at], more[at]), Values(identity[at], members[at])
+                return ChunkValues(self.values.identity[source][at], more[at]), ChunkValues(identity[at], members[at])
             members |= more
         self.values.identity[target], self.values.members[target] = identity, members
         return None
 
-    def unknown_at_end(self, rank: int) -> int | None:
+    def unordered_writer_at_end(self, rank: int) -> int | None:
         """Return a block that wrote to `rank` without its hearing of it, if there is one."""
         own = slice(self.first_cell[rank], self.first_cell[rank + 1])
-        unknown = self._order.at_end(rank)[self._writer[own]] < self._written[own]
+        unknown = self._order.final_clock(rank)[self._writer[own]] < self._written[own]
         return int(self._writer[own][unknown][0]) if unknown.any() else None
 
     def _unknown_reader(self, block: int, cells: slice) -> int | None:

@@ -12,25 +12,25 @@ from collections import Counter, defaultdict, deque
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.lowering.plans.plan import Action, Operation, Plan
+from synth.lowering.plans.plan import Action, ExecutionPlan, Operation
 
-Clock = NDArray[np.int32]
+VectorClock = NDArray[np.int32]
 
 
-class Order:
+class HappensBefore:
     """Signals, semaphores and clocks of a run."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ExecutionPlan) -> None:
         self._plan = plan
         self.owner = [rank for rank, body in enumerate(plan.ranks) for _ in body.blocks]
         self.begun = len(self.owner)  # the component of rank 0
         self.clock: NDArray[np.int32] = np.zeros((self.begun, self.begun + len(plan.ranks)), dtype=np.int32)
         for block, rank in enumerate(self.owner):
             self.clock[block, self.begun + rank] = 1
-        self._threads: list[dict[int, Clock]] = [{} for _ in self.owner]
+        self._threads: list[dict[int, VectorClock]] = [{} for _ in self.owner]
         self._first = np.searchsorted(self.owner, np.arange(len(plan.ranks)))
-        self._told: dict[tuple[int, int], deque[Clock]] = defaultdict(deque)
-        self._released: dict[tuple[int, int], deque[Clock]] = defaultdict(deque)
+        self._told: dict[tuple[int, int], deque[VectorClock]] = defaultdict(deque)
+        self._released: dict[tuple[int, int], deque[VectorClock]] = defaultdict(deque)
         self._ends = [[plan.other_end(rank, n) for n in range(len(body.peers))] for rank, body in enumerate(plan.ranks)]
         for rank, body in enumerate(plan.ranks):
             acquired = Counter(
@@ -44,7 +44,7 @@ class Order:
                 nothing = [np.zeros_like(self.clock[0])]
                 self._released[rank, number].extend(nothing * min(value, acquired[number]))
 
-    def passes(self, block: int, operation: Operation) -> bool:
+    def try_advance(self, block: int, operation: Operation) -> bool:
         """Do what `operation` of `block` does besides moving data; return False if it has to wait."""
         rank = self.owner[block]
         if operation.action is Action.NOP:
@@ -61,20 +61,20 @@ class Order:
             return self._hear(block, [self._released[rank, number] for number in operation.semaphores])
         return True
 
-    def knows(self, block: int, component: NDArray[np.int32], time: NDArray[np.int32]) -> NDArray[np.bool_]:
+    def happened_before(self, block: int, component: NDArray[np.int32], time: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Return, for each event, whether all threads of `block` come after it."""
         return np.asarray(self.clock[block, component] >= time)
 
-    def stamp(self, block: int) -> int:
+    def next_time(self, block: int) -> int:
         """Return the time of what `block` does now: it is over with the next nop."""
         return int(self.clock[block, block]) + 1
 
-    def end(self) -> None:
+    def finish(self) -> None:
         """All threads of all blocks come to their ends."""
         for block in range(len(self.owner)):
             self._join(block)
 
-    def at_end(self, rank: int) -> Clock:
+    def final_clock(self, rank: int) -> VectorClock:
         """Return what all blocks of `rank` know together."""
         own = [block for block, owner in enumerate(self.owner) if owner == rank]
         return np.asarray(self.clock[own].max(axis=0))
@@ -84,11 +84,11 @@ class Order:
         channels = self._plan.ranks[rank].blocks[block - int(self._first[rank])].channels
         return [channels[local] for local in operation.channels]
 
-    def _known(self, block: int, thread: int) -> Clock:
+    def _known(self, block: int, thread: int) -> VectorClock:
         """Return what a thread may tell: of the data that its block moves now, nothing."""
         return np.asarray(np.maximum(self.clock[block], self._threads[block].get(thread, 0)))
 
-    def _hear(self, block: int, queues: list[deque[Clock]]) -> bool:
+    def _hear(self, block: int, queues: list[deque[VectorClock]]) -> bool:
         if not all(queues):
             return False
         for thread, queue in enumerate(queues):

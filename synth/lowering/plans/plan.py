@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from synth.collective import Collective
-from synth.lowering.memory import Layout, Shape
+from synth.lowering.memory import BufferShape, Layout
 from synth.lowering.program import Buffer, Message
 
 TARGET = "mscclpp-json"
@@ -85,7 +85,7 @@ class RankPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ExecutionPlan:
     """A collective as one-sided operations of every rank; buffers and chunks are those of `Program`.
 
     min_bytes, max_bytes: sizes of the vector, both inclusive, that the plan is meant for
@@ -148,7 +148,7 @@ class Plan:
 
     def layout(self, rank: int) -> Layout:
         """Return the memory of `rank`."""
-        shape = Shape(self.collective.name, self.chunks, len(self.ranks), self.in_place)
+        shape = BufferShape(self.collective.name, self.chunks, len(self.ranks), self.in_place)
         return shape.layout(rank, self.ranks[rank].scratch_chunks)
 
     def other_end(self, rank: int, channel: int) -> tuple[int, int]:
@@ -159,12 +159,12 @@ class Plan:
         return peer, [number for number, own in enumerate(self.ranks[peer].peers) if own == rank][place]
 
 
-LONGEST_BLOCK = 64  # operations
-MOST_CHANNELS = 16  # of a block
-MOST_REMOTES = 16  # of a block
-MOST_CHANNELS_AT_ONCE = 8  # of an operation
-MOST_OPERANDS = 10  # on either side of an operation
-MOST_SEMAPHORES_AT_ONCE = 16  # of an operation
+MAX_BLOCK_OPERATIONS = 64  # operations
+MAX_BLOCK_CHANNELS = 16  # of a block
+MAX_BLOCK_REMOTES = 16  # of a block
+MAX_OPERATION_CHANNELS = 8  # of an operation
+MAX_OPERANDS = 10  # on either side of an operation
+MAX_OPERATION_SEMAPHORES = 16  # of an operation
 OFFSET_BYTES = 2**32  # offsets in buffers are kept in 32 bits
 
 

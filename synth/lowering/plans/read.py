@@ -7,30 +7,30 @@ import re
 
 from synth.collective import Collective
 from synth.errors import InvalidInput
-from synth.lowering.plans.fields import LARGEST, Fields
-from synth.lowering.plans.plan import Action, Operand, Operation, Plan, PlanBlock, RankPlan
-from synth.lowering.plans.text import SPELLING
+from synth.lowering.plans.fields import MAX_INTEGER, JsonFields
+from synth.lowering.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock, RankPlan
+from synth.lowering.plans.text import COLLECTIVE_NAMES
 from synth.lowering.program import Buffer
 
 _DIGEST = re.compile(r" [0-9a-f]{8}\Z")  # see `text_of`
-MOST_BYTES = 64 * 2**20
-_COLLECTIVES = {spelling: name for name, spelling in SPELLING.items()}
+MAX_BYTES = 64 * 2**20
+_COLLECTIVES = {spelling: name for name, spelling in COLLECTIVE_NAMES.items()}
 _BUFFERS: dict[str, Buffer] = {"i": "i", "o": "o", "s": "s"}
 
 
-def plan_of_text(text: bytes, most_bytes: int = MOST_BYTES) -> Plan:
+def parse_plan(text: bytes, most_bytes: int = MAX_BYTES) -> ExecutionPlan:
     """Return the plan that `text` holds; InvalidInput for anything that is no such plan, and for what of the format is
     not checked here: packets, port and switch channels, pipelines, reads from peers."""
     if len(text) > most_bytes:
         raise InvalidInput(f"a plan must be at most {most_bytes} bytes", len(text), "split the collective")
     try:
-        root = Fields(json.loads(text.decode(), parse_constant=_refuse_constant), "the plan")
+        root = JsonFields(json.loads(text.decode(), parse_constant=_refuse_constant), "the plan")
     except (ValueError, RecursionError) as error:
         raise InvalidInput("a plan must be JSON in UTF-8", str(error), "write the file again") from None
     return _plan(root)
 
 
-def holds_plan(text: bytes) -> bool:
+def is_plan_text(text: bytes) -> bool:
     """Return whether `text` is a JSON object with what each rank of a plan does, and so no schedule."""
     try:
         root = json.loads(text)
@@ -43,40 +43,40 @@ def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
-def _plan(root: Fields) -> Plan:
+def _plan(root: JsonFields) -> ExecutionPlan:
     if root.text("protocol") != "Simple":
-        raise root.refuse("plans are checked for protocol Simple", root.text("protocol"), "write it for Simple")
+        raise root.error("plans are checked for protocol Simple", root.text("protocol"), "write it for Simple")
     for name in ("reuse_resources", "use_double_scratch_buffer"):
         if root.flag(name, False):
-            raise root.refuse(f"plans are checked without {name}", True, "write it without")
+            raise root.error(f"plans are checked without {name}", True, "write it without")
     spelling = root.text("collective")
     if spelling not in _COLLECTIVES:
         rule = "the collective of a plan must be one that is known"
-        raise root.refuse(rule, spelling, f"known are {', '.join(_COLLECTIVES)}")
+        raise root.error(rule, spelling, f"known are {', '.join(_COLLECTIVES)}")
     collective = Collective(_COLLECTIVES[spelling])
     if collective.is_rooted:
         collective = Collective(collective.name, root.integer("root", 0))
     ranks = tuple(_read_rank(number, rank) for number, rank in enumerate(root.objects("gpus")))
     if not ranks:
-        raise root.refuse("a plan must have gpus", "none", "write one for each rank")
-    return Plan(
+        raise root.error("a plan must have gpus", "none", "write one for each rank")
+    return ExecutionPlan(
         _DIGEST.sub("", root.text("name")),
         collective,
         root.flag("inplace"),
         ranks,
         root.integer("min_message_size", 0),
-        root.integer("max_message_size", LARGEST),
+        root.integer("max_message_size", MAX_INTEGER),
         root.text("origin", ""),
     )
 
 
-def _read_rank(number: int, fields: Fields) -> RankPlan:
+def _read_rank(number: int, fields: JsonFields) -> RankPlan:
     if fields.integer("id") != number:
-        raise fields.refuse("the id of a gpu must be its place in the list", fields.integer("id"), f"write {number}")
+        raise fields.error("the id of a gpu must be its place in the list", fields.integer("id"), f"write {number}")
     blocks = []
     for index, block in enumerate(fields.objects("threadblocks")):
         if block.integer("id") != index:
-            raise block.refuse("the id of a block must be its place in the list", block.integer("id"), f"write {index}")
+            raise block.error("the id of a block must be its place in the list", block.integer("id"), f"write {index}")
         blocks.append(_read_block(block))
     return RankPlan(
         fields.integer("input_chunks", least=1),
@@ -89,28 +89,28 @@ def _read_rank(number: int, fields: Fields) -> RankPlan:
     )
 
 
-def _of_memory(fields: Fields, name: str = "channel_type") -> Fields:
+def _of_memory(fields: JsonFields, name: str = "channel_type") -> JsonFields:
     if fields.text(name) != "memory":
-        raise fields.refuse("plans are checked for memory channels", fields.text(name), "write it for these")
+        raise fields.error("plans are checked for memory channels", fields.text(name), "write it for these")
     return fields
 
 
-def _read_remote(fields: Fields) -> Buffer:
+def _read_remote(fields: JsonFields) -> Buffer:
     if fields.texts("access_channel_types") != ("memory",):
-        raise fields.refuse(
+        raise fields.error(
             "plans are checked for memory channels", fields.texts("access_channel_types"), "write it for these"
         )
     return _read_buffer(fields)
 
 
-def _read_buffer(fields: Fields) -> Buffer:
+def _read_buffer(fields: JsonFields) -> Buffer:
     letter = fields.text("type")
     if letter not in _BUFFERS:
-        raise fields.refuse("the type of a buffer must be i, o or s", letter, "name one of the buffers")
+        raise fields.error("the type of a buffer must be i, o or s", letter, "name one of the buffers")
     return _BUFFERS[letter]
 
 
-def _read_block(fields: Fields) -> PlanBlock:
+def _read_block(fields: JsonFields) -> PlanBlock:
     channels = [number for each in fields.objects("channels") for number in _of_memory(each).integers("channel_ids")]
     remotes = [
         number
@@ -120,15 +120,15 @@ def _read_block(fields: Fields) -> PlanBlock:
     return PlanBlock(tuple(channels), tuple(remotes), tuple(map(_read_operation, fields.objects("ops"))))
 
 
-def _read_operation(fields: Fields) -> Operation:
+def _read_operation(fields: JsonFields) -> Operation:
     name = fields.text("name")
     try:
         action = Action(name)
     except ValueError:
         known = ", ".join(known.value for known in Action)
-        raise fields.refuse("operations of a plan must be among those that are checked", name, known) from None
+        raise fields.error("operations of a plan must be among those that are checked", name, known) from None
     if "tbg_info" in fields:
-        raise fields.refuse("operations are checked without groups of blocks", "tbg_info", "write them without")
+        raise fields.error("operations are checked without groups of blocks", "tbg_info", "write them without")
     if "channel_type" in fields:
         _of_memory(fields)
     return Operation(
@@ -140,7 +140,7 @@ def _read_operation(fields: Fields) -> Operation:
     )
 
 
-def _read_operand(fields: Fields) -> Operand:
+def _read_operand(fields: JsonFields) -> Operand:
     first, count = fields.integer("index"), fields.integer("size")
     if "buffer_id" in fields:
         return Operand(first, count, remote=fields.integer("buffer_id"))

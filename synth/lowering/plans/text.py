@@ -11,15 +11,15 @@ from hashlib import sha256
 from typing import Any
 
 from synth.collective import CollectiveName
-from synth.lowering.plans.plan import Action, Operand, Operation, Plan, PlanBlock, RankPlan
+from synth.lowering.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock, RankPlan
 
 THREADS_PER_BLOCK = 1024
 ALIGNMENT_BYTES = 16
-SPELLING = {name: name.value for name in CollectiveName} | {CollectiveName.REDUCE_SCATTER: "reducescatter"}
+COLLECTIVE_NAMES = {name: name.value for name in CollectiveName} | {CollectiveName.REDUCE_SCATTER: "reducescatter"}
 Json = dict[str, Any]
 
 
-def text_of(plan: Plan) -> str:
+def plan_text(plan: ExecutionPlan) -> str:
     """Return the text of `plan`, the same bytes for equal plans. The executor keeps what it set up under the name of a
     plan, so that the name ends with a digest of all the rest."""
     body = _document(plan)
@@ -27,10 +27,10 @@ def text_of(plan: Plan) -> str:
     return json.dumps({"name": f"{plan.name} {digest}", **body}, indent=1) + "\n"
 
 
-def _document(plan: Plan) -> Json:
+def _document(plan: ExecutionPlan) -> Json:
     collective = plan.collective
     document: Json = {
-        "collective": SPELLING[collective.name],
+        "collective": COLLECTIVE_NAMES[collective.name],
         "protocol": "Simple",
         "inplace": plan.in_place,
         "reuse_resources": False,

@@ -16,15 +16,15 @@ from typing import NamedTuple
 from synth.errors import InvalidInput
 from synth.lowering.memory import buffer_chunks, layout_of
 from synth.lowering.plans.block_writer import BlockWriter
-from synth.lowering.plans.causality import Step, direct_receives
-from synth.lowering.plans.plan import Action, Operand, Plan, PlanBlock, RankPlan, largest_bytes
-from synth.lowering.program import Buffer, Instruction, Op, Place, Program, ThreadBlock
+from synth.lowering.plans.causality import InstructionId, direct_receives
+from synth.lowering.plans.plan import Action, ExecutionPlan, Operand, PlanBlock, RankPlan, largest_bytes
+from synth.lowering.program import Buffer, BufferRef, Instruction, Op, Program, ThreadBlock
 
 Connection = tuple[int, int, int]
 """Sender, receiver, channel of the program."""
 
 
-def plan_of(program: Program) -> Plan:
+def plan_of(program: Program) -> ExecutionPlan:
     """Return what `program` does as one-sided operations; InvalidInput for a protocol with flags in its packets, and
     for sizes beyond what offsets can tell. O(instructions * blocks)."""
     if program.protocol != "Simple":
@@ -37,18 +37,20 @@ def plan_of(program: Program) -> Plan:
         raise InvalidInput(rule, program.max_bytes, "use a smaller max_bytes, or 0 for as much as the plan can do")
     ranks = tuple(_RankWriter(program, rank, arrivals).plan(slots[rank]) for rank in range(len(program.ranks)))
     largest = program.max_bytes or largest
-    return Plan(program.name, program.collective, program.in_place, ranks, program.min_bytes, largest, program.origin)
+    return ExecutionPlan(
+        program.name, program.collective, program.in_place, ranks, program.min_bytes, largest, program.origin
+    )
 
 
 class _Arrivals:
     """Where messages arrive: of each connection in the order of its messages, and of each receive by its step."""
 
     def __init__(self) -> None:
-        self.of_connection: dict[Connection, list[Place]] = defaultdict(list)
-        self.of_step: dict[Step, Place] = {}
+        self.of_connection: dict[Connection, list[BufferRef]] = defaultdict(list)
+        self.of_step: dict[InstructionId, BufferRef] = {}
 
 
-def _arrivals(program: Program, direct: set[Step]) -> _Arrivals:
+def _arrivals(program: Program, direct: set[InstructionId]) -> _Arrivals:
     arrivals = _Arrivals()
     for rank, body in enumerate(program.ranks):
         free = body.scratch_chunks
@@ -56,7 +58,7 @@ def _arrivals(program: Program, direct: set[Step]) -> _Arrivals:
             for step, item in enumerate(block.instructions):
                 if not item.op.receives:
                     continue
-                place = item.dst if (rank, index, step) in direct else Place("s", free)
+                place = item.dst if (rank, index, step) in direct else BufferRef("s", free)
                 free += 0 if place is item.dst else item.count
                 arrivals.of_step[rank, index, step] = place
                 arrivals.of_connection[block.recv_peer or 0, rank, block.channel].append(place)
@@ -108,29 +110,29 @@ class _RankWriter:
         channels = [self._channels[peer, connection] for peer, connection in used if peer is not None]
         into, out = (0,), (len(channels) - 1,)
         if block.recv_peer is not None:
-            writer.tell(Action.SIGNAL, into)
+            writer.signal(Action.SIGNAL, into)
         if block.send_peer is not None:
-            writer.hear(Action.WAIT, out)
+            writer.wait(Action.WAIT, out)
         remotes: dict[int, int] = {}
         sent = count()
         for step, item in enumerate(block.instructions):
             if (index, step) in self._links.acquired:
-                writer.hear(Action.ACQUIRE, semaphores=self._links.acquired[index, step])
+                writer.wait(Action.ACQUIRE, semaphores=self._links.acquired[index, step])
             place = self._receive(writer, (self._rank, index, step), item, into)
             if item.op.sends:
                 target = self._arrivals.of_connection[outgoing][next(sent)]
                 remote = self._remotes.setdefault((outgoing[1], target.buffer), len(self._remotes))
                 local = remotes.setdefault(remote, len(remotes))
                 writer.move(Action.PUT, (_at(place, item),), Operand(target.offset, item.count, remote=local))
-                writer.tell(Action.SIGNAL, out)
+                writer.signal(Action.SIGNAL, out)
             if (index, step) in self._links.released:
-                writer.tell(Action.RELEASE, semaphores=self._links.released[index, step])
+                writer.signal(Action.RELEASE, semaphores=self._links.released[index, step])
         return PlanBlock(tuple(channels), tuple(remotes), tuple(writer.operations))
 
-    def _receive(self, writer: BlockWriter, step: Step, item: Instruction, channel: tuple[int]) -> Place:
+    def _receive(self, writer: BlockWriter, step: InstructionId, item: Instruction, channel: tuple[int]) -> BufferRef:
         """Write what `item` does besides sending; return where it leaves what it sends."""
         if item.op.receives:
-            writer.hear(Action.WAIT, channel)
+            writer.wait(Action.WAIT, channel)
             arrived = self._arrivals.of_step[step]
             if item.op is Op.RECV_REDUCE_SEND:
                 writer.move(Action.REDUCE, (_at(arrived, item), _at(item.src, item)), _at(arrived, item))
@@ -189,5 +191,5 @@ def _channels(rank: int, blocks: Sequence[ThreadBlock]) -> dict[tuple[int, Conne
     return {end: number for number, end in enumerate(found)}
 
 
-def _at(place: Place, item: Instruction) -> Operand:
+def _at(place: BufferRef, item: Instruction) -> Operand:
     return Operand(place.offset, item.count, place.buffer)

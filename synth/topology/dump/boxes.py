@@ -13,13 +13,13 @@ from scipy.sparse.csgraph import connected_components
 from synth.errors import InvalidInput
 from synth.topology.check import check_topology
 from synth.topology.dump.machine import Gpu, Machine, Nic
-from synth.topology.families.fabric import Fabric, NodeGrid, named, places
+from synth.topology.families.fabric import FabricBuilder, NodeGrid, grid_ids, switch_ids
 from synth.topology.registry import require_size
 from synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
-class Network:
+class BoxNetwork:
     """How many copies of a box there are, the bandwidth of each NIC in GB/s (None: as dumped), and what joins them.
 
     NICs lead to one switch; with `rails`, NIC i of every box to switch i.
@@ -30,7 +30,7 @@ class Network:
     rails: bool = False
 
 
-def boxes_topology(machine: Machine, network: Network, spec: str) -> Topology:
+def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology:
     """Return the checked network of `network.boxes` copies of `machine`, bandwidths in GB/s.
 
     GPUs are called `box.gpu`, ranked by box and then as in the dump. Where NVLink or xGMI join all GPUs of a box,
@@ -55,10 +55,10 @@ def boxes_topology(machine: Machine, network: Network, spec: str) -> Topology:
 class _Boxes:
     """The network in the making; every grid holds one node per box."""
 
-    def __init__(self, machine: Machine, network: Network, spec: str) -> None:
+    def __init__(self, machine: Machine, network: BoxNetwork, spec: str) -> None:
         self.machine = machine
         self.network = network
-        self.fabric = Fabric(spec, places(network.boxes, len(machine.gpus)))
+        self.fabric = FabricBuilder(spec, grid_ids(network.boxes, len(machine.gpus)))
         gpus = np.arange(self.fabric.compute_count).reshape(network.boxes, -1)
         self.gpus = {gpu.bus: gpus[:, index] for index, gpu in enumerate(machine.gpus)}
         self.moving: list[NodeGrid] = [gpus]
@@ -104,7 +104,7 @@ class _Boxes:
         for gpu in machine.gpus:
             self.fabric.wire(self.gpus[gpu.bus], grids[gpu.host], gpu.pci)
             if chip_to_chip := _total(gpu, "cpu"):
-                self.fabric.wire(self.gpus[gpu.bus], grids[machine.way_up(gpu.host)[-1]], chip_to_chip)
+                self.fabric.wire(self.gpus[gpu.bus], grids[machine.path_to_cpu(gpu.host)[-1]], chip_to_chip)
         return grids
 
     def beside_a_gpu(self) -> Callable[[Nic], tuple[NodeGrid, Fraction]]:
@@ -112,7 +112,7 @@ class _Boxes:
         taken = {gpu.bus: 0 for gpu in self.machine.gpus}
 
         def choose(nic: Nic) -> tuple[NodeGrid, Fraction]:
-            ways = {gpu.bus: self.machine.way_between(gpu.host, nic.host) for gpu in self.machine.gpus}
+            ways = {gpu.bus: self.machine.path_between(gpu.host, nic.host) for gpu in self.machine.gpus}
             chosen = min(self.machine.gpus, key=lambda gpu: (ways[gpu.bus][0], taken[gpu.bus]))
             taken[chosen.bus] += 1
             narrowest = ways[chosen.bus][1]
@@ -125,7 +125,7 @@ class _Boxes:
         network, nics = self.network, self.machine.nics
         grids = [self.add_switch("nic", f".{nic.number}") for nic in nics]
         joints = len(nics) if network.rails else 1
-        joint = self.fabric.add_switches(named("net", joints), (joints,)) if network.boxes > 1 else None
+        joint = self.fabric.add_switches(switch_ids("net", joints), (joints,)) if network.boxes > 1 else None
         for index, nic in enumerate(nics):
             neighbour, inside = neighbour_of(nic)
             speed = network.nic if network.nic is not None else nic.speed

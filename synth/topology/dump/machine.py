@@ -65,23 +65,23 @@ class Machine:
     gpus: tuple[Gpu, ...]
     nics: tuple[Nic, ...]
     hosts: tuple[HostSwitch, ...]
-    only_places: bool
+    positions_only: bool
 
     @property
     def cpus(self) -> list[int]:
         """Positions of the CPUs among the host switches."""
         return [index for index, host in enumerate(self.hosts) if host.parent is None]
 
-    def way_up(self, host: int) -> list[int]:
+    def path_to_cpu(self, host: int) -> list[int]:
         """Return the host switches from `host` up to its CPU."""
         way = [host]
         while (parent := self.hosts[way[-1]].parent) is not None:
             way.append(parent)
         return way
 
-    def way_between(self, one: int, other: int) -> tuple[int, Fraction | None]:
+    def path_between(self, first: int, second: int) -> tuple[int, Fraction | None]:
         """Return the number of links between two host switches and the narrowest of them, None for no link."""
-        left, right = self.way_up(one), self.way_up(other)
+        left, right = self.path_to_cpu(first), self.path_to_cpu(second)
         while left and right and left[-1] == right[-1]:
             left.pop()
             right.pop()

@@ -131,7 +131,7 @@ class _Reader:
             gpus=tuple(sorted(gpus, key=lambda gpu: gpu.rank)),
             nics=tuple(self.nics[number] for number in sorted(self.nics)),
             hosts=tuple(self.hosts),
-            only_places=self.only_places,
+            positions_only=self.only_places,
         )
 
 

@@ -15,7 +15,7 @@ from synth.topology.expansions.product import cartesian_product
 from synth.topology.expansions.scaled import scaled
 from synth.topology.functions import inner_plan, read_link
 from synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, Option
-from synth.topology.registry import Function, Plan, PlanOf, require
+from synth.topology.registry import Function, PlanOf, TopologyPlan, require
 from synth.topology.topology import MAX_NODES, Topology
 from synth.topology.without import LostLink
 
@@ -23,7 +23,7 @@ _MAX_TIMES = MAX_NODES.bit_length() - 1
 _SCALED = "scaled(spec;link=A-B;link=A>B;…;factor=p/q;…)"
 
 
-def plan_line(call: FunctionCall, plan_of: PlanOf) -> Plan:
+def plan_line(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """Line graph, n times: every link becomes a node, linked with those that follow it.
 
     Degree d stays, N nodes become d N, the diameter grows by one each time; reverse-symmetry stays. Keeps Moore
@@ -36,7 +36,7 @@ def plan_line(call: FunctionCall, plan_of: PlanOf) -> Plan:
     return plan
 
 
-def plan_degree(call: FunctionCall, plan_of: PlanOf) -> Plan:
+def plan_degree(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """Degree expansion: n copies of every node, each linked with all copies of the neighbours.
 
     Degree d becomes n d, N nodes n N; reverse-symmetry and bandwidth optimality stay (theorem 11). No self-loops.
@@ -45,10 +45,10 @@ def plan_degree(call: FunctionCall, plan_of: PlanOf) -> Plan:
     inner = inner_plan(call, plan_of, "write degree(spec;n)")
     spec = str(call)
     links = inner.links * copies**2
-    return Plan(spec, inner.nodes * copies, links, lambda: degree_expansion(inner.build(), copies, spec))
+    return TopologyPlan(spec, inner.nodes * copies, links, lambda: degree_expansion(inner.build(), copies, spec))
 
 
-def plan_power(call: FunctionCall, plan_of: PlanOf) -> Plan:
+def plan_power(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """Cartesian power: the product of n copies.
 
     Degree d becomes n d, N nodes N^n, diameters add up; reverse-symmetry stays, and so does bandwidth optimality
@@ -59,7 +59,7 @@ def plan_power(call: FunctionCall, plan_of: PlanOf) -> Plan:
     return _plan_product(str(call), [inner] * times, "power")
 
 
-def plan_product(call: FunctionCall, plan_of: PlanOf) -> Plan:
+def plan_product(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """Cartesian product: nodes are tuples, a link changes one coordinate.
 
     Degrees and diameters add up; the last factor's rank runs fastest. BFB is bandwidth-optimal on it if it is so on
@@ -67,7 +67,7 @@ def plan_product(call: FunctionCall, plan_of: PlanOf) -> Plan:
     """
     way_out = "write product(spec;spec;…)"
     require(len(call.arguments) >= 2, "product must have at least two arguments", call, way_out)
-    inner: list[Plan] = []
+    inner: list[TopologyPlan] = []
     for argument in call.arguments:
         if not isinstance(argument, (FamilyCall, FileCall, FunctionCall)):
             raise InvalidInput("every argument of product must be a topology spec", str(argument), way_out)
@@ -75,7 +75,7 @@ def plan_product(call: FunctionCall, plan_of: PlanOf) -> Plan:
     return _plan_product(str(call), inner, "product")
 
 
-def plan_bidirectional(call: FunctionCall, plan_of: PlanOf) -> Plan:
+def plan_bidirectional(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """The network and its transpose together: degree 2 d, every link with one in the other direction.
 
     Costs stay for reverse-symmetric networks: half of the data runs each way (appendix A.6).
@@ -83,10 +83,10 @@ def plan_bidirectional(call: FunctionCall, plan_of: PlanOf) -> Plan:
     way_out = "write bidirectional(spec)"
     require(len(call.arguments) == 1, "bidirectional must have exactly one argument", call, way_out)
     inner = inner_plan(call, plan_of, way_out)
-    return Plan(str(call), inner.nodes, 2 * inner.links, lambda: bidirectional(inner.build(), str(call)))
+    return TopologyPlan(str(call), inner.nodes, 2 * inner.links, lambda: bidirectional(inner.build(), str(call)))
 
 
-def plan_scaled(call: FunctionCall, plan_of: PlanOf) -> Plan:
+def plan_scaled(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
     """A degraded fabric: the bandwidth of some links multiplied by a positive factor.
 
     A factor is for the links before it, back to the factor before; a single one may stand anywhere. A link that is
@@ -101,7 +101,7 @@ def plan_scaled(call: FunctionCall, plan_of: PlanOf) -> Plan:
             topology = scaled(topology, links, factor, str(call))
         return topology
 
-    return Plan(str(call), inner.nodes, inner.links, build)
+    return TopologyPlan(str(call), inner.nodes, inner.links, build)
 
 
 def _scaled_groups(call: FunctionCall) -> list[tuple[list[LostLink], Fraction]]:
@@ -136,13 +136,13 @@ def _factor(text: str, call: FunctionCall) -> Fraction:
     return factor
 
 
-def _line_of(plan: Plan, spec: str) -> Plan:
+def _line_of(plan: TopologyPlan, spec: str) -> TopologyPlan:
     """Plan the line graph: exact if all nodes have the same degree, else `line_graph` checks the exact size too."""
     links = plan.links * plan.links // plan.nodes
-    return Plan(spec, plan.links, links, lambda: line_graph(plan.build(), spec))
+    return TopologyPlan(spec, plan.links, links, lambda: line_graph(plan.build(), spec))
 
 
-def _plan_product(spec: str, inner: Sequence[Plan], function: str) -> Plan:
+def _plan_product(spec: str, inner: Sequence[TopologyPlan], function: str) -> TopologyPlan:
     nodes = math.prod(plan.nodes for plan in inner)
     links = sum(plan.links * nodes // plan.nodes for plan in inner)
 
@@ -153,7 +153,7 @@ def _plan_product(spec: str, inner: Sequence[Plan], function: str) -> Plan:
                 built[id(plan)] = plan.build()
         return cartesian_product([built[id(plan)] for plan in inner], spec, function)
 
-    return Plan(spec, nodes, links, build)
+    return TopologyPlan(spec, nodes, links, build)
 
 
 def _times(call: FunctionCall, syntax: str, optional: bool, largest: int = _MAX_TIMES) -> int:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from synth.topology.families.fabric import Fabric, named, places
+from synth.topology.families.fabric import FabricBuilder, grid_ids, switch_ids
 from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, Plan, fixed_numbers, require
+from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
 from synth.topology.topology import Topology
 
 _XGMI = Fraction(50)
@@ -38,7 +38,7 @@ _BUNDLES = tuple(
 )
 
 
-def plan_mi250(call: FamilyCall) -> Plan:
+def plan_mi250(call: FamilyCall) -> TopologyPlan:
     """MI250 boxes: 16 GPUs (`box.gpu`) with xGMI links of 50 GB/s, 1, 2 or 4 of them side by side, as one link here.
 
     Each GPU is also linked with the InfiniBand switch `ib:0` at 16 GB/s; one box has none. All links both ways.
@@ -49,7 +49,7 @@ def plan_mi250(call: FamilyCall) -> Plan:
     return _plan_mi250(call, gpus=16)
 
 
-def plan_mi250half(call: FamilyCall) -> Plan:
+def plan_mi250half(call: FamilyCall) -> TopologyPlan:
     """Half of MI250 boxes: GPUs 0 to 7 of each, and the links of mi250 among them.
 
     Optimum of allgather: 200 GB/s for one box, 208 for two.
@@ -58,7 +58,7 @@ def plan_mi250half(call: FamilyCall) -> Plan:
     return _plan_mi250(call, gpus=8)
 
 
-def plan_mi300x(call: FamilyCall) -> Plan:
+def plan_mi300x(call: FamilyCall) -> TopologyPlan:
     """MI300X boxes: 8 GPUs (`box.gpu`), every two linked at 64 GB/s; NICs (`nic:box.gpu`) at 50 GB/s to `ib:0`.
 
     A NIC is a switch node, linked with its GPU and with the switch. One box has neither. All links both ways.
@@ -72,16 +72,16 @@ def plan_mi300x(call: FamilyCall) -> Plan:
     nodes, links = gpus, 7 * gpus
     if boxes > 1:
         nodes, links = nodes + gpus + 1, links + 4 * gpus
-    return Plan(str(call), nodes, links, lambda: _mi300x(str(call), boxes))
+    return TopologyPlan(str(call), nodes, links, lambda: _mi300x(str(call), boxes))
 
 
-def _plan_mi250(call: FamilyCall, gpus: int) -> Plan:
+def _plan_mi250(call: FamilyCall, gpus: int) -> TopologyPlan:
     boxes = _boxes(call)
     bundles = tuple(bundle for bundle in _BUNDLES if bundle.other < gpus)
     joined = boxes > 1
     nodes = boxes * gpus + joined
     links = 2 * boxes * (len(bundles) + (gpus if joined else 0))
-    return Plan(str(call), nodes, links, lambda: _mi250(str(call), boxes, gpus, bundles))
+    return TopologyPlan(str(call), nodes, links, lambda: _mi250(str(call), boxes, gpus, bundles))
 
 
 def _boxes(call: FamilyCall) -> int:
@@ -91,26 +91,26 @@ def _boxes(call: FamilyCall) -> int:
 
 
 def _mi250(spec: str, boxes: int, gpus: int, bundles: tuple[_Bundle, ...]) -> Topology:
-    fabric = Fabric(spec, places(boxes, gpus))
+    fabric = FabricBuilder(spec, grid_ids(boxes, gpus))
     gpu = np.arange(boxes * gpus).reshape(boxes, gpus)
     for one, other, links in bundles:
         fabric.wire(gpu[:, one], gpu[:, other], links * _XGMI)
     if boxes > 1:
-        fabric.wire(gpu, fabric.add_switches(named("ib", 1), (1,)), _MI250_INFINIBAND)
+        fabric.wire(gpu, fabric.add_switches(switch_ids("ib", 1), (1,)), _MI250_INFINIBAND)
     fabric.add_rotation((gpu, 0))
     return fabric.topology()
 
 
 def _mi300x(spec: str, boxes: int) -> Topology:
-    fabric = Fabric(spec, places(boxes, 8))
+    fabric = FabricBuilder(spec, grid_ids(boxes, 8))
     gpu = np.arange(8 * boxes).reshape(boxes, 8)
     for one, other in combinations(range(8), 2):
         fabric.wire(gpu[:, one], gpu[:, other], _MI300X_XGMI)
     moved = [gpu]
     if boxes > 1:
-        nic = fabric.add_switches(named("nic", boxes, 8), gpu.shape)
+        nic = fabric.add_switches(switch_ids("nic", boxes, 8), gpu.shape)
         fabric.wire(gpu, nic, _MI300X_NIC)
-        fabric.wire(nic, fabric.add_switches(named("ib", 1), (1,)), _MI300X_NIC)
+        fabric.wire(nic, fabric.add_switches(switch_ids("ib", 1), (1,)), _MI300X_NIC)
         moved.append(nic)
     for axis in (0, 1):
         fabric.add_rotation(*((grid, axis) for grid in moved))

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 
-from synth.topology.families.unit import NodeColumn, both_ways, unit_topology
+from synth.topology.families.unit import NodeColumn, bidirectional_arcs, unit_topology
 from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, Plan, fixed_numbers, require
+from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
 from synth.topology.topology import Topology
 
 
-def plan_shiftedring(call: FamilyCall) -> Plan:
+def plan_shiftedring(call: FamilyCall) -> TopologyPlan:
     """Two superposed bidirectional rings: 0, 1, 2, … and 0, s, 2 s, … modulo m.
 
     s is the largest stride below m / 2 without a common factor with m, so that the second ring visits every node
@@ -25,10 +25,10 @@ def plan_shiftedring(call: FamilyCall) -> Plan:
     """
     (m,) = fixed_numbers(call, "shiftedring:m", 1)
     require(m >= 3, "shiftedring:m must have m >= 3 nodes", call, "use uniring:4,2 for a pair of nodes")
-    return Plan(str(call), m, 4 * m, lambda: _shiftedring(str(call), m))
+    return TopologyPlan(str(call), m, 4 * m, lambda: _shiftedring(str(call), m))
 
 
-def plan_dbt(call: FamilyCall) -> Plan:
+def plan_dbt(call: FamilyCall) -> TopologyPlan:
     """Double binary tree: the links, both ways, of two binary trees in which no node is inner twice.
 
     In the first tree, node 0 is the root; every other node hangs, in order, below the node that differs in the lowest
@@ -39,7 +39,7 @@ def plan_dbt(call: FamilyCall) -> Plan:
     """
     (m,) = fixed_numbers(call, "dbt:m", 1)
     require(m >= 2, "dbt:m must have m >= 2 nodes", call, "use dbt:2")
-    return Plan(str(call), m, 4 * (m - 1), lambda: _dbt(str(call), m))
+    return TopologyPlan(str(call), m, 4 * (m - 1), lambda: _dbt(str(call), m))
 
 
 def shifted_stride(m: int) -> int:
@@ -49,7 +49,7 @@ def shifted_stride(m: int) -> int:
 
 def _shiftedring(spec: str, m: int) -> Topology:
     node = np.arange(m)
-    arcs = [*both_ways(node, (node + 1) % m), *both_ways(node, (node + shifted_stride(m)) % m)]
+    arcs = [*bidirectional_arcs(node, (node + 1) % m), *bidirectional_arcs(node, (node + shifted_stride(m)) % m)]
     return unit_topology(spec, m, arcs, [(node + 1) % m])
 
 
@@ -67,7 +67,7 @@ def double_tree_parents(m: int) -> tuple[NodeColumn, NodeColumn]:
 
 def _dbt(spec: str, m: int) -> Topology:
     child = np.arange(m)
-    arcs = [both_ways(child[parent >= 0], parent[parent >= 0]) for parent in double_tree_parents(m)]
+    arcs = [bidirectional_arcs(child[parent >= 0], parent[parent >= 0]) for parent in double_tree_parents(m)]
     return unit_topology(spec, m, [*arcs[0], *arcs[1]])
 
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.bases.database import get
+from synth.bases.database import base_entry
 from synth.bases.entry import BaseEntry
 from synth.topology.families.cayley import build_cayley
 from synth.topology.families.unit import unit_topology
 from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, Plan, fixed_numbers, require
+from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
 from synth.topology.semidirect import SemidirectProduct
 from synth.topology.topology import Topology
 
 _MODIFIED_DE_BRUIJN = ((2, 3), (2, 4), (3, 2), (4, 2))
 
 
-def plan_base(call: FamilyCall) -> Plan:
+def plan_base(call: FamilyCall) -> TopologyPlan:
     """An entry of the shipped database of base graphs, by name.
 
     d3: 8 nodes, degree 2, in none of the papers; BFB is Moore- and bandwidth-optimal, reverse-symmetric.
@@ -24,11 +24,11 @@ def plan_base(call: FamilyCall) -> Plan:
     bandwidth-optimal by BFB in the fewest steps that a search found, symmetries attached. Every entry has its source
     and a claim that the tests re-derive.
     """
-    entry = get(call.text)
+    entry = base_entry(call.text)
     return _plan(entry, str(call))
 
 
-def plan_diamond(call: FamilyCall) -> Plan:
+def plan_diamond(call: FamilyCall) -> TopologyPlan:
     """Diamond: 8 nodes, degree 2, directed, not reverse-symmetric, diameter 3.
 
     Its own schedule (`synth expand`) is bandwidth-optimal in 3 steps, the Moore bound; BFB takes as many steps at
@@ -37,10 +37,10 @@ def plan_diamond(call: FamilyCall) -> Plan:
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table 9, figure 19.
     """
     require(call.text == "", "diamond must have no arguments", call, "write diamond")
-    return _plan(get("diamond"), str(call))
+    return _plan(base_entry("diamond"), str(call))
 
 
-def plan_dbjmod(call: FamilyCall) -> Plan:
+def plan_dbjmod(call: FamilyCall) -> TopologyPlan:
     """Modified de Bruijn graph DBJMod(d, n): one cycle in place of the self-loops and 2-cycles of DBJ(d, n).
 
     Known for (2, 3), (2, 4), (3, 2) and (4, 2); d^n nodes, degree d, directed, no self-loops. Its own schedule (`synth
@@ -52,7 +52,7 @@ def plan_dbjmod(call: FamilyCall) -> Plan:
     known = ", ".join(f"dbjmod:{d_known},{n_known}" for d_known, n_known in _MODIFIED_DE_BRUIJN)
     rule = "dbjmod:d,n must be one whose schedule is known"
     require((d, n) in _MODIFIED_DE_BRUIJN, rule, call, f"choose from {known}")
-    return _plan(get(f"dbjmod-{d}-{n}"), str(call))
+    return _plan(base_entry(f"dbjmod-{d}-{n}"), str(call))
 
 
 def base_topology(entry: BaseEntry, spec: str) -> Topology:
@@ -63,8 +63,8 @@ def base_topology(entry: BaseEntry, spec: str) -> Topology:
     return unit_topology(spec, entry.nodes, [(edges[:, 0], edges[:, 1])])
 
 
-def _plan(entry: BaseEntry, spec: str) -> Plan:
-    return Plan(spec, entry.nodes, entry.nodes * entry.degree, lambda: base_topology(entry, spec))
+def _plan(entry: BaseEntry, spec: str) -> TopologyPlan:
+    return TopologyPlan(spec, entry.nodes, entry.nodes * entry.degree, lambda: base_topology(entry, spec))
 
 
 BASE_FAMILIES = (

@@ -6,14 +6,14 @@ import numpy as np
 
 from synth.topology.families.unit import unit_topology
 from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, Plan, fixed_numbers, require, whole_numbers
+from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
 from synth.topology.semidirect import SemidirectProduct
 from synth.topology.topology import Topology
 
 _SYNTAX = "cayley:m.k.r,g1,g2,… or cayley:m.k.r.l,g1,g2,…"
 
 
-def plan_cayley(call: FamilyCall) -> Plan:
+def plan_cayley(call: FamilyCall) -> TopologyPlan:
     """Cayley digraph of a semidirect product of Z_m and Z_k by r, times Z_l (l = 1 where it is left out).
 
     Element (a, b, c) has rank (a k + b) l + c, with (a, b, c) (a', b', c') = (a + r^b a', b + b', c + c'); links
@@ -35,10 +35,10 @@ def plan_cayley(call: FamilyCall) -> Plan:
     require(in_range, f"every generator must be a rank from 1 to {group.order - 1}", call, way_out)
     require(len(set(generators)) == len(generators), "generators must differ", call, "leave out the repetition")
     nodes = group.order
-    return Plan(str(call), nodes, nodes * len(generators), lambda: build_cayley(str(call), group, generators))
+    return TopologyPlan(str(call), nodes, nodes * len(generators), lambda: build_cayley(str(call), group, generators))
 
 
-def plan_dicirculant(call: FamilyCall) -> Plan:
+def plan_dicirculant(call: FamilyCall) -> TopologyPlan:
     """Directed circulant on d + 2 nodes: links i to i + a modulo d + 2 for a = 1, …, d.
 
     d >= 1, degree d, diameter 2, reverse-symmetric (i to -i). BFB is Moore- and bandwidth-optimal.
@@ -46,7 +46,7 @@ def plan_dicirculant(call: FamilyCall) -> Plan:
     """
     (d,) = fixed_numbers(call, "dicirculant:d", 1)
     require(d >= 1, "dicirculant:d must have a degree d >= 1", call, "use dicirculant:1")
-    return Plan(str(call), d + 2, d * (d + 2), lambda: _dicirculant(str(call), d))
+    return TopologyPlan(str(call), d + 2, d * (d + 2), lambda: _dicirculant(str(call), d))
 
 
 def build_cayley(spec: str, group: SemidirectProduct, generators: list[int]) -> Topology:

@@ -7,15 +7,15 @@ from itertools import combinations
 
 import numpy as np
 
-from synth.topology.families.fabric import Fabric, named, places
+from synth.topology.families.fabric import FabricBuilder, grid_ids, switch_ids
 from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, Plan, fixed_numbers, require
+from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
 from synth.topology.topology import Topology
 
 _LINK = Fraction(25)
 
 
-def plan_fattree(call: FamilyCall) -> Plan:
+def plan_fattree(call: FamilyCall) -> TopologyPlan:
     """Fat tree of switches with k ports in three levels: k pods, k^3 / 4 hosts, all links 25 GB/s both ways.
 
     k is even. A pod has k / 2 edge switches (`edge:pod.e`) with k / 2 hosts each (`pod.e.host`) and k / 2
@@ -29,10 +29,10 @@ def plan_fattree(call: FamilyCall) -> Plan:
     (k,) = fixed_numbers(call, "fattree:k", 1)
     require(k >= 2 and k % 2 == 0, "fattree:k must have an even k >= 2", call, "use fattree:4")
     hosts = k**3 // 4
-    return Plan(str(call), hosts + 5 * k * k // 4, 6 * hosts, lambda: _fattree(str(call), k))
+    return TopologyPlan(str(call), hosts + 5 * k * k // 4, 6 * hosts, lambda: _fattree(str(call), k))
 
 
-def plan_dragonfly(call: FamilyCall) -> Plan:
+def plan_dragonfly(call: FamilyCall) -> TopologyPlan:
     """Dragonfly: a h + 1 groups of a routers with p hosts each, all links 25 GB/s both ways.
 
     Routers of a group (`router:group.r`) are all linked with each other, each with its p hosts (`group.r.host`)
@@ -49,16 +49,18 @@ def plan_dragonfly(call: FamilyCall) -> Plan:
     require(min(a, p, h) >= 1, "dragonfly:a,p,h must have a, p and h >= 1", call, "use dragonfly:4,2,2")
     groups = a * h + 1
     routers = groups * a
-    return Plan(str(call), routers * (1 + p), routers * (2 * p + a - 1 + h), lambda: _dragonfly(str(call), a, p, h))
+    return TopologyPlan(
+        str(call), routers * (1 + p), routers * (2 * p + a - 1 + h), lambda: _dragonfly(str(call), a, p, h)
+    )
 
 
 def _fattree(spec: str, k: int) -> Topology:
     half = k // 2
-    fabric = Fabric(spec, places(k, half, half))
+    fabric = FabricBuilder(spec, grid_ids(k, half, half))
     host = np.arange(fabric.compute_count).reshape(k, half, half)
-    edge = fabric.add_switches(named("edge", k, half), (k, half))
-    aggregation = fabric.add_switches(named("agg", k, half), (k, half))
-    core = fabric.add_switches(named("core", half, half), (half, half))
+    edge = fabric.add_switches(switch_ids("edge", k, half), (k, half))
+    aggregation = fabric.add_switches(switch_ids("agg", k, half), (k, half))
+    core = fabric.add_switches(switch_ids("core", half, half), (half, half))
     fabric.wire(host, edge[:, :, None], _LINK)
     fabric.wire(edge[:, :, None], aggregation[:, None, :], _LINK)
     fabric.wire(aggregation[:, :, None], core, _LINK)
@@ -70,9 +72,9 @@ def _fattree(spec: str, k: int) -> Topology:
 
 def _dragonfly(spec: str, a: int, p: int, h: int) -> Topology:
     groups = a * h + 1
-    fabric = Fabric(spec, places(groups, a, p))
+    fabric = FabricBuilder(spec, grid_ids(groups, a, p))
     host = np.arange(fabric.compute_count).reshape(groups, a, p)
-    router = fabric.add_switches(named("router", groups, a), (groups, a))
+    router = fabric.add_switches(switch_ids("router", groups, a), (groups, a))
     fabric.wire(host, router[:, :, None], _LINK)
     for one, other in combinations(range(a), 2):
         fabric.wire(router[:, one], router[:, other], _LINK)

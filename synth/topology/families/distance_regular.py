@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from synth.topology.families import geometry, polygons
 from synth.topology.families.geometry import Geometry
-from synth.topology.families.unit import NodeColumn, both_ways, unit_topology
+from synth.topology.families.unit import NodeColumn, bidirectional_arcs, unit_topology
 from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, Plan, fixed_numbers, require
+from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
 from synth.topology.topology import Topology
 
 Edges = NDArray[np.int64]
@@ -27,7 +27,7 @@ class _Graph:
     symmetries: tuple[NodeColumn, ...] = ()
 
 
-def plan_distreg(call: FamilyCall) -> Plan:
+def plan_distreg(call: FamilyCall) -> TopologyPlan:
     """Distance-regular graph of degree 4 on m nodes, as its construction names it, links both ways.
 
     m is one of 6 (octahedron), 9 (Paley), 10 (K5,5 minus a perfect matching), 14 (distance-3 graph of the Heawood
@@ -45,12 +45,12 @@ def plan_distreg(call: FamilyCall) -> Plan:
     require(degree == 4, "distreg:4,m must have degree 4", call, "write distreg:4,m")
     known = ", ".join(map(str, _GRAPHS))
     require(m in _GRAPHS, "distreg:4,m must have a number of nodes that is known", call, f"choose m from {known}")
-    return Plan(str(call), m, 4 * m, lambda: _distreg(str(call), m))
+    return TopologyPlan(str(call), m, 4 * m, lambda: _distreg(str(call), m))
 
 
 def _distreg(spec: str, m: int) -> Topology:
     graph = _GRAPHS[m]()
-    return unit_topology(spec, m, both_ways(*graph.edges.T), graph.symmetries)
+    return unit_topology(spec, m, bidirectional_arcs(*graph.edges.T), graph.symmetries)
 
 
 def _octahedron() -> _Graph:

@@ -19,7 +19,7 @@ NodeGrid = NDArray[np.int64]
 """Nodes of one kind by their place, such as int64[boxes, GPUs per box]."""
 
 
-class Fabric:
+class FabricBuilder:
     """A switched network in the making: compute nodes first, then switches in the order of `add_switches`."""
 
     def __init__(self, spec: str, compute_ids: Sequence[str]) -> None:
@@ -36,10 +36,10 @@ class Fabric:
         self.node_ids += ids
         return np.arange(first, len(self.node_ids)).reshape(shape)
 
-    def wire(self, one: NodeGrid, other: NodeGrid, bandwidth: Fraction) -> None:
+    def wire(self, first: NodeGrid, second: NodeGrid, bandwidth: Fraction) -> None:
         """Link each node of `one` with the node of `other` in its place, both ways; shapes broadcast."""
-        self.arc(one, other, bandwidth)
-        self.arc(other, one, bandwidth)
+        self.arc(first, second, bandwidth)
+        self.arc(second, first, bandwidth)
 
     def arc(self, src: NodeGrid, dst: NodeGrid, bandwidth: Fraction) -> None:
         """Link each node of `src` to the node of `dst` in its place, one way; shapes broadcast."""
@@ -75,7 +75,7 @@ class Fabric:
         return permutation
 
 
-def places(*sizes: int) -> list[str]:
+def grid_ids(*sizes: int) -> list[str]:
     """Return the names of all places of a grid in order, such as 0.0, 0.1, 1.0, 1.1."""
     names = [""]
     for size in sizes:
@@ -83,9 +83,9 @@ def places(*sizes: int) -> list[str]:
     return names
 
 
-def named(kind: str, *sizes: int) -> list[str]:
+def switch_ids(kind: str, *sizes: int) -> list[str]:
     """Return the ids of switches of one kind at all places of a grid, such as nic:0.3."""
-    return [f"{kind}:{place}" for place in places(*sizes)]
+    return [f"{kind}:{place}" for place in grid_ids(*sizes)]
 
 
 def positive_bandwidth(text: str, call: FamilyCall, syntax: str) -> Fraction:

@@ -7,15 +7,15 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.topology.families.unit import Arcs, both_ways, unit_topology
+from synth.topology.families.unit import Arcs, bidirectional_arcs, unit_topology
 from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, Plan, fixed_numbers, require, whole_numbers
+from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
 from synth.topology.topology import MAX_NODES, Topology
 
 _MAX_DIMENSIONS = MAX_NODES.bit_length() - 1
 
 
-def plan_torus(call: FamilyCall) -> Plan:
+def plan_torus(call: FamilyCall) -> TopologyPlan:
     """Torus A x B x …: neighbours at distance 1 in one dimension, modulo its size, both ways.
 
     Every size >= 2; a dimension of 2 is one pair of links. Product of the sizes is the number of nodes; degree
@@ -25,10 +25,10 @@ def plan_torus(call: FamilyCall) -> Plan:
     sizes = _sizes(call)
     nodes = math.prod(sizes)
     links = nodes * sum(1 if size == 2 else 2 for size in sizes)
-    return Plan(str(call), nodes, links, lambda: _torus(str(call), sizes))
+    return TopologyPlan(str(call), nodes, links, lambda: _torus(str(call), sizes))
 
 
-def plan_mesh(call: FamilyCall) -> Plan:
+def plan_mesh(call: FamilyCall) -> TopologyPlan:
     """Mesh A x B x …: a torus without the links that wrap around.
 
     Every size >= 2; diameter the sum of size - 1; not regular unless all sizes are 2; reverse-symmetric.
@@ -36,10 +36,10 @@ def plan_mesh(call: FamilyCall) -> Plan:
     sizes = _sizes(call)
     nodes = math.prod(sizes)
     links = sum(2 * (size - 1) * (nodes // size) for size in sizes)
-    return Plan(str(call), nodes, links, lambda: _mesh(str(call), sizes))
+    return TopologyPlan(str(call), nodes, links, lambda: _mesh(str(call), sizes))
 
 
-def plan_hypercube(call: FamilyCall) -> Plan:
+def plan_hypercube(call: FamilyCall) -> TopologyPlan:
     """Hypercube of dimension n: ranks that differ in one bit are neighbours.
 
     2^n nodes, degree n, diameter n, reverse-symmetric. BFB is bandwidth-optimal.
@@ -47,7 +47,7 @@ def plan_hypercube(call: FamilyCall) -> Plan:
     (n,) = fixed_numbers(call, "hypercube:n", 1)
     require(n >= 1, "hypercube:n must have n >= 1", call, "use hypercube:1 for a pair of nodes")
     require(n <= _MAX_DIMENSIONS, f"hypercube:n must have n <= {_MAX_DIMENSIONS}", call, "choose a smaller network")
-    return Plan(str(call), 2**n, n * 2**n, lambda: _hypercube(str(call), n))
+    return TopologyPlan(str(call), 2**n, n * 2**n, lambda: _hypercube(str(call), n))
 
 
 def _sizes(call: FamilyCall) -> list[int]:
@@ -70,7 +70,7 @@ def _torus(spec: str, sizes: list[int]) -> Topology:
     generators = []
     for axis, size in enumerate(sizes):
         following = np.roll(rank, -1, axis).ravel()
-        arcs += [(rank.ravel(), following)] if size == 2 else both_ways(rank.ravel(), following)
+        arcs += [(rank.ravel(), following)] if size == 2 else bidirectional_arcs(rank.ravel(), following)
         generators.append(following)
     return unit_topology(spec, rank.size, arcs, generators)
 
@@ -81,7 +81,7 @@ def _mesh(spec: str, sizes: list[int]) -> Topology:
     for axis, size in enumerate(sizes):
         lower = np.take(rank, np.arange(size - 1), axis).ravel()
         upper = np.take(rank, np.arange(1, size), axis).ravel()
-        arcs += both_ways(lower, upper)
+        arcs += bidirectional_arcs(lower, upper)
     return unit_topology(spec, rank.size, arcs)
 
 

@@ -8,13 +8,13 @@ import numpy as np
 
 from synth.topology.families.unit import Arcs, unit_topology
 from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, Plan, fixed_numbers, require, whole_numbers
+from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
 from synth.topology.topology import MAX_NODES, Topology
 
 _MAX_DIMENSIONS = MAX_NODES.bit_length() - 1
 
 
-def plan_hamming(call: FamilyCall) -> Plan:
+def plan_hamming(call: FamilyCall) -> TopologyPlan:
     """Hamming graph H(n, q): words of n letters out of q, linked where they differ in one letter, both ways.
 
     n >= 1, q >= 2; q^n nodes in lexicographic order, degree n (q - 1), diameter n, distance-regular,
@@ -28,7 +28,7 @@ def plan_hamming(call: FamilyCall) -> Plan:
     return _plan(call, [q] * n)
 
 
-def plan_hyperx(call: FamilyCall) -> Plan:
+def plan_hyperx(call: FamilyCall) -> TopologyPlan:
     """HyperX A x B x …: a link to every node that differs in one coordinate, both ways.
 
     Every size >= 2; the product of the sizes is the number of nodes; degree the sum of size - 1, diameter the number
@@ -43,9 +43,9 @@ def plan_hyperx(call: FamilyCall) -> Plan:
     return _plan(call, sizes)
 
 
-def _plan(call: FamilyCall, sizes: list[int]) -> Plan:
+def _plan(call: FamilyCall, sizes: list[int]) -> TopologyPlan:
     nodes = math.prod(sizes)
-    return Plan(str(call), nodes, nodes * sum(size - 1 for size in sizes), lambda: _build(str(call), sizes))
+    return TopologyPlan(str(call), nodes, nodes * sum(size - 1 for size in sizes), lambda: _build(str(call), sizes))
 
 
 def _build(spec: str, sizes: list[int]) -> Topology:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.topology.families.unit import Arcs, both_ways
+from synth.topology.families.unit import Arcs, bidirectional_arcs
 from synth.topology.grammar import FamilyCall
 from synth.topology.links import Links
-from synth.topology.registry import Family, Plan, require, whole_numbers
+from synth.topology.registry import Family, TopologyPlan, require, whole_numbers
 from synth.topology.topology import Topology
 
 _SYNTAX = "hxmesh:b,XxY"
@@ -16,7 +16,7 @@ _SYNTAX = "hxmesh:b,XxY"
 Grid = NDArray[np.int64]
 
 
-def plan_hxmesh(call: FamilyCall) -> Plan:
+def plan_hxmesh(call: FamilyCall) -> TopologyPlan:
     """HammingMesh: X x Y boards of b x b nodes; inside a board a mesh, outside it a switch per row and column of nodes.
 
     The nodes form a grid of X b rows and Y b columns, ranked row by row. The first and last node of a board in each
@@ -40,7 +40,7 @@ def plan_hxmesh(call: FamilyCall) -> Plan:
         joined = boards_in_line > 1
         nodes += lines if joined else 0
         links += lines * boards_in_line * (2 * (b - 1) + (4 if joined else 0))
-    return Plan(str(call), nodes, links, lambda: _hxmesh(str(call), b, rows, columns))
+    return TopologyPlan(str(call), nodes, links, lambda: _hxmesh(str(call), b, rows, columns))
 
 
 def _hxmesh(spec: str, b: int, rows: int, columns: int) -> Topology:
@@ -59,14 +59,14 @@ def _hxmesh(spec: str, b: int, rows: int, columns: int) -> Topology:
 def _mesh_links(grid: Grid, b: int) -> list[Arcs]:
     """Return the links between neighbours in the rows of `grid` that share a board."""
     left = np.flatnonzero(np.arange(grid.shape[1] - 1) % b != b - 1)
-    return both_ways(grid[:, left].ravel(), grid[:, left + 1].ravel())
+    return bidirectional_arcs(grid[:, left].ravel(), grid[:, left + 1].ravel())
 
 
 def _switch_links(grid: Grid, b: int, first_switch: int) -> list[Arcs]:
     """Return the links between both ends of every board in the rows of `grid` and the switch of the row."""
     ends = np.concatenate([grid[:, ::b], grid[:, b - 1 :: b]], axis=1)
     switch = np.repeat(first_switch + np.arange(len(grid)), ends.shape[1])
-    return both_ways(ends.ravel(), switch)
+    return bidirectional_arcs(ends.ravel(), switch)
 
 
 HAMMINGMESH_FAMILIES = (

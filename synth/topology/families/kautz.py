@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 
 from synth.topology.families.unit import unit_topology
 from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, Plan, fixed_numbers, require
+from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
 from synth.topology.topology import MAX_NODES, Topology
 
 _MAX_LETTERS = MAX_NODES.bit_length() - 1
 
 
-def plan_kautz(call: FamilyCall) -> Plan:
+def plan_kautz(call: FamilyCall) -> TopologyPlan:
     """Kautz graph K(d, n), the n-fold line graph of the complete graph on d + 1 nodes.
 
     Words of n + 1 letters out of d + 1, no two neighbours equal, in lexicographic order; a word is linked to those
@@ -28,10 +28,10 @@ def plan_kautz(call: FamilyCall) -> Plan:
     require(d >= 2, "kautz:d,n must have a degree d >= 2", call, "use kautz:2,n")
     require(n <= _MAX_LETTERS, f"kautz:d,n must have n <= {_MAX_LETTERS}", call, "choose a smaller network")
     nodes = d**n * (d + 1)
-    return Plan(str(call), nodes, d * nodes, lambda: _kautz(str(call), d, n))
+    return TopologyPlan(str(call), nodes, d * nodes, lambda: _kautz(str(call), d, n))
 
 
-def plan_genkautz(call: FamilyCall) -> Plan:
+def plan_genkautz(call: FamilyCall) -> TopologyPlan:
     """Generalized Kautz graph Pi(d, m) of Imase and Itoh: links x to -d x - a modulo m for a = 1, …, d.
 
     d >= 2, m >= d + 1; m nodes, degree d with self-loops and parallel links counted, diameter at most one above
@@ -43,10 +43,10 @@ def plan_genkautz(call: FamilyCall) -> Plan:
     d, m = fixed_numbers(call, "genkautz:d,m", 2)
     require(d >= 2, "genkautz:d,m must have a degree d >= 2", call, "use genkautz:2,m")
     require(m >= d + 1, "genkautz:d,m must have m >= d + 1 nodes", call, "choose a smaller degree or more nodes")
-    return Plan(str(call), m, d * m, lambda: _genkautz(str(call), d, m))
+    return TopologyPlan(str(call), m, d * m, lambda: _genkautz(str(call), d, m))
 
 
-def plan_debruijn(call: FamilyCall) -> Plan:
+def plan_debruijn(call: FamilyCall) -> TopologyPlan:
     """De Bruijn graph DBJ(d, n): links x to d x + a modulo d^n for a = 0, …, d - 1.
 
     Words of n letters out of d in lexicographic order; a word is linked to those that drop its first letter and
@@ -58,7 +58,7 @@ def plan_debruijn(call: FamilyCall) -> Plan:
     require(d >= 2, "debruijn:d,n must have a degree d >= 2", call, "use debruijn:2,n")
     require(n >= 1, "debruijn:d,n must have words of n >= 1 letters", call, "use debruijn:d,2")
     require(n <= _MAX_LETTERS, f"debruijn:d,n must have n <= {_MAX_LETTERS}", call, "choose a smaller network")
-    return Plan(str(call), d**n, d ** (n + 1), lambda: _debruijn(str(call), d, n))
+    return TopologyPlan(str(call), d**n, d ** (n + 1), lambda: _debruijn(str(call), d, n))
 
 
 def _kautz(spec: str, d: int, n: int) -> Topology:

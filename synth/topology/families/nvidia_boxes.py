@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from synth.topology.families.fabric import Fabric, NodeGrid, named, places, positive_bandwidth
+from synth.topology.families.fabric import FabricBuilder, NodeGrid, grid_ids, positive_bandwidth, switch_ids
 from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, Plan, fixed_numbers, require, whole_numbers
+from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
 from synth.topology.topology import Topology
 
 _CLOS_SYNTAX = "railclos:boxes,gpus,nic,spines"
@@ -44,7 +44,7 @@ class _Boxes:
         return self.spines if self.is_joined and self.joints > 1 else 0
 
 
-def plan_a100(call: FamilyCall) -> Plan:
+def plan_a100(call: FamilyCall) -> TopologyPlan:
     """DGX A100 boxes: 8 GPUs (`box.gpu`) to `nvswitch:box` at 300 GB/s, and by their NICs to two InfiniBand switches.
 
     Each GPU is linked with its NIC (`nic:box.gpu`, a switch node) and the NIC with `ib:0` or `ib:1`, by the
@@ -58,7 +58,7 @@ def plan_a100(call: FamilyCall) -> Plan:
     return _plan_dgx(call, nvswitch=Fraction(300), nic=Fraction(25), joint_kind="ib", joints=2)
 
 
-def plan_h100(call: FamilyCall) -> Plan:
+def plan_h100(call: FamilyCall) -> TopologyPlan:
     """DGX H100 boxes: 8 GPUs to `nvswitch:box` at 450 GB/s; NIC i of every box to the switch `rail:i` at 50 GB/s.
 
     Rails meet in the boxes only. One box has no NICs and no rails. All links both ways.
@@ -70,7 +70,7 @@ def plan_h100(call: FamilyCall) -> Plan:
     return _plan_dgx(call, nvswitch=_H100_NVSWITCH, nic=Fraction(50), joint_kind="rail", joints=8)
 
 
-def plan_railclos(call: FamilyCall) -> Plan:
+def plan_railclos(call: FamilyCall) -> TopologyPlan:
     """Rail-optimised Clos: boxes of GPUs behind an NVSwitch, a rail switch per GPU index, spines between the rails.
 
     GPUs are linked with `nvswitch:box` at 450 GB/s and with their NICs at `nic` GB/s; NIC i of every box leads to
@@ -95,28 +95,28 @@ def plan_railclos(call: FamilyCall) -> Plan:
     return _plan(call, _Boxes(boxes, gpus, _H100_NVSWITCH, nic, "rail", gpus, spines))
 
 
-def _plan_dgx(call: FamilyCall, nvswitch: Fraction, nic: Fraction, joint_kind: str, joints: int) -> Plan:
+def _plan_dgx(call: FamilyCall, nvswitch: Fraction, nic: Fraction, joint_kind: str, joints: int) -> TopologyPlan:
     (boxes,) = fixed_numbers(call, f"{call.name}:boxes", 1)
     require(boxes >= 1, f"{call.name} must have at least one box", call, f"use {call.name}:1")
     return _plan(call, _Boxes(boxes, 8, nvswitch, nic, joint_kind, joints))
 
 
-def _plan(call: FamilyCall, shape: _Boxes) -> Plan:
+def _plan(call: FamilyCall, shape: _Boxes) -> TopologyPlan:
     gpus = shape.boxes * shape.gpus
     nodes = gpus + (shape.boxes if shape.has_nvswitch else 0)
     links = 2 * gpus if shape.has_nvswitch else 0
     if shape.is_joined:
         nodes += gpus + shape.joints + shape.spine_count
         links += 4 * gpus + 2 * shape.joints * shape.spine_count
-    return Plan(str(call), nodes, links, lambda: _build(str(call), shape))
+    return TopologyPlan(str(call), nodes, links, lambda: _build(str(call), shape))
 
 
 def _build(spec: str, shape: _Boxes) -> Topology:
-    fabric = Fabric(spec, places(shape.boxes, shape.gpus))
+    fabric = FabricBuilder(spec, grid_ids(shape.boxes, shape.gpus))
     gpu = np.arange(fabric.compute_count).reshape(shape.boxes, shape.gpus)
     by_box, by_gpu = [(gpu, 0)], [(gpu, 1)]
     if shape.has_nvswitch:
-        nvswitch = fabric.add_switches(named("nvswitch", shape.boxes), (shape.boxes, 1))
+        nvswitch = fabric.add_switches(switch_ids("nvswitch", shape.boxes), (shape.boxes, 1))
         fabric.wire(gpu, nvswitch, shape.nvswitch)
         by_box.append((nvswitch, 0))
     if shape.is_joined:
@@ -128,14 +128,14 @@ def _build(spec: str, shape: _Boxes) -> Topology:
     return fabric.topology()
 
 
-def _add_network(fabric: Fabric, gpu: NodeGrid, shape: _Boxes) -> tuple[NodeGrid, NodeGrid]:
+def _add_network(fabric: FabricBuilder, gpu: NodeGrid, shape: _Boxes) -> tuple[NodeGrid, NodeGrid]:
     """Add NICs, the switches that they meet in, and spines; return NICs by box and GPU, and the switches."""
-    nic = fabric.add_switches(named("nic", *gpu.shape), gpu.shape)
-    joint = fabric.add_switches(named(shape.joint_kind, shape.joints), (shape.joints,))
+    nic = fabric.add_switches(switch_ids("nic", *gpu.shape), gpu.shape)
+    joint = fabric.add_switches(switch_ids(shape.joint_kind, shape.joints), (shape.joints,))
     fabric.wire(gpu, nic, shape.nic)
     fabric.wire(nic, joint[np.arange(shape.gpus) % shape.joints], shape.nic)
     if shape.spine_count:
-        spine = fabric.add_switches(named("spine", shape.spine_count), (1, shape.spine_count))
+        spine = fabric.add_switches(switch_ids("spine", shape.spine_count), (1, shape.spine_count))
         fabric.wire(joint[:, None], spine, shape.boxes * shape.nic / shape.spine_count)
     return nic, joint
 

@@ -6,23 +6,23 @@ import math
 
 import numpy as np
 
-from synth.topology.families.unit import Arcs, both_ways, unit_topology
+from synth.topology.families.unit import Arcs, bidirectional_arcs, unit_topology
 from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, Plan, fixed_numbers, require, whole_numbers
+from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
 from synth.topology.topology import Topology
 
 
-def plan_ring(call: FamilyCall) -> Plan:
+def plan_ring(call: FamilyCall) -> TopologyPlan:
     """Bidirectional ring: links i to i + 1 and i - 1 modulo m.
 
     m >= 3 nodes, 2 m links, degree 2, diameter floor(m / 2), reverse-symmetric. BFB is bandwidth-optimal on it.
     """
     (m,) = fixed_numbers(call, "ring:m", 1)
     require(m >= 3, "ring:m must have m >= 3 nodes", call, "use complete:2 for a pair of nodes")
-    return Plan(str(call), m, 2 * m, lambda: _parallel_ring(str(call), m, forward=1, backward=1))
+    return TopologyPlan(str(call), m, 2 * m, lambda: _parallel_ring(str(call), m, forward=1, backward=1))
 
 
-def plan_biring(call: FamilyCall) -> Plan:
+def plan_biring(call: FamilyCall) -> TopologyPlan:
     """BiRing(d, m): every node has d / 2 parallel links to each neighbour on the ring.
 
     m >= 3 nodes, d m links, degree d (even), diameter floor(m / 2), reverse-symmetric. BFB is bandwidth-optimal.
@@ -31,10 +31,10 @@ def plan_biring(call: FamilyCall) -> Plan:
     d, m = fixed_numbers(call, "biring:d,m", 2)
     require(d >= 2 and d % 2 == 0, "biring:d,m must have an even degree d >= 2", call, "use biring:2,m or uniring:d,m")
     require(m >= 3, "biring:d,m must have m >= 3 nodes", call, "use uniring:d,2 for a pair of nodes")
-    return Plan(str(call), m, d * m, lambda: _parallel_ring(str(call), m, forward=d // 2, backward=d // 2))
+    return TopologyPlan(str(call), m, d * m, lambda: _parallel_ring(str(call), m, forward=d // 2, backward=d // 2))
 
 
-def plan_uniring(call: FamilyCall) -> Plan:
+def plan_uniring(call: FamilyCall) -> TopologyPlan:
     """UniRing(d, m): every node has d parallel links to the next on the ring.
 
     m >= 2 nodes, d m links, degree d, diameter m - 1, reverse-symmetric. BFB is bandwidth-optimal.
@@ -43,10 +43,10 @@ def plan_uniring(call: FamilyCall) -> Plan:
     d, m = fixed_numbers(call, "uniring:d,m", 2)
     require(d >= 1, "uniring:d,m must have a degree d >= 1", call, "use uniring:1,m")
     require(m >= 2, "uniring:d,m must have m >= 2 nodes", call, "use uniring:d,2 for a pair of nodes")
-    return Plan(str(call), m, d * m, lambda: _parallel_ring(str(call), m, forward=d, backward=0))
+    return TopologyPlan(str(call), m, d * m, lambda: _parallel_ring(str(call), m, forward=d, backward=0))
 
 
-def plan_circulant(call: FamilyCall) -> Plan:
+def plan_circulant(call: FamilyCall) -> TopologyPlan:
     """Circulant C(n, {a1, a2, …}): links i to i + a and i - a modulo n for every offset a.
 
     n nodes, degree 2 per offset (1 for the offset n / 2), reverse-symmetric. BFB is bandwidth-optimal for two
@@ -65,7 +65,7 @@ def plan_circulant(call: FamilyCall) -> Plan:
         common == 1, "n and the offsets of a circulant must have no common factor", call, f"avoid the factor {common}"
     )
     degree = sum(1 if 2 * a == n else 2 for a in classes)
-    return Plan(str(call), n, n * degree, lambda: _circulant(str(call), n, sorted(classes)))
+    return TopologyPlan(str(call), n, n * degree, lambda: _circulant(str(call), n, sorted(classes)))
 
 
 def _parallel_ring(spec: str, m: int, forward: int, backward: int) -> Topology:
@@ -80,7 +80,7 @@ def _circulant(spec: str, n: int, offsets: list[int]) -> Topology:
     arcs: list[Arcs] = []
     for offset in offsets:
         target = (node + offset) % n
-        arcs += [(node, target)] if 2 * offset == n else both_ways(node, target)
+        arcs += [(node, target)] if 2 * offset == n else bidirectional_arcs(node, target)
     return unit_topology(spec, n, arcs, [(node + 1) % n])
 
 

@@ -6,15 +6,15 @@ from fractions import Fraction
 
 import numpy as np
 
-from synth.topology.families.fabric import Fabric, named, places, positive_bandwidth
+from synth.topology.families.fabric import FabricBuilder, grid_ids, positive_bandwidth, switch_ids
 from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, Plan, require, whole_numbers
+from synth.topology.registry import Family, TopologyPlan, require, whole_numbers
 from synth.topology.topology import Topology
 
 _SYNTAX = "switch:m,bw"
 
 
-def plan_switch(call: FamilyCall) -> Plan:
+def plan_switch(call: FamilyCall) -> TopologyPlan:
     """One non-blocking switch (`switch:0`): m compute nodes, each linked with it both ways at bw GB/s.
 
     m >= 2; bw is positive, a whole number, a decimal or p/q. The optimum of allgather is bw m / (m - 1) GB/s: the link
@@ -25,13 +25,13 @@ def plan_switch(call: FamilyCall) -> Plan:
     require(bool(comma), "switch:m,bw must have a number of nodes and a bandwidth", call, f"write {_SYNTAX}")
     require(m >= 2, "switch:m,bw must have m >= 2 nodes", call, "add nodes")
     bandwidth = positive_bandwidth(bandwidth_text, call, _SYNTAX)
-    return Plan(str(call), m + 1, 2 * m, lambda: _switch(str(call), m, bandwidth))
+    return TopologyPlan(str(call), m + 1, 2 * m, lambda: _switch(str(call), m, bandwidth))
 
 
 def _switch(spec: str, m: int, bandwidth: Fraction) -> Topology:
-    fabric = Fabric(spec, places(m))
+    fabric = FabricBuilder(spec, grid_ids(m))
     nodes = np.arange(m)
-    fabric.wire(nodes, fabric.add_switches(named("switch", 1), (1,)), bandwidth)
+    fabric.wire(nodes, fabric.add_switches(switch_ids("switch", 1), (1,)), bandwidth)
     fabric.add_rotation((nodes, 0))
     return fabric.topology()
 

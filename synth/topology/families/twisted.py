@@ -7,9 +7,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.topology.families.unit import Arcs, both_ways, unit_topology
+from synth.topology.families.unit import Arcs, bidirectional_arcs, unit_topology
 from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, Plan, fixed_numbers, require, whole_numbers
+from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
 from synth.topology.topology import MAX_NODES, Topology
 
 _SYNTAX = "twisted-torus:AxB,s or twisted-torus:AxBxC"
@@ -18,7 +18,7 @@ _MAX_DIMENSIONS = MAX_NODES.bit_length() - 1
 Grid = NDArray[np.int64]
 
 
-def plan_twisted_torus(call: FamilyCall) -> Plan:
+def plan_twisted_torus(call: FamilyCall) -> TopologyPlan:
     """Torus in which wrapping around one dimension also moves along another.
 
     A x B with twist s: neighbours at distance 1 in one dimension, both ways; a step from (A - 1, b) in the first
@@ -48,10 +48,10 @@ def plan_twisted_torus(call: FamilyCall) -> Plan:
     k = sizes[0]
     require(sizes in ([k, k, 2 * k], [k, 2 * k, 2 * k]), rule, call, f"write {_SYNTAX}, the short dimensions first")
     nodes = math.prod(sizes)
-    return Plan(str(call), nodes, 6 * nodes, lambda: _three(str(call), sizes))
+    return TopologyPlan(str(call), nodes, 6 * nodes, lambda: _three(str(call), sizes))
 
 
-def plan_twisted_hypercube(call: FamilyCall) -> Plan:
+def plan_twisted_hypercube(call: FamilyCall) -> TopologyPlan:
     """Hypercube in which two opposite links of one square are crossed.
 
     n >= 3; of the square of the last four ranks z - 3, z - 2, z - 1, z, the links between z - 3 and z - 2 and between
@@ -63,13 +63,13 @@ def plan_twisted_hypercube(call: FamilyCall) -> Plan:
     require(n >= 3, "twisted-hypercube:n must have n >= 3", call, "use twisted-hypercube:3")
     rule = f"twisted-hypercube:n must have n <= {_MAX_DIMENSIONS}"
     require(n <= _MAX_DIMENSIONS, rule, call, "choose a smaller network")
-    return Plan(str(call), 2**n, n * 2**n, lambda: _twisted_hypercube(str(call), n))
+    return TopologyPlan(str(call), 2**n, n * 2**n, lambda: _twisted_hypercube(str(call), n))
 
 
-def _plan_two(call: FamilyCall, sizes: list[int], twist: int) -> Plan:
+def _plan_two(call: FamilyCall, sizes: list[int], twist: int) -> TopologyPlan:
     nodes = math.prod(sizes)
     degree = (1 if sizes[0] == 2 and twist == 0 else 2) + (1 if sizes[1] == 2 else 2)
-    return Plan(str(call), nodes, degree * nodes, lambda: _two(str(call), sizes, twist))
+    return TopologyPlan(str(call), nodes, degree * nodes, lambda: _two(str(call), sizes, twist))
 
 
 def _two(spec: str, sizes: list[int], twist: int) -> Topology:
@@ -101,7 +101,7 @@ def _from_steps(spec: str, rank: Grid, steps: list[Grid], single: tuple[bool, ..
     arcs: list[Arcs] = []
     for following, one_pair in zip(steps, single, strict=True):
         ends = (rank.ravel(), following.ravel())
-        arcs += [ends] if one_pair else both_ways(*ends)
+        arcs += [ends] if one_pair else bidirectional_arcs(*ends)
     return unit_topology(spec, rank.size, arcs, [following.ravel() for following in steps])
 
 

@@ -38,6 +38,6 @@ def unit_topology(
     )
 
 
-def both_ways(src: NodeColumn, dst: NodeColumn) -> list[Arcs]:
+def bidirectional_arcs(src: NodeColumn, dst: NodeColumn) -> list[Arcs]:
     """Return the arcs src to dst and dst to src."""
     return [(src, dst), (dst, src)]

@@ -10,10 +10,10 @@ import sys
 import pytest
 
 from experiments import answer as answering
-from experiments.answer import answer, case_name, kept_answer
+from experiments.answer import case_name, run_experiment, stored_result
 from experiments.catalog import NAMES, load
 from experiments.experiment import Column, Experiment
-from experiments.kept_parts import KeptParts
+from experiments.kept_parts import PartStore
 from experiments.source_files import ROOT
 from runners.ray_executor import RayExecutor
 from synth.executor.processes import ProcessExecutor
@@ -41,11 +41,11 @@ def squares(cases=(1, 2, 3), alone=False, answered=None):
 
 @pytest.fixture
 def kept(tmp_path):
-    return KeptParts(tmp_path)
+    return PartStore(tmp_path)
 
 
 def test_rows_come_in_the_order_of_cases_as_json_has_them():
-    found = answer(squares(), False)
+    found = run_experiment(squares(), False)
     assert [row["value"] for row in found.rows] == [1, 4, 9]
     assert found.rows[0]["pair"] == [1, 1]
     assert found.holds
@@ -54,13 +54,13 @@ def test_rows_come_in_the_order_of_cases_as_json_has_them():
 
 def test_parts_are_taken_up_again_only_on_request(kept):
     answered = []
-    first = answer(squares(answered=answered), False, kept=kept)
-    assert answer(squares(answered=answered), False, kept=kept, resume=True) == first
+    first = run_experiment(squares(answered=answered), False, store=kept)
+    assert run_experiment(squares(answered=answered), False, store=kept, resume=True) == first
     assert answered == [1, 2, 3]
-    answer(squares(answered=answered), False, kept=kept)
+    run_experiment(squares(answered=answered), False, store=kept)
     assert answered == [1, 2, 3, 1, 2, 3]
-    assert kept_answer(squares((1, 2)), False, kept).rows == first.rows[:2]
-    assert kept_answer(squares((1, 2, 4)), False, kept) is None
+    assert stored_result(squares((1, 2)), False, kept).rows == first.rows[:2]
+    assert stored_result(squares((1, 2, 4)), False, kept) is None
 
 
 def test_an_interrupted_answer_loses_nothing_that_was_there(kept):
@@ -71,23 +71,25 @@ def test_an_interrupted_answer_loses_nothing_that_was_there(kept):
 
     asked = squares()
     with pytest.raises(KeyboardInterrupt):
-        answer(Experiment(asked.name, "?", "", (), asked.cases, third_stops), False, kept=kept)
+        run_experiment(Experiment(asked.name, "?", "", (), asked.cases, third_stops), False, store=kept)
     answered = []
-    answer(squares(answered=answered), False, kept=kept, resume=True)
+    run_experiment(squares(answered=answered), False, store=kept, resume=True)
     assert answered == [3]
 
 
 def test_a_part_of_other_code_is_not_taken_up(kept, monkeypatch):
-    answer(squares(), False, kept=kept)
+    run_experiment(squares(), False, store=kept)
     monkeypatch.setattr("experiments.kept_parts.code_id", lambda _module: "other")
-    assert kept_answer(squares(), False, kept) is None
+    assert stored_result(squares(), False, kept) is None
 
 
 def test_report_names_the_case_that_is_next(kept):
     told = []
-    answer(squares((1, 2)), False, kept=kept, report=lambda *words: told.append(words))
+    run_experiment(squares((1, 2)), False, store=kept, progress=lambda *words: told.append(words))
     assert told == [("1", 0, 2), ("2", 1, 2)]
-    answer(squares((1, 2, (3, "x"))[:2]), False, kept=kept, resume=True, report=lambda *words: told.append(words))
+    run_experiment(
+        squares((1, 2, (3, "x"))[:2]), False, store=kept, resume=True, progress=lambda *words: told.append(words)
+    )
     assert len(told) == 2
     assert case_name((3, "x")) == "3, x"
 
@@ -96,11 +98,11 @@ def test_report_names_the_case_that_is_next(kept):
 def test_every_executor_gives_the_same_rows(name, kept):
     opened = ProcessExecutor(2)
     try:
-        apart = answer(load(name), True, opened, kept)
+        apart = run_experiment(load(name), True, opened, kept)
     finally:
         opened.close()
-    assert apart.rows == answer(load(name), True, SerialExecutor()).rows
-    assert kept_answer(load(name), True, kept).rows == apart.rows
+    assert apart.rows == run_experiment(load(name), True, SerialExecutor()).rows
+    assert stored_result(load(name), True, kept).rows == apart.rows
     assert apart.peak_memory_bytes > 10**7
 
 
@@ -109,11 +111,11 @@ def test_every_executor_gives_the_same_rows(name, kept):
 def test_ray_workers_give_the_same_rows(kept):
     opened = RayExecutor(2)
     try:
-        apart = answer(load("swing-table-2"), False, opened, kept)
+        apart = run_experiment(load("swing-table-2"), False, opened, kept)
     finally:
         opened.close()
-    assert apart.rows == answer(load("swing-table-2"), False).rows
-    assert apart.rows == kept_answer(load("swing-table-2"), False, kept).rows
+    assert apart.rows == run_experiment(load("swing-table-2"), False).rows
+    assert apart.rows == stored_result(load("swing-table-2"), False, kept).rows
 
 
 def test_parts_that_must_be_alone_run_here():
@@ -123,9 +125,9 @@ def test_parts_that_must_be_alone_run_here():
         def map(self, *_tasks, **_callbacks):
             raise AssertionError
 
-    assert len(answer(squares(alone=True), False, Refusing()).rows) == 3
+    assert len(run_experiment(squares(alone=True), False, Refusing()).rows) == 3
     with pytest.raises(AssertionError):
-        answer(squares(), False, Refusing())
+        run_experiment(squares(), False, Refusing())
 
 
 def test_cases_travel_and_have_the_same_text_in_any_process():
@@ -145,4 +147,4 @@ def test_cases_travel_and_have_the_same_text_in_any_process():
 def test_a_part_that_json_cannot_have_is_an_error():
     asked = squares()
     with pytest.raises(ValueError, match="JSON compliant"):
-        answering.answer(Experiment(asked.name, "?", "", (), asked.cases, lambda _case: [float("nan")]), False)
+        answering.run_experiment(Experiment(asked.name, "?", "", (), asked.cases, lambda _case: [float("nan")]), False)

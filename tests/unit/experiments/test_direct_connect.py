@@ -7,18 +7,18 @@ from fractions import Fraction
 import pytest
 
 from experiments import direct_connect_table_4, direct_connect_table_7
-from experiments.answer import answer
+from experiments.answer import run_experiment
 from experiments.catalog import load
 from experiments.comparison import Quantity, compare, with_optimal_factor
 from experiments.direct_connect_rows import bound_quantities
-from experiments.measured import distance_bound, measure, moore_rate
+from experiments.measured import distance_bound, measure_schedule, moore_rate
 from experiments.published import published
 from experiments.verdict import Interval
 from synth.topology.spec import parse_topology
 
 
 def run(name: str, quick: bool = False):
-    return answer(load(name), quick).rows
+    return run_experiment(load(name), quick).rows
 
 
 def published_row(table: str, topology: str):
@@ -59,7 +59,7 @@ def test_table_7_up_to_128_nodes():
 
 def test_a_printed_rate_that_no_flow_reaches_is_disproved():
     row = published_row("7", "L^3(C(16,{3,4}))")
-    measured = direct_connect_table_7._compared(row)
+    measured = direct_connect_table_7._compare_table_7_row(row)
     assert measured["verdict"] == {
         "steps": "match",
         "bandwidth_factor": "match",
@@ -73,13 +73,13 @@ def test_a_printed_rate_that_no_flow_reaches_is_disproved():
 
 
 def test_times_of_table_4():
-    row = direct_connect_table_4._compared(published_row("4", "(UniRing(1,4) x UniRing(1,8))^2"))
+    row = direct_connect_table_4._compare_table_4_row(published_row("4", "(UniRing(1,4) x UniRing(1,8))^2"))
     assert set(row["verdict"].values()) == {"match"}
     assert Fraction(row["ours"]["allreduce_us"]) == 2 * (200 + Fraction(1023, 1024) * Fraction(8 * 2**20, 100_000))
-    ring = direct_connect_table_4._compared(published_row("4", "ShiftedRing"))
+    ring = direct_connect_table_4._compare_table_4_row(published_row("4", "ShiftedRing"))
     assert ring["verdict"] == {"allreduce_us": "better", "alltoall_us": "match"}
     assert "N - 1 suffice" in ring["reason"]
-    bound = direct_connect_table_4._compared(published_row("4", "bound"))
+    bound = direct_connect_table_4._compare_table_4_row(published_row("4", "bound"))
     assert set(bound["verdict"].values()) == {"match"}
 
 
@@ -103,7 +103,7 @@ def test_bounds_against_counting():
 
 
 def test_a_factor_on_unequal_nodes_counts_the_busiest():
-    assert measure("dbt:6", "bfb").factor > measure("shiftedring:6", "bfb").factor == Fraction(5, 6)
+    assert measure_schedule("dbt:6", "bfb").factor > measure_schedule("shiftedring:6", "bfb").factor == Fraction(5, 6)
 
 
 def test_a_row_that_is_worse_does_not_hold():

@@ -7,14 +7,14 @@ from experiments import (
     direct_connect_figure_15,
     direct_connect_table_9,
 )
-from experiments.answer import answer
+from experiments.answer import run_experiment
 from experiments.catalog import ALIASES, NAMES, aliases_of, load
 from experiments.direct_connect_figure_15 import kind_of
 from tests.chosen_cases import rows_of
 
 
 def run(name, quick=True):
-    return answer(load(name), quick).rows
+    return run_experiment(load(name), quick).rows
 
 
 def test_figures_are_found_by_the_numbers_of_the_paper():

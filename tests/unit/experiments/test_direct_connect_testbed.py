@@ -8,11 +8,11 @@ from experiments import (
     direct_connect_figure_14,
     live_times,
 )
-from experiments.answer import answer
+from experiments.answer import run_experiment
 from experiments.catalog import load
 from experiments.live_fabric import LiveRun
-from experiments.testbed import contenders, modelled_us
-from experiments.testbed_findings import Finding
+from experiments.testbed import contenders, model_us
+from experiments.testbed_findings import SpeedupClaim
 from runners.api import FailureKind, RunFailure
 from synth.errors import CheckFailed
 from tests.chosen_cases import rows_of
@@ -20,7 +20,7 @@ from tests.fakes import FakeRunner
 
 
 def run(name, quick=True):
-    return answer(load(name), quick).rows
+    return run_experiment(load(name), quick).rows
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def test_the_fit_of_the_testbed_gives_most_of_figure_6(tmp_path):
     assert sum(row["verdict"] == "match" for row in rows if row["kind"] == "finding") >= 6
     load("direct-connect-figure-6").plot(rows, tmp_path / "small.svg")
     ring = next(one for one in contenders(8) if one.name == "shifted ring")
-    assert modelled_us(ring.verified(), 1) == pytest.approx(14 * 13.33 + 21.60, abs=0.01)
+    assert model_us(ring.verified(), 1) == pytest.approx(14 * 13.33 + 21.60, abs=0.01)
 
 
 def test_hypercubes(tmp_path):
@@ -49,9 +49,9 @@ def test_hypercubes(tmp_path):
 
 def test_a_finding_compares_the_mean_with_what_was_printed():
     times = {("1 KB", 8, "a"): 50.0, ("1 KB", 8, "b"): 100.0, ("1 KB", 12, "a"): 30.0, ("1 KB", 12, "b"): 100.0}
-    row = Finding("1 KB", "a", "b", (8, 12), 0.65).row("live", times)
+    row = SpeedupClaim("1 KB", "a", "b", (8, 12), 0.65).row("live", times)
     assert (row["value"], row["verdict"], row["holds"]) == (pytest.approx(0.6), "match", True)
-    off = Finding("1 KB", "a", "b", (8, 12), 0.2).row("live", times)
+    off = SpeedupClaim("1 KB", "a", "b", (8, 12), 0.2).row("live", times)
     assert (off["verdict"], off["reason"], off["holds"]) == ("not reached", "not explained", False)
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from experiments.answer import answer
+from experiments.answer import run_experiment
 from experiments.catalog import load
 
 BETTER = {32: (3, "31/32"), 64: (4, "63/64"), 128: (4, "127/128"), 256: (5, "255/256"), 512: (5, "511/512")}
@@ -24,7 +24,7 @@ def check(rows, sizes):
 
 def test_small_sizes(tmp_path):
     experiment = load("finder-frontier")
-    rows = answer(experiment, True).rows
+    rows = run_experiment(experiment, True).rows
     check(rows, {nodes: BETTER[nodes] for nodes in (32, 64, 128, 256)})
     printed = next(row for row in rows if row["spec"] == "distreg:4,32")
     assert (printed["whose"], Fraction(printed["bandwidth_factor"])) == ("paper", Fraction("0.969"))
@@ -39,5 +39,5 @@ def test_small_sizes(tmp_path):
 
 @pytest.mark.slow
 def test_all_sizes():
-    rows = answer(load("finder-frontier"), False).rows
+    rows = run_experiment(load("finder-frontier"), False).rows
     check(rows, {**BETTER, 1024: BETTER_AT_1024})

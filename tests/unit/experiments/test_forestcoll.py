@@ -7,13 +7,13 @@ from fractions import Fraction
 import pytest
 
 from experiments import forestcoll_table_2
-from experiments.answer import answer
+from experiments.answer import run_experiment
 from experiments.catalog import load
 from experiments.pipeline_examples import figure_1, unwound
 
 
 def run(name):
-    return answer(load(name), True).rows
+    return run_experiment(load(name), True).rows
 
 
 def test_every_number_of_the_worked_example():

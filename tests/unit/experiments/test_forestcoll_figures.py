@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from experiments import forestcoll_figure_11, forestcoll_table_1, forestcoll_table_3
-from experiments.answer import answer
+from experiments.answer import run_experiment
 from experiments.catalog import load
 from tests.chosen_cases import rows_of
 
 
 def run(name):
-    return answer(load(name), True).rows
+    return run_experiment(load(name), True).rows
 
 
 @pytest.mark.parametrize(("power", "scales"), [(2, True), (5, False)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from experiments.answer import answer
+from experiments.answer import run_experiment
 from experiments.catalog import load
 from tests.chosen_cases import with_cases
 
@@ -14,7 +14,7 @@ def up_to(largest):
 
 
 def test_small_sizes(tmp_path):
-    rows = answer(up_to(40), True).rows
+    rows = run_experiment(up_to(40), True).rows
     assert [row["spec"] for row in rows[:4]] == [
         f"{sizes} nodes, degree 4" for sizes in ("5 to 7", "8 to 15", "16 to 31", "32 to 40")
     ]
@@ -30,7 +30,7 @@ def test_small_sizes(tmp_path):
 def test_a_frontier_that_falls_behind_does_not_hold():
     honest = up_to(33)
     swapped = dataclasses.replace(honest, conclude=lambda parts: honest.conclude(parts[::-1]))
-    rows = answer(swapped, True).rows
+    rows = run_experiment(swapped, True).rows
     assert [row["holds"] for row in rows if "behind" in row] == [True, False, False, False]
     assert rows[3]["behind"] == [32]
     assert rows[3]["reason"] == "behind the paper's bases at [32]"

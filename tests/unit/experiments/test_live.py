@@ -11,9 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 from experiments import channels_live, live_fabric, strong_scaling
-from experiments.answer import answer
+from experiments.answer import run_experiment
 from experiments.catalog import load
-from experiments.channels_live import Point, Sweep
+from experiments.channels_live import Sweep, SweepPoint
 from experiments.live_fabric import LiveRun, measure_live
 from runners.api import FailureKind, RunFailure, RunRequest
 from synth.errors import Unavailable
@@ -22,13 +22,13 @@ from tests.fakes import FakeRunner, fail_with
 
 
 def run(name):
-    return answer(load(name), True).rows
+    return run_experiment(load(name), True).rows
 
 
 FEW = (
-    Sweep("forest", "k", {k: Point("forest", k, 1) for k in (1, 3)}),
-    Sweep("forest", "chunks", {parts: Point("forest", 3, parts) for parts in (1, 2)}),
-    Sweep("bfb", "channels", {count: Point("bfb", None, 1, count) for count in (1, 2)}),
+    Sweep("forest", "k", {k: SweepPoint("forest", k, 1) for k in (1, 3)}),
+    Sweep("forest", "chunks", {parts: SweepPoint("forest", 3, parts) for parts in (1, 2)}),
+    Sweep("bfb", "channels", {count: SweepPoint("bfb", None, 1, count) for count in (1, 2)}),
 )
 
 
@@ -91,7 +91,7 @@ def test_what_stands_for_a_fabric(monkeypatch, tmp_path, fabric, present, runner
     live = measure_live(RunRequest(parse_topology("ring:4"), {}, (1024,)), 50)
     assert (live.runner, live.outcome.runner) == (runner, "fake")
     assert live.runner.startswith(made[-1])
-    assert (live.substituted or "").endswith(reason or "")
+    assert (live.substitution or "").endswith(reason or "")
 
 
 def test_fabrics_of_killed_experiments_end_and_no_others(monkeypatch):

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from experiments import lowering_quality
-from experiments.answer import answer
-from experiments.lowering_quality import CASES, SIZES, Case, row_of
+from experiments.answer import run_experiment
+from experiments.lowering_quality import CASES, SIZES, LoweringCase, row_of
 from synth.collective import parse_collective
 from synth.executor.serial import SerialExecutor
 from synth.lowering.lower import lower
@@ -33,7 +33,7 @@ def test_steps_lose_nothing(case):
 
 
 def test_trees_load_links_as_planned_and_fill_the_pipeline():
-    found = row(Case("a100:2", "forest", "allgather", 1))
+    found = row(LoweringCase("a100:2", "forest", "allgather", 1))
     assert found["holds"]
     assert found["loss_on_links"] == "0"
     small, large = (found["loss"][str(size)] for size in SIZES)
@@ -42,14 +42,14 @@ def test_trees_load_links_as_planned_and_fill_the_pipeline():
 
 
 def test_channels_let_trees_pass_one_another():
-    one, four = (row(Case("a100:2", "forest", "allreduce", 1, channels)) for channels in (1, 4))
+    one, four = (row(LoweringCase("a100:2", "forest", "allreduce", 1, channels)) for channels in (1, 4))
     assert one["loss_small_buffers"] > 0.4
     assert "take turns" in one["reason"]
     assert four["reason"] is None
 
 
 def test_a_program_that_carries_more_than_its_schedule_does_not_hold():
-    case = Case("ring:4", "bfb", "allgather")
+    case = LoweringCase("ring:4", "bfb", "allgather")
     verified = synthesize("bfb", parse_topology("ring:4"), parse_collective("allgather"), None, SerialExecutor())
     ring = synthesize("ring", parse_topology("ring:4"), parse_collective("allgather"), None, SerialExecutor())
     wrong = replace(lower(ring, LoweringOptions("msccl-xml")), origin=verified.schedule.id)
@@ -59,8 +59,10 @@ def test_a_program_that_carries_more_than_its_schedule_does_not_hold():
 def test_quick_leaves_out_the_slow_network(monkeypatch):
     reported = []
     monkeypatch.setattr(
-        lowering_quality, "CASES", (Case("ring:4", "bfb", "allgather"), Case("mi250:2", "forest", "allgather"))
+        lowering_quality,
+        "CASES",
+        (LoweringCase("ring:4", "bfb", "allgather"), LoweringCase("mi250:2", "forest", "allgather")),
     )
-    rows = answer(lowering_quality.EXPERIMENT, True, report=lambda *told: reported.append(told)).rows
+    rows = run_experiment(lowering_quality.EXPERIMENT, True, progress=lambda *told: reported.append(told)).rows
     assert [found["spec"] for found in rows] == ["ring:4"]
     assert reported == [("ring:4, bfb, allgather, None, 1, 1", 0, 1)]

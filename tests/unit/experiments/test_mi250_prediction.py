@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.answer import answer
+from experiments.answer import run_experiment
 from experiments.catalog import load
 from experiments.experiment import Row
 from experiments.mi250_runs import FABRIC, mi250_program, mi250_runs
@@ -16,7 +16,7 @@ PROGRAMS = ("mi250-allgather", "mi250-allreduce", "mi250-reduce-scatter")
 
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
-    return list(answer(load("mi250-prediction"), False).rows)
+    return list(run_experiment(load("mi250-prediction"), False).rows)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -58,6 +58,6 @@ def test_the_picture_repeats(rows, tmp_path):
 
 
 def test_quick_keeps_to_the_buffers_of_the_fit():
-    rows = answer(load("mi250-prediction"), True).rows
+    rows = run_experiment(load("mi250-prediction"), True).rows
     assert {row["buffer_bytes"] for row in rows} == {2**20}
     assert len(rows) == 30

@@ -12,10 +12,10 @@ import pytest
 
 from experiments.catalog import module_of
 from experiments.experiment import Column, Experiment
-from experiments.kept_parts import KeptParts, Part, code_id
+from experiments.kept_parts import ExperimentPart, PartStore, code_id
 from experiments.reproduce import Reproduction
-from experiments.reproduction_report import Section, html, markdown
-from experiments.row_verdict import count_endings, ending_of
+from experiments.reproduction_report import ReportSection, html, markdown
+from experiments.row_verdict import count_outcomes, row_outcome
 
 TRIFLE = Experiment(
     name="swing-table-2",  # a known one: what is kept hangs on the files behind it
@@ -23,7 +23,7 @@ TRIFLE = Experiment(
     source="nobody",
     columns=(Column("value", lambda row: str(row["value"])),),
     cases=lambda _quick: ["one"],
-    answer=lambda _case: ROWS,
+    evaluate=lambda _case: ROWS,
 )
 ROWS = [{"value": "a|b <c>", "verdict": "match", "holds": True}]
 DOCUMENT = {"rows": ROWS, "holds": True, "seconds": 1.0}
@@ -42,14 +42,14 @@ DOCUMENT = {"rows": ROWS, "holds": True, "seconds": 1.0}
     ],
 )
 def test_endings(row, ending):
-    assert ending_of(row) == ending
-    assert count_endings([row, row])[ending] == 2
+    assert row_outcome(row) == ending
+    assert count_outcomes([row, row])[ending] == 2
 
 
 def task(folder, quick=True, seconds=60.0):
     code_id(module_of(TRIFLE.name))  # reads files, which is not to count
     (folder / "parts").mkdir(exist_ok=True)
-    return Reproduction(folder, KeptParts(folder / "parts"), quick, time.monotonic() + seconds)
+    return Reproduction(folder, PartStore(folder / "parts"), quick, time.monotonic() + seconds)
 
 
 def test_the_command_goes_on_and_a_row_that_does_not_hold_is_an_answer(tmp_path, monkeypatch):
@@ -59,16 +59,16 @@ def test_the_command_goes_on_and_a_row_that_does_not_hold_is_an_answer(tmp_path,
     monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
     assert task(tmp_path).section(TRIFLE).rows == DOCUMENT["rows"]
     assert asked.read_text() == "x"
-    assert "no time left" in task(tmp_path, quick=False, seconds=-1).section(TRIFLE).trouble
+    assert "no time left" in task(tmp_path, quick=False, seconds=-1).section(TRIFLE).error
 
 
 def test_an_answer_whose_parts_were_kept_is_not_asked_again(tmp_path):
     out_of_time = task(tmp_path, seconds=-1)
-    out_of_time.kept.keep(TRIFLE.name, "one", Part(ROWS, 2.0, 1))
+    out_of_time.store.save(TRIFLE.name, "one", ExperimentPart(ROWS, 2.0, 1))
     found = out_of_time.section(TRIFLE)
-    assert (found.rows, found.trouble, found.document["seconds"]) == (ROWS, "", 2.0)
+    assert (found.rows, found.error, found.document["seconds"]) == (ROWS, "", 2.0)
     drawn = dataclasses.replace(TRIFLE, plot=lambda _rows, _path: None)
-    assert "no time left" in out_of_time.section(drawn).trouble  # its picture is missing
+    assert "no time left" in out_of_time.section(drawn).error  # its picture is missing
     (tmp_path / out_of_time._picture(drawn)).touch()
     assert out_of_time.section(drawn).picture.endswith(".svg")
 
@@ -84,7 +84,7 @@ def test_an_answer_whose_parts_were_kept_is_not_asked_again(tmp_path):
 def test_what_fails_has_no_answer(tmp_path, monkeypatch, script, trouble):
     monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
     section = task(tmp_path, seconds=0.5 if "sleep" in script else 60).section(TRIFLE)
-    assert (section.document, trouble in section.trouble) == (None, True)
+    assert (section.document, trouble in section.error) == (None, True)
 
 
 def test_no_process_outlives_the_time(tmp_path, monkeypatch):
@@ -92,7 +92,7 @@ def test_no_process_outlives_the_time(tmp_path, monkeypatch):
     child = f"import os, time; open({str(mark)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
     script = f"import subprocess, sys; subprocess.run([sys.executable, '-S', '-c', {child!r}])"
     monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
-    assert "ran out of time" in task(tmp_path, seconds=2).section(TRIFLE).trouble
+    assert "ran out of time" in task(tmp_path, seconds=2).section(TRIFLE).error
     deadline_s = time.monotonic() + 10
     while psutil.pid_exists(int(mark.read_text())) and time.monotonic() < deadline_s:
         time.sleep(0.05)
@@ -110,7 +110,7 @@ finally:
     open({str(mark)!r}, "w").close()
 """
     monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
-    assert "ran out of time" in task(tmp_path, seconds=1).section(TRIFLE).trouble
+    assert "ran out of time" in task(tmp_path, seconds=1).section(TRIFLE).error
     assert mark.exists()
 
 
@@ -119,12 +119,12 @@ def test_what_ignores_an_interrupt_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr("experiments.reproduce._GRACE_S", 0.5)
     monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
     begun_s = time.monotonic()
-    assert "ran out of time" in task(tmp_path, seconds=1).section(TRIFLE).trouble
+    assert "ran out of time" in task(tmp_path, seconds=1).section(TRIFLE).error
     assert time.monotonic() - begun_s < 20
 
 
 def test_report_escapes_what_it_shows():
-    sections = [Section(TRIFLE, DOCUMENT, picture="trifle.svg"), Section(TRIFLE, None, "ran out of time")]
+    sections = [ReportSection(TRIFLE, DOCUMENT, picture="trifle.svg"), ReportSection(TRIFLE, None, "ran out of time")]
     text = markdown(sections, ["a fact"])
     assert "| a\\|b <c> | match |" in text
     assert "| swing-table-2 | 1 | 0 | 0 | 0 | 1 s |" in text
@@ -142,7 +142,7 @@ def test_what_differs_comes_first_with_its_reason():
         {"of": "two", "verdict": "match", "holds": True, "reason": "as printed"},
         {"of": "three", "verdict": "impossible", "holds": True, "reason": None},
     ]
-    sections = [Section(asked, {"rows": rows, "holds": True, "seconds": 2.0}), Section(TRIFLE, DOCUMENT)]
+    sections = [ReportSection(asked, {"rows": rows, "holds": True, "seconds": 2.0}), ReportSection(TRIFLE, DOCUMENT)]
     text = markdown(sections, [])
     assert "| all | 2 | 2 | 1 | 0 | 3 s |" in text
     differences = text.split("## What differs, and why")[1].split("##")[0].strip().splitlines()

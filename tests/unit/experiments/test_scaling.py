@@ -7,14 +7,14 @@ from fractions import Fraction
 import pytest
 
 from experiments import direct_connect_figure_18, direct_connect_table_6, synthesis_scaling
-from experiments.answer import answer
+from experiments.answer import run_experiment
 from experiments.catalog import load
 from synth.topology.spec import parse_topology
 from tests.chosen_cases import rows_of
 
 
 def run(name):
-    return answer(load(name), True).rows
+    return run_experiment(load(name), True).rows
 
 
 def test_quality_decides_and_time_is_told_apart(monkeypatch):
@@ -27,7 +27,7 @@ def test_quality_decides_and_time_is_told_apart(monkeypatch):
 
 
 def test_kautz_graphs_stay_below_the_caption(monkeypatch, tmp_path):
-    monkeypatch.setattr(direct_connect_figure_18, "LARGEST", 100)
+    monkeypatch.setattr(direct_connect_figure_18, "FIGURE_18_MAX_NODES", 100)
     rows = run("direct-connect-figure-18")
     assert all(row["holds"] and Fraction(row["worst"]) <= 2 and row["steps_over_least"] <= 1 for row in rows)
     monkeypatch.setattr(direct_connect_figure_18, "_MOST", 1)

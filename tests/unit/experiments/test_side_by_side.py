@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.answer import answer
+from experiments.answer import run_experiment
 from experiments.catalog import load
 from experiments.side_by_side import FAMILIES, NETWORKS, SIZES, SLOW
 
@@ -26,7 +26,7 @@ FASTEST = {
 
 
 def check(quick, specs):
-    rows = answer(load("side-by-side"), quick).rows
+    rows = run_experiment(load("side-by-side"), quick).rows
     assert [(row["spec"], row["size_bytes"]) for row in rows] == [(spec, size) for spec in specs for size in SIZES]
     assert all(row["holds"] for row in rows)
     for row in rows:

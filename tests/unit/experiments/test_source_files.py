@@ -12,7 +12,7 @@ import pytest
 
 from experiments import source_files
 from experiments.catalog import module_of
-from experiments.source_files import ROOT, files_behind
+from experiments.source_files import ROOT, source_files_of
 
 FILES = {
     "experiments/__init__.py": "",
@@ -57,9 +57,9 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_is_imported_counts_and_the_data_beside_it(tree):
-    assert files_behind("experiments.asked") == {name: tree / name for name in sorted(set(FILES) - NOT_BEHIND)}
+    assert source_files_of("experiments.asked") == {name: tree / name for name in sorted(set(FILES) - NOT_BEHIND)}
     with pytest.raises(KeyError):
-        files_behind("experiments.none")
+        source_files_of("experiments.none")
 
 
 def loaded(name: str) -> set[str]:
@@ -84,9 +84,9 @@ def loaded(name: str) -> set[str]:
 def test_nothing_is_loaded_that_does_not_count(name):
     found = loaded(name) - {"experiments/catalog.py"}
     assert len(found) > 20
-    assert found <= set(files_behind(module_of(name)))
+    assert found <= set(source_files_of(module_of(name)))
 
 
 def test_a_change_elsewhere_keeps_results():
-    behind = files_behind(module_of("swing-table-2"))
+    behind = source_files_of(module_of("swing-table-2"))
     assert not [name for name in behind if name.startswith(("tuner/", "runners/"))]

@@ -7,10 +7,10 @@ from statistics import quantiles
 
 import pytest
 
-from experiments.answer import answer
+from experiments.answer import run_experiment
 from experiments.catalog import NAMES, load
-from experiments.swing_curves import BUCKET, DOUBLING, RING, RIVALS, SIZES, SWING, Scene, curves_of, flow_seconds
-from experiments.swing_findings import MIB, OVERHEAD_US, Finding, largest_gain, least_gain, median_gain
+from experiments.swing_curves import BUCKET, DOUBLING, RING, RIVALS, SIZES, SWING, NetworkScene, curves_of, flow_seconds
+from experiments.swing_findings import MIB, OVERHEAD_US, RangeClaim, max_gain, median_gain, min_gain
 from experiments.swing_plot import _first_of_another_variant
 
 SMALL = "swing-figure-9"
@@ -18,7 +18,7 @@ FIGURES = [name for name in NAMES if name.startswith("swing-figure-")]
 
 
 def rows_of(name):
-    return answer(load(name), True).rows
+    return run_experiment(load(name), True).rows
 
 
 def check(name):
@@ -48,7 +48,7 @@ def test_findings_on_large_networks_come_out_as_stated(name):
 
 def test_curves_follow_closed_forms():
     """Bucket on n x n: 4 (n - 1) steps of one link, 2 (N - 1) / N of the vector over four ports."""
-    scene = Scene("torus:8x8")
+    scene = NetworkScene("torus:8x8")
     curves = curves_of(scene, Fraction(0), (SWING, *RIVALS))
     for size in SIZES:
         transfer_s = 2 * 63 / 64 * size * 8 / (4 * 400e9)
@@ -59,28 +59,34 @@ def test_curves_follow_closed_forms():
         assert rivals[curves.best_rival(size)] == min(rivals.values())
     assert curves.variants[SWING][SIZES[0]] == "swing-latency"
     assert curves.variants[SWING][SIZES[-1]] == "swing"
-    assert curves.part_of_peak(BUCKET, SIZES[-1]) == pytest.approx(64 / 63, rel=1e-3)
+    assert curves.peak_share(BUCKET, SIZES[-1]) == pytest.approx(64 / 63, rel=1e-3)
 
 
 def test_overhead_is_paid_once_a_step():
-    scene = Scene("torus:8x8")
+    scene = NetworkScene("torus:8x8")
     plain, slower = (curves_of(scene, overhead, (SWING, BUCKET)) for overhead in (Fraction(0), OVERHEAD_US))
     for size in SIZES:
         assert slower.seconds[BUCKET][size] - plain.seconds[BUCKET][size] == pytest.approx(28 * 0.75e-6)
 
 
 def test_no_ring_where_none_exists():
-    assert set(curves_of(Scene("torus:4x4x4"), Fraction(0), (SWING, *RIVALS)).seconds) == {SWING, DOUBLING, BUCKET}
+    assert set(curves_of(NetworkScene("torus:4x4x4"), Fraction(0), (SWING, *RIVALS)).seconds) == {
+        SWING,
+        DOUBLING,
+        BUCKET,
+    }
 
 
 def test_flow_model_agrees_on_a_torus():
-    scene = Scene("torus:8x8")
+    scene = NetworkScene("torus:8x8")
     expected = curves_of(scene, Fraction(0), (SWING,)).seconds[SWING][512 * MIB]
     assert flow_seconds(scene, "swing", 512 * MIB) == pytest.approx(expected, rel=1e-3)
 
 
 def test_verdicts():
-    curves = [curves_of(Scene("torus:4x4"), overhead, (SWING, *RIVALS)) for overhead in (Fraction(0), OVERHEAD_US)]
+    curves = [
+        curves_of(NetworkScene("torus:4x4"), overhead, (SWING, *RIVALS)) for overhead in (Fraction(0), OVERHEAD_US)
+    ]
     size = 2 * MIB
     plain, slower = (each.gain(size) for each in curves)
     assert abs(plain - slower) > 1e-3
@@ -89,17 +95,17 @@ def test_verdicts():
         ((slower - 1e-9, slower + 1e-9), "with overhead"),
         ((9.0, 10.0), "not reproduced"),
     ):
-        finding = Finding("…", "5", lambda all_curves: all_curves[0].gain(size), *bounds, expected="reproduced")
+        finding = RangeClaim("…", "5", lambda all_curves: all_curves[0].gain(size), *bounds, expected="reproduced")
         row = finding.row(curves[:1], curves[1:])
         assert (row["verdict"], row["holds"]) == (verdict, verdict == "reproduced")
 
 
 def test_measures():
-    curves = [curves_of(Scene(f"torus:{shape}"), Fraction(0), (SWING, *RIVALS)) for shape in ("4x4", "8x8")]
+    curves = [curves_of(NetworkScene(f"torus:{shape}"), Fraction(0), (SWING, *RIVALS)) for shape in ("4x4", "8x8")]
     gains = [[each.gain(size) for size in SIZES] for each in curves]
-    assert largest_gain()(curves) == max(map(max, gains))
-    assert least_gain(of=0)(curves) == min(gains[0])
-    assert largest_gain(last=32, of=1)(curves) == gains[1][0]
+    assert max_gain()(curves) == max(map(max, gains))
+    assert min_gain(of=0)(curves) == min(gains[0])
+    assert max_gain(last=32, of=1)(curves) == gains[1][0]
     assert median_gain(curves[0]) == quantiles(gains[0][:-1], n=2)[0]
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.answer import answer
+from experiments.answer import run_experiment
 from experiments.catalog import load
 
 
 def check(name, quick, findings):
-    rows = answer(load(name), quick).rows
+    rows = run_experiment(load(name), quick).rows
     assert [row["finding"] for row in rows if not row["holds"]] == []
     assert sum(row["kind"] == "finding" for row in rows) == findings
     bounds = {row["model"]: row for row in rows if row.get("network") == "bound"}

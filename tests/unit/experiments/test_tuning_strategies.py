@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.recorded_tuning import RecordedTask, tune
-from experiments.tuning_strategies import _row, quantiles, trials_until, winners_elsewhere
+from experiments.recorded_tuning import RecordedTask, replay_search
+from experiments.tuning_strategies import _row, best_on_other_fabric, quantiles, trials_until
 
 SMALL = RecordedTask.of("mi250_16+16", "reduce_scatter")
 
@@ -29,7 +29,7 @@ def test_no_size_has_a_configuration_that_fell_back() -> None:
 
 @pytest.mark.parametrize("strategy", ["sizes-gp", "tpe", "random", "grid"])
 def test_in_the_end_the_answer_is_near_the_best_and_on_the_way_not_far_above_the_library(strategy: str) -> None:
-    run = tune(SMALL, strategy, 1, len(SMALL.candidates))
+    run = replay_search(SMALL, strategy, 1, len(SMALL.candidates))
     assert run.shape == SMALL.times_s.shape
     assert np.all(run >= 1)
     assert np.exp(np.log(run[-1]).mean()) < 1.02
@@ -38,15 +38,15 @@ def test_in_the_end_the_answer_is_near_the_best_and_on_the_way_not_far_above_the
 
 
 def test_equal_seeds_give_equal_runs_and_others_other_ones() -> None:
-    first, again, other = (tune(SMALL, "sizes-gp", seed, 6) for seed in (1, 1, 2))
+    first, again, other = (replay_search(SMALL, "sizes-gp", seed, 6) for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
 
 
 def test_what_won_elsewhere_comes_first() -> None:
-    starts = [one for one in winners_elsewhere(SMALL) if one in SMALL.candidates]
+    starts = [one for one in best_on_other_fabric(SMALL) if one in SMALL.candidates]
     best = SMALL.times_s[[SMALL.candidates.index(one) for one in starts]].min(axis=0)
-    run = tune(SMALL, "sizes-gp", 0, len(starts), starts)
+    run = replay_search(SMALL, "sizes-gp", 0, len(starts), starts)
     assert np.max(run[-1] - best / np.minimum(SMALL.times_s.min(axis=0), SMALL.library_s)) < 0.05
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from runners.admission import RequestFault, validate_request
 from runners.api import FailureKind, RunRequest
-from synth.lowering.program import Instruction, Op, Place, Program, ThreadBlock, Wait
+from synth.lowering.program import BufferRef, Instruction, Op, Program, ThreadBlock, Wait
 from synth.topology.links import Link, Links
 from synth.topology.topology import Topology
 from tests.conformance.example_programs import ring_allgather, ring_allreduce, star_broadcast
@@ -46,9 +46,9 @@ def test_a_sound_request_is_admitted(program: Program) -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (_first(src=Place("o", 4)), "rank 1, block 0, step 0: s reads o[4..4], outside the buffer"),
-        (_first(src=Place("o", -1)), "s reads o[-1..-1], outside the buffer"),
-        (_first(src=Place("s", 0)), "s reads s[0..0], outside the buffer"),
+        (_first(src=BufferRef("o", 4)), "rank 1, block 0, step 0: s reads o[4..4], outside the buffer"),
+        (_first(src=BufferRef("o", -1)), "s reads o[-1..-1], outside the buffer"),
+        (_first(src=BufferRef("s", 0)), "s reads s[0..0], outside the buffer"),
         (_first(count=0), "s moves 0 chunks, must move at least 1"),
         (_first(count=2), "from rank 1 to rank 2 on channel 0: counts sent and received differ at message 0"),
         (_first(waits=(Wait(1, 0),)), "waits for step 0 of block 1, which does not exist"),
@@ -119,7 +119,7 @@ def test_a_network_without_the_way_is_refused() -> None:
 
 
 def test_a_place_that_is_not_used_may_be_anywhere() -> None:
-    nowhere = Place("o", 99)
+    nowhere = BufferRef("o", 99)
     free = _changed(_first(dst=nowhere))
     assert isinstance(free.ranks[1].blocks[0].instructions[0], Instruction)
     assert free.ranks[1].blocks[0].instructions[0].op is Op.SEND

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runners.api import RunRequest
-from runners.calibration import FORMAT, Calibration, Observation, Terms, calibrate, observations_of
+from runners.calibration import FORMAT, Calibration, Observation, TimeTerms, calibrate, observations_of
 from runners.simulated import SimulatedRunner
 from synth.collective import ALLREDUCE
 from synth.errors import CheckFailed, InvalidInput
@@ -39,10 +39,10 @@ def programs(topology: Topology = TORUS) -> dict[str, Program]:
 
 
 def test_terms_of_a_ring_are_its_steps_messages_and_bytes():
-    terms = Terms.of(ring_allreduce(range(8)), parse_topology("ring:8"))
-    assert terms == Terms(chain=14, messages=28, chunk_cost=14)
+    terms = TimeTerms.of(ring_allreduce(range(8)), parse_topology("ring:8"))
+    assert terms == TimeTerms(chain=14, messages=28, chunk_cost=14)
     # The root sends all four messages over the one link it has, one block each.
-    assert Terms.of(star_broadcast(5, root=0), parse_topology("mesh:5")).chunk_cost == pytest.approx(4)
+    assert TimeTerms.of(star_broadcast(5, root=0), parse_topology("mesh:5")).chunk_cost == pytest.approx(4)
 
 
 def test_alpha_and_bandwidth_of_a_simulated_machine_are_found():
@@ -68,7 +68,7 @@ def test_alpha_and_bandwidth_of_a_simulated_machine_are_found():
 def test_all_four_coefficients_are_told_apart_up_to_noise(coefficients, noise):
     constant_s, alpha_s, overhead_s, unit_bytes_per_s = coefficients
     true = Calibration("link", constant_s, alpha_s, overhead_s, unit_bytes_per_s, 0.0, 0.0, None, 0)
-    kinds = {"a": Terms(4, 10, 3), "b": Terms(30, 12, 4), "c": Terms(5, 400, 3), "d": Terms(2, 2, 9)}
+    kinds = {"a": TimeTerms(4, 10, 3), "b": TimeTerms(30, 12, 4), "c": TimeTerms(5, 400, 3), "d": TimeTerms(2, 2, 9)}
     observations = [
         Observation(name, terms, size_bytes, 1.0) for name, terms in kinds.items() for size_bytes in (1, 10**5, 10**9)
     ]
@@ -95,11 +95,11 @@ def test_bandwidths_of_the_topology_are_scaled():
 def test_what_comes_beside_the_flows_is_counted_by_rank():
     traffic = traffic_of(synthesize("ring", parse_topology("ring:5"), ALLREDUCE, None, SerialExecutor()).schedule)
     # Each rank sends one message and receives one in each of 8 steps.
-    assert Calibration("link", 3.0, 1.0, 0.5, 1.0, 0.0, 0.0, None, 4).beside_flows_s(traffic) == 3 + 0.5 * 16
+    assert Calibration("link", 3.0, 1.0, 0.5, 1.0, 0.0, 0.0, None, 4).overhead_of_traffic_s(traffic) == 3 + 0.5 * 16
 
 
 def test_a_program_that_was_not_seen_shows_what_the_fit_is_worth():
-    terms = {"a": Terms(2, 4, 1), "b": Terms(20, 4, 1)}
+    terms = {"a": TimeTerms(2, 4, 1), "b": TimeTerms(20, 4, 1)}
     seen = [Observation("a", terms["a"], size, 2e-6 + size * 1e-9) for size in (1, 1000, 10**6)]
     assert calibrate(seen, "link").unseen_error is None
     other = [Observation("b", terms["b"], size, 20e-6 + size * 1e-9) for size in (1, 1000, 10**6)]
@@ -110,7 +110,7 @@ def test_a_program_that_was_not_seen_shows_what_the_fit_is_worth():
 
 
 def test_times_without_bytes_give_no_bandwidth():
-    same = [Observation("a", Terms(3, 3, 1), size, 1e-3) for size in (1, 2, 4)]
+    same = [Observation("a", TimeTerms(3, 3, 1), size, 1e-3) for size in (1, 2, 4)]
     with pytest.raises(CheckFailed, match="measure larger sizes"):
         calibrate([replace(one, time_s=1e-3 / one.chunk_bytes) for one in same], "link")
 

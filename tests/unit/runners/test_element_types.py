@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.data import UNTOUCHED, Pattern
+from runners.data import UNTOUCHED, DataPattern
 from runners.element_types import ELEMENT_TYPES
 
 
@@ -23,9 +23,9 @@ def test_integers_up_to_the_limit_are_exact_and_the_limit_is_what_it_can_be(name
 @given(st.integers(1, 16), st.integers(0, 10**6), st.integers(0, 2**63), st.integers(0, 2**33))
 def test_sums_of_bfloat16_are_exact_in_any_order(ranks: int, run: int, seed: int, start: int) -> None:
     element = ELEMENT_TYPES["bfloat16"]
-    pattern = Pattern(ranks, run, seed, element.exact_limit)
+    pattern = DataPattern(ranks, run, seed, element.exact_limit)
     total = pattern.total(start, start + 200)
-    data = [pattern.datum(rank, start, start + 200) for rank in range(ranks)]
+    data = [pattern.contribution(rank, start, start + 200) for rank in range(ranks)]
     assert total.max() <= element.exact_limit
     added = np.zeros(200, element.dtype)
     for datum in data:
@@ -36,5 +36,5 @@ def test_sums_of_bfloat16_are_exact_in_any_order(ranks: int, run: int, seed: int
 
 def test_seventeen_ranks_would_be_too_many_for_what_is_promised() -> None:
     element = ELEMENT_TYPES["bfloat16"]
-    most = max(Pattern(18, run, 0, element.exact_limit).total(0, 5000).max() for run in range(5))
+    most = max(DataPattern(18, run, 0, element.exact_limit).total(0, 5000).max() for run in range(5))
     assert most > element.exact_limit

@@ -6,7 +6,7 @@ import pickle
 from dataclasses import dataclass, fields
 
 from runners.packed import Packed
-from synth.lowering.program import Instruction, Place, RankProgram, ThreadBlock, Wait
+from synth.lowering.program import BufferRef, Instruction, RankProgram, ThreadBlock, Wait
 from synth.pickling import pickled_by_fields
 from tests.conformance.runner_kit import RING
 
@@ -32,7 +32,7 @@ def test_instances_are_pickled_as_the_values_of_their_fields():
 
 def test_every_part_of_a_program_is_pickled_by_its_fields():
     block = next(block for rank in RING.ranks for block in rank.blocks)
-    parts = (Place("i", 1), Wait(0, 2), block.instructions[0], block, RING.ranks[0])
+    parts = (BufferRef("i", 1), Wait(0, 2), block.instructions[0], block, RING.ranks[0])
     for part in parts:
         assert part.__reduce__() == (type(part), tuple(getattr(part, one.name) for one in fields(part)))
-    assert {type(part) for part in parts} == {Place, Wait, Instruction, ThreadBlock, RankProgram}
+    assert {type(part) for part in parts} == {BufferRef, Wait, Instruction, ThreadBlock, RankProgram}

@@ -12,7 +12,7 @@ from runners.connections import sent_chunks
 from runners.plan_flows import PlanFlows
 from runners.program_flows import flows_of
 from synth.lowering.plans.plan import Action
-from synth.lowering.plans.read import plan_of_text
+from synth.lowering.plans.read import parse_plan
 from synth.simulation.flow_simulation import simulate_flows
 from synth.simulation.network_model import NetworkModel
 from synth.topology.spec import parse_topology
@@ -42,7 +42,7 @@ def test_every_put_becomes_a_message_and_all_of_it_happens(plan):
 
 def test_a_hop_waits_for_the_one_before():
     """Around a ring of four, three messages follow one another: each 1 us, 8 chunks of 1000 bytes at 1 GB/s, 1 us."""
-    plan = plan_of_text(made("uniring:1,4", "allgather", method="ring", in_place=False).encode())
+    plan = parse_plan(made("uniring:1,4", "allgather", method="ring", in_place=False).encode())
     topology = parse_topology("uniring:1,4")
     flows = PlanFlows(plan, topology)
     chunks = plan.chunks // 4
@@ -53,7 +53,7 @@ def test_a_hop_waits_for_the_one_before():
 
 
 def test_parallel_links_carry_a_channel_each():
-    plan = plan_of_text(made("biring:4,3", "allgather").encode())
+    plan = parse_plan(made("biring:4,3", "allgather").encode())
     loads = program_loads(plan, parse_topology("biring:4,3"))
     assert len(loads) == 12
     assert len(set(loads.tolist())) == 1

@@ -8,7 +8,7 @@ import pytest
 from runners.connections import program_connections
 from runners.program_flows import ProgramFlows
 from runners.program_trace import ProgramTrace
-from synth.lowering.check_structure import connections
+from synth.lowering.check_structure import message_counts
 from synth.lowering.program import Program
 from synth.simulation.flow_simulation import simulate_flows
 from synth.simulation.network_model import NetworkModel
@@ -48,7 +48,7 @@ def test_sums_are_told_from_copies():
 def test_every_message_is_there_with_what_it_carries(method, loops, slices):
     program = lowered("hypercube:3", "allreduce", method=method, instances=2)
     trace = traced(program, "hypercube:3", 6000, loops, slices)
-    sent, _ = connections(program)
+    sent, _ = message_counts(program)
     for connection in program_connections(program):
         own = (trace.src == connection.src) & (trace.dst == connection.dst) & (trace.channel == connection.channel)
         assert own.sum() == len(sent[connection]) * loops * slices

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from runners.ray_jobs import Ended, EndKind, RayJobs
+from runners.ray_jobs import RayTaskBackend, TaskCompletion, TaskCompletionKind
 from synth.errors import InvalidInput
 from synth.executor.port import Progress
 
@@ -45,13 +45,13 @@ def dies_once(path: str, _progress: Progress) -> str:
 
 
 @pytest.fixture(scope="module")
-def jobs() -> Iterator[RayJobs]:
-    jobs = RayJobs(cpus=2)
+def jobs() -> Iterator[RayTaskBackend]:
+    jobs = RayTaskBackend(cpus=2)
     yield jobs
     jobs.close()
 
 
-def end_of(jobs: RayJobs, key: str) -> Ended:
+def end_of(jobs: RayTaskBackend, key: str) -> TaskCompletion:
     deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:
         for ended in jobs.ended(0.5):
@@ -63,26 +63,26 @@ def end_of(jobs: RayJobs, key: str) -> Ended:
 @pytest.mark.parametrize(
     ("computation", "argument", "kind", "value"),
     [
-        (doubled, 21, EndKind.DONE, 42),
-        (refused, "value", EndKind.REFUSED, "a rule; got value; a way out"),
-        (broken, None, EndKind.CRASH, "a bug"),
+        (doubled, 21, TaskCompletionKind.DONE, 42),
+        (refused, "value", TaskCompletionKind.REFUSED, "a rule; got value; a way out"),
+        (broken, None, TaskCompletionKind.CRASH, "a bug"),
     ],
 )
-def test_ends_are_values(jobs: RayJobs, computation: Any, argument: Any, kind: EndKind, value: Any):
+def test_ends_are_values(jobs: RayTaskBackend, computation: Any, argument: Any, kind: TaskCompletionKind, value: Any):
     jobs.start("one", computation, argument, MEMORY_BYTES)
     ended = end_of(jobs, "one")
     assert ended.kind == kind
-    assert (ended.value if kind == EndKind.DONE else str(ended.value)) == value
+    assert (ended.value if kind == TaskCompletionKind.DONE else str(ended.value)) == value
 
 
-def test_progress_is_pinned_by_key(jobs: RayJobs):
+def test_progress_is_pinned_by_key(jobs: RayTaskBackend):
     jobs.progress()
     jobs.start("seen", doubled, 1, MEMORY_BYTES)
     end_of(jobs, "seen")
     assert jobs.progress() == {"seen": (1, 2)}
 
 
-def test_a_running_computation_is_killed(jobs: RayJobs, tmp_path: Path):
+def test_a_running_computation_is_killed(jobs: RayTaskBackend, tmp_path: Path):
     mark = tmp_path / "mark"
     jobs.start("long", endless, str(mark), MEMORY_BYTES)
     deadline_s = time.monotonic() + 60
@@ -90,14 +90,14 @@ def test_a_running_computation_is_killed(jobs: RayJobs, tmp_path: Path):
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
     jobs.cancel("long")
-    assert end_of(jobs, "long").kind == EndKind.CANCELLED
+    assert end_of(jobs, "long").kind == TaskCompletionKind.CANCELLED
 
 
-def test_a_computation_whose_worker_dies_begins_again(jobs: RayJobs, tmp_path: Path):
+def test_a_computation_whose_worker_dies_begins_again(jobs: RayTaskBackend, tmp_path: Path):
     jobs.start("again", dies_once, str(tmp_path / "mark"), MEMORY_BYTES)
     assert end_of(jobs, "again").value == "second time"
 
 
-def test_the_cluster_says_what_it_has(jobs: RayJobs):
+def test_the_cluster_says_what_it_has(jobs: RayTaskBackend):
     assert jobs.cpus >= 2
     assert jobs.largest_memory_bytes > 2**28

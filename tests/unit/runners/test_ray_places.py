@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from runners.places.place import STDOUT, Job
-from runners.ray_places import RayNodes, RayPlace, chosen_nodes
+from runners.places.place import STDOUT, ProcessSpec
+from runners.ray_places import RayHost, RayHosts, nodes_by_rank
 from synth.errors import InvalidInput
 
 
@@ -20,27 +20,27 @@ def _node(address: str, *resources: str, node_id: str = "n") -> dict[str, Any]:
 
 def test_ranks_are_nodes_in_the_order_of_their_addresses() -> None:
     nodes = [_node("10.0.0.10"), _node("10.0.0.9"), _node("10.0.0.2")]
-    assert chosen_nodes(nodes, 2) == [nodes[2], nodes[1]]
-    assert chosen_nodes(nodes, 4) is None
+    assert nodes_by_rank(nodes, 2) == [nodes[2], nodes[1]]
+    assert nodes_by_rank(nodes, 4) is None
 
 
 def test_a_resource_says_which_rank_a_node_serves() -> None:
     nodes = [_node("10.0.0.1", "chorale_rank_1"), _node("10.0.0.2"), _node("10.0.0.3", "CPU", "chorale_rank_0")]
-    assert chosen_nodes(nodes, 2) == [nodes[2], nodes[0]]
-    assert chosen_nodes(nodes, 3) is None
+    assert nodes_by_rank(nodes, 2) == [nodes[2], nodes[0]]
+    assert nodes_by_rank(nodes, 3) is None
 
 
 def test_one_node_may_serve_several_ranks() -> None:
     node = _node("10.0.0.1", "chorale_rank_0", "chorale_rank_1")
-    assert chosen_nodes([node], 2) == [node, node]
+    assert nodes_by_rank([node], 2) == [node, node]
 
 
 @pytest.fixture
-def place() -> Iterator[RayPlace]:
+def place() -> Iterator[RayHost]:
     from runners.ray_cluster import ray  # noqa: PLC0415 - importing it takes a second
 
     (node,) = ray.nodes()
-    made = RayPlace(node["NodeID"], node["NodeManagerAddress"])
+    made = RayHost(node["NodeID"], node["NodeManagerAddress"])
     yield made
     made.close()
 
@@ -55,9 +55,9 @@ def _until(holds: Callable[[], object]) -> None:
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 class TestOnACluster:
-    def test_a_process_runs_and_is_read_from_afar(self, place: RayPlace) -> None:
+    def test_a_process_runs_and_is_read_from_afar(self, place: RayHost) -> None:
         started = place.start(
-            Job(("/bin/sh", "-c", 'cat given; printf "$WORD"; exit 3'), {"WORD": "!"}, {"given": b"yes"})
+            ProcessSpec(("/bin/sh", "-c", 'cat given; printf "$WORD"; exit 3'), {"WORD": "!"}, {"given": b"yes"})
         )
         _until(lambda: started.poll() is not None)
         assert started.poll() == 3
@@ -66,18 +66,18 @@ class TestOnACluster:
         started.close()
         started.close()
 
-    def test_a_killed_process_has_the_code_of_its_signal(self, place: RayPlace) -> None:
-        started = place.start(Job(("sleep", "100")))
+    def test_a_killed_process_has_the_code_of_its_signal(self, place: RayHost) -> None:
+        started = place.start(ProcessSpec(("sleep", "100")))
         assert started.poll() is None
         started.kill()
         assert started.poll() == -9
 
-    def test_bad_jobs_raise_what_they_raise_here(self, place: RayPlace) -> None:
+    def test_bad_jobs_raise_what_they_raise_here(self, place: RayHost) -> None:
         with pytest.raises(InvalidInput, match="plain name"):
-            place.start(Job(("true",), {}, {"a/b": b""}))
+            place.start(ProcessSpec(("true",), {}, {"a/b": b""}))
 
-    def test_a_lost_node_counts_as_killed_and_takes_its_processes_along(self, place: RayPlace) -> None:
-        started = place.start(Job(("/bin/sh", "-c", "echo $$; exec sleep 100")))
+    def test_a_lost_node_counts_as_killed_and_takes_its_processes_along(self, place: RayHost) -> None:
+        started = place.start(ProcessSpec(("/bin/sh", "-c", "echo $$; exec sleep 100")))
         _until(lambda: started.read(STDOUT))
         pid = int(started.read(STDOUT))
         place.close()
@@ -87,11 +87,11 @@ class TestOnACluster:
         started.close()
 
     def test_too_few_nodes_give_no_places(self) -> None:
-        nodes = RayNodes(2)
-        assert nodes.places is None
+        nodes = RayHosts(2)
+        assert nodes.hosts is None
         nodes.close()
 
 
 def test_without_a_cluster_there_are_no_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("runners.ray_places.ray.is_initialized", lambda: False)
-    assert RayNodes(1).places is None
+    assert RayHosts(1).hosts is None

@@ -15,7 +15,7 @@ import pytest
 from runners import ray_cluster
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from runners.futures import completions
-from runners.needs import Needs
+from runners.needs import ResourceRequest
 from runners.ray.workers import RayWorkers
 from runners.ray_cluster import ray
 from runners.registry import create_runner
@@ -141,7 +141,7 @@ def test_a_cluster_without_room_is_refused() -> None:
         while ray_cluster.RayCluster().free_cpus >= 2 and time.monotonic() < deadline_s:
             first.wait([], 0.1)
         with pytest.raises(Unavailable, match="a node with 1 CPU to measure, and one CPU to prepare"):
-            RayWorkers(FakeRunner, 1, needs=Needs(patience_s=1))
+            RayWorkers(FakeRunner, 1, needs=ResourceRequest(patience_s=1))
     finally:
         first.close()
 
@@ -149,12 +149,12 @@ def test_a_cluster_without_room_is_refused() -> None:
 @pytest.mark.parametrize(
     ("needs", "words"),
     [
-        (Needs(resources={"fabric": 1}, patience_s=1), "1 CPU, 1 fabric to measure"),
-        (Needs(labels={"rack": "7"}, patience_s=1), "1 CPU, rack=7 to measure"),
-        (Needs(gpus=1, patience_s=1), "1 CPU, 1 GPU to measure"),
+        (ResourceRequest(resources={"fabric": 1}, patience_s=1), "1 CPU, 1 fabric to measure"),
+        (ResourceRequest(labels={"rack": "7"}, patience_s=1), "1 CPU, rack=7 to measure"),
+        (ResourceRequest(gpus=1, patience_s=1), "1 CPU, 1 GPU to measure"),
     ],
 )
-def test_what_no_node_has_is_named_in_time(needs: Needs, words: str) -> None:
+def test_what_no_node_has_is_named_in_time(needs: ResourceRequest, words: str) -> None:
     with pytest.raises(Unavailable, match=words):
         RayWorkers(FakeRunner, 1, needs=needs)
 
@@ -236,7 +236,7 @@ def test_two_measurers_work_at_once_and_everything_comes_back(tmp_path: Path) ->
     workers = RayWorkers(partial(MeetingRunner, str(tmp_path)), 1, measurers=2)
     try:
         program = built(workers)
-        while not workers._measure_pool.is_whole:
+        while not workers._measure_pool.has_all_started:
             workers.wait([], 0.1)
         outcomes = measured(workers, *(request(program, seed=seed) for seed in range(6)))
         assert [outcome for outcome in outcomes if not isinstance(outcome, Measurement)] == []

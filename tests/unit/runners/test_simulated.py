@@ -17,7 +17,7 @@ from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Op, Place, Program, ThreadBlock
+from synth.lowering.program import BufferRef, Op, Program, ThreadBlock
 from synth.methods import synthesize
 from synth.simulation.flow_simulation import simulate_flows
 from synth.simulation.network_model import NetworkModel
@@ -163,7 +163,7 @@ def test_the_same_request_gives_the_same_outcome() -> None:
 
 def test_races_are_found_although_the_replay_has_one_order() -> None:
     racing = ThreadBlock(None, None, 0, (step(Op.COPY, "o", 0, source="o"), step(Op.COPY, "o", 1, source="o")))
-    moved = replace(racing.instructions[0], src=Place("o", 1))
+    moved = replace(racing.instructions[0], src=BufferRef("o", 1))
     program = ring_allreduce(range(4))
     changed = replace(program.ranks[0], blocks=(*program.ranks[0].blocks, replace(racing, instructions=(moved,))))
     request = runner_kit.request_of(replace(program, ranks=(changed, *program.ranks[1:])))

@@ -41,7 +41,7 @@ def test_ring_goes_over_boxes_by_all_network_ports(name):
     pattern = pattern_of("ring", topology, Collective(name))
     verified = synthesize("ring", topology, Collective(name), None, SERIAL)
     assert pattern is not None
-    assert len(pattern.ports) == 8
+    assert len(pattern.subcollectives) == 8
     assert len(verified.schedule.transfers) == len(pattern.schedule().transfers)
 
 

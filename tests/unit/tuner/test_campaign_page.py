@@ -10,19 +10,19 @@ from runners.api import FailureKind
 from runners.measurement.interval import MedianInterval
 from tests.campaigns import complete, small_campaign
 from tuner.campaign_page import campaign_page, speedup_interval
-from tuner.campaigns.answer import choices
-from tuner.campaigns.effort import Effort
-from tuner.campaigns.final import Standing
+from tuner.campaigns.answer import tuning_table
+from tuner.campaigns.effort import Overhead
+from tuner.campaigns.final import RankedTrial
 from tuner.campaigns.importance import importances
 from tuner.campaigns.launch import Launch
 from tuner.campaigns.records import Candidate, FailedTrial
-from tuner.campaigns.refusals import Refusal
+from tuner.campaigns.refusals import Regression
 from tuner.campaigns.size_class import SizeClass
-from tuner.tracking.champions import Verdict
+from tuner.tracking.champions import PromotionVerdict
 
 CAMPAIGN = small_campaign(name="small", topology="ring:4").model_dump(by_alias=True, mode="json")
 LAUNCH = Launch("launch", 3, {"topology": "t" * 64}, CAMPAIGN, 1e9)
-EFFORT = Effort(lambda: 0.0, trials=2, cpu_s=0.05).document(0.1)
+EFFORT = Overhead(lambda: 0.0, trials=2, cpu_s=0.05).document(0.1)
 FAST, SLOW = complete(Candidate("bfb"), 0.5, 1), complete(Candidate("ring", channels=2), 2.0, 2)
 FAILED = FailedTrial("id", 3, Candidate("biring"), 1e9, 1.0, FailureKind.TIMEOUT, "rank 2 <hangs>")
 
@@ -41,10 +41,10 @@ class Words(HTMLParser):
 
 
 def page(trials=(FAST, SLOW, FAILED)) -> str:
-    standings = [Standing(trial, trial.sizes) for trial in trials if trial.state == "complete"]
+    standings = [RankedTrial(trial, trial.sizes) for trial in trials if trial.state == "complete"]
     ratio = MedianInterval(0.7, 0.6, 0.8, 0.95, 9)
-    verdicts = {SizeClass(12): Verdict(True, "faster than version 1", "1", ratio)}
-    return campaign_page(LAUNCH, trials, choices(standings, together=False), {4096: "7"}, verdicts, EFFORT)
+    verdicts = {SizeClass(12): PromotionVerdict(True, "faster than version 1", "1", ratio)}
+    return campaign_page(LAUNCH, trials, tuning_table(standings, together=False), {4096: "7"}, verdicts, EFFORT)
 
 
 def test_the_page_says_what_was_measured() -> None:
@@ -85,7 +85,7 @@ def test_a_launch_without_results_has_a_page() -> None:
 
 
 def test_speedups_are_compared_repetition_by_repetition() -> None:
-    [choice, _] = choices([Standing(FAST, FAST.sizes)], together=False)
+    [choice, _] = tuning_table([RankedTrial(FAST, FAST.sizes)], together=False)
     interval = speedup_interval(choice)
     assert (interval.low, interval.median, interval.high) == (2.0, 4.0, 4.0)
 
@@ -104,7 +104,7 @@ def test_the_parameter_that_decides_is_the_important_one() -> None:
 
 def test_the_page_names_what_makes_the_whole_slower_only_where_ranks_compute_beside() -> None:
     assert "Refused" not in page()
-    refused = [Refusal(SLOW, replace(SLOW.sizes[0], times_s=(2.5, 2.6, 2.4)))]
+    refused = [Regression(SLOW, replace(SLOW.sizes[0], times_s=(2.5, 2.6, 2.4)))]
     words = Words()
     words.feed(campaign_page(LAUNCH, [FAST, SLOW], [], {}, {}, EFFORT, refused))
     cells = [text.strip() for text in words.found]

@@ -29,11 +29,11 @@ from tests.stand_ins.gpu_cluster import on_stand_ins, put_stand_ins, stand_in_en
 from tests.stand_ins.nccl_tests import PROTOCOLS, Loaded
 from tests.unit.tuner.launch.test_loop import launch
 from tuner.campaigns import runner_choice
-from tuner.campaigns.answer import Choice, choices
-from tuner.campaigns.answer_programs import answer_programs
+from tuner.campaigns.answer import TableEntry, tuning_table
+from tuner.campaigns.answer_programs import table_programs
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.final import standings
-from tuner.campaigns.reading import read_so_far
+from tuner.campaigns.final import ranked_trials
+from tuner.campaigns.reading import read_snapshot
 from tuner.campaigns.records import CompleteTrial, FailedTrial, PrunedTrial
 from tuner.campaigns.store import Store
 from tuner.home import Home
@@ -62,7 +62,7 @@ def gpu_campaign(search: dict[str, Any] = SEARCH, **changes: Any) -> Campaign:
     return small_campaign(**{**document, **changes})
 
 
-def answer(chosen: Sequence[Choice]) -> dict[int, str]:
+def answer(chosen: Sequence[TableEntry]) -> dict[int, str]:
     """Return what to run at each size: the protocol of the program, or the baseline."""
     return {one.size_bytes: one.trial.candidate.protocol if one.trial else one.baseline for one in chosen}
 
@@ -100,7 +100,7 @@ def test_each_size_gets_its_protocol_and_the_library_where_it_wins(
     assert (fallen.candidate.protocol, fallen.failure_kind) == ("LL128", FailureKind.REJECTED)
     assert "fell back" in fallen.message
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
-    chosen = choices(standings(complete, store.final), together=False)
+    chosen = tuning_table(ranked_trials(complete, store.final), together=False)
     assert answer(chosen) == ANSWER
     for trial in complete:
         start_us, bytes_per_us = PROTOCOLS[trial.candidate.protocol]
@@ -108,7 +108,7 @@ def test_each_size_gets_its_protocol_and_the_library_where_it_wins(
         assert [size.median_s for size in trial.sizes] == pytest.approx(expected, abs=1e-8)
         assert trial.environment["runtime"] == "executor"
     programs = [
-        lift(text) for text in answer_programs(chosen, lambda name: store.program_path(name).read_bytes()).values()
+        lift(text) for text in table_programs(chosen, lambda name: store.program_path(name).read_bytes()).values()
     ]
     assert [(one.protocol, one.min_bytes, one.max_bytes) for one in programs] == [
         ("LL", 2**14, 2**18 - 1),
@@ -162,7 +162,7 @@ def test_a_campaign_on_a_ray_cluster_with_gpus(
     finally:
         signal.signal(signal.SIGTERM, handler)
     assert done.code == 0, done.stderr
-    trials = read_so_far(home.campaigns / campaign.name / "1").trials
+    trials = read_snapshot(home.campaigns / campaign.name / "1").trials
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
     failed = [trial for trial in trials if isinstance(trial, FailedTrial)]
     assert (len(complete), len(failed)) == (8, 4)

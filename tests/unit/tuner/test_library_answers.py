@@ -17,7 +17,7 @@ from tuner.home import Home
 from tuner.reports.tune_report import tune_document
 from tuner.specs import load_topology
 from tuner.tracking.best import load_best
-from tuner.tracking.mlflow_store import Version
+from tuner.tracking.mlflow_store import ModelVersion
 
 FAST_S, SLOW_S = 1e-6, 1.0
 WHERE = ("best", "--topology", "ring:4", "--collective", "allreduce", "--size")
@@ -47,7 +47,7 @@ def campaign(**changes: object) -> Campaign:
     return small_campaign(**whole)
 
 
-def champion(home: Home, size_bytes: int) -> Version:
+def champion(home: Home, size_bytes: int) -> ModelVersion:
     return load_best(store_of(home), load_topology("ring:4"), "allreduce", size_bytes).version
 
 

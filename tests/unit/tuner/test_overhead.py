@@ -72,9 +72,9 @@ def test_a_schedule_is_synthesized_once_however_it_is_lowered(home: Home) -> Non
 def test_the_search_computes_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
 
-    def spy(self: size_choice.SizeChoice, *arguments: Any) -> None:
+    def spy(self: size_choice.AcquisitionOptimizer, *arguments: Any) -> None:
         seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
 
-    monkeypatch.setattr(size_choice.SizeChoice, "_next", spy)
-    size_choice.SizeChoice([], [4096], together=False, seed=0).next({}, [], [])
+    monkeypatch.setattr(size_choice.AcquisitionOptimizer, "_next", spy)
+    size_choice.AcquisitionOptimizer([], [4096], together=False, seed=0).next({}, [], [])
     assert set(seen) == {1}

@@ -13,7 +13,7 @@ from tests.campaigns import complete, small_campaign
 from tests.fakes import FakeRunner
 from tests.unit.tuner.test_tuning import run, store_of
 from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.final import Standing
+from tuner.campaigns.final import RankedTrial
 from tuner.campaigns.records import Candidate, SizeResult
 from tuner.campaigns.size_class import SizeClass
 from tuner.home import Home
@@ -22,9 +22,9 @@ from tuner.reports.tune_report import refused_table, tune_document
 from tuner.specs import load_topology
 from tuner.tracking.best import load_best
 from tuner.tracking.champions import PROMOTION, RATIO, REASON, ROLLED_BACK, roll_back
-from tuner.tracking.mlflow_store import Version
+from tuner.tracking.mlflow_store import ModelVersion
 from tuner.tracking.registry import SPEEDUP
-from tuner.tracking.winners import winners
+from tuner.tracking.winners import best_programs
 from tuner.tuning import TuneReport
 
 SMALL, LARGE = SizeClass(16), SizeClass(20)
@@ -55,7 +55,7 @@ def rings_first(home: Home) -> TuneReport:
     return run(home, campaign(["ring"]), runner=FakeRunner())
 
 
-def champion(home: Home, size_bytes: int = SIZES[0]) -> Version:
+def champion(home: Home, size_bytes: int = SIZES[0]) -> ModelVersion:
     return load_best(store_of(home), load_topology("ring:4"), "allreduce", size_bytes).version
 
 
@@ -202,7 +202,7 @@ def test_a_winner_that_is_slower_at_one_size_of_its_class_is_refused(home: Home)
     sizes = tuple(
         SizeResult(size, size, (time_s,), {"bfb": (4.0,)}) for size, time_s in ((2**16, 1.0), (2**16 + 4, 5.0))
     )
-    [winner] = winners([Standing(complete(Candidate("ring")), sizes)])
+    [winner] = best_programs([RankedTrial(complete(Candidate("ring")), sizes)])
     wanted = campaign(["ring"], overlap={"products": 3}, baselines=["bfb"])
     nothing: Any = None
     found = judge(wanted, load_topology("ring:4"), nothing, nothing, home, [winner])

@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from runners.ray_cluster import ray
-from runners.ray_resident import Resident, Residents
+from runners.ray_resident import DetachedActor, DetachedActors
 from synth.errors import CheckFailed
 from synth.topology.exchange import to_json
 from tests.campaigns import small_campaign
@@ -22,7 +22,7 @@ from tests.command import chorale
 from tests.integration.launch_files import tracked_trials
 from tuner.campaigns.store import Store
 from tuner.home import Home
-from tuner.resident import State, resident_name
+from tuner.resident import LaunchState, detached_name
 from tuner.specs import load_topology
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_cluster")]
@@ -33,10 +33,10 @@ PATIENCE_S = 100.0
 @pytest.fixture(autouse=True)
 def _no_launch_stays() -> Iterator[None]:
     yield
-    with Residents() as residents:
-        left = residents.find(resident_name("small"))
+    with DetachedActors() as residents:
+        left = residents.find(detached_name("small"))
         if left is not None:
-            left.end()
+            left.remove()
 
 
 def campaign_file(folder: Path, **changes: Any) -> Path:
@@ -46,8 +46,8 @@ def campaign_file(folder: Path, **changes: Any) -> Path:
     return path
 
 
-def resident() -> Resident:
-    found = Residents().find(resident_name("small"))
+def resident() -> DetachedActor:
+    found = DetachedActors().find(detached_name("small"))
     assert found is not None
     return found
 
@@ -59,7 +59,7 @@ def wait_for_trials(trials: int) -> None:
         time.sleep(0.02)
 
 
-def pid_of(one: Resident) -> int:
+def pid_of(one: DetachedActor) -> int:
     return int(ray.get(one._actor.__ray_call__.remote(lambda _self: os.getpid())))
 
 
@@ -114,7 +114,7 @@ def test_what_ends_a_launch_is_told_to_who_follows_it(
     followed = chorale(capsys, "tune", "--follow", "small")
     assert followed.code == 3
     assert "a node with 1 CPU, 1 fabric to measure" in followed.stderr
-    assert resident().call("status", 0).state == State.FAILED
+    assert resident().call("status", 0).state == LaunchState.FAILED
 
 
 def test_who_is_not_there_cannot_be_followed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,10 +129,10 @@ def test_a_resident_that_was_removed_says_so() -> None:
         def answer(self) -> int:
             return 1
 
-    with Residents() as residents:
+    with DetachedActors() as residents:
         silent = residents.start("silent", Silent, ())
         assert silent.call("answer") == 1
         assert residents.start("silent", Silent, ()).call("answer") == 1  # the same one
-        silent.end()
+        silent.remove()
         with pytest.raises(CheckFailed, match="silent must live in the cluster"):
             silent.call("answer")

@@ -14,7 +14,7 @@ from tests.fakes import FakeRunner, InlineWorkers
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.records import Candidate
 from tuner.launch.request_builder import RequestBuilder
-from tuner.screening import leaders, screened
+from tuner.screening import leaders, screened_candidates
 from tuner.specs import load_topology
 
 A, B, C = Candidate("a"), Candidate("b"), Candidate("c")
@@ -27,7 +27,7 @@ def campaign(**screening: int | float) -> Campaign:
 
 def guessed(wanted: Campaign) -> list[Candidate]:
     workers = InlineWorkers(FakeRunner())
-    found = screened(wanted, load_topology(wanted.topology), space_of(wanted), workers)
+    found = screened_candidates(wanted, load_topology(wanted.topology), space_of(wanted), workers)
     assert workers.runner.requests == []  # nothing is measured
     return found
 

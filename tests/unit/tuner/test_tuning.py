@@ -204,7 +204,7 @@ def test_a_trial_that_was_half_uploaded_is_completed(home: Home) -> None:
 
 def test_failed_trials_are_tracked_with_their_kind(home: Home) -> None:
     report = run(home, runner=FakeRunner(fail_with(FailureKind.TIMEOUT)))
-    assert report.standings == ()
+    assert report.ranked_trials == ()
     assert report.versions == {}
     runs = trial_runs(home, report).values()
     assert {run.info.status for run in runs} == {"FAILED"}

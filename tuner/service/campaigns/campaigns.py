@@ -9,17 +9,17 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from runners.ray_resident import Resident, Residents
+from runners.ray_resident import DetachedActor, DetachedActors
 from runners.registry import RUNNERS
 from synth.errors import CheckFailed, InvalidInput
 from synth.topology.topology import Topology
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.launch import launch_folders, stored_campaign
 from tuner.campaigns.plan import check_methods, check_runner
-from tuner.campaigns.reading import LaunchSoFar, read_so_far
+from tuner.campaigns.reading import LaunchSnapshot, read_snapshot
 from tuner.campaigns.records import CompleteTrial
 from tuner.home import Home
-from tuner.resident import ResidentLaunch, State, Status, resident_name
+from tuner.resident import DetachedLaunch, LaunchState, LaunchStatus, detached_name
 from tuner.service.access import Caller, NotFound, TooManyRequests
 from tuner.service.jobs.job_store import JobStore
 from tuner.service.jobs.limits import NetworkPlanner
@@ -49,19 +49,19 @@ class DetachedLaunches:
 
     def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
         """Begin a launch, or with None go on with the newest; CheckFailed while one is running."""
-        name = resident_name(campaign["name"])
-        with Residents() as residents:
+        name = detached_name(campaign["name"])
+        with DetachedActors() as residents:
             former = residents.find(name)
             if former is not None:
-                if _status(former).state == State.RUNNING:
+                if _status(former).state == LaunchState.RUNNING:
                     raise CheckFailed("a campaign must have one launch at a time", campaign["name"], "stop it first")
-                former.end()
-            residents.start(name, ResidentLaunch, (campaign, home, launch_id)).call("status", 0)
+                former.remove()
+            residents.start(name, DetachedLaunch, (campaign, home, launch_id)).call("status", 0)
 
     def state(self, name: str) -> tuple[str, str | None]:
         """Return the state of a campaign's launch, and what ended it if it failed."""
-        with Residents() as residents:
-            resident = residents.find(resident_name(name))
+        with DetachedActors() as residents:
+            resident = residents.find(detached_name(name))
             if resident is None:
                 return STORED, None
             status = _status(resident)
@@ -69,8 +69,8 @@ class DetachedLaunches:
 
     def stop(self, name: str) -> None:
         """Ask the launch to end; CheckFailed if there is none."""
-        with Residents() as residents:
-            resident = residents.find(resident_name(name))
+        with DetachedActors() as residents:
+            resident = residents.find(detached_name(name))
             if resident is None:
                 raise CheckFailed("a campaign must be running to be stopped", name, "leave it")
             resident.call("stop")
@@ -99,7 +99,7 @@ class Campaigns:
             raise InvalidInput("a campaign must have a name of its own", campaign.name, "choose another `name`")
         self._require_idle(caller)
         self._store.claim_campaign(campaign.name, caller.name)
-        self.home.make(self.home.campaigns)
+        self.home.create(self.home.campaigns)
         tracking = campaign.tracking.model_copy(update={"mlflow_uri": self.home.mlflow_uri})
         resolved = campaign.model_copy(update={"tracking": tracking}).model_dump(by_alias=True, mode="json")
         self._launches.start(resolved, self.home.root, None if resume else uuid.uuid4().hex)
@@ -130,14 +130,14 @@ class Campaigns:
         self._require_known(name, caller)
         return self._launches.state(name)
 
-    def so_far(self, name: str, caller: Caller, number: int | None = None) -> LaunchSoFar:
+    def so_far(self, name: str, caller: Caller, number: int | None = None) -> LaunchSnapshot:
         """Return the newest launch, or the one of that number. NotFound if it has written nothing."""
         self._require_known(name, caller)
         folders = launch_folders(self.home, name)
         chosen = [folder for folder in folders if number is None or folder.name == str(number)]
         if not chosen:
             raise NotFound("a launch must have begun", name, "wait a moment, or look at the state of the campaign")
-        return read_so_far(chosen[-1])
+        return read_snapshot(chosen[-1])
 
     def file(self, name: str, trial_id: str, kind: str, caller: Caller) -> Path:
         """Return the path of the schedule or the program of a complete trial."""
@@ -163,12 +163,12 @@ class Campaigns:
 
     def _require_idle(self, caller: Caller) -> None:
         for name in self._store.campaigns_of(caller.name):
-            if self._launches.state(name)[0] == State.RUNNING:
+            if self._launches.state(name)[0] == LaunchState.RUNNING:
                 raise TooManyRequests("a token may have one campaign running", name, "wait for it, or stop it")
 
 
-def _status(resident: Resident) -> Status:
-    status: Status = resident.call("status", 0, patience_s=10.0)
+def _status(resident: DetachedActor) -> LaunchStatus:
+    status: LaunchStatus = resident.call("status", 0, timeout_s=10.0)
     return status
 
 

@@ -18,7 +18,7 @@ from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
-from runners.ray_jobs import RayJobs
+from runners.ray_jobs import RayTaskBackend
 from synth.errors import ChoraleError
 from tuner.home import Home
 from tuner.service.access import Access, load_access, status_of
@@ -131,6 +131,6 @@ class ServiceSettings:
         audit = AuditLog(folder, time.time)
         store = JobStore(folder)
         networks = NetworkPlanner(self.limits)
-        scheduler = JobScheduler(store, JobPlanner(networks, store), RayJobs(), time.time)
+        scheduler = JobScheduler(store, JobPlanner(networks, store), RayTaskBackend(), time.time)
         campaigns = Campaigns(Home(self.home), DetachedLaunches(), store, networks)
         return create_api(scheduler, campaigns, access, audit, self.body_limits)

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict
 
-from tuner.campaigns.reading import LaunchSoFar
+from tuner.campaigns.reading import LaunchSnapshot
 from tuner.campaigns.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
 from tuner.campaigns.size_class import SizeClass
 from tuner.service.access import Caller, NotFound
@@ -17,7 +17,7 @@ from tuner.service.campaigns.campaigns import Campaigns
 from tuner.service.http.dependencies import CurrentCaller, CurrentCampaigns
 from tuner.service.http.responses import BestView, CampaignsView, CampaignView, LaunchedView
 from tuner.service.jobs.job_specs import CollectiveText
-from tuner.tracking.best import Best, load_best
+from tuner.tracking.best import RegistryEntry, load_best
 from tuner.tracking.mlflow_store import MlflowStore
 
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of a campaign.")]
@@ -144,8 +144,8 @@ def _size(size: SizeResult) -> dict[str, Any]:
     }
 
 
-def _best(so_far: LaunchSoFar) -> list[dict[str, Any]]:
-    standings = so_far.standings
+def _best(so_far: LaunchSnapshot) -> list[dict[str, Any]]:
+    standings = so_far.ranked_trials
     rows = []
     for index in range(len(standings[0].sizes) if standings else 0):
         best = max(standings, key=lambda entry, index=index: (entry.sizes[index].speedup, -entry.trial.number))  # type: ignore[misc]
@@ -203,7 +203,7 @@ def best_file(
     return Response(content, media_type="application/octet-stream", headers=headers)
 
 
-def _registered(campaigns: Campaigns, topology: str, collective: str, size_bytes: int, alias: str) -> Best:
+def _registered(campaigns: Campaigns, topology: str, collective: str, size_bytes: int, alias: str) -> RegistryEntry:
     network = campaigns.network(topology)
     home = campaigns.home
     return load_best(MlflowStore(home.mlflow_uri, home.artifacts), network, collective, size_bytes, alias)

@@ -8,7 +8,7 @@ from typing import Any
 from synth.bfb.network import MAX_CHUNKS
 from synth.collective import Collective
 from synth.errors import InvalidInput
-from synth.finder.query import Query
+from synth.finder.query import FinderQuery
 from synth.identity import content_id
 from synth.lowering.targets import target_named
 from synth.method import Method
@@ -104,7 +104,7 @@ class JobPlanner:
     def _find(self, spec: FindSpec) -> JobPlan:
         subject = f"{spec.nodes} nodes of degree {spec.degree}"
         require_affordable(spec.nodes, subject, self._networks.limits)
-        Query(spec.nodes, spec.degree, spec.bidirectional)  # refuses questions without an answer
+        FinderQuery(spec.nodes, spec.degree, spec.bidirectional)  # refuses questions without an answer
         return JobPlan(spec, _key(spec), memory_estimate(min(spec.nodes, _FIND_NODES)))
 
     def _program(self, spec: ProgramSpec) -> JobPlan:
@@ -141,7 +141,7 @@ class JobPlanner:
 
 def _require_options(method: Method, spec: SynthesisSpec) -> None:
     """Refuse options that the method does not have, and chunks that it cannot make."""
-    for option in spec.options().asked():
+    for option in spec.options().non_default():
         if option not in method.options:
             rule = f"{method.name} has the options {', '.join(method.options)}"
             raise InvalidInput(rule, f"{option}: {getattr(spec, option)}", f"leave out `{option}`")

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runners.ray_jobs import Ended, EndKind
+from runners.ray_jobs import TaskCompletion, TaskCompletionKind
 from synth.errors import CheckFailed, ChoraleError
 from tuner.service.access import Caller, NotFound, TooManyRequests
 from tuner.service.jobs.job_specs import AnyJobSpec
@@ -204,10 +204,10 @@ class JobScheduler:
             plan = plan or self._planner.plan(job.spec)
             task = self._planner.task(plan)
         except ChoraleError as error:
-            self._settle(Ended(job.key, EndKind.REFUSED, error))
+            self._settle(TaskCompletion(job.key, TaskCompletionKind.REFUSED, error))
             return
         except Exception as error:  # a bug costs this job, not the slot that it would hold for ever
-            self._settle(Ended(job.key, EndKind.CRASH, error))
+            self._settle(TaskCompletion(job.key, TaskCompletionKind.CRASH, error))
             return
         self._running[job.key].shape = plan.shape
         self._backend.start(job.key, run_task, task, plan.memory_bytes)
@@ -228,28 +228,28 @@ class JobScheduler:
         shared = self._running.get(job.key)
         return free if shared is None else bool(shared.jobs)
 
-    def _settle(self, ended: Ended) -> None:
+    def _settle(self, ended: TaskCompletion) -> None:
         with self._lock:
             computation = self._running[ended.key]
-            if ended.kind == EndKind.DONE:
+            if ended.kind == TaskCompletionKind.DONE:
                 ended = self._stored(computation, ended)
             for job in computation.jobs:
-                if ended.kind == EndKind.DONE:
+                if ended.kind == TaskCompletionKind.DONE:
                     self._finish(job, JobState.DONE, cached=ended.value.cached)
-                elif ended.kind == EndKind.CANCELLED:
+                elif ended.kind == TaskCompletionKind.CANCELLED:
                     self._finish(job, JobState.CANCELLED)
                 else:
                     self._finish(job, JobState.FAILED, error=_failure(ended.kind, ended.value))
             del self._running[ended.key]
             self._progress.pop(ended.key, None)
 
-    def _stored(self, computation: _Computation, ended: Ended) -> Ended:
+    def _stored(self, computation: _Computation, ended: TaskCompletion) -> TaskCompletion:
         """Store the result; what cannot be stored (full disk) has failed, and can be asked for again."""
         result: TaskResult = ended.value
         try:
             self.store.save_result(ended.key, computation.kind, computation.shape, result.document, result.files)
         except ChoraleError as error:
-            return Ended(ended.key, EndKind.REFUSED, error)
+            return TaskCompletion(ended.key, TaskCompletionKind.REFUSED, error)
         return ended
 
     def _finish(self, job: Job, state: JobState, cached: str = "no", error: ErrorFacts | None = None) -> Job:
@@ -274,12 +274,12 @@ def _require_memory(memory_bytes: int, largest_bytes: int) -> None:
         raise CheckFailed(rule, value, "choose a smaller network, or add a larger node")
 
 
-def _failure(kind: EndKind, error: object) -> ErrorFacts:
+def _failure(kind: TaskCompletionKind, error: object) -> ErrorFacts:
     """Return what a client reads of a failure; texts of unexpected errors stay in the log."""
     if isinstance(error, ChoraleError):
         return ErrorFacts(kind=kind.value, rule=error.rule, value=str(error.value), way_out=error.way_out)
     _log.error("a computation ended as %s: %r", kind, error)
     rule, way_out = "a computation must come to its end", "ask again; if it fails again, report it"
-    if kind == EndKind.MEMORY:
+    if kind == TaskCompletionKind.MEMORY:
         rule, way_out = "a computation must fit into memory", "choose a smaller network"
     return ErrorFacts(kind=kind.value, rule=rule, value=type(error).__name__, way_out=way_out)

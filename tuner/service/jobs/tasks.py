@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from runners.ray_jobs import Ended
+from runners.ray_jobs import TaskCompletion
 from synth.build.build import build_program, verified_schedule, verify_schedule
 from synth.build.request import ScheduleRequest
 from synth.executor.port import Progress
 from synth.executor.serial import SerialExecutor
 from synth.finder.find import find as find_topologies
-from synth.finder.query import Query
+from synth.finder.query import FinderQuery
 from synth.schedule.codec import from_parquet, to_parquet
 from synth.schedule.renamed import renamed_schedule
 from synth.simulation.simulate import simulate as simulate_traffic
@@ -22,8 +22,8 @@ from tuner.costs.pricing import DEFAULTS, Pricing
 from tuner.costs.simulated_traffic import traffic_of_content
 from tuner.reports.bound_report import bound_document, bound_report
 from tuner.reports.find_report import find_document
-from tuner.reports.stages import Stages
-from tuner.reports.synthesis import proved, warm
+from tuner.reports.stages import Stopwatch
+from tuner.reports.synthesis import proved_document, warm_kernels
 from tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
 from tuner.service.jobs.limits import NetworkSource, network_of
 from tuner.specs import load_topology
@@ -56,7 +56,7 @@ class TaskResult:
 
 
 class TaskBackend(Protocol):
-    """Where tasks are computed; see `runners.ray_jobs.RayJobs`. One thread uses it."""
+    """Where tasks are computed; see `runners.ray_jobs.RayTaskBackend`. One thread uses it."""
 
     @property
     def cpus(self) -> int: ...
@@ -70,7 +70,7 @@ class TaskBackend(Protocol):
 
     def progress(self) -> Mapping[str, tuple[int, int]]: ...
 
-    def ended(self, timeout_s: float) -> Sequence[Ended]: ...
+    def ended(self, timeout_s: float) -> Sequence[TaskCompletion]: ...
 
     def close(self) -> None: ...
 
@@ -108,10 +108,10 @@ def _synthesis(spec: SynthesisSpec, task: JobTask, progress: Progress) -> TaskRe
             return renamed
     options = spec.options()
     request = ScheduleRequest(topology, spec.parsed_collective(), spec.method, options)
-    stages = Stages()
-    warm(request.method, stages)
+    stages = Stopwatch()
+    warm_kernels(request.method, stages)
     verified = verified_schedule(request, SerialExecutor(), progress, stages.stage)
-    document = proved(verified, options.size_bytes, stages)
+    document = proved_document(verified, options.size_bytes, stages)
     files = {SCHEDULE_FILE: to_parquet(verified.schedule)}
     return TaskResult(document | {"unit": topology.bandwidth_unit}, files)
 
@@ -123,9 +123,9 @@ def _renamed(content: bytes, topology: Topology) -> TaskResult | None:
     new_node = isomorphism(stored.topology, topology)
     if new_node is None:
         return None
-    stages = Stages()
+    stages = Stopwatch()
     verified = verify_schedule(renamed_schedule(stored, new_node, topology), observe=stages.stage)
-    document = proved(verified, None, stages)
+    document = proved_document(verified, None, stages)
     return TaskResult(
         document | {"unit": topology.bandwidth_unit}, {SCHEDULE_FILE: to_parquet(verified.schedule)}, "renamed"
     )
@@ -137,8 +137,8 @@ def _bound(spec: BoundSpec, task: JobTask) -> TaskResult:
 
 
 def _find(spec: FindSpec, progress: Progress) -> TaskResult:
-    query = Query(spec.nodes, spec.degree, spec.bidirectional)
-    stages = Stages()
+    query = FinderQuery(spec.nodes, spec.degree, spec.bidirectional)
+    stages = Stopwatch()
     with stages.stage("search"):
         findings = find_topologies(query, SerialExecutor(), lambda _name: progress, {})
     return TaskResult(find_document(findings, None) | {"seconds": stages.seconds["search"]})

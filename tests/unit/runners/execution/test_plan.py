@@ -26,5 +26,8 @@ def test_a_plan_survives_the_trip_through_json(program: Program, spec: str) -> N
 def test_forwarding_nodes_know_the_next_link() -> None:
     topology = parse_topology("mesh:3")
     plans = node_plans(star_broadcast(3, root=0), topology)
-    ends = [[(topology.links[link].src, topology.links[link].dst) for link in plan.exits.values()] for plan in plans]
+    ends = [
+        [(topology.links[link].src, topology.links[link].dst) for link in plan.outgoing_links.values()]
+        for plan in plans
+    ]
     assert ends == [[(0, 1), (0, 1)], [(1, 2)], []]

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from runners.fabric import capacity
-from runners.fabric.capacity import require_carried
-from runners.fabric.probe import Carried
+from runners.fabric.capacity import require_capacity
+from runners.fabric.probe import CarriedRate
 from synth.errors import InvalidInput
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
@@ -26,45 +26,45 @@ class Machine:
         self.probes: list[Fraction] = []
         monkeypatch.setattr(capacity, "probe", self.probe)
 
-    def probe(self, topology: Topology, link_mbps: Fraction, name: str) -> Carried:
+    def probe(self, topology: Topology, link_mbps: Fraction, name: str) -> CarriedRate:
         self.probes.append(link_mbps)
         ideal = int(len(topology.links) * link_mbps * 10**6)
-        return Carried(min(ideal, int(self.mbps * 1e6)), ideal)
+        return CarriedRate(min(ideal, int(self.mbps * 1e6)), ideal)
 
 
 def test_links_are_probed_at_twice_their_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(1300, monkeypatch)
-    require_carried(RING, Fraction(100), "x", tmp_path)
+    require_capacity(RING, Fraction(100), "x", tmp_path)
     assert machine.probes == [200]
 
 
 def test_a_refusal_names_what_is_carried_and_a_rate_that_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(1200, monkeypatch)
     with pytest.raises(InvalidInput) as refusal:
-        require_carried(RING, Fraction(100), "x", tmp_path)
+        require_capacity(RING, Fraction(100), "x", tmp_path)
     assert machine.probes == [200, 200]
     assert str(refusal.value) == (
         "this machine carries about 600 Mbit/s over all links of such a fabric together; got 800 Mbit/s; "
         "take --link-mbps 50, or --force to bring it up all the same"
     )
-    require_carried(RING, Fraction(50), "x", tmp_path)
+    require_capacity(RING, Fraction(50), "x", tmp_path)
 
 
 def test_a_hopeless_machine_is_told_the_smallest_rate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Machine(0, monkeypatch)
     with pytest.raises(InvalidInput, match=r"take --link-mbps 0\.1, or"):
-        require_carried(RING, Fraction(100), "x", tmp_path)
+        require_capacity(RING, Fraction(100), "x", tmp_path)
 
 
 def test_what_was_carried_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "not" / "there"
     machine = Machine(1600, monkeypatch)
-    require_carried(RING, Fraction(50), "x", home)
-    require_carried(RING, Fraction(50), "y", home)
-    require_carried(RING, Fraction(20), "x", home)
+    require_capacity(RING, Fraction(50), "x", home)
+    require_capacity(RING, Fraction(50), "y", home)
+    require_capacity(RING, Fraction(20), "x", home)
     assert len(machine.probes) == 1
-    require_carried(RING, Fraction(100), "x", home)
-    require_carried(parse_topology("ring:5"), Fraction(20), "x", home)
+    require_capacity(RING, Fraction(100), "x", home)
+    require_capacity(parse_topology("ring:5"), Fraction(20), "x", home)
     assert len(machine.probes) == 3
     (networks,) = json.loads((home / "fabric-rates.json").read_text()).values()
     assert networks == {"4 nodes, 8 links": 800_000_000, "5 nodes, 10 links": 200_000_000}
@@ -73,6 +73,6 @@ def test_what_was_carried_is_remembered(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_refusal_is_measured_every_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine = Machine(1000, monkeypatch)
     with pytest.raises(InvalidInput):
-        require_carried(RING, Fraction(100), "x", tmp_path)
+        require_capacity(RING, Fraction(100), "x", tmp_path)
     machine.mbps = 1600
-    require_carried(RING, Fraction(100), "x", tmp_path)
+    require_capacity(RING, Fraction(100), "x", tmp_path)

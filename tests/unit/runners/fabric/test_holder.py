@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from runners.fabric import holder
-from runners.fabric.holder import Holder, enter_command
+from runners.fabric.holder import NamespaceHolder, enter_command
 from synth.errors import Unavailable
 
 
@@ -30,7 +30,7 @@ def _refuse(monkeypatch: pytest.MonkeyPatch, uid: int) -> None:
 def test_a_user_hears_why_user_namespaces_do_not_work(monkeypatch: pytest.MonkeyPatch) -> None:
     _refuse(monkeypatch, 1000)
     with pytest.raises(Unavailable) as refusal:
-        Holder("x")
+        NamespaceHolder("x")
     assert refusal.value.exit_code == 3
     assert str(refusal.value) == (
         "a fabric needs network namespaces; got no user namespaces; "
@@ -41,13 +41,13 @@ def test_a_user_hears_why_user_namespaces_do_not_work(monkeypatch: pytest.Monkey
 def test_root_hears_of_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
     _refuse(monkeypatch, 0)
     with pytest.raises(Unavailable, match="got no user namespaces; no rights; allow"):
-        Holder("x")
+        NamespaceHolder("x")
 
 
 def test_a_missing_tool_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda tool: None if tool == "tc" else f"/bin/{tool}")
     with pytest.raises(Unavailable, match="got no tc; install iproute2 and util-linux"):
-        Holder("x")
+        NamespaceHolder("x")
 
 
 def test_only_user_namespaces_are_entered_with_their_user() -> None:

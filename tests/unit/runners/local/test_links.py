@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from runners.local.links import HEADER, NEVER, QUANTUM_BYTES, Forward, IncomingLink, LinkClosed, OutgoingLink
+from runners.local.links import HEADER, NEVER, QUANTUM_BYTES, FrameForwarder, IncomingLink, LinkClosed, OutgoingLink
 
 RATE = 1e-6  # seconds per byte
 
@@ -126,7 +126,7 @@ def test_frames_may_arrive_in_any_pieces(pair: tuple[socket.socket, socket.socke
 
 def test_forwarding_charges_the_next_link(pair: tuple[socket.socket, socket.socket]) -> None:
     link = _paced(pair[0])
-    forward = Forward(4, link, lambda: 2.0)
+    forward = FrameForwarder(4, link, lambda: 2.0)
     forward.buffer(500)[:] = bytes(_message(500))
     forward.filled()
     assert link.due == pytest.approx(2.0005)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from runners.api import FailureKind, Measurement, RunFailure, RunRequest
-from runners.local.load import Load
+from runners.local.load import ComputeLoad
 from runners.local.runner import LocalRunner
 from runners.simulated import SimulatedRunner
 from synth.simulation.network_model import NetworkModel
@@ -22,7 +22,7 @@ PRODUCTS = 50
 
 
 def seconds_alone(products: int) -> float:
-    with closing(Load()) as load:
+    with closing(ComputeLoad()) as load:
         began_s = time.monotonic()
         load.start(products)
         assert load.is_busy
@@ -37,7 +37,7 @@ def test_a_load_ends_by_itself_and_can_be_started_again() -> None:
 
 
 def test_no_products_are_no_load() -> None:
-    with closing(Load()) as load:
+    with closing(ComputeLoad()) as load:
         load.start(0)
         assert not load.is_busy
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from runners.local import probe
-from runners.local.probe import LinkRate, carried_rate, rate_efficiency
+from runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
 
 
 class Machine:
@@ -34,10 +34,10 @@ def test_a_hopeless_machine_gets_the_smallest_rate_and_its_efficiency() -> None:
 
 def test_the_rate_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     home = tmp_path / "not" / "there"
-    first = carried_rate(2, 2, home)
+    first = sustainable_rate(2, 2, home)
     assert first.link_mbps in probe.RATES_MBPS
     monkeypatch.setattr(probe, "_probe_fleet", None)
-    assert carried_rate(2, 2, home) == first
+    assert sustainable_rate(2, 2, home) == first
     (machines,) = json.loads((home / "link-rates.json").read_text()).values()
     assert list(machines) == ["2 nodes, 2 links"]
 
@@ -45,13 +45,13 @@ def test_the_rate_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.
 def test_a_damaged_cache_is_measured_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "link-rates.json").write_text("[not json")
     monkeypatch.setattr(probe, "_climb", lambda _: LinkRate(50, 0.97))
-    assert carried_rate(2, 2, tmp_path) == LinkRate(50, 0.97)
+    assert sustainable_rate(2, 2, tmp_path) == LinkRate(50, 0.97)
 
 
 def test_an_unwritable_home_only_costs_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setattr(probe, "_climb", lambda _: LinkRate(50, 0.97))
-    assert carried_rate(2, 2, tmp_path / "file") == LinkRate(50, 0.97)
+    assert sustainable_rate(2, 2, tmp_path / "file") == LinkRate(50, 0.97)
 
 
 @pytest.mark.parametrize(("nodes", "links"), [(2, 2), (3, 7), (4, 16)])

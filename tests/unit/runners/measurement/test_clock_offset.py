@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.measurement.clock_exchange import answer_stream, ask_stream, clock_samples
+from runners.measurement.clock_exchange import clock_samples, request_clock, serve_clock
 from runners.measurement.clock_offset import MAX_DRIFT, ClockOffset, ClockSample, clock_offset
 from synth.errors import CheckFailed, InvalidInput
 
@@ -46,8 +46,8 @@ def test_the_bound_holds_for_any_skew_drift_and_delays(
     assert abs(found.offset_s - (skew_s + drift * found.at_s)) <= found.error_s + ROUNDING_S
     own = found.at_s + later
     other = skew_s + (1 + drift) * own
-    assert abs(found.other_s(own) - other) <= found.error_at(own) + ROUNDING_S
-    assert abs(found.own_s(other) - own) <= found.error_at(own) + ROUNDING_S
+    assert abs(found.to_remote_s(own) - other) <= found.error_at(own) + ROUNDING_S
+    assert abs(found.to_local_s(other) - own) <= found.error_at(own) + ROUNDING_S
 
 
 @given(st.floats(-10, 10), st.lists(moments, min_size=2, max_size=10))
@@ -95,10 +95,10 @@ def test_a_skewed_clock_is_found_over_a_socket() -> None:
 def _exchanged(skew_s: float) -> ClockOffset:
     own, other = socket.socketpair()
     with own, other:
-        server = threading.Thread(target=answer_stream, args=(other, lambda: time.monotonic() + skew_s))
+        server = threading.Thread(target=serve_clock, args=(other, lambda: time.monotonic() + skew_s))
         server.start()
         try:
-            return clock_offset(clock_samples(lambda: ask_stream(own), time.monotonic, rounds=50))
+            return clock_offset(clock_samples(lambda: request_clock(own), time.monotonic, rounds=50))
         finally:
             own.shutdown(socket.SHUT_WR)
             server.join()
@@ -109,4 +109,4 @@ def test_a_process_that_is_gone_is_noticed() -> None:
     with own:
         other.close()
         with pytest.raises(OSError, match=r"gone|pipe"):
-            ask_stream(own)
+            request_clock(own)

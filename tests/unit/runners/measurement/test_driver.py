@@ -10,7 +10,7 @@ import pytest
 
 from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
 from runners.measurement.analysis import analyse
-from runners.measurement.driver import Driven, Stop, measure_once, measure_until
+from runners.measurement.driver import AdaptiveMeasurement, StopReason, measure_once, measure_until
 from runners.measurement.goal import Goal
 from synth.errors import InvalidInput
 from synth.topology.spec import parse_topology
@@ -57,9 +57,9 @@ class DrawnRunner:
         return self.now_s
 
 
-def _driven(runner: DrawnRunner, goal: Goal, request: RunRequest = REQUEST) -> Driven:
+def _driven(runner: DrawnRunner, goal: Goal, request: RunRequest = REQUEST) -> AdaptiveMeasurement:
     found = measure_until(runner, request, goal, runner.clock_s)
-    assert isinstance(found, Driven)
+    assert isinstance(found, AdaptiveMeasurement)
     return found
 
 
@@ -76,7 +76,7 @@ def test_one_request_is_enough_where_times_are_alike() -> None:
     driven = _driven(runner, Goal(0.02, "reference"))
     (request,) = runner.requests
     assert request.repeats == 6
-    assert driven.stops == (Stop.PRECISE, Stop.PRECISE)
+    assert driven.stop_reasons == (StopReason.PRECISE, StopReason.PRECISE)
     assert driven.measurement.environment == {"load_average": 1.0, "requests": 1}
 
 
@@ -95,7 +95,7 @@ def test_only_the_size_that_needs_it_is_repeated_until_its_interval_is_narrow() 
     assert found.ratio is not None
     assert found.ratio.half_width <= 0.04
     assert found.ratio.low < 2 < found.ratio.high
-    assert driven.stops == (Stop.PRECISE, Stop.PRECISE)
+    assert driven.stop_reasons == (StopReason.PRECISE, StopReason.PRECISE)
 
 
 def test_intervals_that_were_waited_for_enclose_the_true_ratio_as_often_as_they_say() -> None:
@@ -125,13 +125,13 @@ def test_the_budget_of_repetitions_ends_it_exactly() -> None:
     runner = DrawnRunner(_noisy_when_small)
     driven = _driven(runner, Goal(0.0001, "reference", max_repeats=25, max_seconds=1e6))
     assert len(driven.measurement.results["own"][0].times_s) == 25
-    assert driven.stops == (Stop.REPEATS, Stop.REPEATS)
+    assert driven.stop_reasons == (StopReason.REPEATS, StopReason.REPEATS)
 
 
 def test_the_budget_of_seconds_is_kept() -> None:
     runner = DrawnRunner(_noisy_when_small)
     driven = _driven(runner, Goal(0.0001, "reference", max_repeats=10**6, max_seconds=500.0))
-    assert driven.stops == (Stop.SECONDS, Stop.SECONDS)
+    assert driven.stop_reasons == (StopReason.SECONDS, StopReason.SECONDS)
     assert 300 < runner.now_s <= 510  # paces are predicted from the request before
 
 
@@ -139,7 +139,7 @@ def test_a_small_budget_of_repetitions_holds_for_the_first_request() -> None:
     runner = DrawnRunner(_calm)
     driven = _driven(runner, Goal(0.5, "reference", max_repeats=3, max_seconds=1e6))
     assert [request.repeats for request in runner.requests] == [3]
-    assert driven.stops == (Stop.REPEATS, Stop.REPEATS)
+    assert driven.stop_reasons == (StopReason.REPEATS, StopReason.REPEATS)
 
 
 def test_without_a_reference_the_times_themselves_become_precise() -> None:
@@ -167,6 +167,6 @@ def test_an_unknown_reference_is_refused_before_anything_runs() -> None:
 def test_a_fixed_number_of_repetitions_is_one_request() -> None:
     runner = DrawnRunner(_noisy_when_small)
     driven = measure_once(runner, REQUEST)
-    assert isinstance(driven, Driven)
+    assert isinstance(driven, AdaptiveMeasurement)
     assert runner.requests == [REQUEST]
-    assert driven.stops == (Stop.FIXED, Stop.FIXED)
+    assert driven.stop_reasons == (StopReason.FIXED, StopReason.FIXED)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.measurement.interval import LEAST_SAMPLES, median_interval, ratio_interval
+from runners.measurement.interval import MIN_SAMPLES, median_interval, ratio_interval
 from synth.errors import CheckFailed
 
 
@@ -18,7 +18,7 @@ def _coverage(samples: int, low: int, high: int) -> float:
     return sum(math.comb(samples, below) for below in range(low, high)) / 2**samples
 
 
-@given(st.permutations(list(range(1, 41))), st.integers(LEAST_SAMPLES, 40))
+@given(st.permutations(list(range(1, 41))), st.integers(MIN_SAMPLES, 40))
 def test_the_bounds_are_the_narrowest_symmetric_order_statistics_that_cover(order: list[int], samples: int) -> None:
     ranked = sorted(order[:samples])
     interval = median_interval([float(value) for value in order[:samples]])
@@ -30,7 +30,7 @@ def test_the_bounds_are_the_narrowest_symmetric_order_statistics_that_cover(orde
     assert interval.confidence == 0.95
 
 
-@pytest.mark.parametrize("samples", range(1, LEAST_SAMPLES))
+@pytest.mark.parametrize("samples", range(1, MIN_SAMPLES))
 def test_few_samples_give_their_range_and_the_confidence_it_has(samples: int) -> None:
     interval = median_interval([float(value) for value in range(samples)])
     assert (interval.low, interval.high, interval.samples) == (0, samples - 1, samples)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from runners.measurement.outliers import outliers
+from runners.measurement.outliers import find_outliers
 
 
 def test_a_time_far_outside_is_named_by_its_repetition() -> None:
-    assert outliers([1.0, 1.1, 9.0, 1.2, 1.3, 1.1, 0.001]) == (2, 6)
+    assert find_outliers([1.0, 1.1, 9.0, 1.2, 1.3, 1.1, 0.001]) == (2, 6)
 
 
 def test_equal_times_have_none_and_any_other_is_one() -> None:
-    assert outliers([1.0] * 8) == ()
-    assert outliers([1.0] * 8 + [1.001]) == (8,)
+    assert find_outliers([1.0] * 8) == ()
+    assert find_outliers([1.0] * 8 + [1.001]) == (8,)

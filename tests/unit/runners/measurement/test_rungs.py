@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from runners.api import FailureKind, Measurement, RunFailure, RunRequest
-from runners.measurement.rungs import is_out, measure_in_rungs
+from runners.measurement.rungs import is_eliminated, measure_in_rungs
 from runners.race import Race
 from tests.fakes import FakeRunner, fail_with
 from tests.unit.runners.measurement.test_driver import REQUEST
@@ -40,8 +40,8 @@ def test_without_a_race_or_with_few_repetitions_there_is_one_request() -> None:
 def test_being_good_at_one_size_is_enough() -> None:
     measured = FakeRunner().submit(REQUEST)
     assert isinstance(measured, Measurement)
-    assert is_out(measured, race(1e-6))
-    assert not is_out(measured, replace(race(1e-6), ratios=(1e-6,) * (SIZES - 1) + (1e6,)))
+    assert is_eliminated(measured, race(1e-6))
+    assert not is_eliminated(measured, replace(race(1e-6), ratios=(1e-6,) * (SIZES - 1) + (1e6,)))
 
 
 def test_one_repetition_that_keeps_up_is_enough() -> None:
@@ -53,8 +53,8 @@ def test_one_repetition_that_keeps_up_is_enough() -> None:
     )
     lucky = tuple(replace(size, times_s=(size.times_s[0] / 2, *size.times_s[1:])) for size in slow)
     own = race(1.5)
-    assert is_out(replace(measured, results={**measured.results, NAME: slow}), own)
-    assert not is_out(replace(measured, results={**measured.results, NAME: lucky}), own)
+    assert is_eliminated(replace(measured, results={**measured.results, NAME: slow}), own)
+    assert not is_eliminated(replace(measured, results={**measured.results, NAME: lucky}), own)
 
 
 @pytest.mark.parametrize("fails_at", [1, 2])

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runners.mpi import launch
-from runners.mpi.launch import ALLOCATIONS, SCRIPT, launch_of
+from runners.mpi.launch import ALLOCATIONS, SCRIPT, mpi_launch_of
 from synth.errors import InvalidInput, Unavailable
 from synth.topology.spec import parse_topology
 
@@ -51,17 +51,17 @@ def _until_ranks(argv: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def test_loopback_needs_nothing() -> None:
-    found = launch_of(RING, "loopback", None, None)
+    found = mpi_launch_of(RING, "loopback", None, None)
     assert _until_ranks(found.argv) == ("mpiexec", "-hosts", "localhost", "-n", "4")
     assert found.facts == {"network": "loopback"}
     assert found.is_here
 
 
 def test_hosts_come_from_a_list_a_file_or_the_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert _until_ranks(launch_of(RING, None, None, "a,b").argv) == ("mpiexec", "-hosts", "a,b", "-n", "4")
-    assert _until_ranks(launch_of(RING, "cluster", None, "@h.txt").argv) == ("mpiexec", "-f", "h.txt", "-n", "4")
+    assert _until_ranks(mpi_launch_of(RING, None, None, "a,b").argv) == ("mpiexec", "-hosts", "a,b", "-n", "4")
+    assert _until_ranks(mpi_launch_of(RING, "cluster", None, "@h.txt").argv) == ("mpiexec", "-f", "h.txt", "-n", "4")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    found = launch_of(RING, None, None, None)
+    found = mpi_launch_of(RING, None, None, None)
     assert _until_ranks(found.argv) == ("mpiexec", "-n", "4")
     assert found.facts == {"network": "cluster"}
     assert not found.is_here
@@ -70,20 +70,20 @@ def test_hosts_come_from_a_list_a_file_or_the_allocation(monkeypatch: pytest.Mon
 @pytest.mark.usefixtures("_fabric")
 def test_a_fabric_that_is_up_comes_before_an_allocation_and_hosts_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    found = launch_of(RING, None, None, None)
+    found = mpi_launch_of(RING, None, None, None)
     assert found.argv[:3] == ("env", "NODE=it's 0", "mpiexec")
     assert found.facts == {"network": "fabric", "fabric": "lab", "link_mbps": 50.0}
     assert found.environment["MPIR_CVAR_NOLOCAL"] == "1"
     assert SCRIPT in found.argv
     assert found.is_here
-    assert launch_of(RING, None, None, "a,b").facts == {"network": "cluster"}
-    assert launch_of(RING, "cluster", None, None).facts == {"network": "cluster"}
+    assert mpi_launch_of(RING, None, None, "a,b").facts == {"network": "cluster"}
+    assert mpi_launch_of(RING, "cluster", None, None).facts == {"network": "cluster"}
 
 
 @pytest.mark.usefixtures("_fabric")
 def test_the_script_takes_a_command_to_its_node_as_ssh_does(tmp_path: Path) -> None:
     script = tmp_path / "enter"
-    script.write_text(launch_of(RING, "fabric", None, None).script)
+    script.write_text(mpi_launch_of(RING, "fabric", None, None).script)
     script.chmod(0o700)
     command = [str(script), "-x", "-q", "10.99.0.3", 'printf "%s|"', '"$NODE"', '"two words"']
     done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -94,18 +94,18 @@ def test_the_script_takes_a_command_to_its_node_as_ssh_does(tmp_path: Path) -> N
 @pytest.mark.parametrize(("where", "fabric", "wanted"), [(None, None, "ring:4"), ("fabric", None, "ring:4")])
 def test_nowhere_to_run_is_unavailable(where: str | None, fabric: str | None, wanted: str) -> None:
     with pytest.raises(Unavailable, match=f"none for {wanted}; run: chorale fabric up ring:4"):
-        launch_of(RING, where, fabric, None)
+        mpi_launch_of(RING, where, fabric, None)
 
 
 def test_a_fabric_that_was_named_is_not_replaced_by_an_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     with pytest.raises(Unavailable, match="none for fabric lab"):
-        launch_of(RING, None, "lab", None)
+        mpi_launch_of(RING, None, "lab", None)
 
 
 def test_another_kind_is_refused() -> None:
     with pytest.raises(InvalidInput, match="choose from fabric, cluster, loopback"):
-        launch_of(RING, "moon", None, None)
+        mpi_launch_of(RING, "moon", None, None)
 
 
 @pytest.mark.parametrize(("command", "said"), [("exit 0", ""), ("exit 3", "3"), ("kill -TERM $$", "143")])

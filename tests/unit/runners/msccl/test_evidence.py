@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from runners.msccl.evidence import log_fault, time_fault
-from runners.msccl.runtimes import EXECUTOR, MSCCL, RCCL, RUNTIMES, runtime_named
+from runners.msccl.runtimes import EXECUTOR, MSCCL, RCCL, RUNTIMES, runtime_for
 from synth.lowering.program import Program
 from tests.conformance.example_programs import ring_allreduce
 
@@ -64,8 +64,8 @@ def test_times_like_the_librarys_at_every_size_are_a_fall_back() -> None:
 
 def test_only_the_oldest_runtime_needs_times_as_evidence() -> None:
     assert [one.name for one in RUNTIMES.values() if one.scheduled is None] == [MSCCL.name]
-    assert runtime_named("msccl", _of("msccl-xml")) is MSCCL
-    assert runtime_named(None, _of("msccl-executor-xml")) is EXECUTOR
+    assert runtime_for("msccl", _of("msccl-xml")) is MSCCL
+    assert runtime_for(None, _of("msccl-executor-xml")) is EXECUTOR
 
 
 def _of(target: str) -> Program:

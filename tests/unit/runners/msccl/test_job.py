@@ -11,7 +11,7 @@ import pytest
 from runners.msccl.command import launch_command
 from runners.msccl.job import EXECUTABLE, job_files
 from runners.msccl.options import JobOptions
-from runners.msccl.sizes import served_size, size_ranges
+from runners.msccl.sizes import served_size, size_progressions
 from synth.collective import ALLTOALL
 from synth.errors import InvalidInput
 from synth.lowering.lift import lift
@@ -163,11 +163,11 @@ def test_bad_options_are_refused(change: dict[str, object], message: str) -> Non
 
 
 def test_sizes_become_as_few_ranges_as_they_can() -> None:
-    assert [(one.sizes_bytes, one.factor) for one in size_ranges([64, 16, 4, 256])] == [((4, 16, 64, 256), 4)]
-    assert [(one.sizes_bytes, one.factor) for one in size_ranges([7])] == [((7,), 2)]
-    assert [(one.sizes_bytes, one.factor) for one in size_ranges([4, 6, 8])] == [((4, 8), 2), ((6,), 2)]
+    assert [(one.sizes_bytes, one.factor) for one in size_progressions([64, 16, 4, 256])] == [((4, 16, 64, 256), 4)]
+    assert [(one.sizes_bytes, one.factor) for one in size_progressions([7])] == [((7,), 2)]
+    assert [(one.sizes_bytes, one.factor) for one in size_progressions([4, 6, 8])] == [((4, 8), 2), ((6,), 2)]
     for sizes in ([3, 4, 5, 6], [1, 2, 4, 8, 24, 72], [5, 7, 11, 10, 20, 21]):
-        ranges = size_ranges(sizes)
+        ranges = size_progressions(sizes)
         assert sorted(size for one in ranges for size in one.sizes_bytes) == sorted(sizes)
         assert all(list(one.sizes_bytes) == _run(one.sizes_bytes[0], one.sizes_bytes[-1], one.factor) for one in ranges)
 

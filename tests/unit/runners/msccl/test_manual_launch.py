@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from runners.api import FailureKind, RunRequest
-from runners.msccl.cluster import LentNodes
-from runners.msccl.manual_launch import ManualLaunchPlace
+from runners.msccl.cluster import LeasedHosts
+from runners.msccl.manual_launch import MpichHost
 from runners.msccl.options import JobOptions
 from runners.msccl.runner import MscclRunner
-from runners.needs import Needs
-from runners.places.local import LocalPlace
-from runners.places.place import Job
+from runners.needs import ResourceRequest
+from runners.places.local import LocalHost
+from runners.places.place import ProcessSpec
 from runners.ray_gpus import nodes_with_gpus
 from runners.registry import create_runner
 from synth.errors import InvalidInput, Unavailable
@@ -31,7 +31,7 @@ MPICH = Path(sys.executable).parent / "mpiexec"
 RING = replace(ring_allreduce(range(4)), target="msccl-executor-xml")
 REQUEST = RunRequest(parse_topology("ring:4"), {"ring": RING}, (2**20, 3 * 2**19), repeats=1, timeout_s=60.0)
 
-ANY = Needs(cpus=0)
+ANY = ResourceRequest(cpus=0)
 
 needs_mpich = pytest.mark.skipif(not MPICH.exists(), reason="MPICH is not installed: pip install mpich")
 
@@ -43,9 +43,9 @@ class TwoNodes:
         self.asked: list[tuple[int, int | None]] = []
         self.taken_back = 0
 
-    def lend(self, ranks: int, gpus_per_node: int | None) -> LentNodes:
+    def lend(self, ranks: int, gpus_per_node: int | None) -> LeasedHosts:
         self.asked.append((ranks, gpus_per_node))
-        return LentNodes([LocalPlace("127.0.0.1"), LocalPlace("127.0.0.2")], 2)
+        return LeasedHosts([LocalHost("127.0.0.1"), LocalHost("127.0.0.2")], 2)
 
     def take_back(self) -> None:
         self.taken_back += 1
@@ -59,15 +59,15 @@ class Recorder:
     def __init__(self) -> None:
         self.started: list[Any] = []
 
-    def start(self, job: Job) -> Any:
+    def start(self, job: ProcessSpec) -> Any:
         self.started.append(job.argv)
-        return LocalPlace().start(Job(("/bin/sleep", "60")))
+        return LocalHost().start(ProcessSpec(("/bin/sleep", "60")))
 
 
 def test_what_mpiexec_asks_for_starts_on_the_node_of_its_number() -> None:
     nodes = [Recorder(), Recorder()]
     script = "for id in 0 1; do echo \"HYDRA_LAUNCH: proxy --control-port 'a b:1' --proxy-id $id \"; done; sleep 60"
-    started = ManualLaunchPlace(nodes).start(Job(("/bin/sh", "-c", script)))
+    started = MpichHost(nodes).start(ProcessSpec(("/bin/sh", "-c", script)))
     while not nodes[1].started:
         assert started.poll() is None
     started.poll()
@@ -139,10 +139,10 @@ def test_nodes_of_a_ray_cluster_are_chosen_by_their_gpus() -> None:
 def test_nodes_of_a_ray_cluster_are_chosen_by_their_labels_and_resources() -> None:
     alive = [_node("10.0.0.1", 8.0), {**_node("10.0.0.2", 8.0), "Labels": {"rail": "a"}}]
     alive.append({**alive[1], "NodeID": "with fabric", "Resources": {"GPU": 8.0, "fabric": 1.0}})
-    assert nodes_with_gpus(alive, 8, None, Needs(0, labels={"rail": "a"}))[0] == [alive[1]]
-    assert nodes_with_gpus(alive, 8, None, Needs(0, resources={"fabric": 1}))[0] == [alive[2]]
+    assert nodes_with_gpus(alive, 8, None, ResourceRequest(0, labels={"rail": "a"}))[0] == [alive[1]]
+    assert nodes_with_gpus(alive, 8, None, ResourceRequest(0, resources={"fabric": 1}))[0] == [alive[2]]
     with pytest.raises(Unavailable, match="no GPUs"):
-        nodes_with_gpus(alive, 8, None, Needs(0, labels={"rail": "b"}))
+        nodes_with_gpus(alive, 8, None, ResourceRequest(0, labels={"rail": "b"}))
 
 
 @pytest.mark.parametrize(

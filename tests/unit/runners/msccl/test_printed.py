@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runners.msccl.printed import parse_output
-from runners.msccl.table_rows import Cell, parse_row
-from runners.recorded.configuration import Configuration
+from runners.msccl.table_rows import TableCell, parse_row
+from runners.recorded.configuration import RecordedConfiguration
 from runners.recorded.table import mi250_table
 
 DATA = Path(__file__).parents[3] / "data" / "rccl-tests"
 REAL = sorted(DATA.glob("*.txt"))
 
 
-def _configurations(path: Path) -> dict[bool, Configuration]:
+def _configurations(path: Path) -> dict[bool, RecordedConfiguration]:
     """Return the recorded configurations, by placement, whose times a log printed."""
     table = mi250_table()
     collective = "allgather" if "allgather" in path.name else "allreduce"
@@ -106,7 +106,7 @@ def test_a_row_may_come_in_pieces() -> None:
     text = "# head\n    1024    256     float     sum      -1\nother words\n    11.5    0.09    0.17      0    12.5"
     text += "\n    0.08    0.15      0\n"
     (row,) = parse_output(text).rows
-    assert (row.size_bytes, row.out_of_place, row.in_place) == (1024, Cell(11.5, 0), Cell(12.5, 0))
+    assert (row.size_bytes, row.out_of_place, row.in_place) == (1024, TableCell(11.5, 0), TableCell(12.5, 0))
 
 
 CLASSIC = (
@@ -130,17 +130,17 @@ STARRED = "  33554432       8388608   float     sum   1464.2   22.92   45.65  0e
 @pytest.mark.parametrize(
     ("line", "out_of_place", "in_place"),
     [
-        (CLASSIC, Cell(161.9, 0), Cell(118.4, 0)),
-        (NEW, Cell(688.0, 0), Cell(460.1, 1_300_000)),
-        (WIDE, Cell(176.33, 0), Cell(0.1, 0)),
-        (DATED, Cell(161.9, 0), Cell(118.4, 0)),
-        (ITERATED, Cell(98.41, 0), Cell(61.2, 2)),
-        (UNCHECKED, Cell(98.41, None), Cell(61.27, None)),
-        (OLD, Cell(1464.2, 0), Cell(1458.1, None)),
-        (STARRED, Cell(1464.2, 0), Cell(1458.1, 1)),
+        (CLASSIC, TableCell(161.9, 0), TableCell(118.4, 0)),
+        (NEW, TableCell(688.0, 0), TableCell(460.1, 1_300_000)),
+        (WIDE, TableCell(176.33, 0), TableCell(0.1, 0)),
+        (DATED, TableCell(161.9, 0), TableCell(118.4, 0)),
+        (ITERATED, TableCell(98.41, 0), TableCell(61.2, 2)),
+        (UNCHECKED, TableCell(98.41, None), TableCell(61.27, None)),
+        (OLD, TableCell(1464.2, 0), TableCell(1458.1, None)),
+        (STARRED, TableCell(1464.2, 0), TableCell(1458.1, 1)),
     ],
 )
-def test_rows_of_every_generation(line: str, out_of_place: Cell, in_place: Cell) -> None:
+def test_rows_of_every_generation(line: str, out_of_place: TableCell, in_place: TableCell) -> None:
     row = parse_row(line)
     assert row is not None
     assert (row.out_of_place, row.in_place) == (out_of_place, in_place)

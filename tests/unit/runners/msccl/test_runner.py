@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runners.api import FailureKind, Measurement, Outcome, RunRequest, Settings
+from runners.api import FailureKind, Measurement, Outcome, ProgramSettings, RunRequest
 from runners.msccl.options import JobOptions
 from runners.msccl.runner import MscclRunner
 from runners.registry import create_runner
@@ -117,7 +117,7 @@ def test_buffers_are_a_setting_of_each_program(cluster: Cluster, protocol: Proto
     cluster("executor")
     program = replace(RING, target="msccl-executor-xml", protocol=protocol)
     request = _request(replace(program), programs={"small": program, "usual": program}, library=("nccl",))
-    outcome = _submit(replace(request, settings={"small": Settings(buffer_bytes=2**18)}))
+    outcome = _submit(replace(request, settings={"small": ProgramSettings(buffer_bytes=2**18)}))
     start_us, bytes_per_us = PROTOCOLS[protocol]
     expected = [start_us + 4 * size / bytes_per_us for size in SIZES]
     assert _times_us(outcome, "small") == pytest.approx(expected, abs=0.01)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from runners.oneccl import build, install, wheels
-from runners.oneccl.build import built_interpreter
+from runners.oneccl.build import build_interpreter
 from synth.errors import Unavailable
 
 ROOT = Path(__file__).parents[4]
@@ -34,7 +34,7 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     runtime = {"lib/libfabric.so": "fabric", "lib/libtcp-fi.so": "tcp", "lib/libmpi.so": "mpi", "bin/mpiexec": "x"}
     install.unpack(_wheel(tmp_path, "devel", devel), root)
     install.unpack(_wheel(tmp_path, "runtime", runtime), root)
-    monkeypatch.setattr(wheels, "share", lambda: root)
+    monkeypatch.setattr(wheels, "install_folder", lambda: root)
     return root
 
 
@@ -54,7 +54,7 @@ def test_only_what_is_needed_is_unpacked(parts: Path) -> None:
 
 
 def test_missing_parts_are_unavailable_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheels, "share", lambda: tmp_path)
+    monkeypatch.setattr(wheels, "install_folder", lambda: tmp_path)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     with pytest.raises(Unavailable, match=r"run: python -m runners\.oneccl\.install"):
         wheels.find_parts()
@@ -71,7 +71,7 @@ def test_a_missing_compiler_is_unavailable_with_the_command(
     if chosen is not None:
         monkeypatch.setenv("CXX", chosen)
     with pytest.raises(Unavailable, match=rf"needs a C\+\+ compiler.*{found}.*apt-get install g\+\+"):
-        built_interpreter(tmp_path)
+        build_interpreter(tmp_path)
 
 
 def _compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
@@ -86,12 +86,12 @@ COPY = 'while [ $# -gt 1 ]; do shift; done; echo "#built" > "$1"; echo "warning:
 
 def test_a_build_is_kept_with_its_log(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _compiler(tmp_path, monkeypatch, COPY)
-    first = built_interpreter(tmp_path / "home")
+    first = build_interpreter(tmp_path / "home")
     assert first.read_text() == "#built\n"
     log = (first.parent / "build.log").read_text()
     assert "-std=c++17" in log
     assert "warning: odd" in log
-    assert built_interpreter(tmp_path / "home") == first
+    assert build_interpreter(tmp_path / "home") == first
     assert len((tmp_path / "calls").read_text().split()) == 1
     assert sorted(path.name for path in first.parent.iterdir()) == ["build.log", "interpreter"]
 
@@ -100,21 +100,21 @@ def test_whatever_it_is_made_from_changes_its_folder(
     parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _compiler(tmp_path, monkeypatch, COPY)
-    first = built_interpreter(tmp_path / "home")
+    first = build_interpreter(tmp_path / "home")
     (parts / wheels.ARCHIVE).write_text("another archive")
-    second = built_interpreter(tmp_path / "home")
+    second = build_interpreter(tmp_path / "home")
     sources = tmp_path / "sources"
     sources.mkdir()
     (sources / "main.cpp").write_text("int main() {}")
     monkeypatch.setattr(build, "SOURCES", sources)
-    third = built_interpreter(tmp_path / "home")
+    third = build_interpreter(tmp_path / "home")
     assert len({first, second, third}) == 3
 
 
 def test_a_failed_build_says_where_its_log_is(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _compiler(tmp_path, monkeypatch, "echo 'error: no such header' >&2; exit 1")
     with pytest.raises(Unavailable, match=r"must compile and link; got see .*build\.log") as failure:
-        built_interpreter(tmp_path / "home")
+        build_interpreter(tmp_path / "home")
     (log,) = (tmp_path / "home").rglob("build.log")
     assert str(log) in str(failure.value)
     assert "no such header" in log.read_text()

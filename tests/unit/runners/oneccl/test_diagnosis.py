@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from runners.api import FailureKind
-from runners.oneccl.diagnosis import LIMIT_PASSED, crash, timeout, wrong_result
+from runners.oneccl.diagnosis import LIMIT_PASSED, crash_failure, timeout_failure, wrong_result_failure
 
 NAMES = ["run 0, a on 8 elements", "run 1, b on 8 elements"]
 
@@ -43,7 +43,7 @@ class Left:
     ],
 )
 def test_a_violent_death_is_the_cause_before_others_give_up(codes: list[int | None], rank: int, message: str) -> None:
-    stopped = crash(Left(codes))  # type: ignore[arg-type]
+    stopped = crash_failure(Left(codes))  # type: ignore[arg-type]
     assert stopped is not None
     assert (stopped.kind, stopped.rank, stopped.message) == (FailureKind.CRASH, rank, message)
 
@@ -51,19 +51,19 @@ def test_a_violent_death_is_the_cause_before_others_give_up(codes: list[int | No
 def test_a_missing_algorithm_is_a_rejection() -> None:
     left = Left([4, None])
     left.last_error = lambda rank: "error: oneCCL: can not select algo from main table"  # type: ignore[method-assign]
-    stopped = crash(left)  # type: ignore[arg-type]
+    stopped = crash_failure(left)  # type: ignore[arg-type]
     assert stopped is not None
     assert stopped.kind is FailureKind.REJECTED
 
 
 @pytest.mark.parametrize("codes", [[None, None], [LIMIT_PASSED, None], [LIMIT_PASSED, -signal.SIGALRM]])
 def test_the_time_limit_is_no_crash(codes: list[int | None]) -> None:
-    assert crash(Left(codes)) is None  # type: ignore[arg-type]
+    assert crash_failure(Left(codes)) is None  # type: ignore[arg-type]
 
 
 def test_the_first_wrong_run_is_reported_with_its_first_rank() -> None:
-    assert wrong_result(NAMES, [["", ""], ["", ""]]) is None
-    stopped = wrong_result(NAMES, [["", "x"], ["", "y"], ["", ""]])
+    assert wrong_result_failure(NAMES, [["", ""], ["", ""]]) is None
+    stopped = wrong_result_failure(NAMES, [["", "x"], ["", "y"], ["", ""]])
     assert stopped is not None
     assert (stopped.kind, stopped.rank) == (FailureKind.WRONG_RESULT, 0)
     assert stopped.message == "run 1, b on 8 elements gave a wrong result on 2 of 3 ranks; rank 0: x"
@@ -76,7 +76,7 @@ def test_a_timeout_names_the_run_and_who_waits_for_nobody() -> None:
         "run 1 word of being ready from rank 1\n",
     ]
     files = {"stuck": stuck, "joined": ["yes\n"] * 3, "results": ["1 2 \n", "1 2 \n", "1 2 \n1 2 \n"]}
-    stopped, blocks = timeout(Left([LIMIT_PASSED] * 3, files), NAMES)  # type: ignore[arg-type]
+    stopped, blocks = timeout_failure(Left([LIMIT_PASSED] * 3, files), NAMES)  # type: ignore[arg-type]
     assert (stopped.kind, stopped.rank) == (FailureKind.TIMEOUT, 1)
     assert stopped.message == (
         "the time limit passed while run 1, b on 8 elements, rank 2 waited for word of being ready from rank 1"
@@ -96,7 +96,7 @@ def test_ranks_that_do_not_end_are_silent_before_those_that_do_not_report(
     codes: list[int | None], silent: list[int]
 ) -> None:
     files = {"stuck": ["run 0 x\n", "", ""], "joined": ["yes\n"] * 3, "results": [""] * 3}
-    stopped, blocks = timeout(Left(codes, files), NAMES)  # type: ignore[arg-type]
+    stopped, blocks = timeout_failure(Left(codes, files), NAMES)  # type: ignore[arg-type]
     assert stopped.rank is None
     assert blocks == {rank: None if rank in silent else [] for rank in range(3)}
 
@@ -109,5 +109,5 @@ def test_ranks_that_do_not_end_are_silent_before_those_that_do_not_report(
     ],
 )
 def test_before_and_after_the_runs_there_is_a_name_too(files: dict[str, list[str]], doing: str) -> None:
-    stopped, _ = timeout(Left([None, None], files), NAMES)  # type: ignore[arg-type]
+    stopped, _ = timeout_failure(Left([None, None], files), NAMES)  # type: ignore[arg-type]
     assert stopped.message == f"the time limit passed while {doing}"

@@ -7,7 +7,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.oneccl.library import ALGORITHMS, VARIABLES, Sizes, library_sizes
+from runners.oneccl.library import ALGORITHMS, VARIABLES, LibrarySizes, library_sizes
 from synth.collective import CollectiveName
 from tests.conformance.runner_kit import RING, request_of
 
@@ -15,7 +15,7 @@ RANKS = 4
 BYTES = {"float32": 4, "float64": 8, "int32": 4, "bfloat16": 2}
 
 
-def _sizes(collective: CollectiveName, sizes_bytes: tuple[int, ...], dtype: str = "float32") -> Sizes:
+def _sizes(collective: CollectiveName, sizes_bytes: tuple[int, ...], dtype: str = "float32") -> LibrarySizes:
     library = ALGORITHMS[collective]
     return library_sizes(request_of(RING, sizes_bytes=sizes_bytes, dtype=dtype, library=library), collective)
 
@@ -27,7 +27,7 @@ def test_the_variable_lists_a_range_for_each_algorithm() -> None:
 
 
 def test_without_algorithms_nothing_is_set() -> None:
-    assert library_sizes(request_of(RING), CollectiveName.ALLREDUCE) == Sizes({}, {})
+    assert library_sizes(request_of(RING), CollectiveName.ALLREDUCE) == LibrarySizes({}, {})
 
 
 @given(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from runners.api import RunRequest, Settings
+from runners.api import ProgramSettings, RunRequest
 from runners.oneccl.library import library_sizes
-from runners.oneccl.order import Entry, measurements_of, names_of, order_of
+from runners.oneccl.order import RunEntry, collect_measurements, run_descriptions, run_order
 from synth.collective import CollectiveName
 from tests.conformance.runner_kit import RING, request_of
 
@@ -20,8 +20,8 @@ REQUEST = replace(
 )
 
 
-def _order(request: RunRequest) -> list[Entry]:
-    return order_of(request, library_sizes(request, CollectiveName.ALLREDUCE))
+def _order(request: RunRequest) -> list[RunEntry]:
+    return run_order(request, library_sizes(request, CollectiveName.ALLREDUCE))
 
 
 def test_every_round_has_everything_once_in_an_order_of_its_own() -> None:
@@ -46,7 +46,7 @@ def test_programs_have_sizes_that_their_chunks_divide() -> None:
 
 
 def test_chunks_are_cut_to_the_buffer_but_not_below_one_element() -> None:
-    settings = {"one": Settings(buffer_bytes=400), "other": Settings(buffer_bytes=1)}
+    settings = {"one": ProgramSettings(buffer_bytes=400), "other": ProgramSettings(buffer_bytes=1)}
     parts = {(e.name, e.size): e.parts for e in _order(replace(REQUEST, settings=settings)) if e.program is not None}
     # Chunks of 1024 and 1252 bytes, of 256 and 313 elements.
     assert parts == {("one", 0): 3, ("one", 1): 4, ("other", 0): 256, ("other", 1): 313}
@@ -54,7 +54,7 @@ def test_chunks_are_cut_to_the_buffer_but_not_below_one_element() -> None:
 
 def test_measurements_hold_the_measured_seconds_by_name_and_size() -> None:
     order = _order(REQUEST)
-    results = measurements_of(REQUEST, order, [float(number) for number in range(len(order))])
+    results = collect_measurements(REQUEST, order, [float(number) for number in range(len(order))])
     assert list(results) == ["one", "other", "library:ring", "library:2d"]
     for name, sizes in results.items():
         for size, one in enumerate(sizes):
@@ -66,4 +66,4 @@ def test_measurements_hold_the_measured_seconds_by_name_and_size() -> None:
 
 
 def test_runs_are_named_by_number_and_what_runs() -> None:
-    assert names_of([Entry("ring", 0, 0, 64, 1, True)]) == ["run 0, ring on 64 elements"]
+    assert run_descriptions([RunEntry("ring", 0, 0, 64, 1, True)]) == ["run 0, ring on 64 elements"]

@@ -6,16 +6,16 @@ from fractions import Fraction
 
 import pytest
 
-from runners.fabric.fabric import Fabric
+from runners.fabric.fabric import EmulatedFabric
 from runners.oneccl import places
-from runners.oneccl.places import Ground, ground_of
-from runners.places.local import LocalPlace
+from runners.oneccl.places import RankPlacement, place_ranks
+from runners.places.local import LocalHost
 from synth.errors import InvalidInput, Unavailable
 from synth.topology.spec import parse_topology
 
 RING = parse_topology("ring:4")
-UP = Fabric("up", "ring:4", RING.id, Fraction(50), 4, 0, 400, False, 1)
-CLUSTER = Ground([LocalPlace("10.0.0.1")] * 4, {"network": "cluster"})
+UP = EmulatedFabric("up", "ring:4", RING.id, Fraction(50), 4, 0, 400, False, 1)
+CLUSTER = RankPlacement([LocalHost("10.0.0.1")] * 4, {"network": "cluster"})
 
 
 def _world(monkeypatch: pytest.MonkeyPatch, *, fabric: bool, cluster: bool) -> None:
@@ -26,15 +26,15 @@ def _world(monkeypatch: pytest.MonkeyPatch, *, fabric: bool, cluster: bool) -> N
 
 def test_a_fabric_comes_before_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     _world(monkeypatch, fabric=True, cluster=True)
-    ground = ground_of(RING, None, None)
+    ground = place_ranks(RING, None, None)
     assert ground.facts == {"network": "fabric", "fabric": "up", "link_mbps": 50.0}
-    assert [place.address for place in ground.places] == [f"10.99.0.{rank + 1}" for rank in range(4)]
-    assert ground_of(RING, "cluster", None) is CLUSTER
+    assert [place.address for place in ground.hosts] == [f"10.99.0.{rank + 1}" for rank in range(4)]
+    assert place_ranks(RING, "cluster", None) is CLUSTER
 
 
 def test_a_cluster_comes_before_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     _world(monkeypatch, fabric=False, cluster=True)
-    assert ground_of(RING, None, None) is CLUSTER
+    assert place_ranks(RING, None, None) is CLUSTER
 
 
 @pytest.mark.parametrize(("where", "fabric"), [(None, "other"), ("fabric", None), ("fabric", "other")])
@@ -43,18 +43,18 @@ def test_a_fabric_that_was_asked_for_is_not_replaced(
 ) -> None:
     _world(monkeypatch, fabric=False, cluster=True)
     with pytest.raises(Unavailable, match="oneCCL needs a network"):
-        ground_of(RING, where, fabric)
+        place_ranks(RING, where, fabric)
 
 
 def test_loopback_is_only_taken_when_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     _world(monkeypatch, fabric=False, cluster=False)
     with pytest.raises(Unavailable, match="got none for ring:4; run: chorale fabric up ring:4"):
-        ground_of(RING, None, None)
-    ground = ground_of(RING, "loopback", None)
-    assert [place.address for place in ground.places] == ["127.0.0.1"] * 4
+        place_ranks(RING, None, None)
+    ground = place_ranks(RING, "loopback", None)
+    assert [place.address for place in ground.hosts] == ["127.0.0.1"] * 4
     assert ground.facts == {"network": "loopback"}
 
 
 def test_unknown_places_are_refused() -> None:
     with pytest.raises(InvalidInput, match="got moon; choose from fabric, cluster, loopback"):
-        ground_of(RING, "moon", None)
+        place_ranks(RING, "moon", None)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runners.oneccl.processes import Processes, local_ranks
-from runners.oneccl.wheels import Parts
-from runners.places.local import LocalPlace
+from runners.oneccl.processes import RankProcesses, local_ranks
+from runners.oneccl.wheels import OneCclParts
+from runners.places.local import LocalHost
 
 SCRIPT = b"""#!/bin/sh
 case "$(cat task)" in
@@ -24,11 +24,11 @@ exec sleep 100
 
 
 @pytest.fixture
-def parts(tmp_path: Path) -> Parts:
+def parts(tmp_path: Path) -> OneCclParts:
     (tmp_path / "lib").mkdir()
     for name in ("libfabric.so", "libtcp-fi.so"):
         (tmp_path / "lib" / name).write_bytes(b"")
-    return Parts(tmp_path)
+    return OneCclParts(tmp_path)
 
 
 @pytest.fixture
@@ -38,8 +38,8 @@ def interpreter(tmp_path: Path) -> Path:
     return path
 
 
-def test_ranks_get_their_tasks_and_the_key_store(interpreter: Path, parts: Parts) -> None:
-    with Processes([LocalPlace(), LocalPlace("127.0.0.2"), LocalPlace()]) as processes:
+def test_ranks_get_their_tasks_and_the_key_store(interpreter: Path, parts: OneCclParts) -> None:
+    with RankProcesses([LocalHost(), LocalHost("127.0.0.2"), LocalHost()]) as processes:
         processes.start(interpreter, parts, ["first", "b", "c"], {"EXTRA": "x"}, time.monotonic() + 10)
         assert processes.wait(time.monotonic() + 10)
         assert processes.texts("seen") == [
@@ -50,28 +50,28 @@ def test_ranks_get_their_tasks_and_the_key_store(interpreter: Path, parts: Parts
         assert processes.codes() == [None, None, None]
 
 
-def test_the_others_stay_out_when_the_first_fails(interpreter: Path, parts: Parts) -> None:
-    with Processes([LocalPlace(), LocalPlace()]) as processes:
+def test_the_others_stay_out_when_the_first_fails(interpreter: Path, parts: OneCclParts) -> None:
+    with RankProcesses([LocalHost(), LocalHost()]) as processes:
         processes.start(interpreter, parts, ["fails", "b"], {}, time.monotonic() + 10)
         assert not processes.wait(time.monotonic() + 10)
         assert processes.codes() == [4]
         assert processes.last_error(0) == "error: no luck"
 
 
-def test_waiting_ends_with_the_first_that_ends(interpreter: Path, parts: Parts) -> None:
-    with Processes([LocalPlace(), LocalPlace()]) as processes:
+def test_waiting_ends_with_the_first_that_ends(interpreter: Path, parts: OneCclParts) -> None:
+    with RankProcesses([LocalHost(), LocalHost()]) as processes:
         processes.start(interpreter, parts, ["first", "fails"], {}, time.monotonic() + 10)
         assert not processes.wait(time.monotonic() + 10)
         assert processes.codes() == [None, 4]
         processes.wait_for_reports(time.monotonic() + 0.1)
 
 
-def test_without_a_key_store_in_time_the_others_stay_out(interpreter: Path, parts: Parts) -> None:
-    with Processes([LocalPlace(), LocalPlace()]) as processes:
+def test_without_a_key_store_in_time_the_others_stay_out(interpreter: Path, parts: OneCclParts) -> None:
+    with RankProcesses([LocalHost(), LocalHost()]) as processes:
         processes.start(interpreter, parts, ["never", "b"], {}, time.monotonic() + 0.2)
         assert processes.codes() == [None]
 
 
 def test_positions_are_counted_for_each_address() -> None:
-    places = [LocalPlace(address) for address in "abacb"]
+    places = [LocalHost(address) for address in "abacb"]
     assert local_ranks(places) == [(0, 2), (0, 2), (1, 2), (0, 1), (1, 2)]

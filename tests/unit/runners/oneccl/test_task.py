@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from runners.data import Pattern
-from runners.oneccl.order import Entry
-from runners.oneccl.task import START_LIMIT_S, Fault, task_text
+from runners.data import DataPattern
+from runners.oneccl.order import RunEntry
+from runners.oneccl.task import START_LIMIT_S, InjectedFault, task_text
 from tests.conformance.example_programs import ring_allreduce, scratch_allreduce_of_pair
 from tests.conformance.runner_kit import request_of
 
-ORDER = [Entry("program", 0, 0, 8, 2, False), Entry("library:ring", None, 0, 10, 1, True)]
+ORDER = [RunEntry("program", 0, 0, 8, 2, False), RunEntry("library:ring", None, 0, 10, 1, True)]
 
 
 def test_a_task_has_the_rank_the_programs_and_the_runs() -> None:
     request = request_of(scratch_allreduce_of_pair(), "complete:2", timeout_s=7.5, seed=3)
-    first, second = Pattern(2, 1, 3), Pattern(2, 2, 3)
+    first, second = DataPattern(2, 1, 3), DataPattern(2, 2, 3)
     assert (
         task_text(request, ORDER, 1).split()
         == " ".join(
@@ -36,12 +36,12 @@ def test_a_task_has_the_rank_the_programs_and_the_runs() -> None:
 
 def test_only_the_rank_to_blame_has_the_fault() -> None:
     request = request_of(ring_allreduce(range(2)), "complete:2")
-    fault = Fault(1, "slow", run=4, pause_us=50)
+    fault = InjectedFault(1, "slow", run=4, pause_us=50)
     assert " slow 4 50 programs" in task_text(request, ORDER, 1, fault)
     assert " none 0 0 programs" in task_text(request, ORDER, 0, fault)
 
 
 def test_element_types_with_a_small_exact_range_have_small_data() -> None:
     request = request_of(ring_allreduce(range(2)), "complete:2", dtype="bfloat16")
-    pattern = Pattern(2, 1, 0, 2**8)
+    pattern = DataPattern(2, 1, 0, 2**8)
     assert f" {pattern.offset} {pattern.bases} {pattern.slopes} weights 2 " in task_text(request, ORDER, 0)

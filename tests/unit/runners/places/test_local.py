@@ -13,23 +13,23 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runners.places.local import LocalPlace, LocalProcess
-from runners.places.place import STDERR, STDOUT, Job
+from runners.places.local import LocalHost, LocalProcess
+from runners.places.place import STDERR, STDOUT, ProcessSpec
 from synth.errors import InvalidInput, Unavailable
 
 PATIENCE_S = 10.0
 
 
-def shell(text: str, **files: bytes) -> Job:
-    return Job(("/bin/sh", "-c", text), {"GREETING": "hello"}, files)
+def shell(text: str, **files: bytes) -> ProcessSpec:
+    return ProcessSpec(("/bin/sh", "-c", text), {"GREETING": "hello"}, files)
 
 
 @pytest.fixture
-def start() -> Iterator[Callable[[Job], LocalProcess]]:
+def start() -> Iterator[Callable[[ProcessSpec], LocalProcess]]:
     started: list[LocalProcess] = []
 
-    def _start(job: Job) -> LocalProcess:
-        started.append(LocalPlace().start(job))
+    def _start(job: ProcessSpec) -> LocalProcess:
+        started.append(LocalHost().start(job))
         return started[-1]
 
     yield _start
@@ -37,7 +37,7 @@ def start() -> Iterator[Callable[[Job], LocalProcess]]:
         process.close()
 
 
-Start = Callable[[Job], LocalProcess]
+Start = Callable[[ProcessSpec], LocalProcess]
 
 
 def until(holds: Callable[[], object]) -> None:
@@ -75,20 +75,20 @@ def test_a_job_has_its_files_its_variables_and_its_own_folder(start: Start) -> N
 
 
 def test_a_file_can_be_the_command(start: Start) -> None:
-    process = start(Job(("./tool", "x y"), {}, {"tool": b'#!/bin/sh\nprintf "%s" "$1"\n'}))
+    process = start(ProcessSpec(("./tool", "x y"), {}, {"tool": b'#!/bin/sh\nprintf "%s" "$1"\n'}))
     assert ended(process) == 0
     assert process.read(STDOUT) == b"x y"
 
 
 def test_a_prefix_starts_the_command() -> None:
-    process = LocalPlace(prefix=("env", "PLACE=there")).start(shell('printf "$PLACE"'))
+    process = LocalHost(prefix=("env", "PLACE=there")).start(shell('printf "$PLACE"'))
     assert ended(process) == 0
     assert process.read(STDOUT) == b"there"
     process.close()
 
 
 def test_a_command_that_is_not_there_ends_with_its_own_code(start: Start) -> None:
-    process = start(Job(("./absent",)))
+    process = start(ProcessSpec(("./absent",)))
     assert ended(process) == 127
     assert b"absent" in process.read(STDERR)
 
@@ -144,7 +144,7 @@ def test_nothing_outlives_a_killed_owner() -> None:
 @pytest.mark.parametrize("name", ["", "..", "a/b"])
 def test_files_have_plain_names(name: str) -> None:
     with pytest.raises(InvalidInput, match="a file of a job must have a plain name"):
-        LocalPlace().start(Job(("true",), {}, {name: b""}))
+        LocalHost().start(ProcessSpec(("true",), {}, {name: b""}))
 
 
 def test_what_cannot_be_started_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,4 +153,4 @@ def test_what_cannot_be_started_is_unavailable(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr("runners.places.local.subprocess.Popen", fail)
     with pytest.raises(Unavailable, match="no more processes"):
-        LocalPlace().start(Job(("true",)))
+        LocalHost().start(ProcessSpec(("true",)))

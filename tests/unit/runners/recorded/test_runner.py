@@ -8,7 +8,7 @@ from statistics import median
 import pytest
 
 from experiments.mi250_runs import mi250_program
-from runners.api import FailureKind, Measurement, RunRequest, Settings
+from runners.api import FailureKind, Measurement, ProgramSettings, RunRequest
 from runners.recorded.runner import RecordedRunner
 from runners.recorded.table import mi250_table
 from runners.registry import create_runner
@@ -50,7 +50,7 @@ def test_a_recorded_program_gets_its_own_times() -> None:
 def test_settings_choose_the_configuration() -> None:
     ring = ring_allgather(16, in_place=True)
     for k, instances, buffer_bytes in ((1, 2, 2**20), (2, 1, 2**18), (4, 1, 2**23)):
-        settings = {"program": Settings(k, instances, buffer_bytes)}
+        settings = {"program": ProgramSettings(k, instances, buffer_bytes)}
         medians = _medians(RecordedRunner().submit(_request(ring, repeats=99, settings=settings)))
         expected = [_recorded_s(k, instances, buffer_bytes, size) for size in (2**24, 2**30)]
         assert medians == pytest.approx(expected, rel=0.01)
@@ -65,7 +65,7 @@ def test_the_same_request_gives_the_same_outcome_and_another_seed_another() -> N
 def test_what_is_drawn_for_a_program_does_not_depend_on_its_neighbours() -> None:
     alone = measured(RecordedRunner().submit(_request()))
     ring = ring_allgather(16, in_place=True)
-    request = _request(programs={"ring": ring, "program": RECORDED}, settings={"ring": Settings(2, 2)})
+    request = _request(programs={"ring": ring, "program": RECORDED}, settings={"ring": ProgramSettings(2, 2)})
     assert measured(RecordedRunner().submit(request)).results["program"] == alone.results["program"]
 
 
@@ -103,7 +103,7 @@ def test_a_schedule_may_be_named() -> None:
 
 def test_out_of_place_runs_that_fell_back_are_rejected() -> None:
     out = ring_allgather(16, in_place=False)
-    outcome = RecordedRunner().submit(_request(out, settings={"program": Settings(k=1)}))
+    outcome = RecordedRunner().submit(_request(out, settings={"program": ProgramSettings(k=1)}))
     failure = failed(outcome, FailureKind.REJECTED)
     assert "fell back to its own algorithm" in failure.message
     assert "calls of that placement are not what its schedule is for" in failure.message
@@ -120,10 +120,10 @@ def test_sizes_that_fell_back_in_place_are_rejected() -> None:
         ({"sizes_bytes": (3000,)}, "must have been measured at the size; got 3000; choose from 256B, 512B"),
         ({"dtype": "float64"}, "everything was recorded with float32, nothing with float64"),
         (
-            {"settings": {"program": Settings(3)}},
+            {"settings": {"program": ProgramSettings(3)}},
             "with k 3, 1 instances and buffers of 4MiB, only k 1 with 1 instances",
         ),
-        ({"settings": {"program": Settings(1, 1, 2**10)}}, "buffers of 64KiB, 128KiB"),
+        ({"settings": {"program": ProgramSettings(1, 1, 2**10)}}, "buffers of 64KiB, 128KiB"),
         ({"topology": parse_topology("ring:16")}, "nothing was recorded on ring:16, only on mi250half:2, mi250:2"),
         ({"sizes_bytes": ()}, "at least one program and one size"),
         ({"programs": {}}, "at least one program and one size"),

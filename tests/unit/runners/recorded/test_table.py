@@ -11,7 +11,7 @@ from statistics import median
 
 import pytest
 
-from runners.recorded.configuration import Configuration, Origin
+from runners.recorded.configuration import RecordedConfiguration, ScheduleOrigin
 from runners.recorded.reader import COLUMNS, read_runs
 from runners.recorded.table import RecordedTable, mi250_table
 from synth.errors import InvalidInput
@@ -24,7 +24,7 @@ def _rows() -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(gzip.decompress(data).decode())))
 
 
-def _chunks(origin: Origin, ranks: int) -> int:
+def _chunks(origin: ScheduleOrigin, ranks: int) -> int:
     """ForestColl's schedules have k * instances chunks for each rank."""
     assert origin.k is not None
     assert origin.instances is not None
@@ -50,10 +50,12 @@ def test_every_row_of_the_shipped_table_is_there() -> None:
 
 
 def test_a_time_is_that_of_its_row() -> None:
-    origin = Origin(HALF, "allgather", "ForestColl", "amd_allgather_half_split_k1_inst1", 1, 1)
-    in_place = Configuration(origin, 2**20, in_place=True)
+    origin = ScheduleOrigin(HALF, "allgather", "ForestColl", "amd_allgather_half_split_k1_inst1", 1, 1)
+    in_place = RecordedConfiguration(origin, 2**20, in_place=True)
     assert mi250_table().times_s(in_place, 2**30) == pytest.approx((9998.3e-6,))
-    assert mi250_table().times_s(Configuration(origin, 2**20, in_place=False), 2**30) == pytest.approx((23809e-6,))
+    assert mi250_table().times_s(RecordedConfiguration(origin, 2**20, in_place=False), 2**30) == pytest.approx(
+        (23809e-6,)
+    )
     assert len(mi250_table().times_s(mi250_table().libraries(HALF, "allreduce")[0], 2**20)) == 3
 
 

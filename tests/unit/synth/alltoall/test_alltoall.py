@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from synth.alltoall.alltoall import METHODS, alltoall_rate, approximate, certify, parse_method
 from synth.alltoall.commodities import commodities_of
 from synth.alltoall.product import factors_of
-from synth.alltoall.reduction import reduce
+from synth.alltoall.reduction import reduced_problem
 from synth.errors import InvalidInput
 from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
@@ -54,7 +54,7 @@ def test_switches_pass_data_on_and_want_none(topology):
 def test_known_symmetries_change_nothing(spec):
     topology = parse_topology(spec)
     assert topology.automorphisms
-    plain = reduce(topology, commodities_of(topology, symmetric=False))
+    plain = reduced_problem(topology, commodities_of(topology, symmetric=False))
     without = certify(plain, approximate(plain, "lp", Fraction(1, 100), None), "lp")
     with_symmetries = alltoall_rate(topology, method="lp")
     assert without.lower == without.upper == with_symmetries.lower == with_symmetries.upper
@@ -141,7 +141,7 @@ def test_a_published_rate_that_no_flow_can_reach():
 def test_rates_of_products_follow_from_their_factors(spec):
     topology = parse_topology(spec)
     assert factors_of(topology)
-    reduction = reduce(topology, commodities_of(topology))
+    reduction = reduced_problem(topology, commodities_of(topology))
     whole = certify(reduction, approximate(reduction, "lp", Fraction(0), None), "lp")
     assert alltoall_rate(topology) == whole
     assert whole.gap == 0
@@ -160,7 +160,7 @@ def test_a_network_that_only_claims_to_be_a_product_is_not_taken_for_one():
 @given(networks(2, 6), st.integers(0, 2**32 - 1))
 @settings(max_examples=30)
 def test_bounds_hold_whatever_the_solver_says(topology, seed):
-    reduction = reduce(topology, commodities_of(topology))
+    reduction = reduced_problem(topology, commodities_of(topology))
     noise = np.random.default_rng(seed)
     answer = approximate(reduction, "lp", Fraction(1, 100), None)
     wrong = answer._replace(

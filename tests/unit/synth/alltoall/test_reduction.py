@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 
 from synth.alltoall.commodities import Commodities, commodities_of
-from synth.alltoall.reduction import reduce
+from synth.alltoall.reduction import reduced_problem
 from synth.alltoall.refinement import column_colours, refine
 from synth.topology.spec import parse_topology
 from tests.strategies import networks
@@ -53,7 +53,7 @@ def test_rows_of_one_colour_meet_the_same_columns(topology):
 def test_classes_of_distance_transitive_networks(spec, rows, columns):
     topology = parse_topology(spec)
     for symmetric in (True, False):
-        reduction = reduce(topology, commodities_of(topology, symmetric))
+        reduction = reduced_problem(topology, commodities_of(topology, symmetric))
         assert len(reduction.small.sources) == 1
         assert reduction.small.weights.tolist() == [topology.compute_count]
         assert len(reduction.small.class_size) == 1
@@ -63,7 +63,7 @@ def test_classes_of_distance_transitive_networks(spec, rows, columns):
 @given(networks(2, 6))
 @settings(max_examples=20)
 def test_one_value_per_class_lifts_to_every_source(topology):
-    reduction = reduce(topology, commodities_of(topology))
+    reduction = reduced_problem(topology, commodities_of(topology))
     class_flow = np.arange(reduction.column_count, dtype=np.float64)
     lifted = np.concatenate([flows for _, flows in reduction.lifted(class_flow)])
     assert lifted.shape == (topology.compute_count, reduction.full.link_count)

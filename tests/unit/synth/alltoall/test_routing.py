@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from synth.alltoall.commodities import Commodities, commodities_of
 from synth.alltoall.cycles import cancel_cycles
-from synth.alltoall.paths import paths_of
+from synth.alltoall.paths import flow_paths_of
 from synth.alltoall.prices import PRICE_UNITS, distance_bound, integer_prices
 from synth.alltoall.routing import Router, fine_units
 from synth.rational import common_denominator
@@ -105,7 +105,7 @@ def test_cancelling_cycles_keeps_what_every_node_gets(topology, seed):
 def test_paths_add_up_to_the_flows(topology, seed, units):
     problem = commodities_of(topology)
     whole = Router(problem, units).route(random_flows(problem, seed), EVERY)
-    paths = paths_of(problem, EVERY, whole)
+    paths = flow_paths_of(problem, EVERY, whole)
     summed = np.zeros_like(whole)
     carried: dict[tuple[int, int], list[int]] = {}
     for row in range(len(paths.source)):

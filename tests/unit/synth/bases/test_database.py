@@ -13,7 +13,7 @@ from synth.bases.schedule import base_schedule
 from synth.collective import ALLGATHER
 from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
-from synth.finder.search import Hunt, search
+from synth.finder.search import CayleySearch, search_cayley_graphs
 from synth.methods import synthesize
 from synth.topology.check import check_topology
 from synth.topology.families.bases import base_topology
@@ -21,8 +21,8 @@ from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import verify
 from tests.bfb_cost import moore_steps
 
-ENTRIES = list(database.load().values())
-SEARCHED = read_entries(database.content_of("searched.json"), "searched.json")
+ENTRIES = list(database.load_bases().values())
+SEARCHED = read_entries(database.base_file_content("searched.json"), "searched.json")
 
 
 def claimed_schedule(entry: BaseEntry) -> VerifiedSchedule:
@@ -45,11 +45,11 @@ def test_claim(entry):
 
 
 def test_what_is_there():
-    assert database.names()[:6] == ("diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2", "d3")
-    assert {f"cayley-{nodes}-{degree}" for nodes in range(6, 73) for degree in (2, 3, 4)} < set(database.names())
-    assert database.get("cayley-32-4").claim.steps == moore_steps(32, 4) == 3
-    assert database.get("cayley-128-4").claim.steps == moore_steps(128, 4) == 4
-    assert [entry.name for entry in ENTRIES if entry.has_own_schedule] == list(database.names()[:5])
+    assert database.base_names()[:6] == ("diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2", "d3")
+    assert {f"cayley-{nodes}-{degree}" for nodes in range(6, 73) for degree in (2, 3, 4)} < set(database.base_names())
+    assert database.base_entry("cayley-32-4").claim.steps == moore_steps(32, 4) == 3
+    assert database.base_entry("cayley-128-4").claim.steps == moore_steps(128, 4) == 4
+    assert [entry.name for entry in ENTRIES if entry.has_stored_schedule] == list(database.base_names()[:5])
 
 
 def test_no_base_of_the_search_is_dominated():
@@ -66,7 +66,7 @@ def test_the_search_finds_its_bases_again(name):
     """The source of an entry names the seed."""
     entry = SEARCHED[name]
     (seed,) = re.findall(r"seed (\d+);", entry.source)
-    found = search(Hunt(entry.nodes, entry.degree), [int(seed)], SerialExecutor())
+    found = search_cayley_graphs(CayleySearch(entry.nodes, entry.degree), [int(seed)], SerialExecutor())
     assert (entry.claim.steps, entry.claim.bandwidth_factor) in [(c.steps, c.bandwidth_factor) for c in found]
     (spec,) = [c.spec for c in found if c.steps == entry.claim.steps]
     assert spec == f"cayley:{'.'.join(map(str, entry.group))},{','.join(map(str, entry.generators))}"
@@ -74,5 +74,5 @@ def test_the_search_finds_its_bases_again(name):
 
 def test_unknown_name():
     with pytest.raises(InvalidInput) as caught:
-        database.get("cayley-32-44")
+        database.base_entry("cayley-32-44")
     assert str(caught.value).startswith("a base must be one that is known; got cayley-32-44; did you mean cayley-32-4")

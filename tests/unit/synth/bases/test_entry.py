@@ -15,15 +15,15 @@ from synth.errors import InvalidInput
 WAY_OUT = "restore the file from the distribution, or write it anew with synth.bases.entry.write_entries"
 
 
-@pytest.mark.parametrize("file_name", database.FILES)
+@pytest.mark.parametrize("file_name", database.BASE_FILES)
 def test_files_are_as_they_were_written(file_name):
-    content = database.content_of(file_name)
+    content = database.base_file_content(file_name)
     assert write_entries(read_entries(content, file_name).values()) == content
 
 
 def altered(**changes: object) -> bytes:
     """Return the special bases with the entry diamond changed, its id as it was."""
-    document = json.loads(database.content_of("special.json"))
+    document = json.loads(database.base_file_content("special.json"))
     entry = next(entry for entry in document["entries"] if entry["name"] == "diamond")
     entry.update(changes)
     for key in [key for key, value in entry.items() if value is None]:
@@ -32,11 +32,13 @@ def altered(**changes: object) -> bytes:
 
 
 def test_unchanged_is_accepted():
-    assert list(read_entries(altered(), "x.json")) == list(read_entries(database.content_of("special.json"), "x.json"))
+    assert list(read_entries(altered(), "x.json")) == list(
+        read_entries(database.base_file_content("special.json"), "x.json")
+    )
 
 
 def changed_rows() -> dict[str, object]:
-    schedule = json.loads(database.content_of("special.json"))["entries"][0]["schedule"]
+    schedule = json.loads(database.base_file_content("special.json"))["entries"][0]["schedule"]
     schedule["rows"][5][2] ^= 1
     return schedule
 
@@ -97,7 +99,7 @@ def test_a_file_that_is_none(content):
 
 
 def test_a_name_must_be_unique():
-    document = json.loads(database.content_of("special.json"))
+    document = json.loads(database.base_file_content("special.json"))
     document["entries"].append(document["entries"][0])
     with pytest.raises(InvalidInput, match="must have names of their own; got diamond"):
         read_entries(json.dumps(document).encode(), "special.json")

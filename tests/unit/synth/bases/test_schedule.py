@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from synth.bases.database import get
+from synth.bases.database import base_entry
 from synth.bases.schedule import base_schedule, transposed_base_schedule
 from synth.errors import InvalidInput
 from synth.expand.prediction import prediction_of
@@ -40,7 +40,7 @@ def test_better_than_bfb(name, spec, steps):
 
 @pytest.mark.parametrize("name", ["diamond", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2"])
 def test_the_claim_holds_for_the_transpose_too(name):
-    schedule, claim = transposed_base_schedule(name), get(name).claim
+    schedule, claim = transposed_base_schedule(name), base_entry(name).claim
     cost = verify(schedule).cost
     assert schedule.topology.id == transpose(base_schedule(name).topology).id
     assert (cost.steps, cost.bandwidth_factor) == (claim.steps, claim.bandwidth_factor)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from synth.bfb.bfb import bfb_allgather
 from synth.bfb.network import network_of
 from synth.bfb.symmetric import symmetric_bfb
-from synth.bfb.tasks import Block, StepTimes, WholeChunks, block_chunk_times, block_loads
+from synth.bfb.tasks import Block, IntegralChunks, StepTimes, block_chunk_times, block_loads
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from synth.errors import CheckFailed, InvalidInput
 from synth.executor.serial import SerialExecutor
@@ -24,7 +24,7 @@ from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from synth.verify.bfb_certificate import check_bfb_steps, least_time
-from synth.verify.general import violations
+from synth.verify.general import set_replay_violations
 from synth.verify.verify import verify
 from tests.reference.breadth_first_programs import least_time_with_latencies
 from tests.strategies import MIXED, strongly_connected_topologies
@@ -74,7 +74,7 @@ def test_whole_chunk_times_equal_the_integer_program_over_all_sets_of_used_links
         start = StepTimes(loads.top * chunks, loads.bottom)
         if not loads.bottom.all():
             continue  # the other kernels take it that something arrives in every step
-        shared = WholeChunks(network, chunks, start)
+        shared = IntegralChunks(network, chunks, start)
         found = seconds_of(network, block_chunk_times(shared, Block(node, node + 1)).times, chunks)
         shard = (size_bytes / topology.compute_count, 1e9)
         expected = [least_time_with_latencies(topology, node, step + 1, *shard, chunks) for step in range(len(found))]
@@ -86,7 +86,7 @@ def test_whole_chunk_times_equal_the_integer_program_over_all_sets_of_used_links
 def test_the_schedule_is_right_and_takes_what_the_certificate_says(topology, size_bytes, chunks):
     schedule = bfb_allgather(topology, SERIAL, chunks, size_bytes=size_bytes)
     verified = verify(schedule, size_bytes)
-    assert violations(schedule) == []
+    assert set_replay_violations(schedule) == []
     assert verified.cost.time_s == sum(step_times(schedule, "times"))
     check_bfb_steps(topology, schedule.chunks_per_shard, schedule.certificate)
     least_s = least_time(topology, schedule.certificate)
@@ -109,7 +109,7 @@ def test_no_other_schedule_along_shortest_paths_is_faster(topology, size_bytes):
 def test_reduce_scatter_and_allreduce_are_right(topology, size_bytes):
     for collective in (REDUCE_SCATTER, ALLREDUCE):
         verified = synthesize("bfb", topology, collective, Options(size_bytes=size_bytes), SERIAL)
-        assert violations(verified.schedule) == []
+        assert set_replay_violations(verified.schedule) == []
         assert least_time(topology, verified.schedule.certificate) <= verified.cost.time_s
 
 

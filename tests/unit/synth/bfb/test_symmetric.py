@@ -10,7 +10,7 @@ import pytest
 from synth.bfb.bfb import bfb_allgather
 from synth.bfb.network import network_of
 from synth.bfb.plan import certificate_of, make_plan
-from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb, takes_shortcut
+from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb, uses_symmetries
 from synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER
 from synth.compiled import compilations
 from synth.errors import InvalidInput
@@ -84,7 +84,7 @@ def test_warm_kernels_cover_the_symmetric_form():
 def test_large_networks_are_solved_for_one_rank_at_the_same_cost(spec):
     """Node by node and by the shortcut: the same steps, chunks and step times."""
     topology = parse_topology(spec)
-    assert takes_shortcut(topology)
+    assert uses_symmetries(topology)
     verified = verify(bfb_allgather(topology, SERIAL))
     plan = make_plan(network_of(topology), SERIAL, None, None)
     assert (verified.schedule.steps, verified.schedule.chunks_per_shard) == (plan.steps, plan.chunks)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from synth.bound.cut_search import CutSearch
 from synth.bound.fixed_k import fixed_k_optimum
-from synth.bound.optimum import Optimum, optimum, whole_trees
+from synth.bound.optimum import Optimum, integral_trees, optimum
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.topology.links import Link, Links
@@ -110,8 +110,8 @@ def test_published_optima_of_fixed_k(spec: str, k: int, algbw: Fraction, trees_p
 def test_the_smallest_number_of_trees_is_whole_on_every_link() -> None:
     bandwidths = parse_topology("a100:2").links.bandwidths
     assert bandwidths == (25, 300)
-    assert whole_trees(parse_topology("a100:2"), Fraction(3, 65)) == (Fraction(3, 5), 13)
-    assert whole_trees(random_fabric(3), Fraction(1)) == (Fraction(12), 12)
+    assert integral_trees(parse_topology("a100:2"), Fraction(3, 65)) == (Fraction(3, 5), 13)
+    assert integral_trees(random_fabric(3), Fraction(1)) == (Fraction(12), 12)
 
 
 def test_amounts_beyond_64_bits_are_refused() -> None:
@@ -144,5 +144,5 @@ def test_what_has_no_optimum_is_refused(collective: Collective, k: int, message:
 
 def test_ranks_that_have_passed_are_not_asked_again() -> None:
     search = CutSearch.of(random_fabric(1), [1] * random_fabric(1).compute_count)  # type: ignore[arg-type]
-    assert search.violated(Fraction(1000), 1) is None
+    assert search.violated_cut(Fraction(1000), 1) is None
     assert search.settled[: search.topology.compute_count].all()

@@ -69,7 +69,7 @@ def test_waiting_keeps_links_unshared():
     topology = parse_topology("torus:3x6")
     for synchronised, shared in ((True, False), (False, True)):
         traffic = bucket(topology, ALLREDUCE, synchronised).traffic()
-        ports = bucket(topology, ALLREDUCE, synchronised).ports
+        ports = bucket(topology, ALLREDUCE, synchronised).subcollectives
         busiest = max(
             len(messages)
             for step in range(len(traffic.steps))

@@ -10,11 +10,11 @@ import pytest
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from synth.errors import InvalidInput
 from synth.expand import columns
-from synth.expand.expand import base_schedules, expand_allgather, schedule_of
-from synth.expand.mirror import mirror_image
+from synth.expand.expand import base_schedule_builder, expand_allgather, expanded_schedule
+from synth.expand.mirror import reverse_symmetry
 from synth.expand.own import base_allgather, stored_allgather
 from synth.expand.prediction import predict_allgather
-from synth.expand.recipe import recipe_of
+from synth.expand.recipe import expansion_plan
 from synth.method import Options
 from synth.methods import synthesize, synthesize_unverified
 from synth.topology.grammar import parse_spec
@@ -140,7 +140,7 @@ def test_the_own_schedule_is_found_whatever_the_spec():
 @pytest.mark.parametrize("spec", ["base:d3", "kautz:2,2", "uniring:3,5", "dbjmod:2,3", "torus:3x4", "genkautz:2,6"])
 def test_mirror_images_take_links_onto_links(spec):
     topology = parse_topology(spec)
-    image = mirror_image(topology)
+    image = reverse_symmetry(topology)
     assert sorted(image) == list(range(topology.node_count))
     moved = Links.of_unit_capacity(image[topology.links.src], image[topology.links.dst])
     mirrored = transpose(topology).links
@@ -150,7 +150,7 @@ def test_mirror_images_take_links_onto_links(spec):
 
 @pytest.mark.parametrize("spec", ["diamond", "dbjmod:2,4", "dbjmod:3,2", "dbjmod:4,2", "hypercube:7"])
 def test_networks_without_mirror_image_or_too_large_to_search(spec):
-    assert mirror_image(parse_topology(spec)) is None
+    assert reverse_symmetry(parse_topology(spec)) is None
 
 
 def test_chunks_are_cut_on_request():
@@ -184,12 +184,12 @@ def test_what_is_refused(spec, chunks, message):
 def test_nothing_too_large_is_made(spec, monkeypatch):
     topology = parse_topology(spec)
     needed = len(expand_allgather(topology, SERIAL).transfers)
-    recipe = recipe_of(parse_spec(spec))
+    recipe = expansion_plan(parse_spec(spec))
     monkeypatch.setattr(columns, "MAX_TRANSFERS", needed - 1)
     with pytest.raises(InvalidInput, match=f"must have at most {needed - 1} transfers"):
-        schedule_of(recipe, base_schedules(SERIAL))
+        expanded_schedule(recipe, base_schedule_builder(SERIAL))
     monkeypatch.setattr(columns, "MAX_TRANSFERS", 2 * needed)
-    assert len(schedule_of(recipe, base_schedules(SERIAL)).transfers) == needed
+    assert len(expanded_schedule(recipe, base_schedule_builder(SERIAL)).transfers) == needed
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth.errors import InvalidInput
-from synth.expand.expand import base_schedules, expand_allgather, schedule_of
+from synth.expand.expand import base_schedule_builder, expand_allgather, expanded_schedule
 from synth.expand.line import line_schedule
 from synth.expand.prediction import bound_line, predict, predict_allgather, predict_line, prediction_of
-from synth.expand.recipe import Base, Bidirectional, Degree, Line, Power, Recipe, recipe_of
+from synth.expand.recipe import (
+    BaseNetwork,
+    BidirectionalUnion,
+    CartesianPower,
+    DegreeExpansion,
+    ExpansionPlan,
+    LineGraph,
+    expansion_plan,
+)
 from synth.topology.expansions.line import line_graph
 from synth.topology.grammar import parse_spec
 from synth.topology.spec import parse_topology
@@ -25,36 +33,36 @@ MOST_LINKS = 1500
 
 
 @st.composite
-def recipes(draw: st.DrawFn, network: Topology) -> Recipe:
+def recipes(draw: st.DrawFn, network: Topology) -> ExpansionPlan:
     """Up to three expansions of `network`, as long as the result stays small; there is a transpose now and then."""
     nodes, degree = network.node_count, network.degree
     flipped = draw(st.booleans())
-    forwards: Recipe = Base("random", flipped)
-    backwards: Recipe = Base("random", not flipped)
+    forwards: ExpansionPlan = BaseNetwork("random", flipped)
+    backwards: ExpansionPlan = BaseNetwork("random", not flipped)
     for _ in range(draw(st.integers(1, 3))):
         kind, count = draw(st.sampled_from(["line", "degree", "power", "bidirectional"])), draw(st.integers(1, 3))
         if kind == "line":
             grown = nodes * degree, degree
-            larger = [Line(forwards, flipped), Line(backwards, not flipped)]
+            larger = [LineGraph(forwards, flipped), LineGraph(backwards, not flipped)]
         elif kind == "degree":
             grown = nodes * count, degree * count
-            larger = [Degree(forwards, count), Degree(backwards, count)]
+            larger = [DegreeExpansion(forwards, count), DegreeExpansion(backwards, count)]
         elif kind == "power":
             grown = nodes**count, degree * count
-            larger = [Power(forwards, count), Power(backwards, count)]
+            larger = [CartesianPower(forwards, count), CartesianPower(backwards, count)]
         else:
             grown = nodes, 2 * degree
-            larger = [Bidirectional(forwards, backwards), Bidirectional(backwards, forwards)]
+            larger = [BidirectionalUnion(forwards, backwards), BidirectionalUnion(backwards, forwards)]
         if grown[0] * grown[1] <= MOST_LINKS:
             (nodes, degree), (forwards, backwards) = grown, larger
     return forwards
 
 
-def is_as_predicted(recipe: Recipe, network: Topology) -> None:
-    def schedule_of_base(base: Base):
-        return breadth_first(transpose(network) if base.flipped else network)
+def is_as_predicted(recipe: ExpansionPlan, network: Topology) -> None:
+    def schedule_of_base(base: BaseNetwork):
+        return breadth_first(transpose(network) if base.transposed else network)
 
-    verified = verify(schedule_of(recipe, schedule_of_base))
+    verified = verify(expanded_schedule(recipe, schedule_of_base))
     predicted = predict(recipe, schedule_of_base)
     topology = verified.schedule.topology
     assert (predicted.nodes, predicted.degree) == (topology.compute_count, topology.degree)
@@ -108,7 +116,7 @@ def test_where_the_bound_of_theorem_7_is_loose(spec, factor, bound):
     ],
 )
 def test_special_cases(spec, steps, factor):
-    cost = verify(schedule_of(recipe_of(parse_spec(spec)), base_schedules(SERIAL))).cost
+    cost = verify(expanded_schedule(expansion_plan(parse_spec(spec)), base_schedule_builder(SERIAL))).cost
     predicted = predict_allgather(spec, SERIAL)
     assert (predicted.steps, predicted.bandwidth_factor) == (cost.steps, cost.bandwidth_factor)
     assert (predicted.steps, predicted.bandwidth_factor) == (steps, Fraction(factor))
@@ -131,12 +139,15 @@ def test_costs_are_predicted_for_regular_networks_of_unit_capacity(spec):
 @settings(max_examples=20)
 @given(regular_networks(5, loops=False), st.integers(2, 3))
 def test_the_theorems_in_closed_form(network, count):
-    def schedule_of_base(base: Base):
-        return breadth_first(transpose(network) if base.flipped else network)
+    def schedule_of_base(base: BaseNetwork):
+        return breadth_first(transpose(network) if base.transposed else network)
 
-    leaf, nodes = Base("random", flipped=False), network.node_count
+    leaf, nodes = BaseNetwork("random", transposed=False), network.node_count
     base = predict(leaf, schedule_of_base)
-    degree, power = predict(Degree(leaf, count), schedule_of_base), predict(Power(leaf, count), schedule_of_base)
+    degree, power = (
+        predict(DegreeExpansion(leaf, count), schedule_of_base),
+        predict(CartesianPower(leaf, count), schedule_of_base),
+    )
     assert (degree.steps, power.steps) == (base.steps + 1, count * base.steps)
     assert degree.bandwidth_factor == base.bandwidth_factor + Fraction(count - 1, count * nodes)
     times = Fraction(nodes, nodes - 1) * Fraction(nodes**count - 1, nodes**count)

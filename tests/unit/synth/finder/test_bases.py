@@ -6,12 +6,12 @@ from fractions import Fraction
 
 import pytest
 
-from synth.bases.database import load
+from synth.bases.database import load_bases
 from synth.finder.base_families import DISTANCE_REGULAR_STEPS, further_families, paper_families
 from synth.finder.score import bfb_score
 from synth.finder.scored_bases import circulants, database_entries, de_bruijn, generalized_kautz, traits_of
-from synth.finder.scores import Scores
-from synth.finder.sources import Sources
+from synth.finder.scores import ScoreCache
+from synth.finder.sources import BaseSources
 from synth.topology.spec import parse_topology
 
 
@@ -54,7 +54,7 @@ def test_circulants_of_two_offsets_at_large_sizes():
 
 @pytest.mark.parametrize("degree", [2, 3, 4, 5, 6])
 def test_scored_families(degree):
-    scores = Scores()
+    scores = ScoreCache()
     for nodes in range(degree + 1, 40):
         for family in (generalized_kautz, de_bruijn, circulants):
             for candidate in family(nodes, degree, scores):
@@ -62,7 +62,7 @@ def test_scored_families(degree):
 
 
 def test_a_bidirectional_network_exists_wherever_it_can():
-    sources = Sources(Scores(), bidirectional=True)
+    sources = BaseSources(ScoreCache(), bidirectional=True)
     for degree in range(2, 9):
         for nodes in range(degree + 1, 60):
             if nodes * degree % 2 == 0:
@@ -72,18 +72,18 @@ def test_a_bidirectional_network_exists_wherever_it_can():
 
 
 def test_database_entries_of_both_kinds():
-    own, plain = database_entries(8, 2, Scores(), paper_only=False), []
+    own, plain = database_entries(8, 2, ScoreCache(), paper_only=False), []
     methods = {(c.spec, c.method): c for c in own}
     assert (methods["diamond", "expand"].steps, methods["diamond", "expand"].bandwidth_factor) == (3, Fraction(7, 8))
     assert methods["diamond", "bfb"].bandwidth_factor == 1
     assert ("base:d3", "bfb") in methods
-    plain = {c.spec for c in database_entries(8, 2, Scores(), paper_only=True)}
+    plain = {c.spec for c in database_entries(8, 2, ScoreCache(), paper_only=True)}
     assert plain == {"diamond", "dbjmod:2,3"}
 
 
 def test_all_database_entries_are_offered_once_by_their_size():
-    scores = Scores()
-    for entry in load().values():
+    scores = ScoreCache()
+    for entry in load_bases().values():
         names = (entry.name, f"base:{entry.name}")
         offered = [c for c in database_entries(entry.nodes, entry.degree, scores, False) if c.spec in names]
         for candidate in offered:

@@ -11,16 +11,16 @@ from synth.collective import ALLGATHER
 from synth.errors import CheckFailed
 from synth.executor.serial import SerialExecutor
 from synth.finder import confirm as module
-from synth.finder.candidate import Candidate, Traits
+from synth.finder.candidate import TopologyCandidate, Traits
 from synth.finder.confirm import confirm
 from synth.finder.find import find
-from synth.finder.query import Query
+from synth.finder.query import FinderQuery
 from synth.finder.score import bfb_score
 from synth.methods import synthesize
 from synth.topology.spec import parse_topology
 
 
-def claim(spec: str, method: str = "bfb") -> Candidate:
+def claim(spec: str, method: str = "bfb") -> TopologyCandidate:
     """Return a candidate with the real cost of `spec`."""
     topology = parse_topology(spec)
     if method == "bfb":
@@ -30,7 +30,9 @@ def claim(spec: str, method: str = "bfb") -> Candidate:
         cost = synthesize(method, topology, ALLGATHER, None, SerialExecutor()).cost
         steps, factor = cost.steps, cost.bandwidth_factor
     traits = Traits(simple=True, self_loops=False, bidirectional=False, reverse_symmetric=False)
-    return Candidate(spec, method, topology.compute_count, topology.degree, steps, factor, True, traits, steps, factor)
+    return TopologyCandidate(
+        spec, method, topology.compute_count, topology.degree, steps, factor, True, traits, steps, factor
+    )
 
 
 CASES = [
@@ -51,9 +53,9 @@ def test_beyond_the_size_of_schedules(monkeypatch, spec, method, how):
     """The limits are lowered, so that the same claims are confirmed by schedules too."""
     candidate = claim(spec, method)
     assert confirm(candidate, SerialExecutor()) == "schedule"
-    monkeypatch.setattr(module, "WHOLE_RANKS", 4)
-    monkeypatch.setattr(module, "COLUMN_RANKS", 4)
-    monkeypatch.setattr(module, "known_symmetries_are_transitive", lambda _topology: False)
+    monkeypatch.setattr(module, "FULL_SCHEDULE_RANKS", 4)
+    monkeypatch.setattr(module, "MAX_EXPANDED_RANKS", 4)
+    monkeypatch.setattr(module, "automorphisms_are_transitive", lambda _topology: False)
     assert confirm(candidate, SerialExecutor()) == how
     wrong = replace(candidate, bandwidth_factor=candidate.bandwidth_factor - Fraction(1, 10**6))
     if how == "prediction":
@@ -64,7 +66,7 @@ def test_beyond_the_size_of_schedules(monkeypatch, spec, method, how):
 
 
 def test_one_rank_is_enough_where_symmetries_reach_all(monkeypatch):
-    monkeypatch.setattr(module, "WHOLE_RANKS", 4)
+    monkeypatch.setattr(module, "FULL_SCHEDULE_RANKS", 4)
     candidate = claim("torus:4x5")
     assert confirm(candidate, SerialExecutor()) == "symmetric schedule"
     with pytest.raises(CheckFailed):
@@ -73,7 +75,7 @@ def test_one_rank_is_enough_where_symmetries_reach_all(monkeypatch):
 
 
 def test_large_rows_say_how_they_were_confirmed():
-    rows = find(Query(6000, 4), SerialExecutor()).frontier
+    rows = find(FinderQuery(6000, 4), SerialExecutor()).frontier
     assert [row.confirmation for row in rows].count("none") == 0
     assert rows[0].confirmation == "prediction"
     assert rows[-1].confirmation == "symmetric schedule"

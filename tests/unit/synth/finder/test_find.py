@@ -16,10 +16,10 @@ from synth.finder.confirm import confirm
 from synth.finder.constructions import Constructions
 from synth.finder.find import find
 from synth.finder.pareto import frontier
-from synth.finder.query import Query
+from synth.finder.query import FinderQuery
 from synth.finder.refine import check_claims
-from synth.finder.scores import Scores
-from synth.finder.sources import Sources
+from synth.finder.scores import ScoreCache
+from synth.finder.sources import BaseSources
 from synth.finder.table import find_all
 from synth.finder.workload import Workload
 from synth.methods import synthesize
@@ -41,20 +41,20 @@ DIGITS = 0.0006
 TABLE_5 = {5: 1, 6: 2, 7: 2, 8: 2, 9: 2, 10: 2, 11: 2, 12: 2}
 
 
-def rows(query: Query, confirmed_nodes: int = 1024) -> list[tuple[int, Fraction]]:
+def rows(query: FinderQuery, confirmed_nodes: int = 1024) -> list[tuple[int, Fraction]]:
     found = find(query, SerialExecutor(), confirmed_nodes=confirmed_nodes).frontier
     assert all(row.confirmed == (query.nodes <= confirmed_nodes) for row in found)
     return [(row.candidate.steps, row.candidate.bandwidth_factor) for row in found]
 
 
-def is_frontier(costs: list[tuple[int, Fraction]], query: Query) -> bool:
+def is_frontier(costs: list[tuple[int, Fraction]], query: FinderQuery) -> bool:
     falling = all(first[0] < second[0] and first[1] > second[1] for first, second in pairwise(costs))
     return falling and costs[0][0] >= query.least_steps and costs[-1][1] >= query.least_bandwidth_factor
 
 
 @pytest.mark.parametrize("nodes", PUBLISHED)
 def test_the_papers_bases_give_the_papers_frontier_or_a_better_one(nodes):
-    query = Query(nodes, 4, bases="paper")
+    query = FinderQuery(nodes, 4, bases="paper")
     ours = rows(query, confirmed_nodes=300)
     assert is_frontier(ours, query)
     for steps, factor in PUBLISHED[nodes]:
@@ -69,7 +69,7 @@ def test_the_papers_bases_give_the_papers_frontier_or_a_better_one(nodes):
 def test_predictions_from_the_papers_bases_are_the_papers_frontier():
     """Before any score: what the formulas say is table 7, but for rows that the paper's own circulants beat."""
     for nodes, published in PUBLISHED.items():
-        sources = Sources(Scores(), "paper")
+        sources = BaseSources(ScoreCache(), "paper")
         groups = frontier(Constructions(sources).candidates(nodes, 4))
         ours = {(group[0].steps, round(float(group[0].bandwidth_factor), 3)) for group in groups}
         beaten = {128: {(10, 0.992)}, 512: {(11, 1.0)}}.get(nodes, set())
@@ -79,7 +79,7 @@ def test_predictions_from_the_papers_bases_are_the_papers_frontier():
 
 @pytest.mark.parametrize("nodes", GOALS)
 def test_all_bases_reach_the_goals(nodes):
-    query = Query(nodes, 4)
+    query = FinderQuery(nodes, 4)
     ours = rows(query, confirmed_nodes=600)
     assert is_frontier(ours, query)
     assert any(steps <= GOALS[nodes] and factor == query.least_bandwidth_factor for steps, factor in ours)
@@ -88,7 +88,8 @@ def test_all_bases_reach_the_goals(nodes):
 def test_more_bases_never_give_less():
     """Of 1,536 nodes, an expansion of the paper's bases turns out better than predicted, and cheaper bases hide it."""
     paper, everything = (
-        next(iter(find_all([Query(1536, 4, bases=bases)], SerialExecutor()).values())) for bases in ("paper", "all")
+        next(iter(find_all([FinderQuery(1536, 4, bases=bases)], SerialExecutor()).values()))
+        for bases in ("paper", "all")
     )
     assert (paper[-1].steps, paper[-1].bandwidth_factor) == (10, Fraction(1535, 1536))
     for row in paper:
@@ -97,22 +98,35 @@ def test_more_bases_never_give_less():
 
 @pytest.mark.slow
 def test_the_largest_goal_is_confirmed_by_its_schedule():
-    assert (6, Fraction(1023, 1024)) in rows(Query(1024, 4))
+    assert (6, Fraction(1023, 1024)) in rows(FinderQuery(1024, 4))
 
 
 @pytest.mark.parametrize("nodes", TABLE_5)
 def test_bidirectional_degree_4(nodes):
-    query = Query(nodes, 4, bidirectional=True)
+    query = FinderQuery(nodes, 4, bidirectional=True)
     assert rows(query) == [(TABLE_5[nodes], Fraction(nodes - 1, nodes))]
     assert query.least_steps == TABLE_5[nodes]
 
 
 @pytest.mark.parametrize(
     "query",
-    [Query(2, 1), Query(7, 1), Query(3, 2), Query(30, 29), Query(17, 5), Query(36, 12), Query(16, 3, True),
-     Query(21, 4, True), Query(27, 6, True), Query(50, 5, True), Query(60, 2), Query(100, 16), Query(96, 4),
-     Query(45, 9)],
-)  # fmt: skip
+    [
+        FinderQuery(2, 1),
+        FinderQuery(7, 1),
+        FinderQuery(3, 2),
+        FinderQuery(30, 29),
+        FinderQuery(17, 5),
+        FinderQuery(36, 12),
+        FinderQuery(16, 3, True),
+        FinderQuery(21, 4, True),
+        FinderQuery(27, 6, True),
+        FinderQuery(50, 5, True),
+        FinderQuery(60, 2),
+        FinderQuery(100, 16),
+        FinderQuery(96, 4),
+        FinderQuery(45, 9),
+    ],
+)
 def test_every_row_is_what_synth_makes_of_it(query):
     found = find(query, SerialExecutor(), confirmed_nodes=0)
     assert is_frontier([(row.candidate.steps, row.candidate.bandwidth_factor) for row in found.frontier], query)
@@ -132,9 +146,9 @@ def test_every_row_is_what_synth_makes_of_it(query):
 def test_processes_find_what_serial_finds():
     executor = ProcessExecutor(2)
     try:
-        for query in (Query(48, 4), Query(40, 6, bidirectional=True)):
+        for query in (FinderQuery(48, 4), FinderQuery(40, 6, bidirectional=True)):
             assert find(query, executor) == find(query, SerialExecutor())
-        queries = [Query(nodes, 4) for nodes in range(5, 60)]
+        queries = [FinderQuery(nodes, 4) for nodes in range(5, 60)]
         assert find_all(queries, executor) == find_all(queries, SerialExecutor())
     finally:
         executor.close()
@@ -143,7 +157,7 @@ def test_processes_find_what_serial_finds():
 @pytest.mark.parametrize(("degree", "bidirectional"), [(2, False), (4, False), (4, True)])
 def test_the_table_of_all_sizes_agrees_with_single_answers(degree, bidirectional):
     sizes = range(degree + 1, 70)
-    queries = [Query(nodes, degree, bidirectional) for nodes in sizes]
+    queries = [FinderQuery(nodes, degree, bidirectional) for nodes in sizes]
     table = find_all(queries, SerialExecutor())
     assert list(table) == queries
     for query in queries[::9]:
@@ -154,7 +168,7 @@ def test_the_table_of_all_sizes_agrees_with_single_answers(degree, bidirectional
 
 @pytest.mark.slow
 def test_all_sizes_up_to_2000():
-    queries = [Query(nodes, 4) for nodes in range(5, 2001)]
+    queries = [FinderQuery(nodes, 4) for nodes in range(5, 2001)]
     table = find_all(queries, SerialExecutor())
     for query, found in table.items():
         assert is_frontier([(c.steps, c.bandwidth_factor) for c in found], query)
@@ -177,11 +191,11 @@ def test_all_sizes_up_to_2000():
 )
 def test_questions_without_an_answer(arguments, rule):
     with pytest.raises(InvalidInput, match=rule):
-        Query(*arguments)
+        FinderQuery(*arguments)
 
 
 def test_a_wrong_claim_is_found_out():
-    right = find(Query(7, 2), SerialExecutor()).frontier[0].candidate
+    right = find(FinderQuery(7, 2), SerialExecutor()).frontier[0].candidate
     for wrong in (
         replace(right, steps=right.steps - 1),
         replace(right, bandwidth_factor=Fraction(1, 2)),
@@ -190,14 +204,14 @@ def test_a_wrong_claim_is_found_out():
         with pytest.raises(CheckFailed, match="claimed"):
             confirm(wrong, SerialExecutor())
     with pytest.raises(CheckFailed, match="must take"):
-        check_claims([(replace(right, steps=right.steps - 1),)], Scores(), SerialExecutor())
+        check_claims([(replace(right, steps=right.steps - 1),)], ScoreCache(), SerialExecutor())
     confirm(right, SerialExecutor())
 
 
 def test_the_best_for_a_workload():
     """Table 4: alpha = 10 us and 1 MB at 100 Gbit/s; the factors that the paper prints give 283.2 us."""
     candidates = [
-        row.candidate for row in find(Query(1024, 4, bases="paper"), SerialExecutor(), confirmed_nodes=0).frontier
+        row.candidate for row in find(FinderQuery(1024, 4, bases="paper"), SerialExecutor(), confirmed_nodes=0).frontier
     ]
     workload = Workload(Fraction(10), 10**6, Fraction(100))
     best = workload.best(candidates)

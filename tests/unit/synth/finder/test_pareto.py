@@ -7,17 +7,17 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.finder.candidate import Candidate, Traits
+from synth.finder.candidate import TopologyCandidate, Traits
 from synth.finder.pareto import cost_of, frontier, promising
 
 TRAITS = Traits(simple=True, self_loops=False, bidirectional=False, reverse_symmetric=False)
 
 
 @st.composite
-def candidates(draw: st.DrawFn) -> list[Candidate]:
+def candidates(draw: st.DrawFn) -> list[TopologyCandidate]:
     costs = draw(st.lists(st.tuples(st.integers(1, 6), st.integers(1, 6), st.integers(0, 2), st.integers(0, 2))))
     return [
-        Candidate(
+        TopologyCandidate(
             spec=f"ring:{index + 3}",
             method="bfb",
             nodes=9,
@@ -44,7 +44,7 @@ def test_frontier_is_what_nobody_beats(everyone):
     assert sorted(c.spec for group in groups for c in group) == sorted(c.spec for c in efficient)
     assert [group[0].steps for group in groups] == sorted({c.steps for c in efficient})
     assert all(len({cost_of(c) for c in group}) == 1 for group in groups)
-    assert all(list(group) == sorted(group, key=lambda c: c.taste) for group in groups)
+    assert all(list(group) == sorted(group, key=lambda c: c.tie_break) for group in groups)
 
 
 @given(candidates())

@@ -7,25 +7,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth.executor.serial import SerialExecutor
-from synth.finder.candidate import Candidate
+from synth.finder.candidate import TopologyCandidate
 from synth.finder.confirm import confirm
 from synth.finder.rules import bidirectional_of, degree_of, line_of, power_of, product_of
 from synth.finder.score import bfb_score
 from synth.finder.scored_bases import traits_of
-from synth.finder.scores import Scores
-from synth.finder.sources import Sources
+from synth.finder.scores import ScoreCache
+from synth.finder.sources import BaseSources
 from synth.topology.spec import parse_topology
 
-SCORES = Scores()
+SCORES = ScoreCache()
 SMALL = [
     candidate
     for degree in (1, 2, 3, 4)
     for nodes in range(degree + 1, 13)
-    for candidate in Sources(SCORES).all(nodes, degree)
+    for candidate in BaseSources(SCORES).all(nodes, degree)
 ]
 
 
-def check(candidate: Candidate) -> None:
+def check(candidate: TopologyCandidate) -> None:
     topology = parse_topology(candidate.spec)
     assert (topology.compute_count, topology.degree) == (candidate.nodes, candidate.degree), candidate
     real, told = traits_of(topology), candidate.traits
@@ -55,7 +55,7 @@ def test_one_expansion_of_every_small_base(base):
 
 
 @st.composite
-def towers(draw: st.DrawFn) -> Candidate:
+def towers(draw: st.DrawFn) -> TopologyCandidate:
     """Two or three expansions on top of each other, up to 300 nodes."""
     candidate = draw(st.sampled_from(SMALL))
     for _ in range(draw(st.integers(2, 3))):

@@ -12,18 +12,18 @@ from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
 from synth.finder.kautz import kautz_score
 from synth.finder.reach import loads_of_low_diameter
-from synth.finder.score import Score, bfb_score
-from synth.finder.scores import Scores, score_of
+from synth.finder.score import BfbScore, bfb_score
+from synth.finder.scores import ScoreCache, bfb_score_of
 from synth.methods import synthesize
 from synth.topology.links import Links
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 
 
-def schedule_score(topology: Topology) -> Score:
+def schedule_score(topology: Topology) -> BfbScore:
     verified = synthesize("bfb", topology, ALLGATHER, None, SerialExecutor())
     assert verified.cost.bandwidth_factor is not None
-    return Score(verified.schedule.steps, verified.cost.bandwidth_factor)
+    return BfbScore(verified.schedule.steps, verified.cost.bandwidth_factor)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_random_networks_score_as_their_schedules_cost(topology):
 def test_generalized_kautz_from_arithmetic(degree):
     for nodes in [*range(degree + 1, 40), 60, 64, 65, 128, 131]:
         spec = f"genkautz:{degree},{nodes}"
-        assert kautz_score(degree, nodes) == bfb_score(parse_topology(spec)) == score_of(spec)
+        assert kautz_score(degree, nodes) == bfb_score(parse_topology(spec)) == bfb_score_of(spec)
 
 
 def test_a_high_diameter_is_told_by_no_loads():
@@ -79,7 +79,7 @@ def test_irregular_and_unequal_networks_are_refused():
 
 def test_scores_are_computed_once_and_in_any_number():
     specs = [f"ring:{nodes}" for nodes in range(3, 150)]
-    scores = Scores()
+    scores = ScoreCache()
     scores.compute(specs + specs[:5], SerialExecutor())
     assert len(scores) == len(specs)
     assert all(scores.of(f"ring:{nodes}").steps == nodes // 2 for nodes in range(3, 150))

@@ -12,13 +12,13 @@ from synth.errors import InvalidInput
 from synth.executor.processes import ProcessExecutor
 from synth.executor.serial import SerialExecutor
 from synth.finder.find import find
-from synth.finder.groups import groups_of, multiplication
+from synth.finder.groups import multiplication_table, semidirect_groups
 from synth.finder.pareto import cost_of, frontier
-from synth.finder.query import Query
+from synth.finder.query import FinderQuery
 from synth.finder.score import bfb_score
 from synth.finder.scored_bases import traits_of
-from synth.finder.search import Hunt, hunts_for, search
-from synth.finder.search_log import Progress, read_log, write_log
+from synth.finder.search import CayleySearch, search_cayley_graphs, searches_for
+from synth.finder.search_log import SearchProgress, read_log, write_log
 from synth.finder.trials import LOAD_UNIT, NO_LOAD, best_generators
 from synth.topology.semidirect import SemidirectProduct
 from synth.topology.spec import parse_topology
@@ -26,18 +26,18 @@ from synth.topology.spec import parse_topology
 
 @pytest.mark.parametrize("order", [2, 6, 8, 12, 20, 21])
 def test_groups_are_groups_of_their_order(order):
-    groups = list(groups_of(order))
+    groups = list(semidirect_groups(order))
     assert len(set(groups)) == len(groups)
     for group in groups:
         assert group.order == order
-        table = multiplication(group)
+        table = multiplication_table(group)
         assert table.shape == (order, order)
         assert np.array_equal(table[0], np.arange(order))
         for row in table:
             assert sorted(row) == list(range(order))
         x, y, z = order // 3, order - 1, order // 2
         assert table[z, table[y, x]] == table[table[z, y], x]  # (x y) z = x (y z)
-    commutative = [np.array_equal(multiplication(group), multiplication(group).T) for group in groups]
+    commutative = [np.array_equal(multiplication_table(group), multiplication_table(group).T) for group in groups]
     assert commutative[0]
     assert all(commutative) == (order == 2)
 
@@ -55,7 +55,7 @@ def test_enough_trials_find_the_best_of_all_generator_sets(group, degree):
         except InvalidInput:
             continue  # these do not generate the group
         best[score.steps] = min(best.get(score.steps, score.bandwidth_factor), score.bandwidth_factor)
-    loads, found = best_generators(multiplication(group), degree, False, 12, 40_000, 7)
+    loads, found = best_generators(multiplication_table(group), degree, False, 12, 40_000, 7)
     fewest = min(best)
     assert int(np.flatnonzero(loads != NO_LOAD)[0]) == fewest
     assert loads[fewest] * degree == best[fewest] * group.order * LOAD_UNIT
@@ -63,10 +63,18 @@ def test_enough_trials_find_the_best_of_all_generator_sets(group, degree):
 
 
 @pytest.mark.parametrize(
-    "hunt", [Hunt(24, 3), Hunt(30, 5, True), Hunt(27, 4), Hunt(40, 3, True), Hunt(16, 8), Hunt(13, 2)]
+    "hunt",
+    [
+        CayleySearch(24, 3),
+        CayleySearch(30, 5, True),
+        CayleySearch(27, 4),
+        CayleySearch(40, 3, True),
+        CayleySearch(16, 8),
+        CayleySearch(13, 2),
+    ],
 )
 def test_what_is_found_is_what_it_says(hunt):
-    found = search(hunt, range(6), SerialExecutor())
+    found = search_cayley_graphs(hunt, range(6), SerialExecutor())
     assert found
     for candidate in found:
         topology = parse_topology(candidate.spec)
@@ -78,51 +86,60 @@ def test_what_is_found_is_what_it_says(hunt):
 
 
 def test_seeds_add_up_whoever_works_on_them_and_when():
-    hunt = Hunt(36, 4)
-    whole = search(hunt, range(12), SerialExecutor())
-    first = search(hunt, range(5), SerialExecutor())
-    assert search(hunt, range(5, 12), SerialExecutor(), first) == whole
+    hunt = CayleySearch(36, 4)
+    whole = search_cayley_graphs(hunt, range(12), SerialExecutor())
+    first = search_cayley_graphs(hunt, range(5), SerialExecutor())
+    assert search_cayley_graphs(hunt, range(5, 12), SerialExecutor(), first) == whole
     executor = ProcessExecutor(2)
     try:
-        assert search(hunt, range(12), executor) == whole
+        assert search_cayley_graphs(hunt, range(12), executor) == whole
     finally:
         executor.close()
 
 
 def test_what_is_found_serves_the_finder():
     """Degree 3, 100 nodes, both ways: without a search there is little more than a ring with chords."""
-    query = Query(100, 3, bidirectional=True)
-    assert hunts_for(query) == [Hunt(100, 3, True)]
-    found = {(100, 3): search(Hunt(100, 3, True), range(16), SerialExecutor())}
-    without, with_search = (find(query, SerialExecutor(), found=bases).frontier for bases in ({}, found))
+    query = FinderQuery(100, 3, bidirectional=True)
+    assert searches_for(query) == [CayleySearch(100, 3, True)]
+    found = {(100, 3): search_cayley_graphs(CayleySearch(100, 3, True), range(16), SerialExecutor())}
+    without, with_search = (find(query, SerialExecutor(), extra_bases=bases).frontier for bases in ({}, found))
     assert with_search[0].candidate.steps <= 8 < without[0].candidate.steps
 
 
 def test_line_graphs_need_smaller_bases():
-    assert hunts_for(Query(256, 4)) == [Hunt(256, 4), Hunt(64, 4), Hunt(16, 4)]
-    assert hunts_for(Query(8192, 4)) == [Hunt(2048, 4), Hunt(512, 4), Hunt(128, 4), Hunt(32, 4), Hunt(8, 4)]
-    assert hunts_for(Query(97, 20)) == []
-    assert hunts_for(Query(9, 1)) == []
+    assert searches_for(FinderQuery(256, 4)) == [CayleySearch(256, 4), CayleySearch(64, 4), CayleySearch(16, 4)]
+    assert searches_for(FinderQuery(8192, 4)) == [
+        CayleySearch(2048, 4),
+        CayleySearch(512, 4),
+        CayleySearch(128, 4),
+        CayleySearch(32, 4),
+        CayleySearch(8, 4),
+    ]
+    assert searches_for(FinderQuery(97, 20)) == []
+    assert searches_for(FinderQuery(9, 1)) == []
 
 
 @pytest.mark.parametrize("size", [(4, 4), (5, 1), (100, 9), (4096, 4)])
 def test_searches_have_limits(size):
     with pytest.raises(InvalidInput, match="a search must have"):
-        Hunt(*size)
+        CayleySearch(*size)
 
 
 def test_records_last():
-    hunts = {hunt: Progress(4, search(hunt, range(4), SerialExecutor())) for hunt in (Hunt(20, 3), Hunt(18, 4, True))}
+    hunts = {
+        hunt: SearchProgress(4, search_cayley_graphs(hunt, range(4), SerialExecutor()))
+        for hunt in (CayleySearch(20, 3), CayleySearch(18, 4, True))
+    }
     again = read_log(write_log(hunts), "record.json")
     assert {hunt: progress.seeds for hunt, progress in again.items()} == {hunt: 4 for hunt in hunts}
     for hunt, progress in hunts.items():
-        assert [(c.spec, cost_of(c)) for c in again[hunt].found] == [(c.spec, cost_of(c)) for c in progress.found]
+        assert [(c.spec, cost_of(c)) for c in again[hunt].frontier] == [(c.spec, cost_of(c)) for c in progress.frontier]
     assert write_log(again) == write_log(hunts)
 
 
 def spoiled(change) -> bytes:
-    hunt = Hunt(20, 3)
-    document = json.loads(write_log({hunt: Progress(2, search(hunt, range(2), SerialExecutor()))}))
+    hunt = CayleySearch(20, 3)
+    document = json.loads(write_log({hunt: SearchProgress(2, search_cayley_graphs(hunt, range(2), SerialExecutor()))}))
     change(document)
     return json.dumps(document).encode()
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.flow.graph import LARGEST_AMOUNT, amounts_on, flow_graph
+from synth.flow.graph import LARGEST_AMOUNT, amounts_on, residual_graph
 from synth.flow.oracle import violated_cuts
 from tests.reference.crossing_cuts import Arc, violated_sink_sides
 
@@ -24,7 +24,7 @@ def _search(
     nodes: int, arcs: list[Arc], supply: list[int], sinks: list[int], rows: int
 ) -> tuple[list[set[int]], list[int]]:
     src, dst, amounts = (np.array([arc[i] for arc in arcs], dtype=np.int64) for i in range(3))
-    graph, half_arcs = flow_graph(nodes, src, dst)
+    graph, half_arcs = residual_graph(nodes, src, dst)
     wanted = np.zeros(nodes, dtype=np.bool_)
     wanted[sinks] = True
     settled = np.zeros(nodes, dtype=np.bool_)
@@ -57,7 +57,7 @@ def test_amounts_up_to_the_limit_stay_exact() -> None:
 
 
 def test_half_arcs_name_each_other() -> None:
-    graph, half_arcs = flow_graph(3, np.array([0, 0, 2]), np.array([1, 1, 1]))
+    graph, half_arcs = residual_graph(3, np.array([0, 0, 2]), np.array([1, 1, 1]))
     assert half_arcs[0] == half_arcs[1]
     assert amounts_on(graph, half_arcs, np.array([1, 2, 4])).sum() == 7
     assert np.array_equal(graph.mates[graph.mates], np.arange(len(graph.tails)))

@@ -11,7 +11,7 @@ import pytest
 from synth.bound.allreduce import reduce_scatter_allgather_time
 from synth.bound.bound import lower_bound
 from synth.bound.pair_certificate import check_pair_certificate
-from synth.bound.pair_split import PairSplit, arcs_of
+from synth.bound.pair_split import PairSplit, merged_arcs
 from synth.bound.tree_pairs import TreePairs, tree_pairs
 from synth.collective import ALLGATHER, ALLREDUCE
 from synth.errors import CheckFailed, InvalidInput
@@ -21,7 +21,7 @@ from synth.forest import whole_pairs as whole_module
 from synth.forest.packing import pack_trees
 from synth.forest.pair_schedule import pair_schedule
 from synth.forest.pairs import faster_pairs
-from synth.forest.whole_pairs import WholePairs, whole_pairs
+from synth.forest.whole_pairs import IntegralPairs, integral_pairs
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.reading import read_checked
@@ -49,7 +49,7 @@ def made(topology: Topology | str, method: str = "forest", **options) -> Verifie
     return synthesize(method, network, ALLREDUCE, Options(**options), SerialExecutor())
 
 
-def scheduled(topology: Topology, whole: WholePairs) -> VerifiedSchedule:
+def scheduled(topology: Topology, whole: IntegralPairs) -> VerifiedSchedule:
     return verify(pair_schedule(topology, whole, pack_trees, "forest", {}, {}))
 
 
@@ -80,7 +80,7 @@ def test_random_fabrics_reach_the_linear_program(parallel: bool) -> None:
     for seed in range(70):
         topology = with_parallel_links(random_fabric(seed), seed) if parallel else random_fabric(seed)
         pairs = tree_pairs(topology)
-        whole = whole_pairs(topology, pairs.split)
+        whole = integral_pairs(topology, pairs.split)
         verified = scheduled(topology, whole)
         assert verified.cost.time_per_byte == whole.time_per_byte == pairs.time_per_byte, seed
         assert verified.schedule.barriers == ()
@@ -168,7 +168,7 @@ def test_a_given_k_takes_no_more_than_it_says(k: int) -> None:
     for seed in range(30):
         topology = random_fabric(seed)
         pairs = tree_pairs(topology)
-        whole = whole_pairs(topology, pairs.split, k)
+        whole = integral_pairs(topology, pairs.split, k)
         assert whole.roots.sum() == k * topology.compute_count
         assert pairs.bound <= scheduled(topology, whole).cost.time_per_byte <= whole.time_per_byte, seed
         shares = [root * k * topology.compute_count / pairs.split.rate for root in pairs.split.roots]
@@ -191,7 +191,7 @@ def test_a_given_k_compares_whole_trees() -> None:
 def test_more_trees_come_closer() -> None:
     topology = parse_topology("without(a100:2;node=5)")
     split = tree_pairs(topology).split
-    times = [whole_pairs(topology, split, k).time_per_byte for k in (1, 10, 100, 1000)]
+    times = [integral_pairs(topology, split, k).time_per_byte for k in (1, 10, 100, 1000)]
     assert times == sorted(times, reverse=True)
     assert times[-1] * split.rate - 1 < Fraction(1, 1000)
 
@@ -199,28 +199,28 @@ def test_more_trees_come_closer() -> None:
 def test_splits_too_fine_for_whole_trees_are_rounded() -> None:
     topology = parse_topology("without(mi250:2;node=3)")
     split = tree_pairs(topology).split
-    whole = whole_pairs(topology, split, most_pairs=600)
+    whole = integral_pairs(topology, split, most_pairs=600)
     assert whole.roots.sum() == 600 // 31 * 31
     assert 1 <= whole.time_per_byte * split.rate < Fraction(11, 10)
     assert scheduled(topology, whole).cost.time_per_byte <= whole.time_per_byte
 
 
-@pytest.mark.parametrize("k", [0, -1, whole_module.MOST_PAIRS])
+@pytest.mark.parametrize("k", [0, -1, whole_module.MAX_PAIRS])
 def test_senseless_numbers_of_trees_are_refused(k: int) -> None:
     with pytest.raises(InvalidInput, match="at least one tree per root, and at most"):
-        whole_pairs(STAR, tree_pairs(STAR).split, k)
+        integral_pairs(STAR, tree_pairs(STAR).split, k)
 
 
 def test_amounts_beyond_64_bits_are_refused() -> None:
     wide = replace(STAR, links=Links.build(link._replace(bandwidth=Fraction(2**62)) for link in STAR.links))
-    arcs = arcs_of(wide)
+    arcs = merged_arcs(wide)
     split = PairSplit(arcs, tuple(map(Fraction, (1, 0, 0, 0))), arcs.width, (Fraction(0),) * len(arcs.width))
     with pytest.raises(InvalidInput, match="tree packing counts in integers"):
-        whole_pairs(wide, split)
+        integral_pairs(wide, split)
 
 
 def test_more_trees_than_a_cut_carries_are_found_out() -> None:
-    whole = whole_pairs(STAR, tree_pairs(STAR).split)
+    whole = integral_pairs(STAR, tree_pairs(STAR).split)
     with pytest.raises(CheckFailed, match="all trees of a set of nodes can leave it"):
         pair_schedule(STAR, replace(whole, roots=2 * whole.roots), pack_trees, "forest", {}, {})
 

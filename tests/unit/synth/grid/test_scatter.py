@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 
 from synth.bucket.line import ring_line
 from synth.doubling.line import halving_line
-from synth.grid.line import Line
-from synth.grid.order import Turn, in_turns, one_by_one, side_by_side
-from synth.grid.port import Backwards
-from synth.grid.scatter import Scatter, Tree
+from synth.grid.line import LineReduceScatter
+from synth.grid.order import Turn, dimension_by_dimension, round_robin, synchronised_dimensions
+from synth.grid.port import TimeReversed
+from synth.grid.scatter import GridReduceScatter, ReduceToRoot
 from synth.swing.line import swing_line
 
 MAKERS = [swing_line, ring_line, lambda size: halving_line(size, returns=True)]
 lines = st.builds(lambda make, size: make(size), st.sampled_from(MAKERS), st.integers(2, 7))
 
 
-def replayed(line: Line) -> list[set[int]]:
+def replayed(line: LineReduceScatter) -> list[set[int]]:
     """Return which blocks each position holds the whole sum of, after a replay of sets."""
     held = [[{position} for _ in range(line.size)] for position in range(line.size)]
     for step in line.steps:
@@ -57,14 +57,18 @@ def test_mirror_images_turn_back(line):
         )
 
 
-@given(st.lists(lines, min_size=1, max_size=3), st.sampled_from([in_turns, one_by_one, side_by_side]), st.data())
+@given(
+    st.lists(lines, min_size=1, max_size=3),
+    st.sampled_from([round_robin, dimension_by_dimension, synchronised_dimensions]),
+    st.data(),
+)
 def test_messages_are_the_cells_counted(chosen, order, data):
     counts = [len(line.steps) for line in chosen]
-    scatter = Scatter(tuple(chosen), tuple(order(counts, data.draw(st.integers(0, len(chosen) - 1)))))
+    scatter = GridReduceScatter(tuple(chosen), tuple(order(counts, data.draw(st.integers(0, len(chosen) - 1)))))
     root = data.draw(st.integers(0, int(np.prod([line.size for line in chosen])) - 1))
-    for port in (scatter, Backwards(scatter), Tree(scatter, root)):
+    for port in (scatter, TimeReversed(scatter), ReduceToRoot(scatter, root)):
         for step in range(port.step_count):
-            cells, messages = port.cells(step), port.messages(step)
+            cells, messages = port.shard_sends(step), port.messages(step)
             counted = Counter(zip(cells.src.tolist(), cells.dst.tolist(), strict=True))
             assert counted == dict(
                 zip(
@@ -75,9 +79,12 @@ def test_messages_are_the_cells_counted(chosen, order, data):
             )
 
 
-@given(st.lists(lines, min_size=2, max_size=2), st.sampled_from([in_turns, one_by_one, side_by_side]))
+@given(
+    st.lists(lines, min_size=2, max_size=2),
+    st.sampled_from([round_robin, dimension_by_dimension, synchronised_dimensions]),
+)
 def test_steps_of_equal_signature_send_the_same(chosen, order):
-    scatter = Scatter(tuple(chosen), tuple(order([len(line.steps) for line in chosen], 0)))
+    scatter = GridReduceScatter(tuple(chosen), tuple(order([len(line.steps) for line in chosen], 0)))
     seen: dict = {}
     for step in range(scatter.step_count):
         messages = [part.tolist() for part in scatter.messages(step)]
@@ -85,17 +92,17 @@ def test_steps_of_equal_signature_send_the_same(chosen, order):
 
 
 def test_turns_skip_dimensions_that_are_through():
-    assert in_turns([1, 3], 0) == [Turn(0, 0), Turn(1, 0), Turn(1, 1), Turn(1, 2)]
-    assert in_turns([1, 3], 1) == [Turn(1, 0), Turn(0, 0), Turn(1, 1), Turn(1, 2)]
+    assert round_robin([1, 3], 0) == [Turn(0, 0), Turn(1, 0), Turn(1, 1), Turn(1, 2)]
+    assert round_robin([1, 3], 1) == [Turn(1, 0), Turn(0, 0), Turn(1, 1), Turn(1, 2)]
 
 
 def test_dimensions_one_by_one():
-    assert one_by_one([1, 2], 1) == [Turn(1, 0), Turn(1, 1), Turn(0, 0)]
+    assert dimension_by_dimension([1, 2], 1) == [Turn(1, 0), Turn(1, 1), Turn(0, 0)]
 
 
 @pytest.mark.parametrize(("counts", "first"), [([1, 3], 0), ([2, 3], 1), ([3, 3, 1], 2)])
 def test_side_by_side_everyone_changes_dimension_at_the_same_time(counts, first):
-    turns = side_by_side(counts, first)
+    turns = synchronised_dimensions(counts, first)
     assert len(turns) == len(counts) * max(counts)
     for number in range(len(counts)):
         axis = (first + number) % len(counts)

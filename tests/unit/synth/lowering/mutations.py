@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from synth.lowering.program import Instruction, Op, Place, Program, ThreadBlock, Wait
+from synth.lowering.program import BufferRef, Instruction, Op, Program, ThreadBlock, Wait
 from tests.unit.synth.lowering.programs import with_block
 
 Draw = st.DataObject
@@ -49,7 +49,7 @@ def _operation(_program: Program, _rank: int, block: ThreadBlock, step: int, dat
 
 def _operand(program: Program, _rank: int, block: ThreadBlock, step: int, data: Draw) -> ThreadBlock:
     side = data.draw(st.sampled_from(["src", "dst"]))
-    place = Place(data.draw(st.sampled_from(["i", "o", "s"])), data.draw(st.integers(0, program.chunks - 1)))
+    place = BufferRef(data.draw(st.sampled_from(["i", "o", "s"])), data.draw(st.integers(0, program.chunks - 1)))
     return _replaced(block, step, replace(block.instructions[step], **{side: place}))
 
 
@@ -62,7 +62,7 @@ def _split(_program: Program, _rank: int, block: ThreadBlock, step: int, _data: 
     item = block.instructions[step]
     if item.count == 1:
         return _replaced(block, step)
-    src, dst = (Place(place.buffer, place.offset + 1) for place in (item.src, item.dst))
+    src, dst = (BufferRef(place.buffer, place.offset + 1) for place in (item.src, item.dst))
     return _replaced(block, step, replace(item, count=1), Instruction(item.op, src, dst, item.count - 1))
 
 

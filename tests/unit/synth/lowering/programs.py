@@ -12,7 +12,7 @@ from synth.collective import ALLREDUCE, Collective, CollectiveName
 from synth.executor.serial import SerialExecutor
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Instruction, Op, Place, Program, RankProgram, ThreadBlock, Wait
+from synth.lowering.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
 from synth.method import Options
 from synth.methods import synthesize
 from synth.schedule.routes import Routes
@@ -77,7 +77,7 @@ def step(
     op: str, src: str, dst: str | None = None, count: int = 1, waits: Sequence[tuple[int, int]] = ()
 ) -> Instruction:
     """Build an instruction from words such as step("rrc", "i3", "o3")."""
-    places = [Place(word[0], int(word[1:])) for word in (src, dst or src)]  # type: ignore[arg-type]
+    places = [BufferRef(word[0], int(word[1:])) for word in (src, dst or src)]  # type: ignore[arg-type]
     return Instruction(Op(op), places[0], places[1], count, tuple(Wait(*wait) for wait in waits))
 
 

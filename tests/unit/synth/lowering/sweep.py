@@ -17,7 +17,7 @@ from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
-from synth.lowering.reading import read_on
+from synth.lowering.reading import read_program
 from synth.lowering.targets import target_named
 from synth.method import Options
 from synth.methods import synthesize
@@ -93,10 +93,10 @@ class Case:
         text = self.text()
         if text is None:
             return False
-        reading = read_on(text.encode(), self.schedule().schedule.topology)
+        reading = read_program(text.encode(), self.schedule().schedule.topology)
         assert reading.violations == (), self
         assert reading.text == text, self
-        assert self.dialect in reading.dialects, self
+        assert self.dialect in reading.fitting_targets, self
         return True
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from synth.collective import CollectiveName
 from synth.lowering.check import check_program
 from synth.lowering.connectivity import reachability
-from synth.lowering.program import Instruction, Op, Place, Program, Wait
+from synth.lowering.program import BufferRef, Instruction, Op, Program, Wait
 from synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import (
@@ -83,7 +83,7 @@ def test_a_retargeted_operand_is_noticed(made, data):
     side = "src" if item.op == Op.SEND else "dst"
     old = getattr(item, side)
     offset = data.draw(st.integers(0, made.chunks - 1).filter(lambda value: value != old.offset))
-    damaged = replace(item, **{side: Place(old.buffer, offset)})
+    damaged = replace(item, **{side: BufferRef(old.buffer, offset)})
     assert rules(edited(made, (rank, index, number, damaged)))
 
 
@@ -298,7 +298,7 @@ STRUCTURE = {
     ),
     "count": lambda made: edited(made, (0, 0, 0, replace(made.ranks[0].blocks[0].instructions[0], count=0))),
     "operand": lambda made: edited(
-        made, (0, 0, 0, replace(made.ranks[0].blocks[0].instructions[0], dst=Place("o", made.chunks)))
+        made, (0, 0, 0, replace(made.ranks[0].blocks[0].instructions[0], dst=BufferRef("o", made.chunks)))
     ),
     "connection": lambda made: with_block(made, 0, 0, replace(made.ranks[0].blocks[0], recv_peer=2, instructions=())),
     "shared connection": lambda made: replace(

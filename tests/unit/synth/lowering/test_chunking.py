@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from synth.errors import InvalidInput
-from synth.lowering.chunking import least_chunks, rechunked
+from synth.lowering.chunking import min_chunks, rechunked
 from synth.verify.verify import verify
 from tests.unit.synth.lowering.programs import verified
 
@@ -24,17 +24,17 @@ def test_costs_and_loads_stay_exactly_the_same(spec, method, factor):
 
 def test_joined_chunks_give_back_the_schedule():
     schedule = verified("torus:2x3", "allgather").schedule
-    least = least_chunks(schedule)
+    least = min_chunks(schedule)
     assert schedule.chunks_per_shard % least == 0
     finer = rechunked(schedule, 12 * schedule.chunks_per_shard)
-    assert least_chunks(finer) == least
+    assert min_chunks(finer) == least
     assert rechunked(finer, schedule.chunks_per_shard).id == schedule.id
     assert rechunked(schedule, None) is schedule
 
 
 def test_chunks_that_would_cut_transfers_are_refused():
     schedule = verified("ring:4", "allgather", "biring").schedule
-    assert least_chunks(schedule) == 2
+    assert min_chunks(schedule) == 2
     with pytest.raises(InvalidInput, match="multiple of 2; got 5; use 4"):
         rechunked(schedule, 5)
     with pytest.raises(InvalidInput, match="use 2"):

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from synth.errors import InvalidInput
 from synth.lowering.chunking import rechunked
-from synth.lowering.divisibility import chunks_of_vector, dividing
+from synth.lowering.divisibility import chunks_of_vector, options_for_sizes
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.verify.verify import verify
@@ -35,7 +35,7 @@ def test_the_most_instances_and_then_the_most_chunks_that_divide_are_taken(multi
     schedule = rechunked(RING, 4)
     single = chunks_of_vector(RING, 1)
     sizes = [multiple * single * granule for multiple in multiples]
-    chosen = dividing(schedule, LoweringOptions("oneccl-xml", instances=asked, chunks=chunks), sizes, granule)
+    chosen = options_for_sizes(schedule, LoweringOptions("oneccl-xml", instances=asked, chunks=chunks), sizes, granule)
 
     def divide(instances: int, parts: int) -> bool:
         return all(size % (single * instances * parts * granule) == 0 for size in sizes)
@@ -50,13 +50,13 @@ def test_the_most_instances_and_then_the_most_chunks_that_divide_are_taken(multi
 def test_chunks_are_joined_where_sizes_need_it():
     """Of 16 chunks of a tree, a vector of three granules can have three."""
     schedule = rechunked(RING, 16)
-    assert dividing(schedule, LoweringOptions("oneccl-xml"), [5 * 3 * 4], 4).chunks == 3
-    assert dividing(schedule, LoweringOptions("oneccl-xml"), [5 * 32 * 4], 4).chunks == 16
-    assert dividing(schedule, LoweringOptions("oneccl-xml", chunks=64), [5 * 32 * 4], 4).chunks == 32
+    assert options_for_sizes(schedule, LoweringOptions("oneccl-xml"), [5 * 3 * 4], 4).chunks == 3
+    assert options_for_sizes(schedule, LoweringOptions("oneccl-xml"), [5 * 32 * 4], 4).chunks == 16
+    assert options_for_sizes(schedule, LoweringOptions("oneccl-xml", chunks=64), [5 * 32 * 4], 4).chunks == 32
 
 
 def test_the_nearest_sizes_are_named():
     with pytest.raises(InvalidInput, match=r"multiples of 20 bytes.*got 1024; use 1020 or 1040 bytes"):
-        dividing(RING, LoweringOptions("msccl-xml", instances=2), [40, 1024], 4)
+        options_for_sizes(RING, LoweringOptions("msccl-xml", instances=2), [40, 1024], 4)
     with pytest.raises(InvalidInput, match=r"got 3; use 20 bytes"):
-        dividing(RING, LoweringOptions("msccl-xml"), [3], 4)
+        options_for_sizes(RING, LoweringOptions("msccl-xml"), [3], 4)

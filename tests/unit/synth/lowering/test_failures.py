@@ -13,7 +13,7 @@ from synth.collective import Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.lowering.lift import lift_with_findings
 from synth.lowering.msccl_xml import MscclXml
-from synth.lowering.program import Op, Place, Program, Wait
+from synth.lowering.program import BufferRef, Op, Program, Wait
 from synth.lowering.target import Lifted
 from tests.unit.synth.lowering.faults import (
     EXECUTOR,
@@ -140,9 +140,9 @@ FAILURES: dict[str, tuple[str, Fault]] = {
     "217 thread blocks": ("limit", lambda: first_rank(GOOD, blocks=GOOD.ranks[0].blocks + 217 * (block(None, None),))),
     "wait for block 128": ("limit", lambda: first(GOOD, waits=(Wait(128, 0),))),
     "72 chunks in a step": ("limit", lambda: first(GOOD, count=72)),
-    "offset of 17 bits": ("limit", lambda: first(GOOD, src=Place("i", 32768))),
+    "offset of 17 bits": ("limit", lambda: first(GOOD, src=BufferRef("i", 32768))),
     "last chunk outside the buffer": ("operand", lambda: local(step("cpy", "i18", "o0", count=3))),
-    "rrc outside the buffer": ("operand", lambda: first(GOOD, op=Op.RECV_REDUCE_COPY, dst=Place("o", GOOD.chunks))),
+    "rrc outside the buffer": ("operand", lambda: first(GOOD, op=Op.RECV_REDUCE_COPY, dst=BufferRef("o", GOOD.chunks))),
     "send to the own rank": ("peer", lambda: first_block(GOOD, send_peer=0, recv_peer=None)),
     "send of a block without a peer": ("peer", lambda: first_block(GOOD, send_peer=None, recv_peer=None)),
     "connection without a receiver": ("connection", lambda: first_block(GOOD, send_peer=2, recv_peer=2)),

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from synth.errors import CheckFailed, ChoraleError, InvalidInput
 from synth.lowering.check import check_program
-from synth.lowering.lift import fitting_dialects, lift, lift_with_findings, violations_on
+from synth.lowering.lift import fitting_targets, lift, lift_with_findings, violations_on
 from synth.lowering.msccl_xml import MscclXml
 from synth.lowering.oneccl_xml import OneCclXml
 from synth.lowering.program import Op, Wait
@@ -68,24 +68,24 @@ def test_the_other_spelling_of_reduce_scatter_is_the_other_runtime():
     text = with_bounds(foreign([], coll="reducescatter"), 0, 2**20)
     assert lift(text).collective.name == "reduce_scatter"
     assert lift(text).target == "msccl-executor-xml"
-    assert fitting_dialects(text) == ["msccl-executor-xml"]
+    assert fitting_targets(text) == ["msccl-executor-xml"]
 
 
 def test_what_both_runtimes_take_is_read_as_the_older_one():
     text = with_bounds(foreign([]), 0, 2**20)
     assert lift(text).target == "msccl-xml"
-    assert fitting_dialects(text) == ["msccl-executor-xml", "msccl-xml"]
+    assert fitting_targets(text) == ["msccl-executor-xml", "msccl-xml"]
 
 
 def test_a_file_without_bounds_fits_the_older_runtime_only():
-    assert fitting_dialects(foreign([]).encode()) == ["msccl-xml"]
-    assert fitting_dialects(oneccl().encode()) == ["oneccl-xml"]
+    assert fitting_targets(foreign([]).encode()) == ["msccl-xml"]
+    assert fitting_targets(oneccl().encode()) == ["oneccl-xml"]
 
 
 def test_a_file_for_both_placements_is_checked_for_both():
     """In place nothing is left to do for an allgather of one rank's work; out of place the copy is missing."""
     lifted = lift_with_findings(with_bounds(msccl("ring:3").replace(BOTH, ""), 1, 0))
-    assert lifted.twin == replace(lifted.program, in_place=False)
+    assert lifted.out_of_place == replace(lifted.program, in_place=False)
     assert check_program(lifted.program) == []
     found = violations_on(lifted, parse_topology("ring:3"))
     assert found

@@ -14,12 +14,12 @@ from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from synth.errors import InvalidInput
 from synth.executor.serial import SerialExecutor
 from synth.lowering.check import check_program
-from synth.lowering.lower import lower, with_usual_channels
-from synth.lowering.messages import messages_of, streaming_pieces, tree_levels
+from synth.lowering.lower import lower, with_default_channels
+from synth.lowering.messages import messages_of, streaming_chunks, tree_levels
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import Op, Program
 from synth.lowering.targets import target_named
-from synth.lowering.vector import vector_of
+from synth.lowering.vector import vector_layout_of
 from synth.method import Options
 from synth.methods import synthesize
 from synth.topology.spec import parse_topology
@@ -214,7 +214,7 @@ def test_channels_of_deep_trees_take_ranges_of_time():
     """Of each connection, what travels on a channel is over before the next channel begins."""
     schedule = verified("mi250half:1", "allreduce", "forest")
     options = LoweringOptions("msccl-xml", channels=4)
-    messages = messages_of(schedule.schedule, vector_of(schedule.schedule, 1), options)
+    messages = messages_of(schedule.schedule, vector_layout_of(schedule.schedule, 1), options)
     assert sorted(set(messages.channel.tolist())) == [0, 1, 2, 3]
     assert (np.diff(messages.channel[np.argsort(messages.step, kind="stable")]) >= 0).mean() > 0.9
     ends = messages.sender * 16 + messages.receiver
@@ -226,7 +226,7 @@ def test_channels_of_deep_trees_take_ranges_of_time():
 def test_channels_of_trees_of_two_levels_each_way_take_ranges_of_levels():
     schedule = verified("a100:2", "allreduce", "forest").schedule
     assert (tree_levels(schedule), schedule.barriers) == (4, (2,))
-    messages = messages_of(schedule, vector_of(schedule, 1), LoweringOptions("msccl-xml", channels=2))
+    messages = messages_of(schedule, vector_layout_of(schedule, 1), LoweringOptions("msccl-xml", channels=2))
     rails = 2
     assert (messages.channel // rails == messages.step // 2).all()
 
@@ -235,12 +235,12 @@ def test_deep_trees_have_several_channels_where_long_chunks_take_many_loops():
     """Shallow trees and steps have one, and so have chunks that fit in a message."""
     for spec, collective, method in (("a100:1", "allgather", "forest"), ("torus:3x3", "allreduce", "bfb")):
         options = LoweringOptions("oneccl-xml", channels=9)
-        assert with_usual_channels(verified(spec, collective, method), options).channels == 1
+        assert with_default_channels(verified(spec, collective, method), options).channels == 1
     deep = verified("mi250half:1", "allreduce", "forest")
-    assert with_usual_channels(deep, LoweringOptions("msccl-xml")).channels > 1
-    assert with_usual_channels(deep, LoweringOptions("msccl-xml", max_bytes=2**20)).channels == 1
-    assert with_usual_channels(deep, LoweringOptions("msccl-xml", chunks=66)).channels == 1
-    assert with_usual_channels(deep, LoweringOptions("msccl-xml", sm_count=5)).channels == 1
+    assert with_default_channels(deep, LoweringOptions("msccl-xml")).channels > 1
+    assert with_default_channels(deep, LoweringOptions("msccl-xml", max_bytes=2**20)).channels == 1
+    assert with_default_channels(deep, LoweringOptions("msccl-xml", chunks=66)).channels == 1
+    assert with_default_channels(deep, LoweringOptions("msccl-xml", sm_count=5)).channels == 1
 
 
 @pytest.mark.parametrize("method", ["bfb", "forest"])
@@ -266,8 +266,8 @@ def _sent(program: Program) -> Counter[tuple[int, int | None]]:
 
 def test_transfers_of_high_trees_are_cut_where_steps_allow_it():
     schedule = verified("mi250:2", "allgather", "forest").schedule
-    vector, limits = vector_of(schedule, 1), target_named("msccl-xml").limits
-    cut = vector.cut(streaming_pieces(schedule, vector, limits)).transfers
+    vector, limits = vector_layout_of(schedule, 1), target_named("msccl-xml").limits
+    cut = vector.split_transfers(streaming_chunks(schedule, vector, limits)).transfers
     length = cut.hi.astype(int) - cut.lo
     assert length.max() < (vector.transfers.hi - vector.transfers.lo).max()
     assert length.sum() == (vector.transfers.hi.astype(int) - vector.transfers.lo).sum()
@@ -275,4 +275,4 @@ def test_transfers_of_high_trees_are_cut_where_steps_allow_it():
     ends += schedule.routes.destinations(schedule.topology.links)[cut.route]
     assert np.bincount(ends).max() <= 192
     few = replace(limits, steps=8)
-    assert streaming_pieces(schedule, vector, few) == (vector.transfers.hi - vector.transfers.lo).max()
+    assert streaming_chunks(schedule, vector, few) == (vector.transfers.hi - vector.transfers.lo).max()

@@ -14,7 +14,7 @@ from synth.lowering import check_execution
 from synth.lowering.check import check_program
 from synth.lowering.lift import lift_with_findings
 from synth.lowering.msccl_xml import MscclXml
-from synth.lowering.program import Op, Place, Program, Wait
+from synth.lowering.program import BufferRef, Op, Program, Wait
 from synth.lowering.target import Lifted
 from tests.unit.synth.lowering.faults import (
     EXECUTOR,
@@ -79,8 +79,8 @@ FAULTS: dict[str, list[Callable[[], Program | Lifted]]] = {
     ],
     "count": [lambda: first(GOOD, count=0)],
     "operand": [
-        lambda: first(GOOD, op=Op.RECV_REDUCE_COPY, dst=Place("o", GOOD.chunks)),
-        lambda: first(GOOD, op=Op.RECV_REDUCE_COPY, src=Place("i", -1)),
+        lambda: first(GOOD, op=Op.RECV_REDUCE_COPY, dst=BufferRef("o", GOOD.chunks)),
+        lambda: first(GOOD, op=Op.RECV_REDUCE_COPY, src=BufferRef("i", -1)),
         lambda: local(step("cpy", "i18", "o0", count=3)),
     ],
     "overlap": [lambda: local(step("cpy", "i0", "i1", count=2)), lambda: local(step("re", "o3", "i2", count=2))],
@@ -91,7 +91,7 @@ FAULTS: dict[str, list[Callable[[], Program | Lifted]]] = {
         lambda: first_rank(GOOD, blocks=GOOD.ranks[0].blocks + 217 * (block(None, None),)),
         lambda: replace(GOOD, channels=33),
         lambda: first(GOOD, count=72),
-        lambda: first(GOOD, src=Place("i", 32768)),
+        lambda: first(GOOD, src=BufferRef("i", 32768)),
         lambda: first(GOOD, waits=(Wait(128, 0),)),
         lambda: replace(GOOD, max_bytes=2**31),
         lambda: first_rank(GOOD, blocks=33 * (block(1, None),)),
@@ -138,7 +138,7 @@ def test_a_send_without_a_path_is_named():
 
 
 def test_a_program_too_large_for_the_check_is_refused(monkeypatch):
-    monkeypatch.setattr(check_execution, "MOST_WORDS", 7)
+    monkeypatch.setattr(check_execution, "MAX_WORDS", 7)
     assert {violation.rule for violation in check_program(GOOD)} == {"size"}
 
 

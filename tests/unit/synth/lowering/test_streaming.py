@@ -13,7 +13,7 @@ from synth.lowering import streaming
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.program import RankProgram
-from synth.lowering.stream import NO_RANK, ProgramStream
+from synth.lowering.stream import EMPTY_RANK, ProgramStream
 from synth.lowering.streaming import streamed_text
 from synth.lowering.targets import XML_TARGETS, target_named
 from tests.unit.synth.lowering.programs import verified
@@ -59,7 +59,7 @@ def test_a_rank_that_breaks_a_limit_ends_the_writing():
 def test_ends_that_do_not_meet_are_found_at_the_end(monkeypatch):
     made = lower(verified("ring:4", "allgather"), LoweringOptions("oneccl-xml"))
 
-    empty = replace(made, ranks=(NO_RANK,) * 4)
+    empty = replace(made, ranks=(EMPTY_RANK,) * 4)
 
     def damaged(rank: int) -> RankProgram:
         body = made.ranks[rank]

@@ -11,7 +11,7 @@ from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from synth.lowering.check import check_program
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
-from synth.lowering.timetable import FASTEST, MOST_VISITS, Timetable, timetable_of
+from synth.lowering.timetable import FASTEST_CHUNK_TIME, MAX_VISITS, Timetable, timetable_of
 from synth.schedule.schedule import Schedule
 from tests.unit.synth.lowering.programs import verified
 from tests.unit.synth.lowering.tree_schedules import trees
@@ -32,7 +32,7 @@ def durations(schedule: Schedule) -> list[list[int]]:
     """Return for each transfer how long each link of its route is busy."""
     links, rows = schedule.topology.links, schedule.transfers
     fastest = max(links.bandwidths)
-    weight = [-(-FASTEST * fastest // links.bandwidths[kind]) for kind in links.bandwidth_class.tolist()]
+    weight = [-(-FASTEST_CHUNK_TIME * fastest // links.bandwidths[kind]) for kind in links.bandwidth_class.tolist()]
     amounts = (rows.hi.astype(int) - rows.lo).tolist()
     paths = [schedule.routes.path(route).tolist() for route in rows.route.tolist()]
     return [[amount * weight[link] for link in path] for amount, path in zip(amounts, paths, strict=True)]
@@ -84,7 +84,7 @@ def test_what_a_step_both_takes_and_puts_has_no_timetable():
 def test_very_many_chunks_have_no_timetable():
     schedule = verified("ring:3", "allgather", "forest").schedule
     rows = schedule.transfers.select(slice(0, 1))
-    rows = replace(rows, hi=rows.hi + np.uint32(MOST_VISITS // 2 + 1))
+    rows = replace(rows, hi=rows.hi + np.uint32(MAX_VISITS // 2 + 1))
     assert timetable_of(schedule, rows) is None
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from synth.rings.boxes import box_ring, boxes_of
+from synth.rings.boxes import box_ring, count_boxes
 from synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic
 
@@ -26,7 +26,7 @@ from tests.patterns import verified_with_traffic
     ],
 )
 def test_boxes(spec, boxes):
-    assert boxes_of(parse_topology(spec)) == boxes
+    assert count_boxes(parse_topology(spec)) == boxes
 
 
 @pytest.mark.parametrize("collective", [ALLREDUCE, ALLGATHER, REDUCE_SCATTER], ids=str)
@@ -51,7 +51,7 @@ def test_boxes_with_links_inside_are_crossed_along_them():
     topology = parse_topology("mi250:2")
     pattern = box_ring(topology, ALLGATHER)
     links = set(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
-    src, dst, _ = pattern.ports[3].messages(0)
+    src, dst, _ = pattern.subcollectives[3].messages(0)
     inside = src // 16 == dst // 16
     assert np.count_nonzero(~inside) == 2
     assert set(zip(src[inside].tolist(), dst[inside].tolist(), strict=True)) <= links

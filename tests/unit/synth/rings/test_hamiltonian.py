@@ -10,7 +10,7 @@ import pytest
 
 from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from synth.errors import InvalidInput
-from synth.rings.disjoint import applies, disjoint_cycles
+from synth.rings.disjoint import disjoint_cycles, torus_has_disjoint_cycles
 from synth.rings.hamiltonian import bfb_ring, hamiltonian_ring
 from synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic
@@ -62,14 +62,14 @@ def test_without_the_condition_the_free_links_are_several_cycles(rows, columns):
     order = [row * columns + (place - row) % columns for row in range(rows) for place in range(columns)]
     forward = set(pairwise([*order, order[0]]))
     taken = forward | {(dst, src) for src, dst in forward}
-    assert remaining_is_one_cycle(topology, taken) == applies(rows, columns)
+    assert remaining_is_one_cycle(topology, taken) == torus_has_disjoint_cycles(rows, columns)
 
 
 RINGS = [f"torus:{r}x{c}" for n in range(9, 65) for r, c in (s for s in shapes(n, 3) if len(s) == 2)]
 APPLICABLE = [
     spec
     for spec in RINGS
-    if any(applies(*pair) for s in [spec[6:].split("x")] for pair in (map(int, s), map(int, s[::-1])))
+    if any(torus_has_disjoint_cycles(*pair) for s in [spec[6:].split("x")] for pair in (map(int, s), map(int, s[::-1])))
 ]
 
 

@@ -86,7 +86,7 @@ def test_chunks_that_do_not_divide_are_spread_as_evenly_as_possible():
 @pytest.mark.parametrize("chunks", [0, -3])
 def test_no_chunks_are_refused(chunks):
     with pytest.raises(InvalidInput, match="at least 1"):
-        ring_allgather(parse_topology("ring:4"), both_ways=False, chunks=chunks)
+        ring_allgather(parse_topology("ring:4"), bidirectional=False, chunks=chunks)
 
 
 def test_unknown_methods_and_collectives_are_refused():

@@ -50,7 +50,7 @@ def test_like_the_schedule_on_any_network(topology, collective, method):
 
 
 def test_steps_that_are_equal_are_one():
-    traffic = ring_traffic(parse_topology("torus:32x32"), ALLREDUCE, both_ways=False)
+    traffic = ring_traffic(parse_topology("torus:32x32"), ALLREDUCE, bidirectional=False)
     assert len(traffic.steps) == 2 * 1023
     assert len({id(step) for step in traffic.steps}) == 2
     assert np.array_equal(traffic.steps[0].amount, np.ones(1024))
@@ -59,7 +59,7 @@ def test_steps_that_are_equal_are_one():
 @pytest.mark.parametrize("side", [64, pytest.param(128, marks=pytest.mark.slow)])
 def test_thousands_of_ranks(side):
     """2 (N - 1) steps of one hop and 1 / N of the vector over one port."""
-    traffic = ring_traffic(parse_topology(f"torus:{side}x{side}"), ALLREDUCE, both_ways=False)
+    traffic = ring_traffic(parse_topology(f"torus:{side}x{side}"), ALLREDUCE, bidirectional=False)
     model = NetworkModel.of(0, "0.1", "0.3", 400)
     ranks = side * side
     seconds = float(congestion_of(traffic).seconds(model, 2**30))
@@ -68,4 +68,4 @@ def test_thousands_of_ranks(side):
 
 def test_other_collectives_are_refused():
     with pytest.raises(InvalidInput, match="a ring makes"):
-        ring_traffic(parse_topology("ring:4"), Collective(CollectiveName.BROADCAST, 0), both_ways=True)
+        ring_traffic(parse_topology("ring:4"), Collective(CollectiveName.BROADCAST, 0), bidirectional=True)

@@ -12,7 +12,7 @@ from synth.executor.serial import SerialExecutor
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.methods import synthesize
-from synth.schedule.cut import cut
+from synth.schedule.cut import pipeline_split
 from synth.simulation.network_model import NetworkModel
 from synth.topology.spec import parse_topology
 from synth.verify.verified import VerifiedSchedule
@@ -27,7 +27,7 @@ def made(method: str, spec: str, collective: Collective = ALLGATHER) -> Verified
 @pytest.mark.parametrize("collective", [ALLGATHER, ALLREDUCE])
 def test_parts_change_no_cost(method: str, spec: str, collective: Collective) -> None:
     whole = made(method, spec, collective)
-    parts = verify(cut(whole.schedule, 3))
+    parts = verify(pipeline_split(whole.schedule, 3))
     assert parts.cost.time_per_byte == whole.cost.time_per_byte
     assert parts.cost.steps == whole.cost.steps
     assert parts.schedule.chunks_per_shard == 3 * whole.schedule.chunks_per_shard
@@ -37,12 +37,12 @@ def test_parts_change_no_cost(method: str, spec: str, collective: Collective) ->
 
 def test_one_part_is_the_same_schedule() -> None:
     whole = made("forest", "ring:4").schedule
-    assert cut(whole, 1).id == whole.id
+    assert pipeline_split(whole, 1).id == whole.id
 
 
 def test_deeper_pipelines_of_trees_are_faster_at_large_sizes() -> None:
     whole = made("forest", "ring:8", Collective(CollectiveName.BROADCAST, 0))
-    schedules = {"whole": whole, "parts": verify(cut(whole.schedule, 8))}
+    schedules = {"whole": whole, "parts": verify(pipeline_split(whole.schedule, 8))}
     programs = {name: lower(one, LoweringOptions("oneccl-xml")) for name, one in schedules.items()}
     runner = SimulatedRunner(NetworkModel.of(alpha_us=1, link_gbps=10))
     outcome = runner.submit(RunRequest(parse_topology("ring:8"), programs, (2**24,), repeats=1))
@@ -54,4 +54,4 @@ def test_deeper_pipelines_of_trees_are_faster_at_large_sizes() -> None:
 @pytest.mark.parametrize("parts", [0, 5000])
 def test_numbers_of_parts_have_limits(parts: int) -> None:
     with pytest.raises(InvalidInput, match="1 to 1024 parts"):
-        cut(made("ring", "ring:4").schedule, parts)
+        pipeline_split(made("ring", "ring:4").schedule, parts)

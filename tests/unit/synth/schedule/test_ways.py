@@ -11,7 +11,7 @@ from synth.collective import parse_collective
 from synth.executor.serial import SerialExecutor
 from synth.methods import synthesize
 from synth.schedule.schedule import Schedule
-from synth.schedule.ways import Way, ways_of
+from synth.schedule.ways import DataPath, data_paths
 from synth.topology.spec import parse_topology
 
 
@@ -20,7 +20,7 @@ def schedule_of(method: str, spec: str, collective: str, root: int = 0) -> Sched
     return synthesize(method, parse_topology(spec), wanted, None, SerialExecutor()).schedule
 
 
-def ends(schedule: Schedule, way: Way) -> list[tuple[int, int]]:
+def ends(schedule: Schedule, way: DataPath) -> list[tuple[int, int]]:
     links = schedule.topology.links
     sources, targets = schedule.routes.sources(links), schedule.routes.destinations(links)
     return list(zip(sources[way.route].tolist(), targets[way.route].tolist(), strict=True))
@@ -33,7 +33,7 @@ def test_trees_reach_every_rank_once_and_hold_all_data(spec, collective):
     schedule = schedule_of("forest", spec, collective, root=0)
     ranks = schedule.topology.compute_count
     for rank in (0, ranks - 1):
-        ways = ways_of(schedule, rank)
+        ways = data_paths(schedule, rank)
         assert sum(way.share for way in ways) == 1
         root = 0 if collective == "broadcast" else rank
         for way in ways:
@@ -47,7 +47,7 @@ def test_trees_reach_every_rank_once_and_hold_all_data(spec, collective):
 
 def test_sums_come_first_and_lead_to_the_rank():
     schedule = schedule_of("forest-phases", "ring:4", "allreduce")
-    ways = ways_of(schedule, 2)
+    ways = data_paths(schedule, 2)
     assert [way.reduces for way in ways] == sorted((way.reduces for way in ways), reverse=True)
     assert sum(way.share for way in ways if way.reduces) == sum(way.share for way in ways if not way.reduces) == 1
     for way in ways:
@@ -57,21 +57,21 @@ def test_sums_come_first_and_lead_to_the_rank():
 
 def test_chunks_over_parallel_links_are_one_tree():
     schedule = schedule_of("forest", "mi250:1", "allgather")
-    ways = ways_of(schedule, 0)
+    ways = data_paths(schedule, 0)
     drawn = {(way.reduces, tuple(way.step.tolist()), tuple(ends(schedule, way))) for way in ways}
     assert len(drawn) == len(ways) <= schedule.trees_per_root
 
 
 def test_stepped_data_take_one_way():
     schedule = schedule_of("ring", "ring:4", "allreduce")
-    ways = ways_of(schedule, 0)
+    ways = data_paths(schedule, 0)
     assert [(way.reduces, way.share) for way in ways] == [(True, Fraction(1)), (False, Fraction(1))]
     assert [way.step.tolist() for way in ways] == [[0, 1, 2], [3, 4, 5]]
 
 
 def test_data_of_an_alltoall_leave_their_rank():
     schedule = alltoall_schedule(parse_topology("ring:4"))
-    (way,) = ways_of(schedule, 1)
+    (way,) = data_paths(schedule, 1)
     assert not way.reduces
     first = [pair for step, pair in zip(way.step.tolist(), ends(schedule, way), strict=True) if step == 0]
     assert {source for source, _ in first} == {1}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from synth.errors import InvalidInput
 from synth.schedule.routes import Routes
-from synth.simulation.flow_graph import FlowGraph
+from synth.simulation.flow_graph import MessageGraph
 from synth.simulation.flow_simulation import FlowTimes, simulate_flows
 from synth.simulation.network_model import NetworkModel
 from synth.topology.links import Link, Links
@@ -29,7 +29,7 @@ def path_network(*bandwidths: int) -> Topology:
     return Topology("path", tuple(map(str, range(count))), count, links)
 
 
-def graph_of(flows: list[Flow]) -> FlowGraph:
+def graph_of(flows: list[Flow]) -> MessageGraph:
     """One gate per flow, which starts it."""
     count = len(flows)
     cause, effect = list(range(count)), list(range(count, 2 * count))
@@ -38,7 +38,7 @@ def graph_of(flows: list[Flow]) -> FlowGraph:
         effect += [index] * len(flow.after_left + flow.after_arrival)
     amounts = np.array([int(flow.amount) for flow in flows])
     routes = Routes.of_paths(flow.links for flow in flows)
-    return FlowGraph(routes, np.arange(count), amounts, count, np.array(cause), np.array(effect))
+    return MessageGraph(routes, np.arange(count), amounts, count, np.array(cause), np.array(effect))
 
 
 def arrivals(flows: list[Flow], topology: Topology, model: NetworkModel = BYTE_A_SECOND) -> list[float]:
@@ -85,7 +85,7 @@ def test_what_waits_for_itself_never_happens():
 
 
 def test_nothing_to_do_takes_no_time():
-    nothing = FlowGraph(Routes.of_paths([]), *(np.zeros(0, int),) * 2, 0, *(np.zeros(0, int),) * 2)
+    nothing = MessageGraph(Routes.of_paths([]), *(np.zeros(0, int),) * 2, 0, *(np.zeros(0, int),) * 2)
     assert simulate_flows(nothing, path_network(1), BYTE_A_SECOND, 1.0).end_s == 0
 
 

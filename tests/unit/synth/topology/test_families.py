@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.topology.automorphism import is_automorphism, known_symmetries_are_transitive, orbits
+from synth.topology.automorphism import automorphisms_are_transitive, is_automorphism, orbits
 from synth.topology.diameter import diameter
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
@@ -98,7 +98,7 @@ def test_known_symmetries_hold_and_act_regularly(spec):
     topology = parse_topology(spec)
     count = topology.compute_count
     assert all(is_automorphism(topology, generator) for generator in topology.automorphisms)
-    assert known_symmetries_are_transitive(topology)
+    assert automorphisms_are_transitive(topology)
     group = generated_group([tuple(generator.tolist()) for generator in topology.automorphisms])
     assert len(group) == count  # transitive and as large as the network, so regular
     assert topology.degree is not None

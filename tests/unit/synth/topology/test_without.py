@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synth.errors import InvalidInput
-from synth.topology.assemble import NamedLink, NamedNode, assemble
+from synth.topology.assemble import NamedLink, NamedNode, assemble_topology
 from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
@@ -60,7 +60,7 @@ def fabric() -> Topology:
     pairs = [("gpu0", "leaf:0"), ("gpu1", "leaf:0"), ("gpu2", "leaf:1"), ("gpu3", "leaf:1")]
     pairs += [("leaf:0", "spine.0"), ("leaf:1", "spine.0"), ("leaf:0", "spine.1"), ("spine.1", "relay")]
     pairs += [("relay", "leaf:1")]
-    return assemble("fabric", "link", nodes, [NamedLink(a, b, 1, bidirectional=True) for a, b in pairs])
+    return assemble_topology("fabric", "link", nodes, [NamedLink(a, b, 1, bidirectional=True) for a, b in pairs])
 
 
 def test_switches_with_fewer_than_two_neighbours_go_repeatedly():
@@ -72,7 +72,7 @@ def test_switches_with_fewer_than_two_neighbours_go_repeatedly():
 def test_a_switch_with_two_links_to_one_neighbour_goes():
     links = [NamedLink("a", "b", 1, bidirectional=True), NamedLink("a", "s", 1, bidirectional=True)]
     nodes = [NamedNode("a", "compute"), NamedNode("b", "compute"), NamedNode("s", "switch")]
-    doubled = assemble("x", "link", nodes, [*links, links[1], NamedLink("b", "s", 1, bidirectional=True)])
+    doubled = assemble_topology("x", "link", nodes, [*links, links[1], NamedLink("b", "s", 1, bidirectional=True)])
     assert without(doubled, [], [LostLink("b", "s", one_way=False)], "y").node_ids == ("a", "b")
 
 

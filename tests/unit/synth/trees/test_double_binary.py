@@ -11,7 +11,7 @@ from synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
 from synth.errors import InvalidInput
 from synth.topology.families.baselines import double_tree_parents
 from synth.topology.spec import parse_topology
-from synth.trees.double_binary import depths, double_binary_tree
+from synth.trees.double_binary import double_binary_tree, tree_depths
 from tests.patterns import verified_with_traffic
 from tests.shapes import torus_specs
 
@@ -19,7 +19,7 @@ from tests.shapes import torus_specs
 @pytest.mark.parametrize("nodes", range(2, 65))
 def test_all_sizes(nodes):
     topology = parse_topology(f"dbt:{nodes}")
-    height = max(int(depths(parent).max()) for parent in double_tree_parents(nodes))
+    height = max(int(tree_depths(parent).max()) for parent in double_tree_parents(nodes))
     verified = verified_with_traffic(double_binary_tree(topology, ALLREDUCE))
     assert verified.schedule.kind == "pipelined"
     assert verified.schedule.steps == 2 * height <= 2 * nodes.bit_length()
@@ -54,7 +54,7 @@ def test_every_rank_sends_and_receives_no_more_than_a_vector_each_way():
 
 
 def test_depths():
-    assert depths(np.array([-1, 0, 1, 1, 0])).tolist() == [0, 1, 2, 2, 1]
+    assert tree_depths(np.array([-1, 0, 1, 1, 0])).tolist() == [0, 1, 2, 2, 1]
 
 
 def test_allgather_is_refused():

@@ -16,10 +16,10 @@ from synth.methods import synthesize_unverified
 from synth.schedule.schedule import Schedule
 from synth.schedule.transfers import COLUMN_NAMES
 from synth.topology.spec import parse_topology
-from synth.verify.cells import Cells
+from synth.verify.cells import ChunkIntervals
 from synth.verify.verified import VerifiedSchedule
 from synth.verify.verify import inspect
-from synth.verify.violation import Violation
+from synth.verify.violation import ScheduleViolation
 from tests.unit.synth.forest.trees_on import trees_on
 
 CHUNKS = 12
@@ -35,7 +35,7 @@ def with_column(schedule: Schedule, name: str, row: int, value: int) -> Schedule
     return replace(schedule, transfers=schedule.bounds.pack(columns))
 
 
-def inspected(schedule: Schedule, few_chunks: int) -> tuple[list[Violation], VerifiedSchedule | None]:
+def inspected(schedule: Schedule, few_chunks: int) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("synth.verify.cells.FEW_CHUNKS", few_chunks)
         return inspect(schedule)
@@ -73,7 +73,7 @@ def test_a_missing_run_is_named_by_its_first_chunk_and_counted_in_chunks() -> No
 def test_thousands_of_chunks_in_few_intervals_take_few_cells() -> None:
     schedule = trees_on(parse_topology("scaled(a100:2;link=0.0-nic:0.0;factor=997/1000)"))
     assert schedule.chunks_per_shard > 500
-    cells = Cells.of(schedule)
+    cells = ChunkIntervals.of(schedule)
     assert cells.offsets[-1] < 20 * schedule.shard_count
     assert int(cells.size.sum()) == schedule.shard_count * schedule.chunks_per_shard
     assert inspect(schedule)[0] == []

@@ -10,8 +10,8 @@ from synth.lowering.lift import lift
 from synth.lowering.targets import target_named
 from tests.conformance.example_programs import ring_allreduce
 from tests.unit.tuner.campaigns.test_answer import SIZES, standing
-from tuner.campaigns.answer import choices
-from tuner.campaigns.answer_programs import answer_programs
+from tuner.campaigns.answer import tuning_table
+from tuner.campaigns.answer_programs import table_programs
 
 TARGETS = ("msccl-xml", "msccl-executor-xml", "oneccl-xml")
 
@@ -25,8 +25,8 @@ def test_every_program_serves_the_sizes_that_it_was_best_at(target: str) -> None
         asked.append(name)
         return target_named(target).emit(program).encode()
 
-    chosen = choices([standing(1, 2.0, 0.5, 2.0, 1.5), standing(2, 0.9, 1.0, 1.1, 1.6)], together=False)
-    files = answer_programs(chosen, read)
+    chosen = tuning_table([standing(1, 2.0, 0.5, 2.0, 1.5), standing(2, 0.9, 1.0, 1.1, 1.6)], together=False)
+    files = table_programs(chosen, read)
     assert list(files) == ["01-1024-4095.xml", "03-16384-65535.xml", "04-65536-65536.xml"]
     ids = [one.trial.program_id for one in chosen if one.trial]
     assert asked == ids
@@ -37,12 +37,12 @@ def test_every_program_serves_the_sizes_that_it_was_best_at(target: str) -> None
 
 def test_a_size_that_was_rounded_up_is_served() -> None:
     program = target_named("msccl-xml").emit(replace(ring_allreduce(range(4)), target="msccl-xml", name="ring"))
-    [choice] = choices([standing(1, *[2.0] * 4)], together=False)[-1:]
+    [choice] = tuning_table([standing(1, *[2.0] * 4)], together=False)[-1:]
     rounded = replace(choice, result=replace(choice.result, measured_bytes=65600))
-    assert list(answer_programs([rounded], lambda name: program.encode())) == ["01-65536-65600.xml"]
+    assert list(table_programs([rounded], lambda name: program.encode())) == ["01-65536-65600.xml"]
 
 
 def test_where_the_library_always_wins_there_are_no_programs() -> None:
-    chosen = choices([standing(1, *[0.5] * len(SIZES))], together=False)
-    assert answer_programs(chosen, lambda name: b"") == {}
-    assert answer_programs([], lambda name: b"") == {}
+    chosen = tuning_table([standing(1, *[0.5] * len(SIZES))], together=False)
+    assert table_programs(chosen, lambda name: b"") == {}
+    assert table_programs([], lambda name: b"") == {}

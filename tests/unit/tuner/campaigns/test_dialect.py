@@ -10,7 +10,7 @@ from synth.build.build import build
 from synth.build.request import BuildResult
 from synth.lowering.options import LoweringOptions
 from tests.campaigns import small_campaign
-from tuner.campaigns.dialect import Dialect, dialect_for
+from tuner.campaigns.dialect import LoweringTarget, lowering_target
 from tuner.campaigns.records import Candidate
 from tuner.campaigns.runner_section import read_section
 from tuner.launch.request_builder import RequestBuilder
@@ -20,16 +20,24 @@ from tuner.specs import load_topology
 @pytest.mark.parametrize(
     ("section", "dialect", "blocks"),
     [
-        ({"kind": "local"}, Dialect("oneccl-xml"), 65536),
-        ({"kind": "oneccl"}, Dialect("oneccl-xml"), 65536),
-        ({"kind": "msccl"}, Dialect("msccl-xml"), 108),
-        ({"kind": "msccl", "msccl": {"runtime": "executor", "sm_count": 132}}, Dialect("msccl-executor-xml", 132), 132),
-        ({"kind": "msccl", "msccl": {"runtime": "rccl", "sm_count": 104}}, Dialect("msccl-executor-xml", 64), 64),
-        ({"kind": "msccl", "msccl": {"runtime": "rccl", "sm_count": 16}}, Dialect("msccl-executor-xml", 16), 16),
+        ({"kind": "local"}, LoweringTarget("oneccl-xml"), 65536),
+        ({"kind": "oneccl"}, LoweringTarget("oneccl-xml"), 65536),
+        ({"kind": "msccl"}, LoweringTarget("msccl-xml"), 108),
+        (
+            {"kind": "msccl", "msccl": {"runtime": "executor", "sm_count": 132}},
+            LoweringTarget("msccl-executor-xml", 132),
+            132,
+        ),
+        (
+            {"kind": "msccl", "msccl": {"runtime": "rccl", "sm_count": 104}},
+            LoweringTarget("msccl-executor-xml", 64),
+            64,
+        ),
+        ({"kind": "msccl", "msccl": {"runtime": "rccl", "sm_count": 16}}, LoweringTarget("msccl-executor-xml", 16), 16),
     ],
 )
-def test_the_runner_decides(section: dict[str, Any], dialect: Dialect, blocks: int) -> None:
-    assert dialect_for(read_section(section)) == dialect
+def test_the_runner_decides(section: dict[str, Any], dialect: LoweringTarget, blocks: int) -> None:
+    assert lowering_target(read_section(section)) == dialect
     assert dialect.limits.resident_threadblocks == blocks
 
 
@@ -41,8 +49,8 @@ def test_programs_of_a_campaign_are_of_one_placement() -> None:
         built = build(request)
         assert isinstance(built, BuildResult)
         assert not built.program.in_place
-        assert requests.dialect.has(built.program)
-        assert not Dialect("msccl-xml").has(built.program)
+        assert requests.dialect.accepts(built.program)
+        assert not LoweringTarget("msccl-xml").accepts(built.program)
 
 
 def test_candidates_and_baselines_are_of_one_dialect() -> None:

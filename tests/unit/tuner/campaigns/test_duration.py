@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.campaigns import small_campaign
-from tuner.campaigns.duration import least_seconds
+from tuner.campaigns.duration import min_measuring_s
 from tuner.campaigns.plan import campaign_plan
 from tuner.specs import load_topology
 
@@ -15,7 +15,7 @@ def test_a_ring_of_four_at_a_rate():
     campaign = small_campaign(runner={"kind": "local", "link_mbps": 8}, baselines=["ring"], repeats=3)
     vector_s = (4096 + 65536) / 1e6
     expected = 6 * 4 * 2 * vector_s * 3 / 4
-    assert least_seconds(campaign, load_topology("ring:4"), 6) == pytest.approx(expected)
+    assert min_measuring_s(campaign, load_topology("ring:4"), 6) == pytest.approx(expected)
     assert campaign_plan(campaign, load_topology("ring:4"))["least_measuring_seconds"] == pytest.approx(expected)
 
 
@@ -28,4 +28,4 @@ CASES = [
 
 @pytest.mark.parametrize(("runner", "spec"), CASES)
 def test_without_a_rate_nothing_is_said(runner, spec):
-    assert least_seconds(small_campaign(runner=runner), load_topology(spec), 6) is None
+    assert min_measuring_s(small_campaign(runner=runner), load_topology(spec), 6) is None

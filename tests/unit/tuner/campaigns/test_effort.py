@@ -6,22 +6,22 @@ from itertools import count
 
 import pytest
 
-from tuner.campaigns.effort import MEASURING, PREPARING, SAVE, SEARCH, Effort
+from tuner.campaigns.effort import MEASURING, PREPARING, SAVE, SEARCH, Overhead
 
 
 def test_seconds_become_milliseconds_per_trial() -> None:
-    effort = Effort(count().__next__)
+    effort = Overhead(count().__next__)
     for _ in range(4):
-        with effort.on(SEARCH):
+        with effort.timed(SEARCH):
             pass
-    with effort.on(SAVE):
+    with effort.timed(SAVE):
         pass
     effort.trials = 2
     effort.elapsed_s = 30.0
     effort.cpu_s = 7.0
-    effort.worked(MEASURING, 15.0, 3.0)
-    effort.worked(MEASURING, 5.0, 1.0)
-    effort.worked(PREPARING, 6.0, 5.0)
+    effort.add_work(MEASURING, 15.0, 3.0)
+    effort.add_work(MEASURING, 5.0, 1.0)
+    effort.add_work(PREPARING, 6.0, 5.0)
     assert effort.document(tracking_s=3.0) == {
         "trials": 2,
         "ours_ms": 4000.0,
@@ -36,11 +36,11 @@ def test_seconds_become_milliseconds_per_trial() -> None:
 
 
 def test_a_block_that_fails_counts_too() -> None:
-    effort = Effort(count().__next__)
-    with pytest.raises(OSError), effort.on(SAVE):
+    effort = Overhead(count().__next__)
+    with pytest.raises(OSError), effort.timed(SAVE):
         raise OSError
     assert effort.seconds == {"save": 1}
 
 
 def test_a_launch_without_trials_divides_by_nothing() -> None:
-    assert Effort(count().__next__).document(0.0)["ours_ms"] == 0
+    assert Overhead(count().__next__).document(0.0)["ours_ms"] == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.campaigns import complete
-from tuner.campaigns.final import MOST_FINALISTS, Final, finalists, standings
+from tuner.campaigns.final import MAX_FINALISTS, FinalComparison, finalists, ranked_trials
 from tuner.campaigns.records import Candidate, CompleteTrial, SizeResult
 
 
@@ -21,7 +21,7 @@ def test_leaders_by_speedup_and_by_time_at_every_size_meet() -> None:
     nowhere = [trial(number, (7.0 + number, 7.0), (20.0 + number, 9.0)) for number in range(4, 12)]
     chosen = finalists([*nowhere, high_speedup, low_time, good_at_large])
     assert all(leader in chosen for leader in (high_speedup, low_time, good_at_large))
-    assert len(chosen) <= MOST_FINALISTS
+    assert len(chosen) <= MAX_FINALISTS
 
 
 def test_a_shared_measurement_does_not_take_part_twice() -> None:
@@ -32,12 +32,12 @@ def test_a_shared_measurement_does_not_take_part_twice() -> None:
 
 def test_no_trials_have_no_final() -> None:
     assert finalists([]) == []
-    assert standings([], None) == []
+    assert ranked_trials([], None) == []
 
 
 def test_the_final_decides_and_without_one_the_trials_do() -> None:
     lucky, steady = trial(1, (1.0, 9.0), (1.0, 9.0)), trial(2, (2.0, 9.0), (2.0, 9.0))
     results = {lucky.trial_id: steady.sizes, steady.trial_id: lucky.sizes}
-    assert [place.sizes for place in standings([lucky, steady], None)] == [lucky.sizes, steady.sizes]
-    ranked = standings([lucky, steady, trial(3, (3.0, 9.0), (3.0, 9.0))], Final(results, 3))
+    assert [place.sizes for place in ranked_trials([lucky, steady], None)] == [lucky.sizes, steady.sizes]
+    ranked = ranked_trials([lucky, steady, trial(3, (3.0, 9.0), (3.0, 9.0))], FinalComparison(results, 3))
     assert [(place.trial, place.sizes) for place in ranked] == [(lucky, steady.sizes), (steady, lucky.sizes)]

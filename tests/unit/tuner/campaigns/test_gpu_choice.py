@@ -9,7 +9,7 @@ import pytest
 from runners.msccl.choice import job_options
 from runners.msccl.command import launch_command
 from runners.msccl.config import MscclConfig
-from runners.needs import Needs
+from runners.needs import ResourceRequest
 from synth.errors import InvalidInput
 from tests.campaigns import small_campaign
 from tuner.campaigns.campaign import Campaign
@@ -25,7 +25,7 @@ def on_gpus(topology: str, needs: dict[str, Any] | None = None, **msccl: Any) ->
     return small_campaign(topology=topology, runner=runner, baselines=["library:nccl"])
 
 
-def needs_of(campaign: Campaign) -> Needs:
+def needs_of(campaign: Campaign) -> ResourceRequest:
     return campaign.runner.config.resources(campaign.runner.measurers, load_topology(campaign.topology))
 
 
@@ -41,13 +41,13 @@ def needs_of(campaign: Campaign) -> Needs:
     ],
 )
 def test_the_node_that_measures_lends_its_gpus(campaign: Campaign, gpus: int) -> None:
-    assert needs_of(campaign) == Needs(gpus=gpus)
+    assert needs_of(campaign) == ResourceRequest(gpus=gpus)
 
 
 def test_where_ray_launches_gpus_are_lent_for_each_measurement() -> None:
     needs = {"labels": {"rail": "a"}, "resources": {"fabric": 1}, "patience_s": 60}
     campaign = on_gpus("a100:2", launcher="ray", needs=needs, **FOLDER)
-    assert needs_of(campaign) == Needs(patience_s=60)
+    assert needs_of(campaign) == ResourceRequest(patience_s=60)
     check_runner(campaign, load_topology("a100:2"))
 
 

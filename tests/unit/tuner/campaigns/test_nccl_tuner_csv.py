@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synth.errors import CheckFailed
-from tuner.campaigns.nccl_tuner_csv import ALGORITHMS, COLLECTIVES, Choice, choices, nccl_tuner_csv
+from tuner.campaigns.nccl_tuner_csv import ALGORITHMS, COLLECTIVES, NcclTableEntry, nccl_table_entries, nccl_tuner_csv
 from tuner.campaigns.records import Candidate, CompleteTrial, FailedTrial, SizeResult
 
 LONGEST_LINE = 254
@@ -41,8 +41,11 @@ def test_the_best_of_what_nccl_has_wins_at_each_size():
         trial(3, Candidate("ring", channels=8), {1024: 30.0, 4096: 20.0}),
         FailedTrial("4", 4, Candidate("ring"), 0.0, 1.0, "crash", "broken"),
     ]
-    assert choices(trials) == [Choice(1024, "tree", "ll128", 1), Choice(4096, "ring", "simple", 4)]
-    assert nccl_tuner_csv(choices(trials), "reduce_scatter", 8).splitlines()[1:] == [
+    assert nccl_table_entries(trials) == [
+        NcclTableEntry(1024, "tree", "ll128", 1),
+        NcclTableEntry(4096, "ring", "simple", 4),
+    ]
+    assert nccl_tuner_csv(nccl_table_entries(trials), "reduce_scatter", 8).splitlines()[1:] == [
         "reducescatter,1024,2048,tree,ll128,1,-1,8,-1,-1",
         "reducescatter,2049,4096,ring,simple,4,-1,8,-1,-1",
     ]
@@ -50,7 +53,7 @@ def test_the_best_of_what_nccl_has_wins_at_each_size():
 
 chosen = st.lists(
     st.builds(
-        Choice,
+        NcclTableEntry,
         st.integers(1, 2**40),
         st.sampled_from(sorted(ALGORITHMS.values())),
         st.sampled_from(["simple", "ll"]),
@@ -84,12 +87,12 @@ def test_sizes_between_go_to_a_neighbour_without_gaps(found, data):
 
 
 def test_equal_neighbours_are_one_row():
-    found = [Choice(size, "ring", "simple", 2) for size in (1, 4, 16)]
+    found = [NcclTableEntry(size, "ring", "simple", 2) for size in (1, 4, 16)]
     assert nccl_tuner_csv(found, "allreduce", 2).splitlines()[1:] == ["allreduce,1,16,ring,simple,2,-1,2,-1,-1"]
 
 
 def test_what_cannot_be_said_is_refused():
     with pytest.raises(CheckFailed, match="ring or double-binary-tree"):
-        nccl_tuner_csv(choices([trial(0, Candidate("bfb"), {1024: 1.0})]), "allreduce", 4)
+        nccl_tuner_csv(nccl_table_entries([trial(0, Candidate("bfb"), {1024: 1.0})]), "allreduce", 4)
     with pytest.raises(CheckFailed, match="alltoall"):
-        nccl_tuner_csv([Choice(1, "ring", "simple", 1)], "alltoall", 4)
+        nccl_tuner_csv([NcclTableEntry(1, "ring", "simple", 1)], "alltoall", 4)

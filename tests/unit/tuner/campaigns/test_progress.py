@@ -10,7 +10,7 @@ from rich.console import Console
 
 from runners.api import FailureKind
 from tests.campaigns import complete
-from tuner.campaigns.progress import LiveTable, PlainLines, outcome_text, progress_for
+from tuner.campaigns.progress import LiveTable, PlainLines, outcome_text, progress_display
 from tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial
 
 TRIAL = complete(Candidate("bfb", chunks=2), time_s=1.0)
@@ -61,7 +61,7 @@ def test_a_limit_in_minutes_may_come_first():
 
 def test_a_quiet_console_stays_silent() -> None:
     shown = console(quiet=True)
-    with progress_for(shown, 10) as progress:
+    with progress_display(shown, 10) as progress:
         progress.trial(TRIAL)
     assert text(shown) == ""
 
@@ -69,7 +69,7 @@ def test_a_quiet_console_stays_silent() -> None:
 @pytest.mark.parametrize(("terminal", "kind"), [(True, LiveTable), (False, PlainLines)])
 def test_a_terminal_gets_a_table(terminal: bool, kind: type) -> None:
     shown = console(force_terminal=terminal)
-    with progress_for(shown, 10) as progress:
+    with progress_display(shown, 10) as progress:
         assert isinstance(progress, kind)
         for record in (TRIAL, FAILED, PRUNED):
             progress.trial(record)

@@ -9,7 +9,7 @@ import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
 from runners.api import Runner
-from runners.needs import Needs
+from runners.needs import ResourceRequest
 from runners.registry import RUNNERS
 from runners.runner_config import Capabilities, MeasurerRequest, RunnerConfig
 from synth.errors import InvalidInput
@@ -19,7 +19,7 @@ from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner
 from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.campaign_file import parse_campaign
-from tuner.campaigns.dialect import Dialect, dialect_for
+from tuner.campaigns.dialect import LoweringTarget, lowering_target
 from tuner.campaigns.launch import Launch, check_same_conditions, conditions_of, space_id, stored_campaign
 from tuner.campaigns.runner_choice import runner_factory
 from tuner.campaigns.runner_section import SECTIONS, RunnerSection, read_section, section_model, section_union
@@ -127,8 +127,8 @@ class ToyConfig(RunnerConfig):
     def lowering(self) -> LoweringOptions:
         return LoweringOptions("msccl-xml", sm_count=self.strings)
 
-    def resources(self, request: MeasurerRequest, topology: Topology) -> Needs:
-        return Needs(request.node.cpus, gpus=self.strings)
+    def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
+        return ResourceRequest(request.node.cpus, gpus=self.strings)
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         return FakeRunner()
@@ -139,8 +139,8 @@ def test_a_new_runner_is_one_declaration(tmp_path: Path) -> None:
     section, ring = sections.validate_python({"kind": "toy", "strings": 3, "timeout_s": 5}), load_topology("ring:4")
     assert (section.timeout_s, section.config) == (5, ToyConfig(strings=3))
     assert sections.validate_python({}).kind == "local"
-    assert dialect_for(section) == Dialect("msccl-xml", 3)
-    assert section.config.resources(section.measurers, ring) == Needs(gpus=3)
+    assert lowering_target(section) == LoweringTarget("msccl-xml", 3)
+    assert section.config.resources(section.measurers, ring) == ResourceRequest(gpus=3)
     assert isinstance(runner_factory(section, ring, tmp_path)(), FakeRunner)
     campaign = small_campaign().model_copy(update={"runner": section})
     assert conditions_of(campaign, ring)["runner"]["strings"] == 3
@@ -211,7 +211,7 @@ def test_keys_of_other_runners_that_earlier_versions_took_mean_nothing(home: Hom
     launch = _stored(others, others)
     campaign = Campaign.model_validate(stored_campaign(launch))
     check_same_conditions(launch, conditions_of(campaign, topology))
-    folder = home.make(home.campaigns / "small" / "1")
+    folder = home.create(home.campaigns / "small" / "1")
     Store(folder, launch).close()
     store = open_store(campaign, topology, home, resume=True)
     assert store.launch == launch

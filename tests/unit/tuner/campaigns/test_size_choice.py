@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.campaigns.records import Candidate
-from tuner.campaigns.size_choice import SizeChoice
+from tuner.campaigns.size_choice import AcquisitionOptimizer
 
 SIZES = [2**10, 2**14, 2**18]
 POINTS = [Candidate(method, chunks=chunks) for method in ("a", "b") for chunks in (1, 2, 4, 8, 16, 32)]
@@ -18,7 +18,7 @@ def gain(point: Candidate) -> NDArray[np.float64]:
     return np.array([0.5 - abs(chunks - best) / 4 for best in (0, 2.5, 5)]) - (1.0 if point.method == "a" else 0.0)
 
 
-def tried(choice: SizeChoice, count: int) -> list[Candidate]:
+def tried(choice: AcquisitionOptimizer, count: int) -> list[Candidate]:
     gains = {POINTS[0]: gain(POINTS[0]), POINTS[6]: gain(POINTS[6])}
     while len(gains) < count:
         point = choice.next(gains, [], [])
@@ -29,28 +29,28 @@ def tried(choice: SizeChoice, count: int) -> list[Candidate]:
 
 def test_every_size_gets_its_best_point_soon() -> None:
     for seed in range(5):
-        first = tried(SizeChoice(POINTS, SIZES, False, seed), 7)
+        first = tried(AcquisitionOptimizer(POINTS, SIZES, False, seed), 7)
         best = np.max([gain(point) for point in first], axis=0)
         assert np.max(np.max([gain(point) for point in POINTS], axis=0) - best) < 0.15
 
 
 def test_one_point_for_all_sizes_is_found_by_its_mean() -> None:
     for seed in range(5):
-        first = tried(SizeChoice(POINTS, SIZES, True, seed), 6)
+        first = tried(AcquisitionOptimizer(POINTS, SIZES, True, seed), 6)
         best = max(gain(point).mean() for point in first)
         assert best == max(gain(point).mean() for point in POINTS)
 
 
 def test_in_the_end_every_point_was_tried() -> None:
-    assert set(tried(SizeChoice(POINTS, SIZES, False, 0), len(POINTS))) == set(POINTS)
+    assert set(tried(AcquisitionOptimizer(POINTS, SIZES, False, 0), len(POINTS))) == set(POINTS)
 
 
 def test_points_under_way_are_not_chosen_and_failures_keep_the_search_away() -> None:
     gains = {point: gain(point) for point in POINTS[:2]}
     busy, failed = POINTS[2:8], POINTS[8:11]
-    assert SizeChoice(POINTS, SIZES, False, 0).next(gains, failed, busy) == POINTS[11]
+    assert AcquisitionOptimizer(POINTS, SIZES, False, 0).next(gains, failed, busy) == POINTS[11]
 
 
 def test_equal_seeds_choose_equally() -> None:
-    runs = [tried(SizeChoice(POINTS, SIZES, False, 3), len(POINTS)) for _ in range(2)]
+    runs = [tried(AcquisitionOptimizer(POINTS, SIZES, False, 3), len(POINTS)) for _ in range(2)]
     assert runs[0] == runs[1]

@@ -59,11 +59,11 @@ def test_beliefs_are_those_of_the_textbook(fitted: bool) -> None:
     within, across = covariance(SEEN, SEEN, parameters) + noise, covariance(UNSEEN, SEEN, parameters)
     mean = across @ solve(within, observed.ravel())
     spread = covariance(UNSEEN, UNSEEN, parameters) - across @ solve(within, across.T)
-    each = own.believe(SEEN, observed, UNSEEN, np.eye(len(SIZES)))
+    each = own.posterior(SEEN, observed, UNSEEN, np.eye(len(SIZES)))
     assert each.mean.ravel() == pytest.approx(mean)
     assert each.deviation.ravel() ** 2 == pytest.approx(np.diag(spread))
     weights = np.array([[0.1, 0.2, 0.3, 0.4]])
-    mixed = own.believe(SEEN, observed, UNSEEN, weights)
+    mixed = own.posterior(SEEN, observed, UNSEEN, weights)
     across_sizes = np.kron(np.eye(len(UNSEEN)), weights)
     assert mixed.mean.ravel() == pytest.approx(across_sizes @ mean)
     assert mixed.deviation.ravel() ** 2 == pytest.approx(np.diag(across_sizes @ spread @ across_sizes.T))
@@ -83,6 +83,6 @@ def test_the_gradient_of_the_misfit_is_that_of_finite_differences() -> None:
 def test_points_that_were_seen_are_believed_to_be_as_they_were() -> None:
     own = model()
     observed = values(4)
-    belief = own.believe(SEEN, observed, SEEN, np.eye(len(SIZES)))
+    belief = own.posterior(SEEN, observed, SEEN, np.eye(len(SIZES)))
     assert np.max(np.abs(belief.mean - observed)) < 0.05
     assert np.max(belief.deviation) < 0.03

@@ -13,7 +13,7 @@ import pytest
 
 from synth.errors import InvalidInput, Unavailable
 from tests.campaigns import complete
-from tuner.campaigns.final import Final
+from tuner.campaigns.final import FinalComparison
 from tuner.campaigns.launch import Launch
 from tuner.campaigns.records import Candidate, PrunedTrial
 from tuner.campaigns.store import Store
@@ -37,7 +37,7 @@ class Disk:
 def test_everything_recorded_is_there_again(tmp_path: Path) -> None:
     store = Store(tmp_path, LAUNCH)
     pruned = PrunedTrial("p", 9, Candidate("ring"), 1.0, 2.0, "no")
-    final = Final({TRIALS[0].trial_id: TRIALS[0].sizes}, 3)
+    final = FinalComparison({TRIALS[0].trial_id: TRIALS[0].sizes}, 3)
     for record in (TRIALS[0], pruned, TRIALS[1], final):
         store.add(record)
     store.close()

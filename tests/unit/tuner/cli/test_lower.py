@@ -130,7 +130,7 @@ def test_programs_of_very_many_ranks_are_written_rank_by_rank(capsys, tmp_path, 
     made = schedule()
     options = ("--target", "msccl-xml", "--json")
     assert chorale(capsys, "lower", made, *options, "-o", whole).document["checked"] == "execution"
-    monkeypatch.setattr(lower, "MOST_CHECKED_RANKS", 7)
+    monkeypatch.setattr(lower, "MAX_CHECKED_RANKS", 7)
     done = chorale(capsys, "lower", made, *options, "-o", streamed)
     assert (done.code, done.document["checked"]) == (0, "structure")
     assert streamed.read_bytes() == whole.read_bytes()

@@ -12,7 +12,7 @@ from synth.collective import ALLGATHER
 from synth.errors import CheckFailed, InvalidInput
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Instruction, Op, Place, ThreadBlock
+from synth.lowering.program import BufferRef, Instruction, Op, ThreadBlock
 from synth.schedule.traffic import traffic_of
 from synth.simulation.network_model import NetworkModel
 from synth.topology.spec import parse_topology
@@ -20,7 +20,7 @@ from tests.conformance import runner_kit
 from tests.conformance.example_programs import program_of, rank_of
 from tests.unit.synth.lowering.programs import lowered, verified
 from tuner.costs import program_costs
-from tuner.costs.program_costs import play, program_loads, program_time_per_byte
+from tuner.costs.program_costs import program_loads, program_time_per_byte, simulate_program
 
 MODEL = NetworkModel.of(alpha_us=1, hop_us="0.3", link_gbps=100)
 
@@ -51,20 +51,20 @@ def test_the_simulated_runner_says_the_same(buffer_bytes):
     size_bytes = program.chunks * 2**14
     request = runner_kit.request_of(program, "torus:3x3", size_bytes)
     (result,) = runner_kit.measured(SimulatedRunner(MODEL, buffer_bytes).submit(request)).results["program"]
-    trace = play(program, topology, MODEL, size_bytes, buffer_bytes)
+    trace = simulate_program(program, topology, MODEL, size_bytes, buffer_bytes)
     assert trace.end_s == result.median_s
     assert np.isfinite(trace.left_s).all()
 
 
 def test_too_many_messages_are_refused(monkeypatch):
-    monkeypatch.setattr(program_costs, "MOST_MESSAGES", 100)
+    monkeypatch.setattr(program_costs, "MAX_MESSAGES", 100)
     with pytest.raises(InvalidInput, match="at most 100 messages"):
-        play(lowered("ring:4", "allreduce"), parse_topology("ring:4"), MODEL, 2**30, 2**14)
+        simulate_program(lowered("ring:4", "allreduce"), parse_topology("ring:4"), MODEL, 2**30, 2**14)
 
 
 def test_a_program_that_hangs_is_named():
-    taking = Instruction(Op.RECV, Place("o", 0), Place("o", 0), 1)
-    sending = Instruction(Op.SEND, Place("o", 0), Place("o", 0), 1)
+    taking = Instruction(Op.RECV, BufferRef("o", 0), BufferRef("o", 0), 1)
+    sending = Instruction(Op.SEND, BufferRef("o", 0), BufferRef("o", 0), 1)
     both = [rank_of(ThreadBlock(1 - rank, 1 - rank, 0, (taking, sending))) for rank in (0, 1)]
     with pytest.raises(CheckFailed, match="rank 0 block 0 instruction 0: r waits for a message from rank 1"):
-        play(program_of(ALLGATHER, 2, both), parse_topology("complete:2"), MODEL, 4096, None)
+        simulate_program(program_of(ALLGATHER, 2, both), parse_topology("complete:2"), MODEL, 4096, None)

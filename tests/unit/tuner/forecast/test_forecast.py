@@ -13,7 +13,7 @@ from tuner.campaigns.campaign import Campaign
 from tuner.campaigns.plan import campaign_plan
 from tuner.forecast.forecast import NOT_KNOWN, forecast
 from tuner.home import Home
-from tuner.reports.plan_report import duration, plan_lines
+from tuner.reports.plan_report import format_duration, plan_lines
 from tuner.specs import load_topology
 from tuner.tuning import TuneReport
 
@@ -23,7 +23,7 @@ FACTOR = 3.0
 
 def search_s(report: TuneReport) -> float:
     """Return the seconds from the first suggestion to the last record."""
-    return (report.effort["measuring_ms"] + report.effort["beside_measuring_ms"]) * report.effort["trials"] / 1000
+    return (report.overhead["measuring_ms"] + report.overhead["beside_measuring_ms"]) * report.overhead["trials"] / 1000
 
 
 def lines_of(campaign: Campaign, estimate: dict[str, Any]) -> str:
@@ -80,4 +80,4 @@ def test_minutes_may_end_it(home: Home):
     ("seconds", "text"), [(0.44, "0.4 s"), (35.2, "35 s"), (245.0, "4:05 min"), (7800.0, "2:10 h")]
 )
 def test_durations_for_people(seconds: float, text: str):
-    assert duration(seconds) == text
+    assert format_duration(seconds) == text

@@ -14,7 +14,7 @@ from synth.topology.links import Link, Links
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
-from tuner.plots.connections import Connection, connections_of, curves_of
+from tuner.plots.connections import DrawnConnection, connections_of, curves_of
 from tuner.plots.layout import node_positions
 from tuner.plots.topology_plot import plot_topology
 
@@ -28,11 +28,11 @@ def network(*links: Link) -> Topology:
 def test_links_there_and_back_are_one_connection():
     topology = network(Link(0, 1), Link(0, 1), Link(1, 0), Link(1, 2, TWO), Link(2, 1), Link(2, 2), Link(2, 0))
     assert set(connections_of(topology)) == {
-        Connection(0, 1, ONE, 1, one_way=False),
-        Connection(0, 1, ONE, 1, one_way=True),
-        Connection(1, 2, TWO, 1, one_way=True),
-        Connection(2, 1, ONE, 1, one_way=True),
-        Connection(2, 0, ONE, 1, one_way=True),
+        DrawnConnection(0, 1, ONE, 1, one_way=False),
+        DrawnConnection(0, 1, ONE, 1, one_way=True),
+        DrawnConnection(1, 2, TWO, 1, one_way=True),
+        DrawnConnection(2, 1, ONE, 1, one_way=True),
+        DrawnConnection(2, 0, ONE, 1, one_way=True),
     }
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from runners.ray_jobs import Ended, EndKind
+from runners.ray_jobs import TaskCompletion, TaskCompletionKind
 from synth.errors import CheckFailed, ChoraleError
 
 
 class FakeTaskBackend:
-    """A fake of `RayJobs`: computes at once in the caller's thread, or holds everything back while `held` is set."""
+    """A fake of `RayTaskBackend`: computes at once in the caller's thread, or holds all back while `held` is set."""
 
     cpus = 2
     largest_memory_bytes = 8 * 2**30
@@ -33,8 +33,12 @@ class FakeTaskBackend:
     def progress(self) -> dict[str, tuple[int, int]]:
         return dict.fromkeys(self._tasks, (1, 2))
 
-    def ended(self, timeout_s: float) -> list[Ended]:
-        ended = [Ended(key, EndKind.CANCELLED, None) for key in self._cancelled if self._tasks.pop(key, None)]
+    def ended(self, timeout_s: float) -> list[TaskCompletion]:
+        ended = [
+            TaskCompletion(key, TaskCompletionKind.CANCELLED, None)
+            for key in self._cancelled
+            if self._tasks.pop(key, None)
+        ]
         self._cancelled.clear()
         if self.held.is_set():
             threading.Event().wait(0.01)
@@ -46,13 +50,13 @@ class FakeTaskBackend:
         self._tasks.clear()
 
     @staticmethod
-    def _computed(key: str, computation: Callable[..., Any], argument: Any) -> Ended:
+    def _computed(key: str, computation: Callable[..., Any], argument: Any) -> TaskCompletion:
         try:
-            return Ended(key, EndKind.DONE, computation(argument, lambda done, total: None))
+            return TaskCompletion(key, TaskCompletionKind.DONE, computation(argument, lambda done, total: None))
         except ChoraleError as error:
-            return Ended(key, EndKind.REFUSED, error)
+            return TaskCompletion(key, TaskCompletionKind.REFUSED, error)
         except Exception as error:
-            return Ended(key, EndKind.CRASH, error)
+            return TaskCompletion(key, TaskCompletionKind.CRASH, error)
 
 
 class FakeLaunches:

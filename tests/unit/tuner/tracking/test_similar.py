@@ -11,9 +11,9 @@ import pytest
 from tests.campaigns import small_campaign
 from tuner.campaigns.records import Candidate
 from tuner.specs import load_topology
-from tuner.tracking.mlflow_store import Version
+from tuner.tracking.mlflow_store import ModelVersion
 from tuner.tracking.registry import MANIFEST_FILE, SIZE_CLASS
-from tuner.tracking.similar import degree, family, similar_winners
+from tuner.tracking.similar import degree, family, similar_champions
 
 WINNER = Candidate("bfb", chunks=2)
 
@@ -31,10 +31,10 @@ class FakeRegistry:
             for name, (spec, exponent, _) in self.models_by_name.items()
         }
 
-    def aliased(self, name: str, alias: str) -> Version | None:
-        return None if name == "nobody" else Version(name, "1", {}, "run")
+    def aliased(self, name: str, alias: str) -> ModelVersion | None:
+        return None if name == "nobody" else ModelVersion(name, "1", {}, "run")
 
-    def download(self, version: Version) -> dict[str, bytes]:
+    def download(self, version: ModelVersion) -> dict[str, bytes]:
         return {MANIFEST_FILE: json.dumps(self.models_by_name[version.name][2]).encode()}
 
 
@@ -44,7 +44,7 @@ def model(spec: str, exponent: int, candidate: Candidate = WINNER) -> tuple[str,
 
 def found(**models: tuple[str, int, dict[str, Any]]) -> list[Candidate]:
     registry: Any = FakeRegistry(models)
-    return similar_winners(registry, small_campaign(), load_topology("ring:4"))  # at 2^12 and 2^16 bytes
+    return similar_champions(registry, small_campaign(), load_topology("ring:4"))  # at 2^12 and 2^16 bytes
 
 
 def test_the_same_family_and_degree_at_near_sizes_are_similar() -> None:

@@ -16,7 +16,7 @@ from tuner.campaigns.store import Store
 from tuner.home import Home
 from tuner.specs import load_topology
 from tuner.tracking.mlflow_store import MlflowStore, RunState, load_mlflow
-from tuner.tracking.tracker import LAUNCH_ID, LONGEST_PAUSE_S, TRIAL_ID, Tracked, Tracker
+from tuner.tracking.tracker import LAUNCH_ID, LONGEST_PAUSE_S, TRIAL_ID, Tracker, TrackingResult
 
 LAUNCH = Launch("launch", 1, {}, {"name": "small"}, 1e9)
 TRIALS = [complete(Candidate("bfb", channels=number), number=number) for number in range(1, 6)]
@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def track(home: Home, store: Store, clock: Callable[[], float]) -> Tracked:
+def track(home: Home, store: Store, clock: Callable[[], float]) -> TrackingResult:
     campaign = small_campaign()
     tracker = Tracker(home, campaign, load_topology(campaign.topology), store, clock)
     tracker.start()

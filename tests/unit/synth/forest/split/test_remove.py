@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from synth.errors import InvalidInput
 from synth.forest.network import ForestNetwork
-from synth.forest.split.cuts import broken_cuts
+from synth.forest.split.cuts import find_violated_cuts
 from synth.forest.split.remove import remove_switches
 from synth.forest.split.split_network import SplitNetwork
 from synth.topology.spec import parse_topology
@@ -111,7 +111,7 @@ def test_a_refused_switch_is_called_by_its_name() -> None:
 )
 def test_routes_of_fabrics_are_shortest(spec: str, k: int | None, longest: int) -> None:
     split = remove_switches(optimal_network(parse_topology(spec), k))
-    assert len(broken_cuts(split.network)) == 0
+    assert len(find_violated_cuts(split.network)) == 0
     assert split.pieces.length.max() == longest
     assert_paths_are_real(split)
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from synth.lowering.mscclpp_json import MscclppJson
-from synth.lowering.plans.plan import Operation, Plan, PlanBlock
-from synth.lowering.plans.read import plan_of_text
+from synth.lowering.plans.plan import ExecutionPlan, Operation, PlanBlock
+from synth.lowering.plans.read import parse_plan
 from tests.unit.synth.lowering.programs import lowered
 
 Spot = tuple[int, int, int, Operation]
@@ -18,20 +18,20 @@ def made(spec: str, collective: str, method: str = "bfb", **options: object) -> 
     return MscclppJson().emit(lowered(spec, collective, "mscclpp-json", method, **options))
 
 
-SMALL = [plan_of_text(made(spec, name, in_place=place).encode()) for spec, name, place in [
+SMALL = [parse_plan(made(spec, name, in_place=place).encode()) for spec, name, place in [
     ("ring:3", "allgather", False), ("ring:4", "allreduce", True), ("hypercube:2", "reduce_scatter", False),
     ("hypercube:2", "allreduce", False), ("complete:3", "reduce_scatter", True)
 ]]  # fmt: skip
 
 
-def operations(plan: Plan) -> Iterator[Spot]:
+def operations(plan: ExecutionPlan) -> Iterator[Spot]:
     for rank, body in enumerate(plan.ranks):
         for index, block in enumerate(body.blocks):
             for step, operation in enumerate(block.operations):
                 yield rank, index, step, operation
 
 
-def with_block(plan: Plan, rank: int, index: int, block: PlanBlock) -> Plan:
+def with_block(plan: ExecutionPlan, rank: int, index: int, block: PlanBlock) -> ExecutionPlan:
     blocks = list(plan.ranks[rank].blocks)
     blocks[index] = block
     ranks = list(plan.ranks)
@@ -39,7 +39,7 @@ def with_block(plan: Plan, rank: int, index: int, block: PlanBlock) -> Plan:
     return replace(plan, ranks=tuple(ranks))
 
 
-def edited(plan: Plan, place: Spot, *items: Operation) -> Plan:
+def edited(plan: ExecutionPlan, place: Spot, *items: Operation) -> ExecutionPlan:
     rank, index, step, _ = place
     block = plan.ranks[rank].blocks[index]
     changed = (*block.operations[:step], *items, *block.operations[step + 1 :])

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from synth.collective import Collective, CollectiveName
 from synth.lowering.check import check_program
 from synth.lowering.plans import check_execution
-from synth.lowering.plans.plan import Action, Operand, Operation, Plan, PlanBlock
-from synth.lowering.plans.text import text_of
+from synth.lowering.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock
+from synth.lowering.plans.text import plan_text
 from tests.unit.synth.lowering.plans.examples import SMALL, Spot, edited, operations, with_block
 from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
 
@@ -42,22 +42,22 @@ def test_what_passes_the_check_is_right_whatever_the_order(plan, data):
         damaged = data.draw(st.sampled_from(CHANGES))(damaged, spot, data)
     if check_program(damaged):
         return
-    text = text_of(damaged)
+    text = plan_text(damaged)
     for seed in range(3):
         memory = run(text, seed)
         assert memory is not None
         assert outputs(text, memory) == wanted(text)
 
 
-def _drop(plan: Plan, spot: Spot, _data: Any) -> Plan:
+def _drop(plan: ExecutionPlan, spot: Spot, _data: Any) -> ExecutionPlan:
     return edited(plan, spot)
 
 
-def _repeat(plan: Plan, spot: Spot, _data: Any) -> Plan:
+def _repeat(plan: ExecutionPlan, spot: Spot, _data: Any) -> ExecutionPlan:
     return edited(plan, spot, spot[3], spot[3])
 
 
-def _swap(plan: Plan, spot: Spot, _data: Any) -> Plan:
+def _swap(plan: ExecutionPlan, spot: Spot, _data: Any) -> ExecutionPlan:
     block = plan.ranks[spot[0]].blocks[spot[1]]
     items = list(block.operations)
     other = (spot[2] + 1) % len(items)
@@ -65,7 +65,7 @@ def _swap(plan: Plan, spot: Spot, _data: Any) -> Plan:
     return with_block(plan, spot[0], spot[1], replace(block, operations=tuple(items)))
 
 
-def _shift(plan: Plan, spot: Spot, data: Any) -> Plan:
+def _shift(plan: ExecutionPlan, spot: Spot, data: Any) -> ExecutionPlan:
     side = data.draw(st.sampled_from(["sources", "targets"]))
     operands = getattr(spot[3], side)
     if not operands:
@@ -74,38 +74,38 @@ def _shift(plan: Plan, spot: Spot, data: Any) -> Plan:
     return edited(plan, spot, replace(spot[3], **{side: (moved, *operands[1:])}))
 
 
-def _number(plan: Plan, spot: Spot, data: Any) -> Plan:
+def _number(plan: ExecutionPlan, spot: Spot, data: Any) -> ExecutionPlan:
     side = data.draw(st.sampled_from(["channels", "semaphores"]))
     return edited(plan, spot, replace(spot[3], **{side: (data.draw(st.integers(0, 3)),)}))
 
 
-CHANGES: tuple[Callable[[Plan, Spot, Any], Plan], ...] = (_drop, _repeat, _swap, _shift, _number)
+CHANGES: tuple[Callable[[ExecutionPlan, Spot, Any], ExecutionPlan], ...] = (_drop, _repeat, _swap, _shift, _number)
 
 
-def first(plan: Plan, action: Action) -> Spot:
+def first(plan: ExecutionPlan, action: Action) -> Spot:
     return next(spot for spot in operations(plan) if spot[3].action is action)
 
 
-def without(plan: Plan, action: Action) -> Plan:
+def without(plan: ExecutionPlan, action: Action) -> ExecutionPlan:
     return edited(plan, first(plan, action))
 
 
-def changed(plan: Plan, action: Action, **changes: object) -> Plan:
+def changed(plan: ExecutionPlan, action: Action, **changes: object) -> ExecutionPlan:
     spot = first(plan, action)
     return edited(plan, spot, replace(spot[3], **changes))  # type: ignore[arg-type]
 
 
-def rank_changed(plan: Plan, **changes: object) -> Plan:
+def rank_changed(plan: ExecutionPlan, **changes: object) -> ExecutionPlan:
     return replace(plan, ranks=(replace(plan.ranks[0], **changes), *plan.ranks[1:]))  # type: ignore[arg-type]
 
 
-def with_more(plan: Plan, *items: Operation) -> Plan:
+def with_more(plan: ExecutionPlan, *items: Operation) -> ExecutionPlan:
     """Return `plan` with `items` at the end of the first block of rank 0."""
     block = plan.ranks[0].blocks[0]
     return with_block(plan, 0, 0, replace(block, operations=(*block.operations, *items)))
 
 
-def hasty(plan: Plan) -> Plan:
+def hasty(plan: ExecutionPlan) -> ExecutionPlan:
     """Nobody says that he has begun, and nobody waits for that."""
     for rank, body in enumerate(plan.ranks):
         for index, block in enumerate(body.blocks):
@@ -114,7 +114,7 @@ def hasty(plan: Plan) -> Plan:
     return plan
 
 
-def unheard(plan: Plan) -> Plan:
+def unheard(plan: ExecutionPlan) -> ExecutionPlan:
     """Rank 0 puts once more into the scratch of its peer, and does not say so."""
     spot = next(spot for spot in operations(plan) if spot[3].action is Action.PUT and spot[0] == 0)
     block = plan.ranks[0].blocks[spot[1]]
@@ -126,7 +126,7 @@ def unheard(plan: Plan) -> Plan:
     return replace(plan, ranks=tuple(ranks))
 
 
-def circle(plan: Plan) -> Plan:
+def circle(plan: ExecutionPlan) -> ExecutionPlan:
     """A block waits for what it releases itself only afterwards."""
     number = len(plan.ranks[0].semaphores)
     plan = rank_changed(plan, semaphores=(*plan.ranks[0].semaphores, 0))
@@ -135,14 +135,14 @@ def circle(plan: Plan) -> Plan:
     )
 
 
-def shared(plan: Plan) -> Plan:
+def shared(plan: ExecutionPlan) -> ExecutionPlan:
     """Two blocks of rank 0 signal on one channel."""
     block = plan.ranks[0].blocks[0]
     extra = PlanBlock(block.channels, (), (Operation(Action.SIGNAL, channels=(0,)),))
     return rank_changed(plan, blocks=(*plan.ranks[0].blocks, extra))
 
 
-FAULTS: dict[str, list[Callable[[], Plan]]] = {
+FAULTS: dict[str, list[Callable[[], ExecutionPlan]]] = {
     "chunks": [lambda: replace(ALLREDUCE, collective=Collective(CollectiveName.ALLTOALL), ranks=ALLREDUCE.ranks[:3])],
     "root": [lambda: replace(ALLREDUCE, collective=Collective(CollectiveName.BROADCAST, 4))],
     "buffers": [lambda: rank_changed(ALLREDUCE, input_chunks=ALLREDUCE.chunks - 1)],
@@ -228,5 +228,5 @@ def test_semaphores_that_begin_high_order_nothing():
 
 
 def test_a_plan_too_large_for_the_check_is_refused(monkeypatch):
-    monkeypatch.setattr(check_execution, "MOST_CELLS", 7)
+    monkeypatch.setattr(check_execution, "MAX_CELLS", 7)
     assert {violation.rule for violation in check_program(ALLREDUCE)} == {"size"}

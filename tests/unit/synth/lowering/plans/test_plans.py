@@ -11,10 +11,10 @@ from synth.lowering.check import check_program
 from synth.lowering.lower import lower
 from synth.lowering.options import LoweringOptions
 from synth.lowering.plans.plan import Action
-from synth.lowering.plans.read import plan_of_text
-from synth.lowering.plans.text import text_of
+from synth.lowering.plans.read import parse_plan
+from synth.lowering.plans.text import plan_text
 from synth.lowering.plans.translate import plan_of
-from synth.lowering.reading import read_checked, read_on
+from synth.lowering.reading import read_checked, read_program
 from synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.plans.examples import made
 from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
@@ -26,9 +26,9 @@ COLLECTIVES = ("allgather", "reduce_scatter", "allreduce")
 
 
 def is_right(text: str) -> None:
-    plan = plan_of_text(text.encode())
+    plan = parse_plan(text.encode())
     assert check_program(plan) == []
-    assert text_of(plan) == text
+    assert plan_text(plan) == text
     for seed in range(2):
         memory = run(text, seed)
         assert memory is not None
@@ -86,10 +86,10 @@ def test_packets_and_wrapping_offsets_are_refused():
 
 def test_a_plan_is_checked_on_its_network():
     text = made("ring:4", "allreduce").encode()
-    reading = read_on(text, parse_topology("ring:4"))
+    reading = read_program(text, parse_topology("ring:4"))
     assert not reading.violations
     assert (reading.program.target, len(reading.program.ranks)) == ("mscclpp-json", 4)
-    assert reading.dialects == ("mscclpp-json",)
+    assert reading.fitting_targets == ("mscclpp-json",)
     assert reading.text.encode() == text
     with pytest.raises(CheckFailed, match="ranks"):
         read_checked(text, parse_topology("ring:5"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from synth.errors import InvalidInput
 from synth.lowering.check import check_program
-from synth.lowering.plans.read import plan_of_text
+from synth.lowering.plans.read import parse_plan
 from tests.unit.synth.lowering.plans.examples import made
 from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
 
@@ -54,14 +54,14 @@ def changed(**changes: object) -> bytes:
 )
 def test_what_is_no_plan_is_refused(text):
     with pytest.raises(InvalidInput) as refusal:
-        plan_of_text(text)
+        parse_plan(text)
     assert "\n" not in str(refusal.value)
     assert len(str(refusal.value)) < 600
 
 
 def test_what_is_too_long_is_refused_before_it_is_parsed():
     with pytest.raises(InvalidInput, match="at most 10 bytes"):
-        plan_of_text(b"{" * 11, most_bytes=10)
+        parse_plan(b"{" * 11, most_bytes=10)
 
 
 VALUES = st.sampled_from([None, True, -1, 0, 1, 2, 7, 2**40, 2**63, "", "i", "o", "s", "nop", "put", [], {}, [0], 1.5])
@@ -81,7 +81,7 @@ def test_damaged_text_is_refused_or_harmless(data):
     node[key] = data.draw(VALUES)
     text = json.dumps(document)
     try:
-        found = check_program(plan_of_text(text.encode()))
+        found = check_program(parse_plan(text.encode()))
     except InvalidInput:
         return
     if found:

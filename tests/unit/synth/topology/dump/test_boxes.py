@@ -8,14 +8,14 @@ import pytest
 
 from synth.errors import InvalidInput
 from synth.topology.automorphism import is_automorphism
-from synth.topology.dump.boxes import Network, boxes_topology
+from synth.topology.dump.boxes import BoxNetwork, boxes_topology
 from synth.topology.exchange import dumped_machine, from_bytes
 from synth.topology.topology import Topology
 from tests.dumps import cpu, gpu, nic, nvlink, nvswitch_machine, pairs_machine, pci, system, to_nvswitches, xgmi_machine
 from tests.reference.allgather_by_flows import allgather_by_flows
 
 
-def topology_of(content: bytes, network: Network) -> Topology:
+def topology_of(content: bytes, network: BoxNetwork) -> Topology:
     machine = dumped_machine(content, "file:dump.xml")
     assert machine is not None
     return boxes_topology(machine, network, "file:dump.xml")
@@ -40,7 +40,7 @@ def test_gpus_behind_nvswitches_have_nics_and_nothing_else():
 
 
 def test_boxes_meet_in_one_switch():
-    topology = topology_of(nvswitch_machine(), Network(boxes=3, nic=Fraction(25, 2)))
+    topology = topology_of(nvswitch_machine(), BoxNetwork(boxes=3, nic=Fraction(25, 2)))
     assert topology.node_ids[:6] == ("0.0", "0.1", "0.2", "0.3", "1.0", "1.1")
     inside = {f"{box}.{rank} - nvswitch:{box}": 240 for box in range(3) for rank in range(4)}
     nics = {f"{box}.{rank} - nic:{box}.{rank}": Fraction(25, 2) for box in range(3) for rank in range(4)}
@@ -49,7 +49,7 @@ def test_boxes_meet_in_one_switch():
 
 
 def test_boxes_meet_in_rails():
-    topology = topology_of(nvswitch_machine(), Network(boxes=3, rails=True))
+    topology = topology_of(nvswitch_machine(), BoxNetwork(boxes=3, rails=True))
     joint = {name: rate for name, rate in wires(topology).items() if "net:" in name}
     assert joint == {f"net:{rank} - nic:{box}.{rank}": 24 for box in range(3) for rank in range(4)}
 
@@ -57,7 +57,7 @@ def test_boxes_meet_in_rails():
 @pytest.mark.parametrize("make", [nvswitch_machine, pairs_machine, xgmi_machine])
 @pytest.mark.parametrize("rails", [False, True])
 def test_boxes_are_alike(make, rails):
-    topology = topology_of(make(), Network(boxes=3, rails=rails))
+    topology = topology_of(make(), BoxNetwork(boxes=3, rails=rails))
     assert topology.is_eulerian
     (rotation,) = topology.automorphisms
     assert is_automorphism(topology, rotation)
@@ -66,7 +66,7 @@ def test_boxes_are_alike(make, rails):
 
 def test_optimum_of_a_fabric_from_a_dump():
     """Four boxes of four GPUs: one box receives 4 x 24 GB/s, one GPU 240 + 24."""
-    found = allgather_by_flows(topology_of(nvswitch_machine(), Network(boxes=4)))
+    found = allgather_by_flows(topology_of(nvswitch_machine(), BoxNetwork(boxes=4)))
     assert found.algbw == min(Fraction(264 * 16, 15), Fraction(96 * 4, 3))
 
 
@@ -172,8 +172,8 @@ def test_a_file_that_only_places_devices():
     content = system(cpu(0, pci("ffff:ff:01.0", *inside), about='arch="x86_64" vendor="AuthenticAMD" familyid="23"'))
     machine = dumped_machine(content, "file:hints.xml")
     assert machine is not None
-    assert machine.only_places
-    assert wires(boxes_topology(machine, Network(), "file:hints.xml")) == {
+    assert machine.positions_only
+    assert wires(boxes_topology(machine, BoxNetwork(), "file:hints.xml")) == {
         "0.0 - pci:0.ffff:ff:01.0": 24,
         "0.1 - pci:0.ffff:ff:01.0": 24,
         "cpu:0.0 - pci:0.ffff:ff:01.0": 24,
@@ -184,12 +184,12 @@ def test_a_file_that_only_places_devices():
 @pytest.mark.parametrize(
     ("content", "network", "error"),
     [
-        (xgmi_machine(), Network(boxes=0), "a network must have at least one box; got 0; use --boxes 1"),
-        (xgmi_machine(), Network(boxes=10**6), "a topology must have at most 1048576 nodes; got file:dump.xml; "
+        (xgmi_machine(), BoxNetwork(boxes=0), "a network must have at least one box; got 0; use --boxes 1"),
+        (xgmi_machine(), BoxNetwork(boxes=10**6), "a topology must have at most 1048576 nodes; got file:dump.xml; "
          "choose a smaller network"),
-        (system(cpu(0, gpu("0000:01:00.0", 0), gpu("0000:02:00.0", 1))), Network(boxes=2),
+        (system(cpu(0, gpu("0000:01:00.0", 0), gpu("0000:02:00.0", 1))), BoxNetwork(boxes=2),
          "boxes must have NICs to be joined; got 2 boxes without; use one box"),
-        (system(cpu(0, gpu("0000:01:00.0", 0))), Network(),
+        (system(cpu(0, gpu("0000:01:00.0", 0))), BoxNetwork(),
          "a network must have at least two GPUs; got 1 in file:dump.xml; use --boxes"),
     ],
 )  # fmt: skip

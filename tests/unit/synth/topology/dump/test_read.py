@@ -28,7 +28,7 @@ def test_gpus_are_ranked_and_numbered_nics_kept():
     machine = machine_of(content)
     assert [gpu.bus for gpu in machine.gpus] == ["0000:02:00.0", "0000:03:00.0", "0000:01:00.0"]
     assert [(nic.number, nic.speed) for nic in machine.nics] == [(1, Fraction(5, 4)), (3, Fraction(5, 4))]
-    assert not machine.only_places
+    assert not machine.positions_only
 
 
 def test_ports_share_the_pci_link_of_their_nic():

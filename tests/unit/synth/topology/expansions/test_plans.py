@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from synth.errors import InvalidInput
 from synth.topology.catalog import FAMILIES, FUNCTIONS
 from synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
-from synth.topology.registry import Plan
+from synth.topology.registry import TopologyPlan
 from synth.topology.spec import parse_topology
 from tests.strategies import regular_topologies
 
@@ -20,7 +20,7 @@ NODES = "a topology must have at most 1048576 nodes; got {}; choose a smaller ne
 LINKS = "a topology must have at most 134217728 links; got {}; choose a smaller network"
 
 
-def plan_of(tree: SpecTree) -> Plan:
+def plan_of(tree: SpecTree) -> TopologyPlan:
     if isinstance(tree, FunctionCall):
         return FUNCTIONS[tree.name].plan(tree, plan_of)
     assert isinstance(tree, FamilyCall)
@@ -99,7 +99,7 @@ def test_a_power_builds_its_base_once(monkeypatch):
 
     def plan(call):
         inner = family.plan(call)
-        return Plan(inner.spec, inner.nodes, inner.links, lambda: (built.append(call), inner.build())[1])
+        return TopologyPlan(inner.spec, inner.nodes, inner.links, lambda: (built.append(call), inner.build())[1])
 
     monkeypatch.setitem(
         FAMILIES, "ring", type(family)(family.name, family.syntax, family.example, family.summary, plan)

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from synth.errors import InvalidInput
-from synth.topology.automorphism import is_automorphism, known_symmetries_are_transitive
+from synth.topology.automorphism import automorphisms_are_transitive, is_automorphism
 from synth.topology.diameter import diameter
 from synth.topology.semidirect import SemidirectProduct
 from synth.topology.spec import parse_topology
@@ -51,7 +51,7 @@ def test_links_follow_the_law_by_coordinates(numbers, data):
     assert links_of(topology) == expected
     assert topology.degree == len(generators)
     assert all(is_automorphism(topology, translation) for translation in topology.automorphisms)
-    assert known_symmetries_are_transitive(topology)
+    assert automorphisms_are_transitive(topology)
 
 
 def test_three_numbers_leave_the_third_factor_out():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from synth.errors import InvalidInput
-from synth.topology.automorphism import checked_orbits, is_automorphism, known_symmetries_are_transitive
+from synth.topology.automorphism import automorphisms_are_transitive, checked_orbits, is_automorphism
 from synth.topology.spec import parse_topology
 from synth.topology.topology import Topology
 from tests.bfb_cost import bfb_cost, is_bandwidth_optimal
@@ -93,7 +93,7 @@ def test_bfb_reaches_table_8(m):
 def test_symmetries(m):
     topology = parse_topology(f"distreg:4,{m}")
     assert all(is_automorphism(topology, symmetry) for symmetry in topology.automorphisms)
-    assert known_symmetries_are_transitive(topology) == (m != NOT_TRANSITIVE)
+    assert automorphisms_are_transitive(topology) == (m != NOT_TRANSITIVE)
 
 
 def test_points_and_lines_of_the_quadrangle_are_two_orbits():

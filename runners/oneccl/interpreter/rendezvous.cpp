@@ -1,4 +1,4 @@
-#include "meeting.hpp"
+#include "rendezvous.hpp"
 
 #include <filesystem>
 #include <fstream>
