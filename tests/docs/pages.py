@@ -29,12 +29,12 @@ SLOW = {
     "guide/first-campaign.md",
     "guide/mlflow.md",
     "guide/tune-your-cluster.md",
-    "measurement.md",
-    "msccl.md",
-    "papers.md",
-    "simulation.md",
-    "training.md",
-    "tuning.md",
+    "guide/measure.md",
+    "guide/gpus.md",
+    "reference/papers.md",
+    "concepts/simulation.md",
+    "guide/training.md",
+    "guide/tuning.md",
 }
 """Pages whose commands take longer than about ten seconds."""
 

@@ -1,4 +1,4 @@
-"""Every command that a reader can paste from the README runs, and the Python of docs/python.md too."""
+"""Every command that a reader can paste from the README runs, and the Python of docs/guide/python.md too."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ def test_the_checklist_for_clusters_is_that_of_the_runtime():
 
 
 def test_the_python_page(capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "python.md").read_text(), re.DOTALL)
-    exec(compile(code, "docs/python.md", "exec"), {})  # our own documentation
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "guide/python.md").read_text(), re.DOTALL)
+    exec(compile(code, "docs/guide/python.md", "exec"), {})  # our own documentation
     assert capsys.readouterr().out.splitlines()[:2] == ["15/8", "True"]
 
 
