@@ -28,7 +28,9 @@ FILES_BEFORE = (
 )
 """What the reader of a page made before, of earlier pages."""
 MORE_BEFORE = {
-    "guide/training.md": ("run torus.parquet --runner local --link-mbps 25 --sizes 64KiB --calibrate --json > fit.json",)
+    "guide/training.md": (
+        "run torus.parquet --runner local --link-mbps 25 --sizes 64KiB --calibrate --json > fit.json",
+    )
 }
 CAMPAIGN_WITH_AN_ERROR = "name: x\ntopology: ring:4\ncolective: allreduce\n"
 
