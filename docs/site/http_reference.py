@@ -39,7 +39,7 @@ def http_page(document: dict[str, Any]) -> str:
             "# The HTTP API",
             "",
             "Made from the [OpenAPI document](openapi.json) that a running service answers at `/openapi.json`; that",
-            "one also has `GET /healthz` and `GET /metrics`. How to start it: [the service](../service.md).",
+            "one also has `GET /healthz` and `GET /metrics`. How to start it: [the service](../operations/service.md).",
             "",
             "| route | does | is sent |",
             "|---|---|---|",

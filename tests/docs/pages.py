@@ -26,15 +26,15 @@ NOT_RUN = {
 """Commands whose words are only checked, with the reason; a refusal that a page prints is always checked."""
 
 SLOW = {
+    "concepts/cost-model.md",
     "guide/first-campaign.md",
+    "guide/gpus.md",
+    "guide/measure.md",
     "guide/mlflow.md",
+    "guide/training.md",
     "guide/tune-your-cluster.md",
-    "measurement.md",
-    "msccl.md",
-    "papers.md",
-    "simulation.md",
-    "training.md",
-    "tuning.md",
+    "reference/recorded-measurements.md",
+    "reference/reproduction.md",
 }
 """Pages whose commands take longer than about ten seconds."""
 

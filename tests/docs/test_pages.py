@@ -27,7 +27,9 @@ FILES_BEFORE = (
 )
 """What the reader of a page made before, of earlier pages."""
 MORE_BEFORE = {
-    "training.md": ("run torus.parquet --runner local --link-mbps 25 --sizes 64KiB --calibrate --json > fit.json",)
+    "guide/training.md": (
+        "run torus.parquet --runner local --link-mbps 25 --sizes 64KiB --calibrate --json > fit.json",
+    )
 }
 CAMPAIGN_WITH_AN_ERROR = "name: x\ntopology: ring:4\ncolective: allreduce\n"
 
@@ -45,7 +47,7 @@ def desk(tmp_path_factory):
     (folder / "dump.xml").write_bytes(nvswitch_machine())
     (folder / "broken.json").write_text('{"nodes": []}')
     (folder / "broken.yaml").write_text(CAMPAIGN_WITH_AN_ERROR)
-    profile = re.findall(r"```json\n(.*?)```", (DOCS / "training.md").read_text(), re.DOTALL)[0]
+    profile = re.findall(r"```json\n(.*?)```", (DOCS / "guide/training.md").read_text(), re.DOTALL)[0]
     (folder / "my_model.json").write_text(profile)
     with contextlib.chdir(folder):
         for line in FILES_BEFORE:
