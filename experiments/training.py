@@ -1,7 +1,7 @@
 """Training on one network or another, as figures 8(b) and 9 of the paper on direct-connect topologies compare them.
 
 The paper's layer times were recorded on GPUs and are not published; ours are derived from public model definitions
-(docs/training.md). Ratios of communication do not depend on them, whole iterations do.
+(docs/guide/training.md). Ratios of communication do not depend on them, whole iterations do.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pure algorithms: from a topology to a verified schedule to a program.
 
-The names below are stable; see docs/python.md.
+The names below are stable; see docs/guide/python.md.
 """
 
 from typing import TYPE_CHECKING

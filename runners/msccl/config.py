@@ -17,7 +17,7 @@ from synth.topology.topology import Topology
 
 
 class MscclConfig(RunnerConfig):
-    """How the msccl runner reaches its GPUs; docs/msccl.md says what a cluster needs."""
+    """How the msccl runner reaches its GPUs; docs/guide/gpus.md says what a cluster needs."""
 
     name: ClassVar[str] = "msccl"
     summary: ClassVar[str] = "GPUs"

@@ -1,6 +1,6 @@
 """Our own dialect, which the interpreters on CPUs run: MSCCL's elements, several waits on a step, wide limits.
 
-Described in docs/oneccl-xml.md.
+Described in docs/reference/programs.md.
 """
 
 from __future__ import annotations

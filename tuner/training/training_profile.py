@@ -1,4 +1,4 @@
-"""Profiles of models to be trained: what each layer computes and communicates, as files (docs/training.md)."""
+"""Profiles of models to be trained: what each layer computes and communicates, as files (docs/guide/training.md)."""
 
 from __future__ import annotations
 
@@ -127,4 +127,4 @@ def _parse(content: bytes, name: str) -> TrainingProfile:
         fault = error.errors(include_url=False)[0]
         key = ".".join(map(str, fault["loc"])) or "the profile"
         rule = fault["msg"].removeprefix("Value error, ").replace("Input should", "the value should", 1)
-        raise InvalidInput(f"training profile, {key}: {rule}", name, "see docs/training.md") from None
+        raise InvalidInput(f"training profile, {key}: {rule}", name, "see docs/guide/training.md") from None

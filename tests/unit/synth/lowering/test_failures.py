@@ -34,7 +34,7 @@ from tests.unit.synth.lowering.faults import (
 )
 from tests.unit.synth.lowering.programs import block, edited, program, step
 
-RULES = Path(__file__).parents[4] / "docs" / "program-rules.md"
+RULES = Path(__file__).parents[4] / "docs" / "reference" / "programs.md"
 REFUSED = "refused"
 Fault = Callable[[], Program | Lifted]
 

@@ -71,7 +71,7 @@ def test_the_text_of_trees_chains_and_exchanges_is_as_recorded(name, target, mak
 
 
 def test_the_example_of_the_documentation_is_a_right_program():
-    guide = (Path(__file__).parents[4] / "docs" / "oneccl-xml.md").read_text()
+    guide = (Path(__file__).parents[4] / "docs" / "reference" / "programs.md").read_text()
     text = guide.rpartition("```xml\n")[2].partition("```")[0]
     program = lift(text.encode())
     assert check_program(program) == []

@@ -1,4 +1,4 @@
-"""Fault injection: for every rule of docs/program-rules.md, a program or a file that breaks it."""
+"""Fault injection: for every rule of docs/reference/programs.md, a program or a file that breaks it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from tests.unit.synth.lowering.faults import (
 )
 from tests.unit.synth.lowering.programs import block, edited, lowered, program, step
 
-RULES = Path(__file__).parents[4] / "docs" / "program-rules.md"
+RULES = Path(__file__).parents[4] / "docs" / "reference" / "programs.md"
 FAULTS: dict[str, list[Callable[[], Program | Lifted]]] = {
     "text": [lambda: cut(" send=", "  send="), lambda: cut("<algo", "<!-- a --><algo"), lambda: cut("/>", " />")],
     "header": [

@@ -67,7 +67,7 @@ def test_links_take_turns_and_are_never_idle_while_something_is_ready(schedule):
 
 
 def test_depths_alone_take_longer():
-    """In the order of the depths all wait for the busiest link of each depth; see the loss in docs/lowering.md."""
+    """In the order of the depths all wait for the busiest link of each depth; see the loss in docs/guide/programs.md."""
     schedule = verified("mi250:2", "allgather", "forest").schedule
     times, busy = made(schedule), durations(schedule)
     of_step = np.zeros((schedule.steps, len(schedule.topology.links)))

@@ -20,7 +20,7 @@ from synth.lowering.plans.text import plan_text
 from tests.unit.synth.lowering.plans.examples import SMALL, Spot, edited, operations, with_block
 from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
 
-GUIDE = Path(__file__).parents[5] / "docs" / "mscclpp-json.md"
+GUIDE = Path(__file__).parents[5] / "docs" / "reference" / "mscclpp-json.md"
 GATHER, ALLREDUCE_IN_PLACE, _, ALLREDUCE, SCATTER_IN_PLACE = SMALL
 NOP = Operation(Action.NOP)
 
