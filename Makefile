@@ -13,12 +13,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip -c constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[dev]'
-	$(BIN)/python -m runners.oneccl.install || echo 'warning: no oneccl runner: see above'
+	$(BIN)/python -m chorale.runners.oneccl.install || echo 'warning: no oneccl runner: see above'
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[mpi]' || echo 'warning: no mpi runner: see above'
 	touch $(INSTALLED)
 
 $(KERNELS): $(INSTALLED)
-	$(BIN)/python -m synth.kernels
+	$(BIN)/python -m chorale.synth.kernels
 	touch $(KERNELS)
 
 quickstart: setup
@@ -43,10 +43,10 @@ check: $(INSTALLED)
 
 # Every table and figure: in an hour, or in minutes. What was computed before is kept; ask again to go on.
 reproduce: setup
-	$(BIN)/python -m experiments.reproduce
+	$(BIN)/python -m chorale.experiments.reproduce
 
 reproduce-quick: setup
-	$(BIN)/python -m experiments.reproduce --quick
+	$(BIN)/python -m chorale.experiments.reproduce --quick
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .

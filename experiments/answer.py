@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from experiments.catalog import load
-from experiments.experiment import Case, Experiment, Row
-from experiments.kept_parts import ExperimentPart, PartStore
-from synth.executor.port import Executor
-from synth.executor.serial import SerialExecutor
-from tuner.reports.stages import peak_memory_bytes
+from chorale.experiments.catalog import load
+from chorale.experiments.experiment import Case, Experiment, Row
+from chorale.experiments.kept_parts import ExperimentPart, PartStore
+from chorale.synth.executor.port import Executor
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.tuner.reports.stages import peak_memory_bytes
 
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 """Called with the case that is next to come in, how many are there, and how many there will be."""

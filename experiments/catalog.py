@@ -5,8 +5,8 @@ from __future__ import annotations
 import difflib
 import importlib
 
-from experiments.experiment import Experiment
-from synth.errors import InvalidInput
+from chorale.experiments.experiment import Experiment
+from chorale.synth.errors import InvalidInput
 
 _SWING_FIGURES = tuple(f"swing-figure-{number}" for number in (7, 8, 9, 11, 12, 13, 14, 15, 16))
 _TRAINING = ("training-data-parallel", "training-experts")
@@ -61,7 +61,7 @@ ALIASES = {
 
 def module_of(name: str) -> str:
     """Return the name of the module that defines the experiment called `name`."""
-    return f"experiments.{_SHARED.get(name, name.replace('-', '_'))}"
+    return f"chorale.experiments.{_SHARED.get(name, name.replace('-', '_'))}"
 
 
 def load(name: str) -> Experiment:

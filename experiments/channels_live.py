@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from experiments.experiment import Column, Experiment, Row
-from experiments.live_fabric import LiveRun, measure_live
-from runners.api import Measurement, RunFailure, RunRequest
-from runners.sizes import format_size
-from synth.build.build import build
-from synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest
-from synth.collective import ALLGATHER
-from synth.lowering.options import LoweringOptions
-from synth.method import Options
-from synth.topology.spec import parse_topology
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.live_fabric import LiveRun, measure_live
+from chorale.runners.api import Measurement, RunFailure, RunRequest
+from chorale.runners.sizes import format_size
+from chorale.synth.build.build import build
+from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.method import Options
+from chorale.synth.topology.spec import parse_topology
 
 NETWORK, LINK_MBPS = "hypercube:3", 50
 SIZES, QUICK_SIZES = (2**18, 2**20, 2**22), (2**18,)
@@ -119,7 +119,7 @@ def _rows(
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.channels_live_plot import plot_sweeps  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.channels_live_plot import plot_sweeps  # noqa: PLC0415 (matplotlib is slow)
 
     plot_sweeps([row for row in rows if "value" in row], path)
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.ticker import NullLocator
 
-from experiments.experiment import Row
-from experiments.panel_grid import panel_grid
-from runners.sizes import format_size
-from tuner.plots.figure_file import write_figure
+from chorale.experiments.experiment import Row
+from chorale.experiments.panel_grid import panel_grid
+from chorale.runners.sizes import format_size
+from chorale.tuner.plots.figure_file import write_figure
 
 _SWEEP_COLUMNS = 3
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from experiments.experiment import Column, Row
-from experiments.published import PublishedRow
-from experiments.verdict import Interval, Verdict, judge
+from chorale.experiments.experiment import Column, Row
+from chorale.experiments.published import PublishedRow
+from chorale.experiments.verdict import Interval, Verdict, judge
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 
-from experiments.experiment import Column, Experiment, Row
-from experiments.live_times import measure_times
-from runners.sizes import format_size
-from synth.collective import ALLREDUCE
-from synth.executor.serial import SerialExecutor
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.methods import synthesize
-from synth.schedule.traffic import traffic_of
-from synth.simulation.congestion import congestion_of
-from synth.simulation.network_model import NetworkModel
-from synth.topology.spec import parse_topology
-from synth.verify.verified import VerifiedSchedule
-from tuner.costs.program_costs import simulate_program
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.live_times import measure_times
+from chorale.runners.sizes import format_size
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.simulation.congestion import congestion_of
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.costs.program_costs import simulate_program
 
 TORI = ("torus:3x3x2", "torus:3x3x3", "torus:3x3x3x2")
 LINK_GBPS, ALPHA_US = 25, 10
@@ -121,7 +121,7 @@ def _gain(row: Row) -> float:
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
 
     timed = [row for row in rows if row["size_bytes"]]
     lines = {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.experiment import Experiment, Row
-from experiments.testbed import LINK_MBPS, TREE_CHUNKS, Contender
-from experiments.testbed_findings import (
+from chorale.experiments.experiment import Experiment, Row
+from chorale.experiments.testbed import LINK_MBPS, TREE_CHUNKS, Contender
+from chorale.experiments.testbed_findings import (
     COLUMNS,
     LIVE,
     SHARED_CORES,
@@ -54,7 +54,7 @@ def _figure_13_rows(where: str) -> list[Row]:
 
 
 def _plot_figure_13(rows: Sequence[Row], path: Path) -> None:
-    from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
 
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in rows:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, linear_regression
 
-from experiments.experiment import Column, Experiment, Row, concatenate_rows
-from experiments.testbed import LINK_MBPS, LINKS_OF_A_NODE, TREES, contenders, measure_contenders, min_us
+from chorale.experiments.experiment import Column, Experiment, Row, concatenate_rows
+from chorale.experiments.testbed import LINK_MBPS, LINKS_OF_A_NODE, TREES, contenders, measure_contenders, min_us
 
 NODES, _QUICK_NODES = (5, 6, 7, 8, 10, 12), (5,)
 SIZES_BYTES = (2**10, 2**21)
@@ -91,7 +91,7 @@ def _points(nodes: int) -> list[Row]:
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
 
     points = [row for row in rows if row["kind"] == "point"]
     panels = {}

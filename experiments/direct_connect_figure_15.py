@@ -8,13 +8,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from experiments.experiment import Column, Experiment, Row
-from experiments.frontiers import Frontiers, find_frontiers, frontiers_of
-from synth.finder.bounds import least_bandwidth_factor, least_steps
-from synth.finder.candidate import TopologyCandidate
-from synth.finder.query import FinderQuery
-from synth.finder.workload import Workload
-from synth.topology.grammar import FamilyCall, FunctionCall, Number, Option, SpecTree, parse_spec
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.frontiers import Frontiers, find_frontiers, frontiers_of
+from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.workload import Workload
+from chorale.synth.topology.grammar import FamilyCall, FunctionCall, Number, Option, SpecTree, parse_spec
 
 DEGREE, LARGEST, _QUICK_STRIDE = 4, 2000, 13
 _SMALLEST = DEGREE + 2
@@ -119,7 +119,7 @@ def _finding(name: str, kinds: Sequence[Row]) -> Row:
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.kinds_plot import plot_kinds  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.kinds_plot import plot_kinds  # noqa: PLC0415 (matplotlib is slow)
 
     panels = {name: [row for row in rows if row["size"] == name and "curve" in row] for name in WORKLOADS}
     plot_kinds(panels, {_BIDIRECTIONAL: "0.6", _BOUND: "black"}, path)

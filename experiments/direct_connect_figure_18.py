@@ -7,10 +7,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from experiments.comparison import short_text
-from experiments.experiment import Column, Experiment, Row
-from synth.finder.bounds import least_bandwidth_factor, least_steps
-from synth.finder.kautz import kautz_score
+from chorale.experiments.comparison import short_text
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.synth.finder.kautz import kautz_score
 
 DEGREES = (2, 4, 8, 16)
 FIGURE_18_MAX_NODES = 2000
@@ -63,7 +63,7 @@ def _figure_18_row(degree: int, scores: Sequence[Mapping[str, Any]]) -> Row:
 
 
 def _plot_figure_18(rows: Sequence[Row], path: Path) -> None:
-    from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
 
     plot_panels({f"degree {row['degree']}": {"T_B over least": row["curve"]} for row in rows}, "N", "", path, "linear")
 

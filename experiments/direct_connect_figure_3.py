@@ -7,12 +7,12 @@ from fractions import Fraction
 from itertools import count, pairwise, takewhile
 from pathlib import Path
 
-from experiments.comparison import short_text
-from experiments.experiment import Column, Experiment, Row, concatenate_rows
-from experiments.measured import measure_schedule
-from synth.executor.serial import SerialExecutor
-from synth.expand.prediction import predict_allgather
-from synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.experiments.comparison import short_text
+from chorale.experiments.experiment import Column, Experiment, Row, concatenate_rows
+from chorale.experiments.measured import measure_schedule
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.expand.prediction import predict_allgather
+from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
 
 DEGREE = 4
 BASES: Mapping[str, int] = {"complete:5": 5, "dicirculant:4": 6, "bipartite:4": 8, "hamming:2,3": 9}
@@ -75,7 +75,7 @@ def _finding(rows: Sequence[Row]) -> Row:
 
 
 def _plot_figure_3(rows: Sequence[Row], path: Path) -> None:
-    from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
 
     def lines(key: str) -> dict[str, list[tuple[float, float]]]:
         return {

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.experiment import Experiment, Row
-from experiments.testbed import LINK_MBPS, OURS, SHIFTED_BFB_RING, SHIFTED_RING, TREES, contenders
-from experiments.testbed_findings import (
+from chorale.experiments.experiment import Experiment, Row
+from chorale.experiments.testbed import LINK_MBPS, OURS, SHIFTED_BFB_RING, SHIFTED_RING, TREES, contenders
+from chorale.experiments.testbed_findings import (
     COLUMNS,
     LIVE,
     SHARED_CORES,
@@ -17,7 +17,7 @@ from experiments.testbed_findings import (
     simulated_rows,
     with_claims,
 )
-from runners.sizes import format_size
+from chorale.runners.sizes import format_size
 
 FIGURE_6_NODES = tuple(range(5, 13))
 LIVE_NODES = (8, 12)
@@ -50,7 +50,7 @@ def _figure_6_rows(case: tuple[str, int]) -> list[Row]:
 
 
 def _plot_figure_6(rows: Sequence[Row], path: Path) -> None:
-    from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
 
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in rows:

@@ -10,19 +10,19 @@ from pathlib import Path
 from statistics import fmean
 from typing import TypeAlias
 
-from experiments.experiment import Column, Experiment, Row, concatenate_rows
-from experiments.measured import alltoall_interval, moore_rate
-from experiments.testbed_findings import times_text
-from synth.collective import ALLREDUCE
-from synth.executor.serial import SerialExecutor
-from synth.finder.bounds import least_bandwidth_factor, least_steps
-from synth.finder.query import FinderQuery
-from synth.finder.table import find_all
-from synth.finder.workload import Workload
-from synth.patterns import ALGORITHMS
-from synth.simulation.congestion import congestion_of
-from synth.simulation.network_model import NetworkModel
-from synth.topology.spec import parse_topology
+from chorale.experiments.experiment import Column, Experiment, Row, concatenate_rows
+from chorale.experiments.measured import alltoall_interval, moore_rate
+from chorale.experiments.testbed_findings import times_text
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.table import find_all
+from chorale.synth.finder.workload import Workload
+from chorale.synth.patterns import ALGORITHMS
+from chorale.synth.simulation.congestion import congestion_of
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.spec import parse_topology
 
 DEGREE, ALPHA_US, NODE_GBPS, SIZE_BYTES = 4, 10, 100, 10**6
 NODES = (100, 225, 400, 625, 900, 925, 950, 975, 1024)
@@ -167,7 +167,7 @@ def _row(collective: str, nodes: int, found: Mapping[str, tuple[str, float]]) ->
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
 
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {_ALLREDUCE: {}, _ALLTOALL: {}}
     for row in rows:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from experiments.comparison import Quantity, short_text
-from experiments.measured import MeasuredSchedule, alltoall_interval, distance_bound, moore_rate
-from experiments.verdict import Interval
-from synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.experiments.comparison import Quantity, short_text
+from chorale.experiments.measured import MeasuredSchedule, alltoall_interval, distance_bound, moore_rate
+from chorale.experiments.verdict import Interval
+from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
 
 DEGREE = 4
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from experiments.comparison import Quantity, columns_of, compare
-from experiments.direct_connect_rows import bound_quantities, rate_quantity, schedule_quantities
-from experiments.experiment import Experiment, Row
-from experiments.measured import measure_schedule
-from experiments.published import PublishedRow, published
-from experiments.verdict import Interval
+from chorale.experiments.comparison import Quantity, columns_of, compare
+from chorale.experiments.direct_connect_rows import bound_quantities, rate_quantity, schedule_quantities
+from chorale.experiments.experiment import Experiment, Row
+from chorale.experiments.measured import measure_schedule
+from chorale.experiments.published import PublishedRow, published
+from chorale.experiments.verdict import Interval
 
 ALPHA_US = 10
 SIZE_BYTES = 2**20

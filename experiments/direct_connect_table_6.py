@@ -8,16 +8,16 @@ from fractions import Fraction
 from functools import cache
 from pathlib import Path
 
-from experiments.experiment import Column, Experiment, Row
-from synth.collective import ALLGATHER
-from synth.executor.serial import SerialExecutor
-from synth.finder.bounds import least_bandwidth_factor
-from synth.methods import synthesize_unverified
-from synth.schedule.schedule import AnySchedule
-from synth.topology.diameter import diameter
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.verify.verify import verify
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.bounds import least_bandwidth_factor
+from chorale.synth.methods import synthesize_unverified
+from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.topology.diameter import diameter
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import verify
 
 _PRINTED_S = (
     ("hypercube:2", "<0.01"), ("hypercube:3", "<0.01"), ("hypercube:4", "<0.01"), ("hypercube:5", "0.03"),
@@ -79,7 +79,7 @@ def _row(spec: str, printed_s: str) -> Row:
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
     """Draw figure 10: what the schedules cost beside the least, a panel for each family and cost."""
-    from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
 
     keys = {"T_L": ("steps", "least_steps"), "T_B in M/B": ("bandwidth_factor", "least_factor")}
     panels = {

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from fractions import Fraction
 from functools import cache
 
-from experiments.comparison import columns_of, compare
-from experiments.direct_connect_rows import DEGREE, bound_quantities, rate_quantity, schedule_quantities
-from experiments.experiment import Experiment, Row
-from experiments.measured import MeasuredSchedule, measure_schedule
-from experiments.published import PublishedRow, published
-from synth.executor.serial import SerialExecutor
-from synth.finder.candidate import TopologyCandidate
-from synth.finder.find import find
-from synth.finder.query import FinderQuery
+from chorale.experiments.comparison import columns_of, compare
+from chorale.experiments.direct_connect_rows import DEGREE, bound_quantities, rate_quantity, schedule_quantities
+from chorale.experiments.experiment import Experiment, Row
+from chorale.experiments.measured import MeasuredSchedule, measure_schedule
+from chorale.experiments.published import PublishedRow, published
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.find import find
+from chorale.synth.finder.query import FinderQuery
 
 TABLE_7_GAP = Fraction(1, 1000)
 """Between the bounds of a rate: about the digits that were printed."""

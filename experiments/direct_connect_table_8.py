@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.comparison import Quantity, columns_of, compare, with_optimal_factor
-from experiments.experiment import Experiment, Row
-from experiments.measured import measure_schedule
-from experiments.published import PublishedRow, published
-from experiments.verdict import Interval
-from synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.experiments.comparison import Quantity, columns_of, compare, with_optimal_factor
+from chorale.experiments.experiment import Experiment, Row
+from chorale.experiments.measured import measure_schedule
+from chorale.experiments.published import PublishedRow, published
+from chorale.experiments.verdict import Interval
+from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
 
 
 def _table_8_cases(_quick: bool) -> Sequence[PublishedRow]:

@@ -9,11 +9,11 @@ from typing import Literal
 
 import networkx as nx
 
-from experiments.experiment import Column, Experiment, Row
-from experiments.measured import measure_schedule
-from synth.finder.bounds import least_bandwidth_factor, least_steps
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.measured import measure_schedule
+from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 
 Steps = Literal["Moore", "at most one more", "more"] | int
 """What is said of T_L: the Moore bound, at most one step more, above it on this instance, or a number."""

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.comparison import short_text
-from experiments.experiment import Column, Experiment, Row
-from synth.bound.bound import lower_bound
-from synth.collective import ALLGATHER
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.methods import synthesize
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.experiments.comparison import short_text
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 
 NETWORKS = ("torus:8x8", "hyperx:8x8", "circulant:64,5,6")
 _SLOW = ("hyperx:8x8",)
@@ -83,7 +83,7 @@ def _quality(survivor: Topology, method: str, least: Fraction) -> Row:
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
 
     networks = dict.fromkeys(row["network"] for row in rows)
     panels = {

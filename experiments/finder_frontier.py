@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from experiments.comparison import short_text
-from experiments.experiment import Column, Experiment, Row
-from experiments.published import PublishedRow, published
-from experiments.verdict import digits_of
-from synth.executor.serial import SerialExecutor
-from synth.finder.find import FrontierPoint, find
-from synth.finder.query import FinderQuery
+from chorale.experiments.comparison import short_text
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.published import PublishedRow, published
+from chorale.experiments.verdict import digits_of
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.find import FrontierPoint, find
+from chorale.synth.finder.query import FinderQuery
 
 NODES = (32, 64, 128, 256, 512, 1024)
 DEGREE = 4
@@ -92,7 +92,7 @@ def _differs(finding: FrontierPoint, row: PublishedRow) -> bool:
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.frontier_panels import plot_frontiers  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.frontier_panels import plot_frontiers  # noqa: PLC0415 (matplotlib is slow)
 
     plot_frontiers(rows, path)
 

@@ -7,18 +7,18 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from experiments.comparison import short_text
-from experiments.experiment import Column, Experiment, Row
-from experiments.max_flows import max_flows_reach
-from experiments.timing import min_seconds
-from synth.bound.bound import lower_bound
-from synth.collective import ALLGATHER
-from synth.executor.serial import SerialExecutor
-from synth.methods import synthesize_unverified
-from synth.schedule.schedule import Schedule
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.verify.verify import verify
+from chorale.experiments.comparison import short_text
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.max_flows import max_flows_reach
+from chorale.experiments.timing import min_seconds
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods import synthesize_unverified
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import verify
 
 FAMILIES: Mapping[str, tuple[int, ...]] = {"a100": (2, 4, 8, 16, 32, 64, 128), "mi250": (2, 4, 8, 16, 32, 64)}
 """Boxes of each kind; the first of a family is what the others are compared with."""
@@ -93,7 +93,7 @@ def _judged(spec: str, seconds: float, is_optimal: bool) -> Row:
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
 
     def lines(key: str) -> dict[str, list[tuple[float, float]]]:
         return {

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.comparison import short_text
-from experiments.experiment import Column, Experiment, Row
-from experiments.verdict import Interval, judge
-from synth.collective import ALLGATHER
-from synth.executor.serial import SerialExecutor
-from synth.method import Options
-from synth.methods import synthesize
-from synth.schedule.schedule import Schedule
-from synth.topology.spec import parse_topology
+from chorale.experiments.comparison import short_text
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.verdict import Interval, judge
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.spec import parse_topology
 
 BOXES = (2, 4, 8, 16)
 _QUICK_BOXES = 4
@@ -98,7 +98,7 @@ def _row(spec: str, quantity: str, ours: Fraction, printed: str | None) -> Row:
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.forestcoll_figure_9_plot import plot_tree_and_rings  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.forestcoll_figure_9_plot import plot_tree_and_rings  # noqa: PLC0415 (matplotlib is slow)
 
     over = [(row["nodes"], float(Fraction(row["ours"]))) for row in rows if "T_B" in row["quantity"]]
     plot_tree_and_rings(next(row["tree"] for row in rows if "tree" in row), GPUS, over, path)

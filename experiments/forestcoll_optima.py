@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.comparison import Quantity, columns_of, compare
-from experiments.experiment import Experiment, Row
-from experiments.published import PublishedRow
-from experiments.verdict import Interval
-from synth.bound.bound import lower_bound
-from synth.bound.fixed_k import fixed_k_optimum
-from synth.bound.optimum import optimum
-from synth.collective import ALLGATHER
-from synth.executor.serial import SerialExecutor
-from synth.method import Options
-from synth.methods import synthesize
-from synth.topology.spec import parse_topology
+from chorale.experiments.comparison import Quantity, columns_of, compare
+from chorale.experiments.experiment import Experiment, Row
+from chorale.experiments.published import PublishedRow
+from chorale.experiments.verdict import Interval
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bound.fixed_k import fixed_k_optimum
+from chorale.synth.bound.optimum import optimum
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.spec import parse_topology
 
 _PUBLISHED_OPTIMA = (
     (32, "mi250:2", {"least_k": "83", "algbw": "354.13"}),

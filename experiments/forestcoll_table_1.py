@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from experiments.comparison import short_text
-from experiments.experiment import Column, Experiment, Row
-from experiments.timing import growth_exponent, min_seconds
-from synth.bound.bound import lower_bound
-from synth.collective import ALLGATHER, ALLREDUCE, Collective
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.methods import synthesize, synthesize_unverified
-from synth.topology.spec import parse_topology
+from chorale.experiments.comparison import short_text
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.timing import growth_exponent, min_seconds
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods import synthesize, synthesize_unverified
+from chorale.synth.topology.spec import parse_topology
 
 SWITCHED = "a100:2"
 DIRECT = ("torus:4x4", "mi250:1", "without(torus:4x4;link=0-1)", "genkautz:4,20")

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-from experiments.experiment import Column, Experiment, Row
-from experiments.two_point_fit import fit_two_points, predicted_gbps
-from experiments.verdict import Interval, judge
-from runners.recorded.table import MI250_SOURCE, mi250_table
-from runners.sizes import format_size
-from synth.collective import parse_collective
-from synth.executor.serial import SerialExecutor
-from synth.method import Options
-from synth.methods import synthesize
-from synth.schedule.traffic import traffic_of
-from synth.simulation.congestion import Congestion, congestion_of
-from synth.topology.spec import parse_topology
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.two_point_fit import fit_two_points, predicted_gbps
+from chorale.experiments.verdict import Interval, judge
+from chorale.runners.recorded.table import MI250_SOURCE, mi250_table
+from chorale.runners.sizes import format_size
+from chorale.synth.collective import parse_collective
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.simulation.congestion import Congestion, congestion_of
+from chorale.synth.topology.spec import parse_topology
 
 SIZES = (2**20, 2**24, 2**27, 2**30)
 FABRICS = {"mi250_8+8": "mi250half:2", "mi250_16+16": "mi250:2"}
@@ -104,7 +104,7 @@ def _row(key: tuple[str, str, str], size: int, printed: str, recorded: Fraction,
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.bandwidth_plot import plot_bandwidths  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.bandwidth_plot import plot_bandwidths  # noqa: PLC0415 (matplotlib is slow)
 
     panels: dict[str, list[Row]] = {}
     for row in rows:

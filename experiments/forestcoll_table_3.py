@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from experiments.experiment import Column, Experiment, Row
-from experiments.two_point_fit import fit_two_points, predicted_gbps
-from runners.sizes import format_size
-from synth.collective import parse_collective
-from synth.executor.serial import SerialExecutor
-from synth.method import Options
-from synth.methods import synthesize
-from synth.schedule.traffic import traffic_of
-from synth.simulation.congestion import Congestion, congestion_of
-from synth.topology.spec import parse_topology
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.two_point_fit import fit_two_points, predicted_gbps
+from chorale.runners.sizes import format_size
+from chorale.synth.collective import parse_collective
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.simulation.congestion import Congestion, congestion_of
+from chorale.synth.topology.spec import parse_topology
 
 FABRIC = "a100:2"
 SIZES = (2**20, 2**24, 2**27, 2**30)
@@ -97,7 +97,7 @@ def _row(key: tuple[str, str], size: int, printed: str, predicted: float | None)
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.bandwidth_plot import plot_bandwidths  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.bandwidth_plot import plot_bandwidths  # noqa: PLC0415 (matplotlib is slow)
 
     collectives = dict.fromkeys(row["collective"] for row in rows)
     plot_bandwidths({name: [row for row in rows if row["collective"] == name] for name in collectives}, path)

@@ -7,15 +7,15 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from experiments.comparison import short_text
-from experiments.experiment import Column, Experiment, Row
-from experiments.frontiers import Frontier, Frontiers, find_frontiers, frontiers_of
-from experiments.published import PublishedRow, published
-from experiments.verdict import digits_of
-from synth.finder.candidate import TopologyCandidate
-from synth.finder.query import FinderQuery
-from synth.finder.sources import BaseSet
-from synth.finder.workload import Workload
+from chorale.experiments.comparison import short_text
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.frontiers import Frontier, Frontiers, find_frontiers, frontiers_of
+from chorale.experiments.published import PublishedRow, published
+from chorale.experiments.verdict import digits_of
+from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.sources import BaseSet
+from chorale.synth.finder.workload import Workload
 
 DEGREE, SMALLEST, LARGEST, QUICK_LARGEST = 4, 5, 2000, 300
 ALPHA_US, NODE_GBPS = 10, 100
@@ -129,7 +129,7 @@ def _printed_us(row: PublishedRow, workload: Workload) -> Fraction:
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.frontier_all_plot import plot_all_sizes  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.frontier_all_plot import plot_all_sizes  # noqa: PLC0415 (matplotlib is slow)
 
     plot_all_sizes(rows, tuple(WORKLOADS), path)
 

@@ -10,8 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from experiments.experiment import Row
-from tuner.plots.figure_file import write_figure
+from chorale.experiments.experiment import Row
+from chorale.tuner.plots.figure_file import write_figure
 
 _ROOM = 1.03
 """Printed points that are far slower than the fastest are left out of the picture."""

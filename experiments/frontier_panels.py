@@ -9,9 +9,9 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from experiments.experiment import Row
-from experiments.panel_grid import panel_grid
-from tuner.plots.figure_file import write_figure
+from chorale.experiments.experiment import Row
+from chorale.experiments.panel_grid import panel_grid
+from chorale.tuner.plots.figure_file import write_figure
 
 _STYLES = {"ours": ("tab:blue", "o"), "paper": ("tab:orange", "x")}
 

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from synth.executor.serial import SerialExecutor
-from synth.finder.candidate import TopologyCandidate, Traits
-from synth.finder.query import FinderQuery
-from synth.finder.table import find_all
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.candidate import TopologyCandidate, Traits
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.table import find_all
 
 Frontier: TypeAlias = tuple[TopologyCandidate, ...]
 Frontiers: TypeAlias = Mapping[int, Frontier]

@@ -9,11 +9,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from experiments.catalog import module_of
-from experiments.experiment import Case
-from experiments.source_files import source_files_of
-from synth.errors import InvalidInput
-from tuner.files import read_file, write_file
+from chorale.experiments.catalog import module_of
+from chorale.experiments.experiment import Case
+from chorale.experiments.source_files import source_files_of
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.files import read_file, write_file
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.experiment import Row
-from tuner.plots.figure_file import write_figure
+from chorale.experiments.experiment import Row
+from chorale.tuner.plots.figure_file import write_figure
 
 _SHOWN = 5
 """Kinds with a colour of their own; the rare ones share one."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from experiments.panel_grid import panel_grid
-from tuner.plots.figure_file import write_figure
+from chorale.experiments.panel_grid import panel_grid
+from chorale.tuner.plots.figure_file import write_figure
 
 _MOST_BESIDE = 5
 """Panels in a row."""

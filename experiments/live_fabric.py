@@ -12,14 +12,14 @@ from typing import Any
 
 import psutil
 
-from runners.api import FailureKind, Outcome, RunFailure, RunRequest
-from runners.exclusive import exclusive, machine_lock
-from runners.fabric.capacity import require_capacity
-from runners.fabric.fabrics import bring_up, fabrics, take_down
-from runners.registry import create_runner
-from synth.errors import InvalidInput, Unavailable
-from synth.topology.topology import Topology
-from tuner.home import Home
+from chorale.runners.api import FailureKind, Outcome, RunFailure, RunRequest
+from chorale.runners.exclusive import exclusive, machine_lock
+from chorale.runners.fabric.capacity import require_capacity
+from chorale.runners.fabric.fabrics import bring_up, fabrics, take_down
+from chorale.runners.registry import create_runner
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.home import Home
 
 _PATIENCE_S = 600.0
 _NAME = "experiment-"

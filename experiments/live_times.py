@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from experiments.live_fabric import measure_live
-from runners.api import RunFailure, RunRequest
-from synth.errors import CheckFailed
-from synth.lowering.program import Program
-from synth.topology.topology import Topology
+from chorale.experiments.live_fabric import measure_live
+from chorale.runners.api import RunFailure, RunRequest
+from chorale.synth.errors import CheckFailed
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.topology import Topology
 
 _TIMEOUT_S = 300.0
 

@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import NamedTuple
 
-from experiments.experiment import Column, Experiment, Row
-from synth.collective import parse_collective
-from synth.executor.serial import SerialExecutor
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
-from synth.lowering.resources import resources_of
-from synth.method import Options
-from synth.methods import synthesize
-from synth.verify.verified import VerifiedSchedule
-from tuner.costs.program_costs import lowering_loss, program_time_per_byte
-from tuner.specs import load_topology
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.synth.collective import parse_collective
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program
+from chorale.synth.lowering.resources import resources_of
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.costs.program_costs import lowering_loss, program_time_per_byte
+from chorale.tuner.specs import load_topology
 
 TARGET = "msccl-xml"
 SIZES = (2**24, 2**30)

@@ -7,7 +7,7 @@ from math import lcm
 
 import networkx as nx
 
-from synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology
 
 _SOURCE = -1
 

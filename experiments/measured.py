@@ -7,16 +7,16 @@ from fractions import Fraction
 
 import numpy as np
 
-from experiments.verdict import Interval
-from synth.alltoall.alltoall import alltoall_rate
-from synth.collective import ALLGATHER, Collective
-from synth.executor.serial import SerialExecutor
-from synth.methods import synthesize
-from synth.topology.diameter import diameter
-from synth.topology.distance import hop_distances
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.verify.verified import Cost
+from chorale.experiments.verdict import Interval
+from chorale.synth.alltoall.alltoall import alltoall_rate
+from chorale.synth.collective import ALLGATHER, Collective
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.diameter import diameter
+from chorale.synth.topology.distance import hop_distances
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import Cost
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from experiments.experiment import Row
-from runners.sizes import format_size
-from tuner.plots.figure_file import write_figure
+from chorale.experiments.experiment import Row
+from chorale.runners.sizes import format_size
+from chorale.tuner.plots.figure_file import write_figure
 
 
 def plot_predictions(rows: Sequence[Row], path: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.experiment import Column, Experiment, Row
-from experiments.mi250_runs import FABRIC, Mi250Run, mi250_program, mi250_runs, mi250_source
-from runners.calibration import Calibration, Observation, TimeTerms, calibrate
-from runners.simulated import buffer_splits
-from runners.sizes import format_size
-from synth.topology.spec import parse_topology
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.mi250_runs import FABRIC, Mi250Run, mi250_program, mi250_runs, mi250_source
+from chorale.runners.calibration import Calibration, Observation, TimeTerms, calibrate
+from chorale.runners.simulated import buffer_splits
+from chorale.runners.sizes import format_size
+from chorale.synth.topology.spec import parse_topology
 
 FITTED_BUFFER_BYTES = 2**20
 """Only runs with these buffers are in the fit; the others test what the model says about buffers."""
@@ -81,7 +81,7 @@ def _reason(run: Mi250Run, error: float, unseen: float) -> str | None:
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.mi250_plot import plot_predictions  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.mi250_plot import plot_predictions  # noqa: PLC0415 (matplotlib is slow)
 
     plot_predictions(rows, path)
 

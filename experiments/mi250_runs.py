@@ -6,11 +6,11 @@ import gzip
 from dataclasses import dataclass
 from importlib.resources import files
 
-from runners.recorded.table import MI250_SOURCE, mi250_table
-from synth.lowering.lift import lift
-from synth.lowering.program import Program
+from chorale.runners.recorded.table import MI250_SOURCE, mi250_table
+from chorale.synth.lowering.lift import lift
+from chorale.synth.lowering.program import Program
 
-_DATA = files("experiments") / "data"
+_DATA = files("chorale.experiments") / "data"
 FABRIC = "mi250half:2"
 MI250_PROGRAMS = {
     "mi250-allgather": "amd_allgather_half_split_k1_inst1",

@@ -7,16 +7,16 @@ from fractions import Fraction
 
 import numpy as np
 
-from experiments.experiment import Column, Experiment, Row
-from synth.bound.fixed_k import fixed_k_optimum
-from synth.bound.optimum import optimum
-from synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
-from synth.executor.serial import SerialExecutor
-from synth.forest.network import forest_network
-from synth.forest.split.remove import remove_switches
-from synth.methods import synthesize
-from synth.topology.assemble import NamedLink, NamedNode, assemble_topology
-from synth.topology.topology import Topology
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.synth.bound.fixed_k import fixed_k_optimum
+from chorale.synth.bound.optimum import optimum
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.forest.network import forest_network
+from chorale.synth.forest.split.remove import remove_switches
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.assemble import NamedLink, NamedNode, assemble_topology
+from chorale.synth.topology.topology import Topology
 
 CLUSTERS, RANKS = 2, 4
 FAST, SLOW = 10, 1

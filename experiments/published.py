@@ -46,7 +46,7 @@ class PublishedTable:
 
 def published(table: str) -> PublishedTable:
     """Return table `table` of the direct-connect paper, such as "7"."""
-    document = json.loads(resources.files("experiments").joinpath("data", FILE).read_bytes())
+    document = json.loads(resources.files("chorale.experiments").joinpath("data", FILE).read_bytes())
     found = document["tables"][table]
     return PublishedTable(
         f"{document['source']}, {found['where']}", tuple(PublishedRow(**row) for row in found["rows"])

@@ -11,12 +11,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from runners.recorded.configuration import RecordedConfiguration
-from runners.recorded.table import RecordedTable, mi250_table
-from tuner.campaigns.answer import MIN_SPEEDUP
-from tuner.campaigns.records import Candidate, CompleteTrial, SizeResult
-from tuner.campaigns.search import Search, SearchPlan, storage_in_memory
-from tuner.campaigns.space import SearchSpace, Value
+from chorale.runners.recorded.configuration import RecordedConfiguration
+from chorale.runners.recorded.table import RecordedTable, mi250_table
+from chorale.tuner.campaigns.answer import MIN_SPEEDUP
+from chorale.tuner.campaigns.records import Candidate, CompleteTrial, SizeResult
+from chorale.tuner.campaigns.search import Search, SearchPlan, storage_in_memory
+from chorale.tuner.campaigns.space import SearchSpace, Value
 
 Floats = NDArray[np.float64]
 

@@ -1,4 +1,4 @@
-"""Ask all experiments and write one report: `python -m experiments.reproduce`, which `make reproduce` calls."""
+"""Ask all experiments and write one report: `python -m chorale.experiments.reproduce`, which `make reproduce` calls."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from typing import Annotated
 
 import typer
 
-from experiments.answer import stored_result
-from experiments.catalog import load, load_all, module_of
-from experiments.experiment import Experiment
-from experiments.kept_parts import PartStore, code_id
-from experiments.reproduction_report import ReportSection, html, markdown
-from synth.errors import ChoraleError
-from tuner.files import write_file
-from tuner.home import Home
+from chorale.experiments.answer import stored_result
+from chorale.experiments.catalog import load, load_all, module_of
+from chorale.experiments.experiment import Experiment
+from chorale.experiments.kept_parts import PartStore, code_id
+from chorale.experiments.reproduction_report import ReportSection, html, markdown
+from chorale.synth.errors import ChoraleError
+from chorale.tuner.files import write_file
+from chorale.tuner.home import Home
 
 _MINUTES, _QUICK_MINUTES = 60.0, 10.0
 _GRACE_S = 20.0
@@ -69,7 +69,7 @@ class Reproduction:
         options = ["--quick"] if self.quick else ["--executor", "processes"]
         options += ["--plot", str(self.folder / picture)] if picture else []
         options += ["--mlflow"] if self.logged else []
-        return [sys.executable, "-m", "tuner", "experiment", experiment.name, "--json", "--resume", *options]
+        return [sys.executable, "-m", "chorale", "experiment", experiment.name, "--json", "--resume", *options]
 
 
 def _run_command(command: Sequence[str], limit_s: float) -> tuple[str, str]:

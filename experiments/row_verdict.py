@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Literal
 
-from experiments.experiment import Row
+from chorale.experiments.experiment import Row
 
 RowOutcome = Literal["match", "better", "not reached", "no claim"]
 """Of a row: "no claim" has nothing published beside it. A printed number that is proved impossible counts as not

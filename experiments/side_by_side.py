@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from experiments.experiment import Column, Experiment, Row
-from experiments.swing_findings import OVERHEAD_US
-from runners.sizes import format_size
-from synth.bound.bound import lower_bound
-from synth.collective import ALLREDUCE
-from synth.errors import InvalidInput
-from synth.simulation.congestion import Congestion, congestion_of
-from tuner.costs.pricing import Pricing
-from tuner.costs.simulated_traffic import traffic_of_method
-from tuner.specs import load_topology
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.swing_findings import OVERHEAD_US
+from chorale.runners.sizes import format_size
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.errors import InvalidInput
+from chorale.synth.simulation.congestion import Congestion, congestion_of
+from chorale.tuner.costs.pricing import Pricing
+from chorale.tuner.costs.simulated_traffic import traffic_of_method
+from chorale.tuner.specs import load_topology
 
 NETWORKS = (
     "torus:8x8", "torus:16x4", "torus:4x4x4",
@@ -81,7 +81,7 @@ def _costs(spec: str, methods: Sequence[str], pricing: Pricing) -> dict[str, Con
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.side_by_side_plot import plot_side_by_side  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.side_by_side_plot import plot_side_by_side  # noqa: PLC0415 (matplotlib is slow)
 
     plot_side_by_side(rows, tuple(FAMILIES), path)
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
-_PACKAGES = ("experiments", "runners", "synth", "tuner")
+ROOT = Path(__file__).parents[2]
+"""The folder that holds the package `chorale`."""
+_PACKAGES = ("chorale/experiments", "chorale/runners", "chorale/synth", "chorale/tuner")
 
 
 def source_files_of(module: str) -> dict[str, Path]:

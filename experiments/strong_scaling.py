@@ -12,18 +12,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from experiments.experiment import Column, Experiment, Row
-from synth.collective import ALLGATHER
-from synth.executor.port import Executor
-from synth.executor.serial import SerialExecutor
-from synth.finder.query import FinderQuery
-from synth.finder.table import find_all
-from synth.identity import content_id
-from synth.method import Options
-from synth.methods import synthesize_unverified
-from synth.topology.spec import parse_topology
-from tuner.executors import open_executor
-from tuner.home import Home
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.executor.port import Executor
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.table import find_all
+from chorale.synth.identity import content_id
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize_unverified
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.executors import open_executor
+from chorale.tuner.home import Home
 
 # Ray, Optuna and MLflow take seconds to import, and a list of experiments needs none of them.
 # ruff: noqa: PLC0415
@@ -79,7 +79,7 @@ def _cases(quick: bool) -> Sequence[str]:
 
 
 def _answer(task: str) -> list[Row]:
-    from runners.ray_cluster import RayCluster
+    from chorale.runners.ray_cluster import RayCluster
 
     counts = worker_counts(os.cpu_count() or 1)
     with RayCluster(cpus=max(sum(counts), _PER_WORKER * counts[-1])):
@@ -118,10 +118,10 @@ def _campaign(workers: int, number: int) -> _Timed:
     """Time the loop of a campaign that tries every point; the start of Ray and of MLflow is not in it."""
     from rich.console import Console
 
-    from tuner.campaigns.campaign import Campaign
-    from tuner.campaigns.progress import progress_display
-    from tuner.campaigns.runner_choice import make_workers
-    from tuner.tuning import tune
+    from chorale.tuner.campaigns.campaign import Campaign
+    from chorale.tuner.campaigns.progress import progress_display
+    from chorale.tuner.campaigns.runner_choice import make_workers
+    from chorale.tuner.tuning import tune
 
     campaign = Campaign.model_validate(_campaign_document(workers, number))
     topology, silent = parse_topology(campaign.topology), Console(quiet=True)
@@ -172,7 +172,7 @@ def _row(task: str, workers: int, rounds: Sequence[_Round]) -> Row:
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.strong_scaling_plot import plot_speedups
+    from chorale.experiments.strong_scaling_plot import plot_speedups
 
     plot_speedups(rows, path)
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from experiments.experiment import Row
-from tuner.plots.figure_file import write_figure
+from chorale.experiments.experiment import Row
+from chorale.tuner.plots.figure_file import write_figure
 
 
 def plot_speedups(rows: Sequence[Row], path: Path) -> None:

@@ -8,14 +8,14 @@ from fractions import Fraction
 from functools import cache
 from typing import Any
 
-from synth.collective import ALLREDUCE
-from synth.patterns import ALGORITHMS
-from synth.schedule.traffic import Traffic
-from synth.simulation.congestion import Congestion, congestion_of
-from synth.simulation.network_model import NetworkModel
-from synth.simulation.simulate import simulate
-from synth.topology.grid import grid_shape
-from synth.topology.spec import parse_topology
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.patterns import ALGORITHMS
+from chorale.synth.schedule.traffic import Traffic
+from chorale.synth.simulation.congestion import Congestion, congestion_of
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.simulate import simulate
+from chorale.synth.topology.grid import grid_shape
+from chorale.synth.topology.spec import parse_topology
 
 SIZES = tuple(32 * 4**power for power in range(14))
 """32 B to 2 GiB, the sizes of the paper's figures."""

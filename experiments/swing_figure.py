@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import quantiles
 from typing import Any, Literal
 
-from experiments.experiment import Column, Experiment, Row
-from experiments.swing_curves import RIVALS, SIZES, SWING, Curves, NetworkScene, curves_of
-from experiments.swing_findings import MIB, OVERHEAD_US, RangeClaim
-from runners.sizes import format_size
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.swing_curves import RIVALS, SIZES, SWING, Curves, NetworkScene, curves_of
+from chorale.experiments.swing_findings import MIB, OVERHEAD_US, RangeClaim
+from chorale.runners.sizes import format_size
 
 SOURCE = "De Sensi et al., Swing, 2024, section 5; 400 Gbit/s, 100 ns a link and 300 ns a hop unless said"
 _LARGEST_OF_SUMMARY = 512 * MIB
@@ -59,7 +59,7 @@ class SwingFigure:
         return [*shown, *(finding.row(plain, with_overhead) for finding in self.claims)]
 
     def _plot(self, rows: Sequence[Row], path: Path) -> None:
-        from experiments.swing_plot import plot_figure  # noqa: PLC0415 (matplotlib is slow)
+        from chorale.experiments.swing_plot import plot_figure  # noqa: PLC0415 (matplotlib is slow)
 
         plot_figure(self.picture, [row for row in rows if row["kind"] != "finding"], path)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from experiments.swing_curves import BUCKET, DOUBLING, MIRRORED, RING, SWING, Curves, NetworkScene, flow_seconds
-from experiments.swing_figure import SwingFigure
-from experiments.swing_findings import (
+from chorale.experiments.swing_curves import BUCKET, DOUBLING, MIRRORED, RING, SWING, Curves, NetworkScene, flow_seconds
+from chorale.experiments.swing_figure import SwingFigure
+from chorale.experiments.swing_findings import (
     GIB,
     KIB,
     MIB,

@@ -10,8 +10,8 @@ from math import inf
 from statistics import median
 from typing import Literal, TypeAlias
 
-from experiments.experiment import Row
-from experiments.swing_curves import BUCKET, SIZES, Curves
+from chorale.experiments.experiment import Row
+from chorale.experiments.swing_curves import BUCKET, SIZES, Curves
 
 ClaimVerdict = Literal["reproduced", "with overhead", "not reproduced"]
 Measure: TypeAlias = Callable[[Sequence[Curves]], float]

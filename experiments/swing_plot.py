@@ -11,10 +11,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator, PercentFormatter
 
-from experiments.experiment import Row
-from experiments.swing_findings import OVERHEAD_US
-from runners.sizes import format_size
-from tuner.plots.figure_file import write_figure
+from chorale.experiments.experiment import Row
+from chorale.experiments.swing_findings import OVERHEAD_US
+from chorale.runners.sizes import format_size
+from chorale.tuner.plots.figure_file import write_figure
 
 _MARKS = "os^vDP*X"
 _DASHED = f"dashed: {float(OVERHEAD_US)} us more per message"

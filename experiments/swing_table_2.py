@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import log2
 
-from experiments.experiment import Column, Experiment, Row
-from synth.collective import ALLREDUCE
-from synth.deficiency import Deficiencies, deficiencies
-from synth.patterns import ALGORITHMS
-from synth.topology.spec import parse_topology
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.deficiency import Deficiencies, deficiencies
+from chorale.synth.patterns import ALGORITHMS
+from chorale.synth.topology.spec import parse_topology
 
 TORI = ((8, 8), (32, 32), (8, 8, 8))
 _QUICK_NODES = 64

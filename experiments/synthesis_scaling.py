@@ -7,15 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.experiment import Column, Experiment, Row
-from experiments.timing import growth_exponent, min_seconds
-from synth.bfb.symmetric import symmetric_bfb
-from synth.bound.optimum import optimum
-from synth.collective import ALLGATHER
-from synth.executor.serial import SerialExecutor
-from synth.methods import synthesize_unverified
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.timing import growth_exponent, min_seconds
+from chorale.synth.bfb.symmetric import symmetric_bfb
+from chorale.synth.bound.optimum import optimum
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods import synthesize_unverified
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 
 _QUICK_RANKS = 256
 
@@ -89,7 +89,7 @@ def _seconds(make: Callable[[Topology], None], spec: str) -> float:
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.line_panels import plot_panels  # noqa: PLC0415 (matplotlib is slow)
 
     cases = dict.fromkeys(row["case"] for row in rows)
     lines = {case: [(row["nodes"], row["times_the_first"]) for row in rows if row["case"] == case] for case in cases}

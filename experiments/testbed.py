@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from experiments.live_times import LiveTimes, measure_times
-from experiments.published import published
-from synth.collective import ALLREDUCE
-from synth.executor.serial import SerialExecutor
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
-from synth.method import Options
-from synth.methods import synthesize
-from synth.schedule.traffic import traffic_of
-from synth.simulation.congestion import congestion_of
-from synth.simulation.network_model import NetworkModel
-from synth.topology.spec import parse_topology
-from synth.verify.verified import VerifiedSchedule
+from chorale.experiments.live_times import LiveTimes, measure_times
+from chorale.experiments.published import published
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.simulation.congestion import congestion_of
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verified import VerifiedSchedule
 
 OURS, SHIFTED_RING, SHIFTED_BFB_RING, TREES = "ours", "shifted ring", "shifted BFB ring", "double binary tree"
 ALPHA_US, FIXED_US, NODE_GBPS = Fraction("13.33"), Fraction("21.60"), 79

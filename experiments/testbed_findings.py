@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from experiments.experiment import Column, Row, concatenate_rows
-from experiments.testbed import LIVE_SIZES_BYTES, SIZES_BYTES, Contender, measure_contenders, min_us, model_us
+from chorale.experiments.experiment import Column, Row, concatenate_rows
+from chorale.experiments.testbed import LIVE_SIZES_BYTES, SIZES_BYTES, Contender, measure_contenders, min_us, model_us
 
 SIMULATED, LIVE = "simulated", "live"
 SHARED_CORES = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.experiment import Row
-from experiments.panel_grid import panel_grid
-from tuner.plots.figure_file import write_figure
+from chorale.experiments.experiment import Row
+from chorale.experiments.panel_grid import panel_grid
+from chorale.tuner.plots.figure_file import write_figure
 
 MAX_SHOWN_RATIO = 1.6
 

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Column, Experiment, Row
-from experiments.recorded_tuning import RecordedTask, replay_search
-from runners.recorded.table import MI250_SOURCE
-from tuner.campaigns.records import Candidate
+from chorale.experiments.experiment import Column, Experiment, Row
+from chorale.experiments.recorded_tuning import RecordedTask, replay_search
+from chorale.runners.recorded.table import MI250_SOURCE
+from chorale.tuner.campaigns.records import Candidate
 
 DEVELOPED_ON = ("allgather 8+8", "reduce_scatter 8+8")
 """The tasks that the model's expectations were set on; the others were only looked at."""
@@ -117,7 +117,7 @@ def _by_size(task: RecordedTask, runs: Sequence[Floats], place: int) -> Mapping[
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from experiments.tuning_plot import plot_strategies  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.experiments.tuning_plot import plot_strategies  # noqa: PLC0415 (matplotlib is slow)
 
     plot_strategies(rows, path)
 

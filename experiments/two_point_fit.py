@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from fractions import Fraction
 
-from synth.simulation.congestion import Congestion
-from synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.congestion import Congestion
+from chorale.synth.simulation.network_model import NetworkModel
 
 _ROUNDS = 4
 _MOST_ALPHA_S = Fraction(1, 1000)

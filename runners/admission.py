@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from runners.api import FailureKind, RunRequest, library_result
-from runners.element_types import ELEMENT_TYPES
-from synth.lowering.check import execution_blockers
+from chorale.runners.api import FailureKind, RunRequest, library_result
+from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.synth.lowering.check import execution_blockers
 
 RequestFault = tuple[FailureKind, str]
 """Why a request cannot run, in one line."""

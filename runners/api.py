@@ -9,9 +9,9 @@ from typing import Protocol
 
 import numpy as np
 
-from runners.race import Race
-from synth.lowering.program import Program
-from synth.topology.topology import Topology
+from chorale.runners.race import Race
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.topology import Topology
 
 
 class FailureKind(StrEnum):
@@ -45,17 +45,17 @@ class RunRequest:
     programs:    name -> program; all for the same collective and number of ranks. They are interleaved in
                  random order within every repetition, so that drift hits them alike.
     sizes_bytes: the whole vector M, as nccl-tests counts it. A size that the chunks of all programs do not
-                 divide is rounded up (see `runners.sizes`).
+                 divide is rounded up (see `chorale.runners.sizes`).
     repeats:     measured repetitions of each (program, size), after `warmup` unmeasured ones.
     timeout_s:   watchdog for the whole request.
-    dtype:       name of the element type: float32, float64, int32, bfloat16 (see `runners.element_types`).
+    dtype:       name of the element type: float32, float64, int32, bfloat16 (see `chorale.runners.element_types`).
     seed:        fixes the order of the programs and the data.
     library:     names of the runtime's own algorithms for the same collective (see `Runner.library`), measured
                  interleaved with the programs. Their results have the name that `library_result` gives.
     settings:    program name -> what its instructions do not say, for runners that need it.
     products:    of 128 x 128 matrices that every rank computes beside each repetition; the time is then that of both,
-                 end to end. For runners that can, see `runners.admission`.
-    race:        when to stop early; `runners.measurement.rungs` obeys it, runners measure what they are told.
+                 end to end. For runners that can, see `chorale.runners.admission`.
+    race:        when to stop early; `chorale.runners.measurement.rungs` obeys it, runners measure what they are told.
     """
 
     topology: Topology

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from runners.api import Measurement
-from runners.program_flows import ProgramFlows
-from synth.errors import CheckFailed, InvalidInput
-from synth.identity import parse_rational
-from synth.lowering.program import Program
-from synth.schedule.traffic import Traffic
-from synth.simulation.flow_simulation import simulate_flows
-from synth.simulation.network_model import NetworkModel
-from synth.topology.topology import Topology
+from chorale.runners.api import Measurement
+from chorale.runners.program_flows import ProgramFlows
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.identity import parse_rational
+from chorale.synth.lowering.program import Program
+from chorale.synth.schedule.traffic import Traffic
+from chorale.synth.simulation.flow_simulation import simulate_flows
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.topology import Topology
 
 FORMAT = "chorale-calibration/1"
 _BYTE_A_SECOND = Fraction(8, 10**9)

@@ -6,10 +6,10 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from synth.lowering.check_structure import message_counts
-from synth.lowering.definition import AnyProgram
-from synth.lowering.program import Program
-from synth.topology.topology import Topology
+from chorale.synth.lowering.check_structure import message_counts
+from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.topology import Topology
 
 
 class Connection(NamedTuple):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import Collective, CollectiveName
+from chorale.synth.collective import Collective, CollectiveName
 
 Vector = NDArray[Any]
 
@@ -26,7 +26,7 @@ class DataPattern:
     """The datum of rank r at position x of the vector: base(x) + weight(r) * slope(x), different for every `run`.
 
     No datum and no sum of data of different ranks exceeds `exact_limit`, as long as the ranks are at most MAX_RANKS
-    or what `runners.element_types` says of a type with a smaller limit.
+    or what `chorale.runners.element_types` says of a type with a smaller limit.
 
     base and slope are hashes of (x, run), weights are distinct random numbers. So a wrong position, rank or
     repetition shows, and a sum over ranks is known in closed form: one rank checks its result in O(elements),

@@ -9,8 +9,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from runners.data import EXACT_LIMIT, MAX_RANKS
-from synth.errors import InvalidInput
+from chorale.runners.data import EXACT_LIMIT, MAX_RANKS
+from chorale.synth.errors import InvalidInput
 
 
 @dataclass(frozen=True, slots=True)

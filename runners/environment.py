@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from synth.identity import content_id
+from chorale.synth.identity import content_id
 
 Facts = Mapping[str, str | int | float | None]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from synth.errors import Unavailable
+from chorale.synth.errors import Unavailable
 
 POLL_S = 0.05
 _FOR_ALL_USERS = 0o666

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from runners.api import Outcome, RunRequest
-from synth.build.request import BuildFailure, BuildRequest, BuildResult
-from synth.lowering.program import Program
-from synth.topology.topology import Topology
+from chorale.runners.api import Outcome, RunRequest
+from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.topology import Topology
 
 POLL_S = 0.5
 

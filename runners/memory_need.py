@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import psutil
 
-from runners.api import RunRequest
-from runners.element_types import ELEMENT_TYPES
+from chorale.runners.api import RunRequest
+from chorale.runners.element_types import ELEMENT_TYPES
 
 
 def memory_shortage(request: RunRequest, work_bytes: int) -> str | None:

@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from runners.connections import Connection, ConnectionPaths
-from runners.program_trace import ProgramTrace, Stuck
-from synth.lowering.plans.plan import Action, ExecutionPlan, Operation, PlanBlock
-from synth.schedule.routes import Routes
-from synth.simulation.flow_graph import MessageGraph
-from synth.simulation.flow_simulation import FlowTimes
-from synth.topology.topology import Topology
+from chorale.runners.connections import Connection, ConnectionPaths
+from chorale.runners.program_trace import ProgramTrace, Stuck
+from chorale.synth.lowering.plans.plan import Action, ExecutionPlan, Operation, PlanBlock
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.simulation.flow_graph import MessageGraph
+from chorale.synth.simulation.flow_simulation import FlowTimes
+from chorale.synth.topology.topology import Topology
 
 
 class _Put(NamedTuple):

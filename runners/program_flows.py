@@ -8,16 +8,16 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from runners.connections import Connection, ConnectionPaths
-from runners.plan_flows import PlanFlows
-from runners.program_trace import ProgramTrace, Stuck
-from synth.lowering.definition import AnyProgram
-from synth.lowering.plans.plan import ExecutionPlan
-from synth.lowering.program import QUEUE_DEPTH, Instruction, Op, Program, ThreadBlock
-from synth.schedule.routes import Routes
-from synth.simulation.flow_graph import MessageGraph
-from synth.simulation.flow_simulation import FlowTimes
-from synth.topology.topology import Topology
+from chorale.runners.connections import Connection, ConnectionPaths
+from chorale.runners.plan_flows import PlanFlows
+from chorale.runners.program_trace import ProgramTrace, Stuck
+from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.lowering.plans.plan import ExecutionPlan
+from chorale.synth.lowering.program import QUEUE_DEPTH, Instruction, Op, Program, ThreadBlock
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.simulation.flow_graph import MessageGraph
+from chorale.synth.simulation.flow_simulation import FlowTimes
+from chorale.synth.topology.topology import Topology
 
 Indices = NDArray[np.int64]
 _ADDING = frozenset({Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND})

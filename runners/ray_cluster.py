@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from types import TracebackType
 
-from synth.errors import Unavailable
+from chorale.synth.errors import Unavailable
 
 # Ray reads these when it is imported. No usage reports; workers use the environment of the driver instead of
 # building a new one; no warning about accelerators that nobody asked for; nothing of Ray's own on our stdout,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
-from runners.ray_cluster import RayCluster, ray
-from runners.ray_pool import Call, RayPool, wait_for_results
-from synth.executor.port import OnResult, Progress
+from chorale.runners.ray_cluster import RayCluster, ray
+from chorale.runners.ray_pool import Call, RayPool, wait_for_results
+from chorale.synth.executor.port import OnResult, Progress
 
 Result = TypeVar("Result")
 

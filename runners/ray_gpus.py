@@ -7,15 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from runners.msccl.cluster import LeasedHosts
-from runners.needs import ResourceRequest
-from runners.ray_cluster import RayCluster, ray
-from runners.ray_places import RayHost
-from synth.errors import Unavailable
+from chorale.runners.msccl.cluster import LeasedHosts
+from chorale.runners.needs import ResourceRequest
+from chorale.runners.ray_cluster import RayCluster, ray
+from chorale.runners.ray_places import RayHost
+from chorale.synth.errors import Unavailable
 
 
 class RayGpuCluster:
-    """Implements `runners.msccl.cluster.GpuCluster` on the cluster that RAY_ADDRESS names, or on this machine alone.
+    """Implements `GpuCluster` on the cluster that RAY_ADDRESS names, or on this machine alone.
 
     needs: what each node must have besides GPUs; its resources are held like the GPUs
     """

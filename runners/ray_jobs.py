@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from runners.ray_cluster import RayCluster, ray
-from synth.errors import ChoraleError
-from synth.executor.port import Progress
+from chorale.runners.ray_cluster import RayCluster, ray
+from chorale.synth.errors import ChoraleError
+from chorale.synth.executor.port import Progress
 
 MAX_TASK_RETRIES = 2
 """How often a computation is begun again after the death of its worker."""

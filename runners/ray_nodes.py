@@ -6,8 +6,8 @@ import logging
 from collections import Counter
 from typing import Any
 
-from runners.needs import ResourceRequest
-from runners.ray_cluster import ray
+from chorale.runners.needs import ResourceRequest
+from chorale.runners.ray_cluster import ray
 
 NODE_LABEL = "ray.io/node-id"
 MAX_CONSECUTIVE_FAILURES = 3  # in a row, before a node is left alone

@@ -8,11 +8,11 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from runners.needs import ResourceRequest
-from runners.places.local import LocalHost, LocalProcess
-from runners.places.place import ProcessSpec
-from runners.ray_cluster import RayCluster, ray
-from synth.errors import Unavailable
+from chorale.runners.needs import ResourceRequest
+from chorale.runners.places.local import LocalHost, LocalProcess
+from chorale.runners.places.place import ProcessSpec
+from chorale.runners.ray_cluster import RayCluster, ray
+from chorale.synth.errors import Unavailable
 
 RANK_RESOURCE = "chorale_rank_"
 """A node that was started with the resource `chorale_rank_3` is where rank 3 runs."""
@@ -60,7 +60,7 @@ def nodes_by_rank(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[st
 
 
 class RayHost:
-    """Implements `runners.places.place.Place` with an actor on the node `node_id` that holds GPUs and resources of it.
+    """Implements `Place` with an actor on the node `node_id` that holds GPUs and resources of it.
 
     held: how much; CPUs are for those who compute, and labels for those who choose nodes
     """
@@ -83,7 +83,7 @@ class RayHost:
 
 
 class RayProcessHandle:
-    """Implements `runners.places.place.ProcessHandle`; a node that is gone counts as killed."""
+    """Implements `chorale.runners.places.place.ProcessHandle`; a node that is gone counts as killed."""
 
     def __init__(self, actor: Any, number: int) -> None:
         self._actor = actor

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from runners.futures import Completion, Future
-from runners.needs import ResourceRequest
-from runners.ray_cluster import ray
-from runners.ray_nodes import WorkerNodes
-from synth.errors import Unavailable
+from chorale.runners.futures import Completion, Future
+from chorale.runners.needs import ResourceRequest
+from chorale.runners.ray_cluster import ray
+from chorale.runners.ray_nodes import WorkerNodes
+from chorale.synth.errors import Unavailable
 
 MAX_ATTEMPTS = 4
 START_TIMEOUT_S = 150.0  # Ray notices after 60 s that a worker process died while it started

@@ -6,8 +6,8 @@ import time
 from types import TracebackType
 from typing import Any
 
-from runners.ray_cluster import NAMESPACE, RayCluster, ray
-from synth.errors import CheckFailed, Unavailable
+from chorale.runners.ray_cluster import NAMESPACE, RayCluster, ray
+from chorale.synth.errors import CheckFailed, Unavailable
 
 RETRY_PAUSE_S = 0.5
 POLL_S = 0.05

@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from runners.ray_cluster import RayCluster
-from synth.errors import Unavailable
+from chorale.runners.ray_cluster import RayCluster
+from chorale.synth.errors import Unavailable
 
 APPLICATION = "chorale"
 MAX_CONCURRENT_REQUESTS = 1000

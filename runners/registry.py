@@ -8,15 +8,15 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from runners.api import Runner
-from runners.local.config import LocalConfig
-from runners.mpi.config import MpiConfig
-from runners.msccl.config import MscclConfig
-from runners.oneccl.config import OneCclConfig
-from runners.recorded.config import RecordedConfig
-from runners.runner_config import RunnerConfig
-from runners.simulated_config import SimulatedConfig
-from synth.errors import InvalidInput
+from chorale.runners.api import Runner
+from chorale.runners.local.config import LocalConfig
+from chorale.runners.mpi.config import MpiConfig
+from chorale.runners.msccl.config import MscclConfig
+from chorale.runners.oneccl.config import OneCclConfig
+from chorale.runners.recorded.config import RecordedConfig
+from chorale.runners.runner_config import RunnerConfig
+from chorale.runners.simulated_config import SimulatedConfig
+from chorale.synth.errors import InvalidInput
 
 _DECLARED: tuple[type[RunnerConfig], ...] = (
     LocalConfig,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping
 from types import MappingProxyType
 
-from runners.api import FailureKind, Outcome, RunFailure
+from chorale.runners.api import FailureKind, Outcome, RunFailure
 
 MAX_RETRIES: Mapping[FailureKind, int] = MappingProxyType(
     {FailureKind.CRASH: 2, FailureKind.UNAVAILABLE: 2, FailureKind.TIMEOUT: 1}

@@ -11,12 +11,12 @@ from typing import Any, ClassVar, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 
-from runners.api import Runner
-from runners.needs import ResourceRequest
-from runners.sizes import parse_size
-from synth.identity import parse_rational
-from synth.lowering.options import LoweringOptions
-from synth.topology.topology import Topology
+from chorale.runners.api import Runner
+from chorale.runners.needs import ResourceRequest
+from chorale.runners.sizes import parse_size
+from chorale.synth.identity import parse_rational
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.topology.topology import Topology
 
 CPU_TARGET = "oneccl-xml"
 """The target of programs for all runners without GPUs."""
@@ -77,9 +77,9 @@ class MeasurerRequest:
 class RunnerConfig(BaseModel, ABC):
     """Base of the classes that declare a runner; the fields of each are its options, an instance is a runner to be.
 
-    A new runner is a subclass in a folder of its own and a line in `runners.registry`: the command line, the `runner`
-    section of campaigns and what campaigns do with it follow. The module of a subclass is imported whenever a campaign
-    is read, so it imports what executes programs only in `create`.
+    A new runner is a subclass in a folder of its own and a line in `chorale.runners.registry`: the command line, the
+    `runner` section of campaigns and what campaigns do with it follow. The module of a subclass is imported whenever a
+    campaign is read, so it imports what executes programs only in `create`.
 
     name:        of the runner, `kind` in campaigns
     summary:     what it does, in a few words for lists

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 
-from runners.admission import validate_request
-from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
-from runners.element_types import ELEMENT_TYPES
-from runners.environment import Facts, environment_id
-from runners.program_flows import ProgramFlows
-from runners.program_trace import Stuck
-from runners.sizes import divisible_size
-from synth.errors import InvalidInput
-from synth.lowering.check_execution import execution_violations
-from synth.lowering.program import Program
-from synth.simulation.flow_simulation import simulate_flows
-from synth.simulation.network_model import NetworkModel
+from chorale.runners.admission import validate_request
+from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
+from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.runners.environment import Facts, environment_id
+from chorale.runners.program_flows import ProgramFlows
+from chorale.runners.program_trace import Stuck
+from chorale.runners.sizes import divisible_size
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.check_execution import execution_violations
+from chorale.synth.lowering.program import Program
+from chorale.synth.simulation.flow_simulation import simulate_flows
+from chorale.synth.simulation.network_model import NetworkModel
 
 _SHOWN_BLOCKS = 8
 _CHUNKS_OF_A_BUFFER = 2
@@ -24,7 +24,7 @@ _SLICES_OF_A_CHUNK = 2
 
 
 class SimulatedRunner:
-    """Implements `runners.api.Runner` without running anything: the same request always gives the same times.
+    """Implements `chorale.runners.api.Runner` without running anything: the same request always gives the same times.
 
     `model` says what messages cost; see `ProgramFlows` and `simulate_flows` for what is replayed. With
     `buffer_bytes`, the runner's or those of the settings of a request, long chunks go through buffers of that size as

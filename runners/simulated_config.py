@@ -7,10 +7,10 @@ from typing import Annotated, ClassVar, Self, TypeAlias
 
 from pydantic import Field
 
-from runners.api import Runner
-from runners.runner_config import ByteCount, Capabilities, Fractional, MeasurerRequest, RunnerConfig, TimeSource
-from synth.identity import parse_rational
-from synth.topology.topology import Topology
+from chorale.runners.api import Runner
+from chorale.runners.runner_config import ByteCount, Capabilities, Fractional, MeasurerRequest, RunnerConfig, TimeSource
+from chorale.synth.identity import parse_rational
+from chorale.synth.topology.topology import Topology
 
 DEFAULT_LINK_MBPS = 1000.0
 """Of campaigns, on networks that give no bandwidths: without latencies speed-ups do not depend on it."""
@@ -46,8 +46,8 @@ class SimulatedConfig(RunnerConfig):
         return self.model_copy(update={"link_mbps": DEFAULT_LINK_MBPS})
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from runners.simulated import SimulatedRunner  # noqa: PLC0415 - only who runs something pays for it
-        from synth.simulation.network_model import NetworkModel  # noqa: PLC0415
+        from chorale.runners.simulated import SimulatedRunner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.synth.simulation.network_model import NetworkModel  # noqa: PLC0415
 
         rate = None if self.link_mbps is None else parse_rational(self.link_mbps, "the link rate (Mbit/s)") / 1000
         model = NetworkModel.of(self.alpha_us, self.link_latency_us, self.hop_us, rate)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput
 
 MAX_SIZE_BYTES = 2**40
 MAX_SIZES = 1000

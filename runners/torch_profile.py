@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, TypeAlias
 
-from synth.errors import InvalidInput, Unavailable
+from chorale.synth.errors import InvalidInput, Unavailable
 
 WARM_UP, REPEATS = 3, 10
 
@@ -43,7 +43,7 @@ def load_model(where: str) -> tuple[Any, Any]:
 
 
 def record_profile(model: Any, batch: Any, name: str, torch: Any, clock: Callable[[], float]) -> Mapping[str, Any]:
-    """Return a document in the format of docs/guide/training.md: median times of the leaves of `model`, in forward order.
+    """Return a document in the format of docs/guide/training.md: median times of the leaves of `model`, in order.
 
     model: a `torch.nn.Module` that takes `batch` (a tensor whose first dimension is the samples) and returns a tensor,
            whose sum is what goes backward

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 
-from synth.bound.bound import lower_bound
-from synth.collective import Collective
-from synth.errors import InvalidInput
-from synth.executor.port import Executor, Progress
-from synth.method import Method, Options
-from synth.schedule.schedule import AnySchedule
-from synth.topology.topology import Topology
-from synth.verify.verify import verify
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.collective import Collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.method import Method, Options
+from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import verify
 
 AUTO = "auto"
 MAX_RANKS_ALL_METHODS = 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput
 
 
 class CollectiveName(StrEnum):

@@ -16,7 +16,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _registry: list[Any] = []
 
-_IMPORT = re.compile(r"^(?:from|import) (synth(?:\.\w+)+)", re.MULTILINE)
+_IMPORT = re.compile(r"^(?:from|import) (chorale\.synth(?:\.\w+)+)", re.MULTILINE)
 _PACKAGE = Path(__file__).parent
 
 
@@ -29,7 +29,7 @@ def _kernel_modules(name: str) -> frozenset[str]:
     while waiting:
         module = waiting.pop()
         text = _source(module).decode()
-        if module not in found and "synth.compiled" in text:
+        if module not in found and "chorale.synth.compiled" in text:
             waiting += _IMPORT.findall(text)
         found.add(module)
     return frozenset(found)
@@ -37,7 +37,7 @@ def _kernel_modules(name: str) -> frozenset[str]:
 
 @lru_cache
 def _source(module: str) -> bytes:
-    file = _PACKAGE.parent.joinpath(*module.split(".")).with_suffix(".py")
+    file = _PACKAGE.parents[1].joinpath(*module.split(".")).with_suffix(".py")
     return file.read_bytes() if file.is_file() else b""
 
 

@@ -12,8 +12,8 @@ from math import log2
 
 import numpy as np
 
-from synth.collective import CollectiveName
-from synth.schedule.traffic import Traffic, TrafficStep, merged_step
+from chorale.synth.collective import CollectiveName
+from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step
 
 
 @dataclass(frozen=True, slots=True)

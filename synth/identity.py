@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput
 
 _RATIONAL = re.compile(r"[+-]?(?:[0-9]+/[0-9]+|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE](?P<exponent>[+-]?[0-9]+))?)")
 

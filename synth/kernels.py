@@ -1,4 +1,4 @@
-"""Compile every kernel into its on-disk cache: `python -m synth.kernels`."""
+"""Compile every kernel into its on-disk cache: `python -m chorale.synth.kernels`."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from fractions import Fraction
 
 import numpy as np
 
-from synth.alltoall.alltoall import METHODS, alltoall_rate
-from synth.alltoall.schedule import alltoall_schedule
-from synth.bound.optimum import optimum
-from synth.collective import ALLGATHER, ALLREDUCE
-from synth.compiled import compilations
-from synth.executor.serial import SerialExecutor
-from synth.finder.reach import loads_of_low_diameter
-from synth.finder.search import CayleySearch, search_cayley_graphs
-from synth.forest.network import forest_network
-from synth.forest.packing import pack_trees
-from synth.forest.schedule import tree_schedule
-from synth.forest.split.cuts import cut_table
-from synth.forest.split.remove import remove_switches
-from synth.lowering.check import check_program
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.timetable import timetable_of
-from synth.method import Options
-from synth.methods import synthesize
-from synth.schedule.traffic import traffic_of
-from synth.simulation.network_model import NetworkModel
-from synth.simulation.simulate import as_fidelity, simulate
-from synth.swing.swing import swing_latency
-from synth.topology.automorphism import is_automorphism
-from synth.topology.diameter import diameter, largest_distance
-from synth.topology.isomorphism import isomorphism
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.verify.verify import verify
+from chorale.synth.alltoall.alltoall import METHODS, alltoall_rate
+from chorale.synth.alltoall.schedule import alltoall_schedule
+from chorale.synth.bound.optimum import optimum
+from chorale.synth.collective import ALLGATHER, ALLREDUCE
+from chorale.synth.compiled import compilations
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.reach import loads_of_low_diameter
+from chorale.synth.finder.search import CayleySearch, search_cayley_graphs
+from chorale.synth.forest.network import forest_network
+from chorale.synth.forest.packing import pack_trees
+from chorale.synth.forest.schedule import tree_schedule
+from chorale.synth.forest.split.cuts import cut_table
+from chorale.synth.forest.split.remove import remove_switches
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.timetable import timetable_of
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.simulate import as_fidelity, simulate
+from chorale.synth.swing.swing import swing_latency
+from chorale.synth.topology.automorphism import is_automorphism
+from chorale.synth.topology.diameter import diameter, largest_distance
+from chorale.synth.topology.isomorphism import isomorphism
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import verify
 
 
 def warm() -> int:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linprog
 
-from synth.errors import Unavailable
+from chorale.synth.errors import Unavailable
 
 Floats = NDArray[np.float64]
 

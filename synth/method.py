@@ -6,14 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import TypeAlias
 
-from synth.collective import ALLGATHER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.executor.port import Executor, Progress
-from synth.forest.objective import Objective
-from synth.schedule.compose import concatenate, reverse_allgather
-from synth.schedule.schedule import AnySchedule, Schedule
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose_with_links
+from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.forest.objective import Objective
+from chorale.synth.schedule.compose import concatenate, reverse_allgather
+from chorale.synth.schedule.schedule import AnySchedule, Schedule
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose_with_links
 
 
 @dataclass(frozen=True, slots=True)

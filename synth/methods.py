@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from synth.auto import AUTO, auto_method
-from synth.bfb.bfb import bfb_allgather
-from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb
-from synth.collective import ALLGATHER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.executor.port import Executor, Progress
-from synth.expand.expand import expand_allgather
-from synth.forest.forest import forest
-from synth.forest.pairs import faster_pairs
-from synth.method import Method, Options, Spread, method_from_allgather, method_from_outward
-from synth.patterns import ALGORITHMS, Algorithm, pattern_of
-from synth.rings.ring import ring_allgather
-from synth.schedule.schedule import AnySchedule, Form, Schedule
-from synth.topology.topology import Topology
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
+from chorale.synth.auto import AUTO, auto_method
+from chorale.synth.bfb.bfb import bfb_allgather
+from chorale.synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb
+from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.expand.expand import expand_allgather
+from chorale.synth.forest.forest import forest
+from chorale.synth.forest.pairs import faster_pairs
+from chorale.synth.method import Method, Options, Spread, method_from_allgather, method_from_outward
+from chorale.synth.patterns import ALGORITHMS, Algorithm, pattern_of
+from chorale.synth.rings.ring import ring_allgather
+from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
 
 
 def _bfb(topology: Topology, options: Options, executor: Executor, progress: Progress | None) -> Schedule:

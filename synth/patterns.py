@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from synth.bucket.bucket import bucket, traditional_torus
-from synth.collective import Collective, CollectiveName
-from synth.doubling.doubling import rabenseifner, recursive_doubling
-from synth.grid.pattern import CollectivePattern
-from synth.rings.boxes import box_ring, count_boxes
-from synth.rings.hamiltonian import bfb_ring, hamiltonian_ring
-from synth.swing.swing import swing, swing_latency
-from synth.topology.topology import Topology
-from synth.trees.double_binary import double_binary_tree
+from chorale.synth.bucket.bucket import bucket, traditional_torus
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.doubling.doubling import rabenseifner, recursive_doubling
+from chorale.synth.grid.pattern import CollectivePattern
+from chorale.synth.rings.boxes import box_ring, count_boxes
+from chorale.synth.rings.hamiltonian import bfb_ring, hamiltonian_ring
+from chorale.synth.swing.swing import swing, swing_latency
+from chorale.synth.topology.topology import Topology
+from chorale.synth.trees.double_binary import double_binary_tree
 
 _SCATTERED = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE)
 _ROOTED = (CollectiveName.BROADCAST, CollectiveName.REDUCE)
@@ -58,8 +58,8 @@ ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm i
 def pattern_of(method: str, topology: Topology, collective: Collective) -> CollectivePattern | None:
     """Return the pattern of `method` if it has a closed form on `topology`, else None.
 
-    That is so for `ALGORITHMS`, and for ring on networks of boxes (`synth.rings.boxes`). Raises InvalidInput where
-    the algorithm cannot make the collective or does not suit the topology.
+    That is so for `ALGORITHMS`, and for ring on networks of boxes (`chorale.synth.rings.boxes`). Raises InvalidInput
+    where the algorithm cannot make the collective or does not suit the topology.
     """
     if method == "ring" and topology.switch_count and count_boxes(topology) > 1:
         return box_ring(topology, collective)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from synth.collective import ALLGATHER
-from synth.executor.serial import SerialExecutor
-from synth.methods import synthesize
-from synth.topology.spec import parse_topology
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.spec import parse_topology
 
 
 def bfb_cost(spec: str) -> tuple[int, Fraction | None]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.combinations import search_space
-from tuner.campaigns.records import Candidate, CompleteTrial, SizeResult, trial_id
-from tuner.campaigns.space import SearchSpace
-from tuner.specs import load_topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.combinations import search_space
+from chorale.tuner.campaigns.records import Candidate, CompleteTrial, SizeResult, trial_id
+from chorale.tuner.campaigns.space import SearchSpace
+from chorale.tuner.specs import load_topology
 
 
 def small_campaign(**changes: Any) -> Campaign:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from experiments.answer import run_experiment
-from experiments.catalog import load
-from experiments.experiment import Experiment, Row
+from chorale.experiments.answer import run_experiment
+from chorale.experiments.catalog import load
+from chorale.experiments.experiment import Experiment, Row
 
 
 def with_cases(name: str, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Experiment:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tuner.cli.main import main
+from chorale.tuner.cli.main import main
 
 
 @dataclass(frozen=True, slots=True)

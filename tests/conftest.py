@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from synth.kernels import warm, warm_lowering
-from tuner.home import Home
+from chorale.synth.kernels import warm, warm_lowering
+from chorale.tuner.home import Home
 
 # Ray and MLflow read these when they are imported: no tokens in the home folder, no reports, no long retries.
 os.environ["RAY_AUTH_MODE"] = "disabled"
@@ -68,7 +68,7 @@ def _compiled_kernels() -> None:
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
     """One small Ray cluster in this process for all tests that need one; executors and workshops join it."""
-    from runners.ray_cluster import NAMESPACE, ray  # noqa: PLC0415 - most sessions need no Ray
+    from chorale.runners.ray_cluster import NAMESPACE, ray  # noqa: PLC0415 - most sessions need no Ray
 
     ray.init(
         address="local",
@@ -86,7 +86,7 @@ def ray_cluster() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def mlflow_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return an MLflow database with all tables, made once: creating them takes seconds."""
-    from tuner.tracking.mlflow_store import MlflowStore  # noqa: PLC0415
+    from chorale.tuner.tracking.mlflow_store import MlflowStore  # noqa: PLC0415
 
     folder = tmp_path_factory.mktemp("mlflow")
     MlflowStore(f"sqlite:///{folder / 'mlflow.db'}", folder / "artifacts")

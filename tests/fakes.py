@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
-from runners.api import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest, SizeMeasurement
-from runners.futures import Completion, Future
-from runners.measurement.rungs import measure_in_rungs
-from synth.build.cache import CachingBuilder
-from synth.lowering.program import Program
-from synth.topology.topology import Topology
+from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest, SizeMeasurement
+from chorale.runners.futures import Completion, Future
+from chorale.runners.measurement.rungs import measure_in_rungs
+from chorale.synth.build.cache import CachingBuilder
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.topology import Topology
 
 Fault = Callable[[RunRequest], RunFailure | None]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from synth.grid.pattern import CollectivePattern
-from synth.schedule.traffic import Traffic, traffic_of
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
+from chorale.synth.grid.pattern import CollectivePattern
+from chorale.synth.schedule.traffic import Traffic, traffic_of
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
 
 
 def verified_with_traffic(pattern: CollectivePattern) -> VerifiedSchedule:

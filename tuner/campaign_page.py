@@ -9,18 +9,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from runners.durations import format_us
-from runners.measurement.interval import MedianInterval, ratio_interval
-from runners.sizes import format_size
-from tuner.campaigns.answer import TableEntry, fastest_baseline, table_ranges
-from tuner.campaigns.importance import importances
-from tuner.campaigns.launch import Launch
-from tuner.campaigns.records import CompleteTrial, FailedTrial, TrialRecord
-from tuner.campaigns.refusals import Regression
-from tuner.campaigns.size_class import SizeClass
-from tuner.html_template import render_html
-from tuner.plots.report_plots import history_svg, importance_svg, speedup_svg
-from tuner.tracking.champions import NOT_PROMOTED, PROMOTED, PromotionVerdict, ratio_text
+from chorale.runners.durations import format_us
+from chorale.runners.measurement.interval import MedianInterval, ratio_interval
+from chorale.runners.sizes import format_size
+from chorale.tuner.campaigns.answer import TableEntry, fastest_baseline, table_ranges
+from chorale.tuner.campaigns.importance import importances
+from chorale.tuner.campaigns.launch import Launch
+from chorale.tuner.campaigns.records import CompleteTrial, FailedTrial, TrialRecord
+from chorale.tuner.campaigns.refusals import Regression
+from chorale.tuner.campaigns.size_class import SizeClass
+from chorale.tuner.html_template import render_html
+from chorale.tuner.plots.report_plots import history_svg, importance_svg, speedup_svg
+from chorale.tuner.tracking.champions import NOT_PROMOTED, PROMOTED, PromotionVerdict, ratio_text
 
 Row = tuple[object, ...]
 
@@ -54,7 +54,10 @@ def campaign_page(
         failures=_failures(trials),
         effort=_effort(overhead),
         environment=sorted(complete[-1].environment.items()) if complete else [],
-        identity=f"chorale {version('chorale')}, topology {launch.conditions['topology']}, launch {launch.launch_id}",
+        identity=(
+            f"chorale {version('chorale-collectives')}, topology {launch.conditions['topology']}, "
+            f"launch {launch.launch_id}"
+        ),
         campaign=json.dumps(campaign, indent=1),
     )
 

@@ -6,10 +6,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from synth.errors import InvalidInput
-from synth.executor.port import Executor
-from synth.executor.processes import ProcessExecutor
-from synth.executor.serial import SerialExecutor
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Executor
+from chorale.synth.executor.processes import ProcessExecutor
+from chorale.synth.executor.serial import SerialExecutor
 
 SERIAL = "serial"
 EXECUTORS = (SERIAL, "processes", "ray")
@@ -34,6 +34,6 @@ def _build(name: str, workers: int) -> Executor:
         return SerialExecutor()
     if name == "processes":
         return ProcessExecutor(workers)
-    from runners.ray_executor import RayExecutor  # noqa: PLC0415  # half a second to import, so only on demand
+    from chorale.runners.ray_executor import RayExecutor  # noqa: PLC0415  # half a second to import, so only on demand
 
     return RayExecutor(workers)

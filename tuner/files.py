@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from synth.errors import InvalidInput, Unavailable
+from chorale.synth.errors import InvalidInput, Unavailable
 
 MAX_INPUT_BYTES = 2**30
 _EXECUTABLE = (".sh", ".sbatch")

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from synth.errors import Unavailable
+from chorale.synth.errors import Unavailable
 
 DEFAULT_FOLDER = "chorale-data"
 

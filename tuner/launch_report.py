@@ -6,18 +6,18 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from synth.errors import ChoraleError
-from tuner.campaigns.answer import tuning_table
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.final import RankedTrial
-from tuner.campaigns.records import CompleteTrial
-from tuner.campaigns.refusals import regressions
-from tuner.campaigns.size_class import SizeClass
-from tuner.campaigns.store import Store
-from tuner.files import write_file
-from tuner.tracking.champions import PromotionVerdict
-from tuner.tracking.mlflow_store import MlflowStore
-from tuner.tracking.tracker import TrackingResult
+from chorale.synth.errors import ChoraleError
+from chorale.tuner.campaigns.answer import tuning_table
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.final import RankedTrial
+from chorale.tuner.campaigns.records import CompleteTrial
+from chorale.tuner.campaigns.refusals import regressions
+from chorale.tuner.campaigns.size_class import SizeClass
+from chorale.tuner.campaigns.store import Store
+from chorale.tuner.files import write_file
+from chorale.tuner.tracking.champions import PromotionVerdict
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.tracker import TrackingResult
 
 _log = logging.getLogger("chorale.tune")
 
@@ -27,7 +27,7 @@ def draw_picture(campaign: Campaign, store: Store) -> None:
     complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
     if not complete:
         return
-    from tuner.plots.campaign_plot import campaign_png  # noqa: PLC0415  # matplotlib takes half a second to import
+    from chorale.tuner.plots.campaign_plot import campaign_png  # noqa: PLC0415  # matplotlib takes half a second to import
 
     title = f"{campaign.name}: {campaign.collective} on {campaign.topology}, {campaign.runner.kind} runner"
     try:
@@ -45,7 +45,7 @@ def write_page(
     overhead: Mapping[str, Any],
 ) -> None:
     """Put the report beside the journal; like the picture it is not worth losing a launch."""
-    from tuner.campaign_page import campaign_page  # noqa: PLC0415  # matplotlib takes half a second to import
+    from chorale.tuner.campaign_page import campaign_page  # noqa: PLC0415  # matplotlib takes half a second to import
 
     chosen = tuning_table(ranked, campaign.objective == "geomean_speedup")
     try:

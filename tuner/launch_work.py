@@ -9,30 +9,30 @@ from concurrent.futures import TimeoutError as StillBusy
 from dataclasses import dataclass, field
 from functools import partial
 
-from runners.futures import Workers
-from synth.errors import ChoraleError
-from synth.topology.topology import Topology
-from tuner.campaigns.answer import eligible
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.combinations import search_space
-from tuner.campaigns.effort import Overhead
-from tuner.campaigns.final import RankedTrial, ranked_trials
-from tuner.campaigns.launch import space_id
-from tuner.campaigns.progress import LaunchProgress
-from tuner.campaigns.records import Candidate, CompleteTrial, TrialRecord, trial_id
-from tuner.campaigns.search import Search, SearchPlan, open_storage
-from tuner.campaigns.size_class import SizeClass
-from tuner.campaigns.space import SearchSpace
-from tuner.campaigns.store import Store
-from tuner.home import Home
-from tuner.launch.loop import Clocks, TrialLoop
-from tuner.promotion import judge, with_built_baselines
-from tuner.screening import screened_candidates
-from tuner.tracking.champions import PromotionVerdict
-from tuner.tracking.registry import register
-from tuner.tracking.similar import similar_champions
-from tuner.tracking.tracker import Tracker, TrackingResult
-from tuner.tracking.winners import BestProgram, best_programs
+from chorale.runners.futures import Workers
+from chorale.synth.errors import ChoraleError
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.answer import eligible
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.combinations import search_space
+from chorale.tuner.campaigns.effort import Overhead
+from chorale.tuner.campaigns.final import RankedTrial, ranked_trials
+from chorale.tuner.campaigns.launch import space_id
+from chorale.tuner.campaigns.progress import LaunchProgress
+from chorale.tuner.campaigns.records import Candidate, CompleteTrial, TrialRecord, trial_id
+from chorale.tuner.campaigns.search import Search, SearchPlan, open_storage
+from chorale.tuner.campaigns.size_class import SizeClass
+from chorale.tuner.campaigns.space import SearchSpace
+from chorale.tuner.campaigns.store import Store
+from chorale.tuner.home import Home
+from chorale.tuner.launch.loop import Clocks, TrialLoop
+from chorale.tuner.promotion import judge, with_built_baselines
+from chorale.tuner.screening import screened_candidates
+from chorale.tuner.tracking.champions import PromotionVerdict
+from chorale.tuner.tracking.registry import register
+from chorale.tuner.tracking.similar import similar_champions
+from chorale.tuner.tracking.tracker import Tracker, TrackingResult
+from chorale.tuner.tracking.winners import BestProgram, best_programs
 
 _log = logging.getLogger("chorale.tune")
 

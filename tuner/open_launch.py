@@ -6,12 +6,12 @@ import logging
 import time
 import uuid
 
-from synth.errors import InvalidInput
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.launch import Launch, check_same_conditions, conditions_of, launch_folders
-from tuner.campaigns.store import Store, is_begun, read_launch
-from tuner.home import Home
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.launch import Launch, check_same_conditions, conditions_of, launch_folders
+from chorale.tuner.campaigns.store import Store, is_begun, read_launch
+from chorale.tuner.home import Home
 
 _log = logging.getLogger("chorale.tune")
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from synth.errors import CheckFailed, InvalidInput
-from synth.lowering.definition import AnyProgram
-from synth.lowering.lift import violations_on
-from synth.lowering.lower import LONGEST_NAME
-from synth.lowering.plans.read import is_plan_text
-from synth.lowering.program import Program
-from synth.lowering.reading import read_unchecked
-from synth.lowering.target import Lifted
-from synth.lowering.xml_reader import MAX_TEXT_BYTES
-from synth.methods import METHODS
-from synth.topology.topology import Topology
-from tuner.files import read_file
-from tuner.specs import load_topology
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.lowering.lift import violations_on
+from chorale.synth.lowering.lower import LONGEST_NAME
+from chorale.synth.lowering.plans.read import is_plan_text
+from chorale.synth.lowering.program import Program
+from chorale.synth.lowering.reading import read_unchecked
+from chorale.synth.lowering.target import Lifted
+from chorale.synth.lowering.xml_reader import MAX_TEXT_BYTES
+from chorale.synth.methods import METHODS
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.files import read_file
+from chorale.tuner.specs import load_topology
 
 SUFFIX, PLAN_SUFFIX = ".xml", ".json"
 _ADD_SPEC = "add --spec, such as --spec torus:4x4"

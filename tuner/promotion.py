@@ -13,30 +13,30 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
-from runners.api import FailureKind, Outcome, RunFailure, SizeMeasurement, library_result
-from runners.futures import Workers, completions
-from runners.measurement.interval import ratio_interval
-from runners.registry import RUNNERS
-from runners.runner_config import TimeSource
-from runners.sizes import format_size
-from synth.build.build import build_program
-from synth.build.request import BuildResult
-from synth.errors import CheckFailed, ChoraleError
-from synth.lowering.lift import lift
-from synth.lowering.program import Program
-from synth.topology.topology import Topology
-from tuner.campaigns.answer import fastest_baseline
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.dialect import lowering_target
-from tuner.campaigns.records import Candidate
-from tuner.campaigns.refusals import is_slower
-from tuner.campaigns.size_class import SizeClass
-from tuner.campaigns.store import Store
-from tuner.home import Home
-from tuner.launch.request_builder import RequestBuilder
-from tuner.tracking.champions import ROLLED_BACK, PromotionVerdict
-from tuner.tracking.mlflow_store import MlflowStore, ModelVersion
-from tuner.tracking.registry import (
+from chorale.runners.api import FailureKind, Outcome, RunFailure, SizeMeasurement, library_result
+from chorale.runners.futures import Workers, completions
+from chorale.runners.measurement.interval import ratio_interval
+from chorale.runners.registry import RUNNERS
+from chorale.runners.runner_config import TimeSource
+from chorale.runners.sizes import format_size
+from chorale.synth.build.build import build_program
+from chorale.synth.build.request import BuildResult
+from chorale.synth.errors import CheckFailed, ChoraleError
+from chorale.synth.lowering.lift import lift
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.answer import fastest_baseline
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.dialect import lowering_target
+from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.campaigns.refusals import is_slower
+from chorale.tuner.campaigns.size_class import SizeClass
+from chorale.tuner.campaigns.store import Store
+from chorale.tuner.home import Home
+from chorale.tuner.launch.request_builder import RequestBuilder
+from chorale.tuner.tracking.champions import ROLLED_BACK, PromotionVerdict
+from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
+from chorale.tuner.tracking.registry import (
     LIBRARY_ALGORITHM,
     MANIFEST_FILE,
     PROGRAM_FILE,
@@ -47,7 +47,7 @@ from tuner.tracking.registry import (
     is_same,
     model_name,
 )
-from tuner.tracking.winners import BestProgram, StoredProgram
+from chorale.tuner.tracking.winners import BestProgram, StoredProgram
 
 _log = logging.getLogger("chorale.promotion")
 

@@ -11,15 +11,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from runners.futures import Future, Workers
-from runners.ray.workers import RayWorkers
-from synth.errors import CheckFailed, ChoraleError
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.records import TrialRecord
-from tuner.campaigns.runner_choice import make_workers
-from tuner.home import Home
-from tuner.specs import load_topology
-from tuner.tuning import TuneReport, tune
+from chorale.runners.futures import Future, Workers
+from chorale.runners.ray.workers import RayWorkers
+from chorale.synth.errors import CheckFailed, ChoraleError
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.records import TrialRecord
+from chorale.tuner.campaigns.runner_choice import make_workers
+from chorale.tuner.home import Home
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tuning import TuneReport, tune
 
 MLFLOW_PAUSE_S = 10.0
 FORMER_SELF_S = 300.0

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from runners.api import ProgramSettings
-from synth.build.build import build_program, verify_schedule
-from synth.errors import InvalidInput
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
-from synth.topology.topology import Topology
-from tuner.program_files import is_plan_file, load_program
-from tuner.schedule_files import SUFFIXES, load_schedule
+from chorale.runners.api import ProgramSettings
+from chorale.synth.build.build import build_program, verify_schedule
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.program_files import is_plan_file, load_program
+from chorale.tuner.schedule_files import SUFFIXES, load_schedule
 
 
 @dataclass(frozen=True, slots=True)

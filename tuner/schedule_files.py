@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from synth.errors import InvalidInput
-from synth.schedule.codec import from_json_text, from_parquet, stated_id, to_json_text, to_parquet
-from synth.schedule.schedule import AnySchedule, Form, Schedule
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
-from tuner.files import read_file, write_file
-from tuner.specs import load_topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.schedule.codec import from_json_text, from_parquet, stated_id, to_json_text, to_parquet
+from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
+from chorale.tuner.files import read_file, write_file
+from chorale.tuner.specs import load_topology
 
 SUFFIXES = (".parquet", ".json")
 MAX_EXPANDED_ROWS = 2**22

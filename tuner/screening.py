@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import chain, islice
 
-from runners.api import Measurement, RunRequest
-from runners.futures import Workers, completions
-from runners.simulated import SimulatedRunner
-from runners.simulated_config import DEFAULT_LINK_MBPS
-from synth.build.request import BuildResult
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.records import Candidate
-from tuner.campaigns.space import SearchSpace
-from tuner.costs.pricing import Pricing
-from tuner.launch.request_builder import RequestBuilder
+from chorale.runners.api import Measurement, RunRequest
+from chorale.runners.futures import Workers, completions
+from chorale.runners.simulated import SimulatedRunner
+from chorale.runners.simulated_config import DEFAULT_LINK_MBPS
+from chorale.synth.build.request import BuildResult
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.campaigns.space import SearchSpace
+from chorale.tuner.costs.pricing import Pricing
+from chorale.tuner.launch.request_builder import RequestBuilder
 
 _log = logging.getLogger("chorale.screening")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from synth.topology.grammar import FileCall, FunctionCall, SpecTree, parse_spec
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from tuner.files import read_file
+from chorale.synth.topology.grammar import FileCall, FunctionCall, SpecTree, parse_spec
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.files import read_file
 
 
 def load_topology(spec: str) -> Topology:

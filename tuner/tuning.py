@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.effort import Overhead
-from tuner.campaigns.final import RankedTrial
-from tuner.campaigns.launch import Launch
-from tuner.campaigns.records import TrialRecord
-from tuner.campaigns.size_class import SizeClass
-from tuner.home import Home
-from tuner.launch_report import draw_picture, upload_page, write_page
-from tuner.launch_work import INTERRUPTED_PATIENCE_S, LaunchWork, MakeWorkers, MeasuringOutcome, ProgressFactory
-from tuner.open_launch import open_store
-from tuner.tracking.champions import PromotionVerdict
-from tuner.tracking.tracker import Tracker, TrackingResult
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.effort import Overhead
+from chorale.tuner.campaigns.final import RankedTrial
+from chorale.tuner.campaigns.launch import Launch
+from chorale.tuner.campaigns.records import TrialRecord
+from chorale.tuner.campaigns.size_class import SizeClass
+from chorale.tuner.home import Home
+from chorale.tuner.launch_report import draw_picture, upload_page, write_page
+from chorale.tuner.launch_work import INTERRUPTED_PATIENCE_S, LaunchWork, MakeWorkers, MeasuringOutcome, ProgressFactory
+from chorale.tuner.open_launch import open_store
+from chorale.tuner.tracking.champions import PromotionVerdict
+from chorale.tuner.tracking.tracker import Tracker, TrackingResult
 
 UPLOAD_PATIENCE_S = 120.0
 

@@ -7,9 +7,9 @@ import signal
 import sys
 import time
 
+from chorale.synth.errors import ChoraleError
 from deploy.local.check import check
 from deploy.local.stack import Stack
-from synth.errors import ChoraleError
 
 USAGE = "usage: python -m deploy.local [--check]"
 

@@ -12,8 +12,8 @@ import urllib.request
 from collections.abc import Mapping
 from typing import Any
 
+from chorale.synth.errors import CheckFailed
 from deploy.local.stack import SEARCHES, Stack
-from synth.errors import CheckFailed
 
 PATIENCE_S = 300.0
 POLL_S = 0.5
@@ -108,7 +108,7 @@ def _tune(stack: Stack) -> dict[str, Any]:
     campaign.write_text(json.dumps({**CAMPAIGN, "name": "second", "storage": storage}))  # JSON is YAML
     service = stack.services["service"]
     address = next(word for word in service.command if word.startswith("--address="))
-    command = [sys.executable, "-m", "tuner", "tune", str(campaign), address, "--json"]
+    command = [sys.executable, "-m", "chorale", "tune", str(campaign), address, "--json"]
     environment = {**os.environ, **service.environment}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)  # noqa: S603
     _require(done.returncode == 0, "`chorale tune` must succeed", f"{done.returncode}: {done.stderr}")

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from synth.errors import Unavailable
+from chorale.synth.errors import Unavailable
 
 USERS = ("postgres", "nobody")
 """Who runs the server where this process is root, which PostgreSQL refuses to be: the first that exists."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from synth.errors import Unavailable
+from chorale.synth.errors import Unavailable
 
 MARK = "CHORALE_LOCAL_STACK"
 END_S = 20.0

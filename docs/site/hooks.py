@@ -13,7 +13,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from typer.cli import get_docs_for_click
 
-from tuner.cli.main import command_line
+from chorale.tuner.cli.main import command_line
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:

@@ -6,8 +6,8 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from tuner.service.http.campaign_routes import campaign_router
-from tuner.service.http.job_routes import job_router, result_router, submission_router
+from chorale.tuner.service.http.campaign_routes import campaign_router
+from chorale.tuner.service.http.job_routes import job_router, result_router, submission_router
 
 _METHODS = ("get", "post", "put", "patch", "delete")
 

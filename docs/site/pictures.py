@@ -7,7 +7,7 @@ import shlex
 import tempfile
 from pathlib import Path
 
-from tuner.cli.main import main
+from chorale.tuner.cli.main import main
 
 IMAGES = Path(__file__).parents[1] / "images"
 

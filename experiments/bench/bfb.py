@@ -7,15 +7,15 @@ from fractions import Fraction
 import networkx as nx
 import numpy as np
 
-from experiments.bench.benchmark import Benchmark, BenchmarkOutcome
-from synth.bfb.bfb import bfb_allgather
-from synth.executor.serial import SerialExecutor
-from synth.kernels import warm_method
-from synth.linear_program import minimum
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.verify.verify import verify
-from tuner.reports.stages import Stopwatch
+from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
+from chorale.synth.bfb.bfb import bfb_allgather
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.kernels import warm_method
+from chorale.synth.linear_program import minimum
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import verify
+from chorale.tuner.reports.stages import Stopwatch
 
 _BFB_GOAL = 10.0
 _DIGITS = 10**6

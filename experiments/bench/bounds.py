@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from experiments.bench.benchmark import Benchmark, BenchmarkOutcome
-from experiments.max_flows import max_flows_reach
-from synth.bound.bound import lower_bound
-from synth.collective import ALLGATHER
-from synth.kernels import warm_bounds
-from synth.topology.spec import parse_topology
-from tuner.reports.stages import Stopwatch
+from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
+from chorale.experiments.max_flows import max_flows_reach
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.kernels import warm_bounds
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.reports.stages import Stopwatch
 
 _BOUNDS_GOAL = 10.0
 _LITTLE_LESS = Fraction(999, 1000)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from experiments.bench.benchmark import Benchmark, BenchmarkOutcome
-from synth.bound.bound import lower_bound
-from synth.bound.certificate import check_certificate
-from synth.collective import parse_collective
-from synth.executor.serial import SerialExecutor
-from synth.kernels import warm_method
-from synth.method import Options
-from synth.methods import synthesize
-from synth.topology.spec import parse_topology
+from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bound.certificate import check_certificate
+from chorale.synth.collective import parse_collective
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.kernels import warm_method
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.spec import parse_topology
 
 
 def _run_schedule(case: str) -> BenchmarkOutcome:

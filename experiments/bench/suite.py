@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any
 
-from experiments.bench import bfb, bounds, schedules
-from experiments.bench.benchmark import Benchmark
-from synth.errors import InvalidInput
+from chorale.experiments.bench import bfb, bounds, schedules
+from chorale.experiments.bench.benchmark import Benchmark
+from chorale.synth.errors import InvalidInput
 
 BENCHMARKS = (bfb.BFB, bounds.BOUNDS, schedules.FOREST, schedules.RINGS)
 
@@ -27,7 +27,7 @@ def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:
 
 def expected_facts() -> dict[str, Any]:
     """Return the facts of every case, by benchmark and case."""
-    text = resources.files("experiments").joinpath("data/bench.json").read_text(encoding="utf-8")
+    text = resources.files("chorale.experiments").joinpath("data/bench.json").read_text(encoding="utf-8")
     return dict(json.loads(text))
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from runners.api import FailureKind, RunFailure
-from runners.environment import Facts
+from chorale.runners.api import FailureKind, RunFailure
+from chorale.runners.environment import Facts
 
 StuckInstruction = tuple[int, int, str]
 """A block that does not get on, the instruction that it is at, and what it waits for."""

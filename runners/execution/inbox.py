@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import DTypeLike
 
-from runners.data import Vector
+from chorale.runners.data import Vector
 
 
 class Inbox:

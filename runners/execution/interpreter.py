@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from runners.data import Vector
-from runners.execution.inbox import Inbox
-from runners.execution.memory import RankMemory
-from runners.execution.plan import BlockPlan, NodePlan
-from synth.lowering.program import Instruction, Op
+from chorale.runners.data import Vector
+from chorale.runners.execution.inbox import Inbox
+from chorale.runners.execution.memory import RankMemory
+from chorale.runners.execution.plan import BlockPlan, NodePlan
+from chorale.synth.lowering.program import Instruction, Op
 
 Post = Callable[[int, memoryview], None]
 """Hands a message to the link of a connection; nobody else uses its bytes."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from runners.data import UNTOUCHED, DataPattern, Vector, expected_output, input_data
-from runners.execution.plan import NodePlan
-from synth.collective import CollectiveName
-from synth.lowering.program import Buffer, BufferRef
+from chorale.runners.data import UNTOUCHED, DataPattern, Vector, expected_output, input_data
+from chorale.runners.execution.plan import NodePlan
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.program import Buffer, BufferRef
 
 
 class RankMemory:

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runners.connections import ConnectionPaths, program_connections
-from synth.collective import Collective, CollectiveName
-from synth.lowering.program import BufferRef, Instruction, Op, Program, RankProgram, Wait
-from synth.topology.topology import Topology
+from chorale.runners.connections import ConnectionPaths, program_connections
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.lowering.program import BufferRef, Instruction, Op, Program, RankProgram, Wait
+from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

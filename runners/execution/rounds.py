@@ -6,10 +6,10 @@ import random
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from runners.api import FailureKind, RunRequest, SizeMeasurement, library_result
-from runners.element_types import ELEMENT_TYPES
-from runners.execution.failure import RunStopped
-from runners.sizes import divisible_size
+from chorale.runners.api import FailureKind, RunRequest, SizeMeasurement, library_result
+from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.runners.execution.failure import RunStopped
+from chorale.runners.sizes import divisible_size
 
 
 class RankGroup(Protocol):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from fractions import Fraction
 from pathlib import Path
 
-from runners.environment import environment_id, machine_facts
-from runners.fabric.plan import plan_fabric
-from runners.fabric.probe import probe
-from runners.rate_cache import read_probe_cache, write_probe_cache
-from synth.errors import InvalidInput
-from synth.topology.topology import Topology
+from chorale.runners.environment import environment_id, machine_facts
+from chorale.runners.fabric.plan import plan_fabric
+from chorale.runners.fabric.probe import probe
+from chorale.runners.rate_cache import read_probe_cache, write_probe_cache
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
 
 MIN_EFFICIENCY = 0.8
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from runners.runner_config import RunnerConfig
+from chorale.runners.runner_config import RunnerConfig
 
 
 class FabricConfig(RunnerConfig, ABC):

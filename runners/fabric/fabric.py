@@ -11,11 +11,11 @@ from pathlib import Path
 
 import psutil
 
-from runners.fabric.holder import enter_command
-from runners.fabric.plan import namespace_name, rank_address
-from runners.places.local import LocalHost
-from synth.errors import InvalidInput
-from synth.identity import rational_text
+from chorale.runners.fabric.holder import enter_command
+from chorale.runners.fabric.plan import namespace_name, rank_address
+from chorale.runners.places.local import LocalHost
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import rational_text
 
 # /sys shows the devices of the namespace in which it was mounted.
 _ARRIVE = 'mount -t sysfs sys /sys 2>/dev/null; hostname "$0" && exec "$@"'

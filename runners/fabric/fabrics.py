@@ -9,13 +9,13 @@ import time
 from collections.abc import Iterator
 from fractions import Fraction
 
-from runners.fabric.fabric import EmulatedFabric, processes_in
-from runners.fabric.holder import NamespaceHolder, detached_states, end_process
-from runners.fabric.plan import plan_fabric
-from runners.fabric.script import setup_script
-from synth.errors import InvalidInput, Unavailable
-from synth.identity import rational_text
-from synth.topology.topology import Topology
+from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
+from chorale.runners.fabric.holder import NamespaceHolder, detached_states, end_process
+from chorale.runners.fabric.plan import plan_fabric
+from chorale.runners.fabric.script import setup_script
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.identity import rational_text
+from chorale.synth.topology.topology import Topology
 
 _END_LIMIT_S = 10.0
 

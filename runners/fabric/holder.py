@@ -17,7 +17,7 @@ from pathlib import Path
 
 import psutil
 
-from synth.errors import Unavailable
+from chorale.synth.errors import Unavailable
 
 _MARK = "chorale-fabric"
 _STATE = "run/chorale/fabric.json"

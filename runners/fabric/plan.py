@@ -7,9 +7,9 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from runners.fabric.routes import next_hops
-from synth.errors import InvalidInput
-from synth.topology.topology import Topology
+from chorale.runners.fabric.routes import next_hops
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
 
 MAX_NODES = 256
 MTU_BYTES = 9000

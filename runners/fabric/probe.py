@@ -11,16 +11,16 @@ from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
-from runners.fabric import traffic
-from runners.fabric.fabric import EmulatedFabric
-from runners.fabric.fabrics import temporary_fabric
-from runners.fabric.holder import NamespaceHolder
-from runners.fabric.plan import plan_fabric
-from runners.fabric.streams import Stream, busy_streams, fair_bits_per_s
-from runners.places.local import LocalProcess
-from runners.places.place import STDERR, STDOUT, ProcessSpec
-from synth.errors import Unavailable
-from synth.topology.topology import Topology
+from chorale.runners.fabric import traffic
+from chorale.runners.fabric.fabric import EmulatedFabric
+from chorale.runners.fabric.fabrics import temporary_fabric
+from chorale.runners.fabric.holder import NamespaceHolder
+from chorale.runners.fabric.plan import plan_fabric
+from chorale.runners.fabric.streams import Stream, busy_streams, fair_bits_per_s
+from chorale.runners.places.local import LocalProcess
+from chorale.runners.places.place import STDERR, STDOUT, ProcessSpec
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.topology import Topology
 
 _WARM_UP_S = 0.3
 _BUSY_S = 0.5

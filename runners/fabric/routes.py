@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.topology.distance import distances_to
-from synth.topology.topology import Topology
+from chorale.synth.topology.distance import distances_to
+from chorale.synth.topology.topology import Topology
 
 
 def next_hops(topology: Topology) -> tuple[tuple[int, ...], ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runners.fabric.plan import MTU_BYTES, NODE_DEVICE, FabricPlan, device_name, namespace_name, rank_address
+from chorale.runners.fabric.plan import MTU_BYTES, NODE_DEVICE, FabricPlan, device_name, namespace_name, rank_address
 
 # All devices share one hardware address and resolve none: a frame is welcome at whichever end of whichever cable it
 # comes out, also when it was meant for another cable and redirected.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from runners.fabric.plan import FabricPlan
+from chorale.runners.fabric.plan import FabricPlan
 
 Stream = tuple[int, int]
 Arc = tuple[int, int]

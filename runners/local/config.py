@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from runners.api import Runner
-from runners.runner_config import Capabilities, Fractional, MeasurerRequest, RunnerConfig
+from chorale.runners.api import Runner
+from chorale.runners.runner_config import Capabilities, Fractional, MeasurerRequest, RunnerConfig
 
 
 class LocalConfig(RunnerConfig):
@@ -33,6 +33,6 @@ class LocalConfig(RunnerConfig):
         return self.link_mbps
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from runners.local.runner import LocalRunner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.local.runner import LocalRunner  # noqa: PLC0415 - only who runs something pays for it
 
         return LocalRunner(self.link_mbps, home=home, probe=self.probe)

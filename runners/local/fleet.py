@@ -14,11 +14,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-import runners
-from runners.api import FailureKind
-from runners.execution.failure import DeadlinePassed, RunStopped
-from runners.local.framing import FramedSocket, Message
-from synth.topology.topology import Topology
+import chorale
+from chorale.runners.api import FailureKind
+from chorale.runners.execution.failure import DeadlinePassed, RunStopped
+from chorale.runners.local.framing import FramedSocket, Message
+from chorale.synth.topology.topology import Topology
 
 _GRACE_S = 2.0  # for the launcher to kill and reap its nodes
 _ANSWER_S = 1.0  # for what is left to say after a failure
@@ -188,11 +188,11 @@ class LocalRanks:
 def _start_launcher(descriptors: list[int], errors: int) -> subprocess.Popen[bytes]:
     """Start the launcher without forking this process's threads; it inherits only `descriptors`."""
     environment = dict(os.environ)
-    root = str(Path(runners.__file__).parents[1])
+    root = str(Path(chorale.__file__).parents[1])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
     # One thread per process: there are more ranks than cores, and the launcher forks.
     environment.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))
-    command = [sys.executable, "-P", "-m", "runners.local.launcher", *map(str, descriptors)]
+    command = [sys.executable, "-P", "-m", "chorale.runners.local.launcher", *map(str, descriptors)]
     return subprocess.Popen(  # noqa: S603 - our own module
         command,
         pass_fds=descriptors,

@@ -18,8 +18,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
-from runners.local.framing import FramedSocket
-from runners.local.node import NodeProcess
+from chorale.runners.local.framing import FramedSocket
+from chorale.runners.local.node import NodeProcess
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fractions import Fraction
 
-from runners.execution.plan import encode_plan, node_plans
-from runners.local.fleet import LocalRanks
-from synth.lowering.program import Program
-from synth.topology.topology import Topology
+from chorale.runners.execution.plan import encode_plan, node_plans
+from chorale.runners.local.fleet import LocalRanks
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.topology import Topology
 
 
 def load_programs(

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from runners.admission import RequestFault
-from runners.api import FailureKind, RunRequest
-from runners.element_types import ELEMENT_TYPES
-from runners.memory_need import memory_shortage
+from chorale.runners.admission import RequestFault
+from chorale.runners.api import FailureKind, RunRequest
+from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.runners.memory_need import memory_shortage
 
 MAX_NODES = 512
 MAX_LINKS = 4096

@@ -8,14 +8,14 @@ import socket
 import time
 from collections.abc import Mapping
 
-from runners.data import DataPattern
-from runners.element_types import ELEMENT_TYPES
-from runners.execution.interpreter import Interpreter
-from runners.execution.memory import RankMemory
-from runners.execution.plan import NodePlan, decode_plan
-from runners.local.framing import FramedSocket, Message
-from runners.local.links import NEVER, FrameForwarder, FrameSink, IncomingLink, LinkClosed, OutgoingLink
-from runners.local.load import ComputeLoad
+from chorale.runners.data import DataPattern
+from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.runners.execution.interpreter import Interpreter
+from chorale.runners.execution.memory import RankMemory
+from chorale.runners.execution.plan import NodePlan, decode_plan
+from chorale.runners.local.framing import FramedSocket, Message
+from chorale.runners.local.links import NEVER, FrameForwarder, FrameSink, IncomingLink, LinkClosed, OutgoingLink
+from chorale.runners.local.load import ComputeLoad
 
 
 class NodeProcess:

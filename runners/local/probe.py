@@ -12,15 +12,15 @@ from pathlib import Path
 
 import numpy as np
 
-from runners.environment import environment_id, machine_facts
-from runners.execution.rounds import prepare_task
-from runners.local.fleet import LocalRanks
-from runners.local.loading import load_programs
-from runners.rate_cache import read_probe_cache, write_probe_cache
-from synth.collective import ALLREDUCE
-from synth.lowering.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
-from synth.topology.links import Links
-from synth.topology.topology import Topology
+from chorale.runners.environment import environment_id, machine_facts
+from chorale.runners.execution.rounds import prepare_task
+from chorale.runners.local.fleet import LocalRanks
+from chorale.runners.local.loading import load_programs
+from chorale.runners.rate_cache import read_probe_cache, write_probe_cache
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.lowering.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
+from chorale.synth.topology.links import Links
+from chorale.synth.topology.topology import Topology
 
 MIN_EFFICIENCY = 0.9
 RATES_MBPS = tuple(mantissa * 10**exponent for exponent in range(4) for mantissa in (1, 2, 5))

@@ -7,23 +7,23 @@ import time
 from pathlib import Path
 from types import TracebackType
 
-from runners.admission import validate_request
-from runners.api import Measurement, Outcome, RunFailure, RunRequest
-from runners.environment import environment_id, load_average, machine_facts
-from runners.execution.failure import DeadlinePassed, RunStopped, run_failure_of
-from runners.execution.rounds import MeasurementRounds
-from runners.local.fleet import LocalRanks
-from runners.local.loading import load_programs
-from runners.local.means import precondition_faults
-from runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
-from synth.errors import InvalidInput
-from synth.topology.topology import Topology
+from chorale.runners.admission import validate_request
+from chorale.runners.api import Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.environment import environment_id, load_average, machine_facts
+from chorale.runners.execution.failure import DeadlinePassed, RunStopped, run_failure_of
+from chorale.runners.execution.rounds import MeasurementRounds
+from chorale.runners.local.fleet import LocalRanks
+from chorale.runners.local.loading import load_programs
+from chorale.runners.local.means import precondition_faults
+from chorale.runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
 
 LOW_EFFICIENCY = 0.7
 
 
 class LocalRunner:
-    """Implements `runners.api.Runner` with one process per node and one paced socket pair per directed link.
+    """Implements `chorale.runners.api.Runner` with one process per node and one paced socket pair per directed link.
 
     link_mbps: rate of a link of bandwidth 1 (of the fastest link on GB/s and Gbit/s fabrics) in 10^6 bit/s;
                None takes the rate that a probe finds this machine to carry for that many links.

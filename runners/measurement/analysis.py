@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from runners.api import Measurement, SizeMeasurement
-from runners.measurement.drift import Drift, estimate_drift
-from runners.measurement.goal import CONFIDENCE
-from runners.measurement.interval import MedianInterval, median_interval, ratio_interval
-from runners.measurement.outliers import find_outliers
+from chorale.runners.api import Measurement, SizeMeasurement
+from chorale.runners.measurement.drift import Drift, estimate_drift
+from chorale.runners.measurement.goal import CONFIDENCE
+from chorale.runners.measurement.interval import MedianInterval, median_interval, ratio_interval
+from chorale.runners.measurement.outliers import find_outliers
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import socket
 import struct
 from collections.abc import Callable
 
-from runners.measurement.clock_offset import ClockSample
+from chorale.runners.measurement.clock_offset import ClockSample
 
 ROUNDS = 20
 

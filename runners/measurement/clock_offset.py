@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from synth.errors import CheckFailed, InvalidInput
+from chorale.synth.errors import CheckFailed, InvalidInput
 
 MAX_DRIFT = 500e-6
 """Seconds per second by which two clocks may part: the most that NTP lets one run fast (RFC 5905, A.1.1, MAXFREQ)."""

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from runners.api import Measurement, RunFailure, Runner, RunRequest, library_result
-from runners.measurement.goal import Goal
-from runners.measurement.interval import MIN_SAMPLES, median_interval, ratio_interval
-from synth.errors import InvalidInput
+from chorale.runners.api import Measurement, RunFailure, Runner, RunRequest, library_result
+from chorale.runners.measurement.goal import Goal
+from chorale.runners.measurement.interval import MIN_SAMPLES, median_interval, ratio_interval
+from chorale.synth.errors import InvalidInput
 
 Clock = Callable[[], float]
 """A monotonic clock in seconds."""

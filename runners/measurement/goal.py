@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput
 
 CONFIDENCE = 0.95
 MAX_REPEATS = 100

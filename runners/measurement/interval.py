@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from runners.measurement.goal import CONFIDENCE
-from synth.errors import CheckFailed
+from chorale.runners.measurement.goal import CONFIDENCE
+from chorale.synth.errors import CheckFailed
 
 MIN_SAMPLES = 6
 """The fewest samples whose smallest and largest enclose the median with 95 % confidence: 1 - 2 / 2^6."""

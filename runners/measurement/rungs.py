@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from runners.api import Measurement, Outcome, RunFailure, Runner, RunRequest, SizeMeasurement
-from runners.race import Race
+from chorale.runners.api import Measurement, Outcome, RunFailure, Runner, RunRequest, SizeMeasurement
+from chorale.runners.race import Race
 
 
 def measure_in_rungs(runner: Runner, request: RunRequest) -> Outcome:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from runners.measurement.clock_offset import SAME_CLOCK, ClockOffset
+from chorale.runners.measurement.clock_offset import SAME_CLOCK, ClockOffset
 
 
 def clock_identity() -> str:

@@ -7,8 +7,8 @@ import time
 import numpy as np
 from mpi4py import MPI
 
-from runners.measurement.clock_exchange import ROUNDS, clock_samples
-from runners.measurement.clock_offset import ClockOffset, clock_offset
+from chorale.runners.measurement.clock_exchange import ROUNDS, clock_samples
+from chorale.runners.measurement.clock_offset import ClockOffset, clock_offset
 
 _TAG = 1  # documents have 0
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from runners.api import Runner
-from runners.fabric.config import FabricConfig
-from runners.runner_config import MeasurerRequest
+from chorale.runners.api import Runner
+from chorale.runners.fabric.config import FabricConfig
+from chorale.runners.runner_config import MeasurerRequest
 
 
 class MpiConfig(FabricConfig):
@@ -24,6 +24,6 @@ class MpiConfig(FabricConfig):
     )
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from runners.mpi.runner import MpiRunner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.mpi.runner import MpiRunner  # noqa: PLC0415 - only who runs something pays for it
 
         return MpiRunner(self.fabric, self.where, self.hosts)

@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 
 import psutil
 
-from runners.api import FailureKind
-from runners.connections import program_connections
-from runners.execution.failure import DeadlinePassed, RunStopped, StuckInstruction
-from runners.execution.plan import NodePlan, encode_plan, node_plans
-from runners.mpi.job import JobEnded, MpiJob
-from runners.mpi.launch import MpiLaunch
-from runners.mpi.lines import Message
-from synth.collective import Collective
-from synth.lowering.program import Program
-from synth.topology.topology import Topology
+from chorale.runners.api import FailureKind
+from chorale.runners.connections import program_connections
+from chorale.runners.execution.failure import DeadlinePassed, RunStopped, StuckInstruction
+from chorale.runners.execution.plan import NodePlan, encode_plan, node_plans
+from chorale.runners.mpi.job import JobEnded, MpiJob
+from chorale.runners.mpi.launch import MpiLaunch
+from chorale.runners.mpi.lines import Message
+from chorale.synth.collective import Collective
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.topology import Topology
 
 _LEAD_S = 0.01  # from the order to start until the start, so that every rank has heard it
 _LEAD_PER_RANK_S = 0.0005

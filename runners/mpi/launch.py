@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-import runners
-from runners.environment import Facts
-from runners.fabric.fabric import EmulatedFabric
-from runners.fabric.fabrics import find_fabric
-from runners.fabric.plan import NODE_DEVICE
-from runners.places.kinds import CLUSTER, FABRIC, LOOPBACK, require_network_kind
-from synth.errors import Unavailable
-from synth.topology.topology import Topology
+import chorale
+from chorale.runners.environment import Facts
+from chorale.runners.fabric.fabric import EmulatedFabric
+from chorale.runners.fabric.fabrics import find_fabric
+from chorale.runners.fabric.plan import NODE_DEVICE
+from chorale.runners.places.kinds import CLUSTER, FABRIC, LOOPBACK, require_network_kind
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.topology import Topology
 
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE")
 """Variables that a scheduler sets inside a job; the launcher reads from there which hosts it has."""
@@ -26,7 +26,7 @@ ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE")
 SCRIPT = "@script@"
 """Stands in a command for the path of `MpiLaunch.script`."""
 
-_INSTALL = "pip install 'chorale[mpi]', or load the site's MPI and pip install mpi4py"
+_INSTALL = "pip install 'chorale-collectives[mpi]', or load the site's MPI and pip install mpi4py"
 _OVER_LINKS = {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp"}
 """No shared memory, and no other way beside the links of a fabric."""
 
@@ -62,7 +62,7 @@ def find_mpiexec() -> str:
 def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hosts: str | None) -> MpiLaunch:
     """Return how to start the ranks of `topology`.
 
-    where:  one of `runners.places.kinds`; None takes the fabric that is up for the topology, else the cluster
+    where:  one of `chorale.runners.places.kinds`; None takes the fabric that is up for the topology, else the cluster
     fabric: name of the fabric, needed where several are up
     hosts:  the cluster: a comma list in the order of the ranks, or @FILE with one on each line; None means the
             allocation of the scheduler's job that this process is part of
@@ -113,7 +113,7 @@ def _in_fabric(mpiexec: str, fabric: EmulatedFabric) -> MpiLaunch:
 
 def rank_environment() -> dict[str, str]:
     """Return the variables of every rank: our modules, and one thread, because there may be more ranks than cores."""
-    root = str(Path(runners.__file__).parents[1])
+    root = str(Path(chorale.__file__).parents[1])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     return {"PYTHONPATH": path, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}
 
@@ -131,7 +131,7 @@ def rank_command(*argv: str) -> tuple[str, ...]:
     return ("/bin/sh", "-c", _SUPERVISE, "sh", *argv)
 
 
-_RANK = rank_command(sys.executable, "-P", "-m", "runners.mpi.rank")
+_RANK = rank_command(sys.executable, "-P", "-m", "chorale.runners.mpi.rank")
 
 
 def _enter_script(fabric: EmulatedFabric) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from runners.data import Vector
-from synth.collective import Collective, CollectiveName
+from chorale.runners.data import Vector
+from chorale.synth.collective import Collective, CollectiveName
 
 
 def run_collective(communicator: MPI.Comm, collective: Collective, input_vector: Vector, output_vector: Vector) -> None:

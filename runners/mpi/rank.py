@@ -10,18 +10,18 @@ from dataclasses import dataclass
 
 from mpi4py import MPI
 
-from runners.connections import Connection
-from runners.data import DataPattern
-from runners.element_types import ELEMENT_TYPES
-from runners.execution.memory import RankMemory
-from runners.execution.plan import NodePlan, decode_plan
-from runners.mpi.clock_identity import clock_identity
-from runners.mpi.clocks import serve_clock
-from runners.mpi.lines import Message
-from runners.mpi.postbox import ControlChannel
-from runners.mpi.relay import ControlRelay
-from runners.mpi.runs import LibraryRun, ProgramRun, RankRun
-from runners.mpi.transport import MpiTransport
+from chorale.runners.connections import Connection
+from chorale.runners.data import DataPattern
+from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.runners.execution.memory import RankMemory
+from chorale.runners.execution.plan import NodePlan, decode_plan
+from chorale.runners.mpi.clock_identity import clock_identity
+from chorale.runners.mpi.clocks import serve_clock
+from chorale.runners.mpi.lines import Message
+from chorale.runners.mpi.postbox import ControlChannel
+from chorale.runners.mpi.relay import ControlRelay
+from chorale.runners.mpi.runs import LibraryRun, ProgramRun, RankRun
+from chorale.runners.mpi.transport import MpiTransport
 
 NEVER = float("inf")
 _WAIT_S = 0.0005  # between looks for a command

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 
 from mpi4py import MPI
 
-from runners.measurement.clock_offset import ClockOffset
-from runners.mpi.clock_identity import same_clocks
-from runners.mpi.clocks import measure_clock_offset
-from runners.mpi.lines import READY_FOR_MORE, Message, MessageAssembler, encode_line
-from runners.mpi.postbox import ControlChannel
+from chorale.runners.measurement.clock_offset import ClockOffset
+from chorale.runners.mpi.clock_identity import same_clocks
+from chorale.runners.mpi.clocks import measure_clock_offset
+from chorale.runners.mpi.lines import READY_FOR_MORE, Message, MessageAssembler, encode_line
+from chorale.runners.mpi.postbox import ControlChannel
 
 END_COMMAND: Message = {"do": "end"}
 

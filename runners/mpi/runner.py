@@ -6,17 +6,17 @@ import time
 from collections.abc import Iterator
 from types import TracebackType
 
-from runners.admission import RequestFault, validate_request
-from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
-from runners.element_types import ELEMENT_TYPES
-from runners.environment import environment_id, load_average, machine_facts
-from runners.execution.failure import DeadlinePassed, RunStopped, run_failure_of
-from runners.execution.rounds import MeasurementRounds
-from runners.memory_need import memory_shortage
-from runners.mpi.crew import MpiRankGroup
-from runners.mpi.launch import MpiLaunch, mpi_launch_of
-from synth.errors import Unavailable
-from synth.topology.topology import Topology
+from chorale.runners.admission import RequestFault, validate_request
+from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.runners.environment import environment_id, load_average, machine_facts
+from chorale.runners.execution.failure import DeadlinePassed, RunStopped, run_failure_of
+from chorale.runners.execution.rounds import MeasurementRounds
+from chorale.runners.memory_need import memory_shortage
+from chorale.runners.mpi.crew import MpiRankGroup
+from chorale.runners.mpi.launch import MpiLaunch, mpi_launch_of
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.topology import Topology
 
 LIBRARY_ALGORITHMS = ("mpi",)
 """MPI's own algorithms: the call of the collective's name, which chooses by itself."""
@@ -30,7 +30,7 @@ Environment = dict[str, str | int | float | None]
 
 
 class MpiRunner:
-    """Implements `runners.api.Runner` with one MPI process per rank, which stay between requests for one topology.
+    """Implements `Runner` with one MPI process per rank, which stay between requests for one topology.
 
     fabric: name of the fabric; needed only where several have the topology
     where:  `fabric`, `cluster` or `loopback`; None takes the fabric that is up for the topology, else the cluster.

@@ -6,12 +6,12 @@ from typing import Protocol
 
 from mpi4py import MPI
 
-from runners.execution.failure import StuckInstruction
-from runners.execution.interpreter import Interpreter
-from runners.execution.memory import RankMemory
-from runners.execution.plan import NodePlan
-from runners.mpi.library import run_collective
-from runners.mpi.transport import MpiTransport
+from chorale.runners.execution.failure import StuckInstruction
+from chorale.runners.execution.interpreter import Interpreter
+from chorale.runners.execution.memory import RankMemory
+from chorale.runners.execution.plan import NodePlan
+from chorale.runners.mpi.library import run_collective
+from chorale.runners.mpi.transport import MpiTransport
 
 
 class RankRun(Protocol):

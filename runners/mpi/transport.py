@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from mpi4py import MPI
 
-from runners.connections import Connection
-from runners.execution.inbox import Inbox
+from chorale.runners.connections import Connection
+from chorale.runners.execution.inbox import Inbox
 
 
 class MpiTransport:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology
 
 
 def gpus_per_machine(topology: Topology) -> int | None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import cast
 
-from runners.msccl.cluster import GpuCluster
-from runners.msccl.command import gpus_per_node
-from runners.msccl.config import MscclConfig
-from runners.msccl.options import JobOptions, Launcher
-from runners.msccl.runner import MscclRunner
-from runners.needs import ResourceRequest
-from runners.runner_config import MeasurerRequest
-from synth.errors import InvalidInput
-from synth.topology.topology import Topology
+from chorale.runners.msccl.cluster import GpuCluster
+from chorale.runners.msccl.command import gpus_per_node
+from chorale.runners.msccl.config import MscclConfig
+from chorale.runners.msccl.options import JobOptions, Launcher
+from chorale.runners.msccl.runner import MscclRunner
+from chorale.runners.needs import ResourceRequest
+from chorale.runners.runner_config import MeasurerRequest
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
 
 
 def msccl_runner(config: MscclConfig, node: ResourceRequest) -> MscclRunner:
@@ -64,6 +64,6 @@ def _lender(config: MscclConfig, node: ResourceRequest) -> GpuCluster | None:
     """Return what lends nodes; their CPUs stay free for launches, whatever a measurer holds."""
     if not config.takes_nodes_from_ray:
         return None
-    from runners.ray_gpus import RayGpuCluster  # noqa: PLC0415 - Ray is slow to import
+    from chorale.runners.ray_gpus import RayGpuCluster  # noqa: PLC0415 - Ray is slow to import
 
     return RayGpuCluster(ResourceRequest(0, 0, node.resources, node.labels))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from runners.places.place import Host
+from chorale.runners.places.place import Host
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from runners.msccl.options import DTYPES, JobOptions
-from runners.msccl.sizes import SizeProgression
-from synth.collective import CollectiveName
-from synth.errors import InvalidInput
-from synth.lowering.program import Program
+from chorale.runners.msccl.options import DTYPES, JobOptions
+from chorale.runners.msccl.sizes import SizeProgression
+from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.program import Program
 
 TEST_PROGRAMS: Mapping[CollectiveName, str] = {
     CollectiveName.ALLREDUCE: "all_reduce_perf",

@@ -7,13 +7,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from runners.api import Runner
-from runners.msccl.boxes import gpus_per_machine
-from runners.msccl.runtimes import MSCCL, require_runtime
-from runners.needs import ResourceRequest
-from runners.runner_config import ByteCount, Capabilities, MeasurerRequest, NameList, RunnerConfig, VariableList
-from synth.lowering.options import MAX_PROCESSORS, LoweringOptions
-from synth.topology.topology import Topology
+from chorale.runners.api import Runner
+from chorale.runners.msccl.boxes import gpus_per_machine
+from chorale.runners.msccl.runtimes import MSCCL, require_runtime
+from chorale.runners.needs import ResourceRequest
+from chorale.runners.runner_config import ByteCount, Capabilities, MeasurerRequest, NameList, RunnerConfig, VariableList
+from chorale.synth.lowering.options import MAX_PROCESSORS, LoweringOptions
+from chorale.synth.topology.topology import Topology
 
 
 class MscclConfig(RunnerConfig):
@@ -94,7 +94,7 @@ class MscclConfig(RunnerConfig):
         return ResourceRequest(node.cpus, gpus or 0.0, node.resources, node.labels, node.patience_s)
 
     def check_plan(self, request: MeasurerRequest, topology: Topology) -> None:
-        from runners.msccl.choice import check_gpus  # noqa: PLC0415 - only who plans a campaign on GPUs pays for it
+        from chorale.runners.msccl.choice import check_gpus  # noqa: PLC0415 - only who plans a campaign on GPUs pays for it
 
         check_gpus(self.for_network(topology), request, topology)
 
@@ -104,6 +104,6 @@ class MscclConfig(RunnerConfig):
         return {**self.model_dump(exclude=without), "runtime": self.runtime or MSCCL.name}
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from runners.msccl.choice import msccl_runner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.msccl.choice import msccl_runner  # noqa: PLC0415 - only who runs something pays for it
 
         return msccl_runner(self, (request or MeasurerRequest()).node)

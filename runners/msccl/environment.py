@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Literal
 
-from runners.msccl.options import JobOptions
-from runners.msccl.runtimes import JOB, MSCCL, PART, Runtime
-from synth.lowering.program import Program, Protocol
+from chorale.runners.msccl.options import JobOptions
+from chorale.runners.msccl.runtimes import JOB, MSCCL, PART, Runtime
+from chorale.synth.lowering.program import Program, Protocol
 
 Mode = Literal["program", "proof", "library", "library-ring", "library-tree"]
 """The program timed; the program with a log that says whether it ran, which costs time; the library by itself, with the

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from statistics import median
 
-from runners.msccl.runtimes import Runtime
-from runners.sizes import format_size
+from chorale.runners.msccl.runtimes import Runtime
+from chorale.runners.sizes import format_size
 
 SAME_TIME_TOLERANCE = 0.03
 """Medians that are no further apart at any size may be of one and the same algorithm."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from runners.msccl.command import PROOF_ITERATIONS
-from runners.msccl.options import JobOptions
-from runners.msccl.runtimes import EXECUTOR, MSCCL, Runtime
-from runners.msccl.sizes import size_progressions
-from runners.sizes import format_size
-from synth.collective import CollectiveName
-from synth.lowering.program import Program
+from chorale.runners.msccl.command import PROOF_ITERATIONS
+from chorale.runners.msccl.options import JobOptions
+from chorale.runners.msccl.runtimes import EXECUTOR, MSCCL, Runtime
+from chorale.runners.msccl.sizes import size_progressions
+from chorale.runners.sizes import format_size
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.program import Program
 
 
 def readme_text(program: Program, runtime: Runtime, options: JobOptions) -> str:

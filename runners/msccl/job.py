@@ -6,8 +6,8 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from runners.msccl.command import PROOF_ITERATIONS, gpus_per_node, launch_command, perf_command
-from runners.msccl.environment import (
+from chorale.runners.msccl.command import PROOF_ITERATIONS, gpus_per_node, launch_command, perf_command
+from chorale.runners.msccl.environment import (
     LIBRARY_PATH_SUFFIX,
     MODES,
     PINNED_ALGORITHMS,
@@ -15,13 +15,13 @@ from runners.msccl.environment import (
     mode_environment,
     unwanted_variables,
 )
-from runners.msccl.guide import readme_text
-from runners.msccl.options import JobOptions
-from runners.msccl.runtimes import ALGORITHMS, JOB, PART, Runtime, runtime_for
-from runners.msccl.sizes import size_mismatch, size_progressions
-from synth.errors import InvalidInput
-from synth.lowering.program import Program
-from synth.lowering.targets import target_named
+from chorale.runners.msccl.guide import readme_text
+from chorale.runners.msccl.options import JobOptions
+from chorale.runners.msccl.runtimes import ALGORITHMS, JOB, PART, Runtime, runtime_for
+from chorale.runners.msccl.sizes import size_mismatch, size_progressions
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.program import Program
+from chorale.synth.lowering.targets import target_named
 
 _REFERENCES = re.compile("(" + "|".join(map(re.escape, (JOB, PART, LIBRARY_PATH_SUFFIX))) + ")")
 EXECUTABLE = (".sh", ".sbatch")
@@ -45,7 +45,7 @@ def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
     """Return the files of a job, by path within its folder; the folder must be seen by all nodes under one path.
 
     algorithms/program.xml: the program, alone in its folder
-    environment/MODE.sh:    the variables of each mode, see `runners.msccl.environment`
+    environment/MODE.sh:    the variables of each mode, see `chorale.runners.msccl.environment`
     rank.sh, run.sh:        what one rank does, and the launch of all
     job.sbatch:             the same for Slurm's queue, with the launcher srun
     README.md:              the commands, and how to see that the program ran

@@ -6,10 +6,10 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from runners.msccl.environment import Mode
-from runners.msccl.job import EXECUTABLE
-from runners.msccl.results import LaunchResult
-from runners.places.place import STDERR, STDOUT, Host, ProcessSpec
+from chorale.runners.msccl.environment import Mode
+from chorale.runners.msccl.job import EXECUTABLE
+from chorale.runners.msccl.results import LaunchResult
+from chorale.runners.places.place import STDERR, STDOUT, Host, ProcessSpec
 
 _POLL_S = 0.05
 

@@ -7,15 +7,15 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runners.places.local import LocalHost
-from runners.places.place import STDOUT, Host, ProcessHandle, ProcessSpec
+from chorale.runners.places.local import LocalHost
+from chorale.runners.places.place import STDOUT, Host, ProcessHandle, ProcessSpec
 
 _LINE = re.compile(rb"^HYDRA_LAUNCH: ([^\n]*--proxy-id (\d+)[^\n]*)\n", re.MULTILINE)
 MANUAL_LAUNCHER_ENVIRONMENT = {"HYDRA_LAUNCHER": "manual"}
 
 
 class MpichHost:
-    """Implements `runners.places.place.Place`: the job starts at `head`, and what its `mpiexec` asks for at `nodes`.
+    """Implements `Place`: the job starts at `head`, and what its `mpiexec` asks for at `nodes`.
 
     The nodes are those of `-hosts`, in the same order, and `mpiexec` is that of MPICH on all of them. A job may call it
     several times, one after the other.

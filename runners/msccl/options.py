@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from runners.element_types import ELEMENT_TYPES
-from synth.errors import InvalidInput
+from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.synth.errors import InvalidInput
 
 Launcher = Literal["openmpi", "mpich", "srun"]
 """Open MPI's mpirun, the mpiexec of MPICH and its kin, or Slurm."""
@@ -26,7 +26,7 @@ class JobOptions:
 
     sizes_bytes:    of the whole vector, as the test programs count it
     dtype:          of the elements, see `DTYPES`
-    runtime:        name of a runtime, see `runners.msccl.runtimes`; None for the one of the program's dialect
+    runtime:        name of a runtime, see `chorale.runners.msccl.runtimes`; None for the one of the program's dialect
     launcher:       what starts one process per GPU
     hosts:          names of the nodes in the order of their ranks; none for the node (or allocation) it is started in
     gpus_per_node:  None for as many as there are ranks on each of `hosts`

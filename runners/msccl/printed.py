@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from runners.msccl.table_rows import TableRow, is_part_of_row, parse_row
+from chorale.runners.msccl.table_rows import TableRow, is_part_of_row, parse_row
 
 _PREFIX = re.compile(r"^(\[[^\]\s]*\d+,(?P<tagged>\d+)\](<\w+>)?:? ?|(?P<labelled>\d+): )")
 """How Open MPI with --tag-output and Slurm with --label name the rank that a line is from."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runners.api import FailureKind
-from runners.msccl.printed import LaunchOutput, parse_output
-from runners.sizes import format_size
+from chorale.runners.api import FailureKind
+from chorale.runners.msccl.printed import LaunchOutput, parse_output
+from chorale.runners.sizes import format_size
 
 COMMAND_NOT_FOUND = 127
 _MISSING = ("error while loading shared libraries", "ommand not found", "No such file", "device", "not enough slots")

@@ -10,18 +10,18 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from runners.admission import RequestFault, validate_request
-from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
-from runners.environment import environment_id, load_average, machine_facts
-from runners.msccl.cluster import GpuCluster
-from runners.msccl.command import gpus_per_node, launch_command, perf_command
-from runners.msccl.manual_launch import MpichHost
-from runners.msccl.options import DTYPES, JobOptions
-from runners.msccl.session import DEFAULT_LIBRARY, ExecutionProofs, Session, SessionStopped
-from runners.msccl.sizes import size_progressions
-from runners.places.local import LocalHost
-from runners.places.place import Host
-from synth.errors import InvalidInput, Unavailable
+from chorale.runners.admission import RequestFault, validate_request
+from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.environment import environment_id, load_average, machine_facts
+from chorale.runners.msccl.cluster import GpuCluster
+from chorale.runners.msccl.command import gpus_per_node, launch_command, perf_command
+from chorale.runners.msccl.manual_launch import MpichHost
+from chorale.runners.msccl.options import DTYPES, JobOptions
+from chorale.runners.msccl.session import DEFAULT_LIBRARY, ExecutionProofs, Session, SessionStopped
+from chorale.runners.msccl.sizes import size_progressions
+from chorale.runners.places.local import LocalHost
+from chorale.runners.places.place import Host
+from chorale.synth.errors import InvalidInput, Unavailable
 
 PINNED_FOR = {"allreduce": ("ring", "tree"), "allgather": ("ring",), "reduce_scatter": ("ring",)}
 """What NCCL has for each collective on all machines, besides its own choice."""
@@ -30,7 +30,7 @@ Facts = dict[str, str | int | float | None]
 
 
 class MscclRunner:
-    """Implements `runners.api.Runner` on GPUs, one process for each, with a launcher that starts them on all nodes.
+    """Implements `Runner` on GPUs, one process for each, with a launcher that starts them on all nodes.
 
     options: where and how; the sizes, element type and buffers of a request replace those in it
     folder:  where jobs are written for a while; all nodes must see it under the same path. None: the temporary

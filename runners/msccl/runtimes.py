@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from synth.errors import InvalidInput
-from synth.lowering.program import Program
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.program import Program
 
 JOB = "$CHORALE_JOB"
 """What the folder of a job is called in values of variables; the launch script sets it."""
@@ -22,7 +22,7 @@ ALGORITHMS = "algorithms"
 class Runtime:
     """A library with NCCL's interface that executes programs of one dialect.
 
-    dialect:   name of the target, see `synth.lowering.targets`
+    dialect:   name of the target, see `chorale.synth.lowering.targets`
     enabling:  variables with which it executes the program of a job
     disabling: variables with which it uses its own algorithms only, if those of `enabling` are not set
     subsystems: of NCCL_DEBUG_SUBSYS, with which the log says whether it loaded and ran a program

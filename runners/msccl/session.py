@@ -8,21 +8,21 @@ from pathlib import Path
 
 import numpy as np
 
-from runners.api import FailureKind, ProgramSettings, RunRequest, SizeMeasurement, library_result
-from runners.msccl.command import PROOF_ITERATIONS
-from runners.msccl.environment import Mode, is_library
-from runners.msccl.evidence import log_fault, time_fault
-from runners.msccl.job import job_files
-from runners.msccl.launch import launch, write_job
-from runners.msccl.options import JobOptions
-from runners.msccl.printed import parse_output
-from runners.msccl.results import LaunchFault, LaunchResult, launch_times
-from runners.msccl.runtimes import Runtime, runtime_for
-from runners.msccl.sizes import served_size, size_progressions
-from runners.places.place import Host
-from synth.errors import InvalidInput
-from synth.identity import content_id
-from synth.lowering.program import Program
+from chorale.runners.api import FailureKind, ProgramSettings, RunRequest, SizeMeasurement, library_result
+from chorale.runners.msccl.command import PROOF_ITERATIONS
+from chorale.runners.msccl.environment import Mode, is_library
+from chorale.runners.msccl.evidence import log_fault, time_fault
+from chorale.runners.msccl.job import job_files
+from chorale.runners.msccl.launch import launch, write_job
+from chorale.runners.msccl.options import JobOptions
+from chorale.runners.msccl.printed import parse_output
+from chorale.runners.msccl.results import LaunchFault, LaunchResult, launch_times
+from chorale.runners.msccl.runtimes import Runtime, runtime_for
+from chorale.runners.msccl.sizes import served_size, size_progressions
+from chorale.runners.places.place import Host
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import content_id
+from chorale.synth.lowering.program import Program
 
 DEFAULT_LIBRARY = "nccl"
 """The library's own choice, as it makes it when no program is there."""

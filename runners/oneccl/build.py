@@ -9,8 +9,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from runners.oneccl.wheels import OneCclParts, find_parts
-from synth.errors import Unavailable
+from chorale.runners.oneccl.wheels import OneCclParts, find_parts
+from chorale.synth.errors import Unavailable
 
 SOURCES = Path(__file__).parent / "interpreter"
 LOG = "build.log"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from runners.api import Runner
-from runners.fabric.config import FabricConfig
-from runners.runner_config import Capabilities, MeasurerRequest
+from chorale.runners.api import Runner
+from chorale.runners.fabric.config import FabricConfig
+from chorale.runners.runner_config import Capabilities, MeasurerRequest
 
 
 class OneCclConfig(FabricConfig):
@@ -19,6 +19,6 @@ class OneCclConfig(FabricConfig):
     capabilities: ClassVar[Capabilities] = Capabilities(buffers=True, start_s=(0.5, 6.0))
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from runners.oneccl.runner import OneCclRunner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.oneccl.runner import OneCclRunner  # noqa: PLC0415 - only who runs something pays for it
 
         return OneCclRunner(self.fabric, self.where, home=home)

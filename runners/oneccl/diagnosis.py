@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from runners.api import FailureKind
-from runners.execution.failure import DeadlinePassed, RunStopped, StuckInstruction
-from runners.oneccl.processes import RankProcesses
+from chorale.runners.api import FailureKind
+from chorale.runners.execution.failure import DeadlinePassed, RunStopped, StuckInstruction
+from chorale.runners.oneccl.processes import RankProcesses
 
 LIMIT_PASSED = 3
 """Exit code of an interpreter that ran into the time limit."""

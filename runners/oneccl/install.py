@@ -1,6 +1,6 @@
 """Fetch the parts of oneCCL's packages that are needed: 20 MB instead of the 1.3 GB that the packages bring along.
 
-`python -m runners.oneccl.install` puts them beside this Python installation.
+`python -m chorale.runners.oneccl.install` puts them beside this Python installation.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from runners.oneccl.wheels import INCLUDE, PARTS, VERSIONS, install_folder
-from synth.errors import ChoraleError, Unavailable
+from chorale.runners.oneccl.wheels import INCLUDE, PARTS, VERSIONS, install_folder
+from chorale.synth.errors import ChoraleError, Unavailable
 
 _LIMIT_S = 600.0
 

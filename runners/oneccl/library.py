@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from runners.api import RunRequest
-from runners.element_types import ELEMENT_TYPES
-from synth.collective import CollectiveName
+from chorale.runners.api import RunRequest
+from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.synth.collective import CollectiveName
 
 _RANGE_BYTES = 16
 

@@ -6,11 +6,11 @@ import math
 import random
 from dataclasses import dataclass
 
-from runners.api import RunRequest, SizeMeasurement, library_result
-from runners.element_types import ELEMENT_TYPES
-from runners.oneccl.library import LibrarySizes
-from runners.sizes import divisible_size
-from synth.lowering.program import Program
+from chorale.runners.api import RunRequest, SizeMeasurement, library_result
+from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.runners.oneccl.library import LibrarySizes
+from chorale.runners.sizes import divisible_size
+from chorale.synth.lowering.program import Program
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from runners.environment import Facts
-from runners.fabric.fabrics import find_fabric
-from runners.places.kinds import CLUSTER, FABRIC, LOOPBACK, require_network_kind
-from runners.places.local import LocalHost
-from runners.places.place import Host
-from synth.errors import Unavailable
-from synth.topology.topology import Topology
+from chorale.runners.environment import Facts
+from chorale.runners.fabric.fabrics import find_fabric
+from chorale.runners.places.kinds import CLUSTER, FABRIC, LOOPBACK, require_network_kind
+from chorale.runners.places.local import LocalHost
+from chorale.runners.places.place import Host
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def _fabric(topology: Topology, name: str | None) -> RankPlacement | None:
 
 
 def _cluster(topology: Topology) -> RankPlacement | None:
-    from runners.ray_places import RayHosts  # noqa: PLC0415 - Ray takes a second to import
+    from chorale.runners.ray_places import RayHosts  # noqa: PLC0415 - Ray takes a second to import
 
     nodes = RayHosts(topology.compute_count)
     if nodes.hosts is None:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runners.oneccl.wheels import OneCclParts
-from runners.places.place import STDERR, Host, ProcessHandle, ProcessSpec
+from chorale.runners.oneccl.wheels import OneCclParts
+from chorale.runners.places.place import STDERR, Host, ProcessHandle, ProcessSpec
 
 FIXED_ENVIRONMENT: Mapping[str, str] = {
     "CCL_ATL_TRANSPORT": "ofi",

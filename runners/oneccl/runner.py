@@ -8,22 +8,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from runners.admission import RequestFault, validate_request
-from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
-from runners.element_types import ELEMENT_TYPES
-from runners.environment import Facts, environment_id, load_average, machine_facts
-from runners.execution.failure import run_failure_of
-from runners.memory_need import memory_shortage
-from runners.oneccl.build import build_interpreter
-from runners.oneccl.diagnosis import crash_failure, timeout_failure, wrong_result_failure
-from runners.oneccl.library import ALGORITHMS, library_sizes
-from runners.oneccl.order import RunEntry, collect_measurements, run_descriptions, run_order
-from runners.oneccl.places import RankPlacement, place_ranks
-from runners.oneccl.processes import RankProcesses
-from runners.oneccl.task import START_LIMIT_S, InjectedFault, task_text
-from runners.oneccl.wheels import VERSIONS, find_parts
-from synth.errors import Unavailable
-from synth.topology.topology import Topology
+from chorale.runners.admission import RequestFault, validate_request
+from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.runners.environment import Facts, environment_id, load_average, machine_facts
+from chorale.runners.execution.failure import run_failure_of
+from chorale.runners.memory_need import memory_shortage
+from chorale.runners.oneccl.build import build_interpreter
+from chorale.runners.oneccl.diagnosis import crash_failure, timeout_failure, wrong_result_failure
+from chorale.runners.oneccl.library import ALGORITHMS, library_sizes
+from chorale.runners.oneccl.order import RunEntry, collect_measurements, run_descriptions, run_order
+from chorale.runners.oneccl.places import RankPlacement, place_ranks
+from chorale.runners.oneccl.processes import RankProcesses
+from chorale.runners.oneccl.task import START_LIMIT_S, InjectedFault, task_text
+from chorale.runners.oneccl.wheels import VERSIONS, find_parts
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.topology import Topology
 
 MAX_RANKS = 256
 _REPORT_S = 1.5  # for the others to report once one rank has run into the limit; an interpreter takes at most 1
@@ -32,7 +32,7 @@ _SETTLE_S = 0.3  # for who was killed to be told from who only lost a neighbour
 
 
 class OneCclRunner:
-    """Implements `runners.api.Runner` with one process per rank, all programs and sizes of a request in each.
+    """Implements `chorale.runners.api.Runner` with one process per rank, all programs and sizes of a request in each.
 
     fabric: name of the fabric; needed only where several have the topology
     where:  `fabric`, `cluster` or `loopback`; None takes the fabric that is up for the topology, else a cluster.

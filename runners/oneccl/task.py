@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from runners.api import RunRequest
-from runners.data import DataPattern
-from runners.element_types import ELEMENT_TYPES
-from runners.oneccl.order import RunEntry
-from synth.collective import CollectiveName
-from synth.lowering.program import QUEUE_DEPTH, Instruction, Program, RankProgram, ThreadBlock
+from chorale.runners.api import RunRequest
+from chorale.runners.data import DataPattern
+from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.runners.oneccl.order import RunEntry
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.program import QUEUE_DEPTH, Instruction, Program, RankProgram, ThreadBlock
 
 Words = Iterable[str | int | float]
 

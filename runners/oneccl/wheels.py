@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from synth.errors import Unavailable
+from chorale.synth.errors import Unavailable
 
 VERSIONS: Mapping[str, str] = {"oneccl-devel": "2021.17.2", "impi-rt": "2021.17.2"}
 """Distributions and the versions that this runner is tested with; constraints.txt pins the same."""
 
-INSTALL = "python -m runners.oneccl.install"
+INSTALL = "python -m chorale.runners.oneccl.install"
 
 INCLUDE = "include"
 ARCHIVE = "lib/ccl/cpu/lib/libccl.a"
@@ -43,12 +43,12 @@ class OneCclParts:
 
 
 def install_folder() -> Path:
-    """Return the folder where `runners.oneccl.install` puts the parts."""
+    """Return the folder where `chorale.runners.oneccl.install` puts the parts."""
     return Path(sys.prefix) / "share" / "chorale" / f"oneccl-{VERSIONS['oneccl-devel']}"
 
 
 def find_parts() -> OneCclParts:
-    """Return the parts that are installed, by `runners.oneccl.install` or by the extra `oneccl`."""
+    """Return the parts that are installed, by `chorale.runners.oneccl.install` or by the extra `oneccl`."""
     roots = (install_folder(), Path(sys.prefix))
     for root in roots:
         if (root / INCLUDE / "oneapi" / "ccl.hpp").exists() and all((root / part).exists() for part in PARTS):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput
 
 FABRIC, CLUSTER, LOOPBACK = "fabric", "cluster", "loopback"
 NETWORK_KINDS = (FABRIC, CLUSTER, LOOPBACK)

@@ -9,8 +9,8 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from runners.places.place import STDERR, STDOUT, ProcessSpec
-from synth.errors import InvalidInput, Unavailable
+from chorale.runners.places.place import STDERR, STDOUT, ProcessSpec
+from chorale.synth.errors import InvalidInput, Unavailable
 
 LOOPBACK_ADDRESS = "127.0.0.1"
 
@@ -27,7 +27,7 @@ folder goes and all are killed. A process may be writing into the folder just th
 
 
 class LocalHost:
-    """Implements `runners.places.place.Place` with processes on this machine, each in a process group of its own.
+    """Implements `Place` with processes on this machine, each in a process group of its own.
 
     prefix: command that starts the command given to it elsewhere, such as in a namespace; it must `exec` it.
     """
@@ -63,7 +63,7 @@ class LocalHost:
 
 
 class LocalProcess:
-    """Implements `runners.places.place.ProcessHandle`."""
+    """Implements `chorale.runners.places.place.ProcessHandle`."""
 
     def __init__(self, folder: tempfile.TemporaryDirectory[str], process: subprocess.Popen[bytes]) -> None:
         self._folder = folder

@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from runners.api import FailureKind, Outcome, RunFailure, Runner, RunRequest
-from runners.exclusive import exclusive, machine_lock
-from runners.futures import Completion
-from runners.measurement.rungs import measure_in_rungs
-from runners.packed import Packed
-from runners.ray.parcels import BuildParcel, ParcelOpener, RunParcel
-from synth.build.cache import CachingBuilder
-from synth.build.request import BuildFailure, BuildResult
-from synth.errors import ChoraleError, Unavailable
+from chorale.runners.api import FailureKind, Outcome, RunFailure, Runner, RunRequest
+from chorale.runners.exclusive import exclusive, machine_lock
+from chorale.runners.futures import Completion
+from chorale.runners.measurement.rungs import measure_in_rungs
+from chorale.runners.packed import Packed
+from chorale.runners.ray.parcels import BuildParcel, ParcelOpener, RunParcel
+from chorale.synth.build.cache import CachingBuilder
+from chorale.synth.build.request import BuildFailure, BuildResult
+from chorale.synth.errors import ChoraleError, Unavailable
 
 ALONE_PATIENCE_S = 600.0
 

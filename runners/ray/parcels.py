@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any
 
-from runners.api import RunRequest
-from runners.packed import Packed
-from runners.ray_cluster import ray
-from synth.build.request import BuildRequest, ScheduleRequest
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
-from synth.topology.topology import Topology
+from chorale.runners.api import RunRequest
+from chorale.runners.packed import Packed
+from chorale.runners.ray_cluster import ray
+from chorale.synth.build.request import BuildRequest, ScheduleRequest
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.topology import Topology
 
 Parcel = Any
 """A value as `Packed`, or Ray's reference to one. Inside a record Ray hands references on as they are."""

@@ -7,20 +7,20 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from runners.api import FailureKind, Outcome, RunFailure, RunRequest
-from runners.futures import Completion, Future
-from runners.needs import ResourceRequest
-from runners.packed import Packed
-from runners.ray.actors import ALONE_PATIENCE_S, BuilderFactory, BuildWorker, MeasureWorker, RunnerFactory
-from runners.ray.parcels import BuildParcel, RunParcel, SharedValues
-from runners.ray_cluster import RayCluster
-from runners.ray_pool import Call, RayPool, wait_for_results
-from runners.retries import RetryPolicy
-from synth.build.cache import CachingBuilder
-from synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult
-from synth.errors import Unavailable
-from synth.lowering.program import Program
-from synth.topology.topology import Topology
+from chorale.runners.api import FailureKind, Outcome, RunFailure, RunRequest
+from chorale.runners.futures import Completion, Future
+from chorale.runners.needs import ResourceRequest
+from chorale.runners.packed import Packed
+from chorale.runners.ray.actors import ALONE_PATIENCE_S, BuilderFactory, BuildWorker, MeasureWorker, RunnerFactory
+from chorale.runners.ray.parcels import BuildParcel, RunParcel, SharedValues
+from chorale.runners.ray_cluster import RayCluster
+from chorale.runners.ray_pool import Call, RayPool, wait_for_results
+from chorale.runners.retries import RetryPolicy
+from chorale.synth.build.cache import CachingBuilder
+from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult
+from chorale.synth.errors import Unavailable
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.topology import Topology
 
 BUILD_LIMIT_S = 600.0
 MEASURE_GRACE_S = 30.0

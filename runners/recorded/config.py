@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from runners.api import Runner
-from runners.runner_config import ByteCount, Capabilities, MeasurerRequest, RunnerConfig, TimeSource
+from chorale.runners.api import Runner
+from chorale.runners.runner_config import ByteCount, Capabilities, MeasurerRequest, RunnerConfig, TimeSource
 
 
 class RecordedConfig(RunnerConfig):
@@ -27,6 +27,6 @@ class RecordedConfig(RunnerConfig):
     )
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from runners.recorded.runner import RecordedRunner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.recorded.runner import RecordedRunner  # noqa: PLC0415 - only who runs something pays for it
 
         return RecordedRunner(None, self.generator, self.buffer_bytes, self.schedule)

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 
-from runners.recorded.configuration import RecordedConfiguration, ScheduleOrigin
-from runners.recorded.reader import RecordedRun
+from chorale.runners.recorded.configuration import RecordedConfiguration, ScheduleOrigin
+from chorale.runners.recorded.reader import RecordedRun
 
 MIN_SLOWDOWN = 1.5
 """Out of place over in place; a single run may be an accident, so that it takes as many as witnesses below."""

@@ -17,8 +17,8 @@ from statistics import median
 
 import numpy as np
 
-from runners.recorded.reader import RecordedRun
-from synth.identity import content_id
+from chorale.runners.recorded.reader import RecordedRun
+from chorale.synth.identity import content_id
 
 MIN_LAUNCHES = 3
 """Launches of one thing whose deviations from their median mean something."""

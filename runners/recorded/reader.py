@@ -8,9 +8,9 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from runners.recorded.configuration import RecordedConfiguration, ScheduleOrigin
-from synth.collective import CollectiveName
-from synth.errors import InvalidInput
+from chorale.runners.recorded.configuration import RecordedConfiguration, ScheduleOrigin
+from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import InvalidInput
 
 COLUMNS = (
     "fabric",

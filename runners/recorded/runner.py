@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from runners.admission import RequestFault, validate_request
-from runners.api import (
+from chorale.runners.admission import RequestFault, validate_request
+from chorale.runners.api import (
     FailureKind,
     Measurement,
     Outcome,
@@ -16,14 +16,14 @@ from runners.api import (
     SizeMeasurement,
     library_result,
 )
-from runners.environment import Facts, environment_id
-from runners.recorded.configuration import RecordedConfiguration
-from runners.recorded.table import MI250_SOURCE, RecordedTable, mi250_table
-from runners.sizes import format_size
-from synth.errors import InvalidInput
-from synth.lowering.program import Program
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.runners.environment import Facts, environment_id
+from chorale.runners.recorded.configuration import RecordedConfiguration
+from chorale.runners.recorded.table import MI250_SOURCE, RecordedTable, mi250_table
+from chorale.runners.sizes import format_size
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 
 TOPOLOGIES = {"mi250_8+8": "mi250half:2", "mi250_16+16": "mi250:2"}
 """Fabrics of the shipped table, and the spec of each."""
@@ -34,14 +34,14 @@ _NAMED = re.compile(r"\(k([1-9][0-9]*),inst([1-9][0-9]*)\)")  # how the recorded
 
 
 class RecordedRunner:
-    """Implements `runners.api.Runner` without running anything: what is looked up are settings, not instructions.
+    """Implements `Runner` without running anything: what is looked up are settings, not instructions.
 
     A program stands for the recorded schedule of `generator` with its collective, its placement, and the k, instances
     and buffers of `RunRequest.settings` (where that has none, what the program's name says, as in the recorded
     programs themselves), or for the one `schedule` that is named. So a schedule that was synthesized here gets the
     time that the generator's own schedule with the same settings took. Repetitions are drawn by the seed from the
-    record, see `runners.recorded.noise`: the same request always gives the same outcome. Rejected are what was not
-    recorded, and what fell back to the library. The algorithm `rccl` is the fastest recorded launch of the library,
+    record, see `chorale.runners.recorded.noise`: the same request always gives the same outcome. Rejected are what was
+    not recorded, and what fell back to the library. The algorithm `rccl` is the fastest recorded launch of the library,
     with whatever settings, at each size.
     """
 

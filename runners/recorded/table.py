@@ -7,12 +7,12 @@ from functools import cache
 from gzip import decompress
 from importlib.resources import files
 
-from runners.recorded.configuration import RecordedConfiguration
-from runners.recorded.fall_back import find_fallbacks
-from runners.recorded.noise import launch_noise
-from runners.recorded.reader import RecordedRun, read_runs
-from runners.sizes import format_size
-from synth.errors import InvalidInput
+from chorale.runners.recorded.configuration import RecordedConfiguration
+from chorale.runners.recorded.fall_back import find_fallbacks
+from chorale.runners.recorded.noise import launch_noise
+from chorale.runners.recorded.reader import RecordedRun, read_runs
+from chorale.runners.sizes import format_size
+from chorale.synth.errors import InvalidInput
 
 LIBRARY_GENERATORS = ("RCCL", "NCCL")
 """Generators that are a vendor's library: what they did is the baseline, not a schedule."""
@@ -89,7 +89,7 @@ class RecordedTable:
     def draw_s(
         self, configuration: RecordedConfiguration, size_bytes: int, repeats: int, seed: int
     ) -> tuple[float, ...]:
-        """Return the seconds of `repeats` launches, drawn from the record, see `runners.recorded.noise`.
+        """Return the seconds of `repeats` launches, drawn from the record, see `chorale.runners.recorded.noise`.
 
         Raises InvalidInput for what was not measured.
         """
@@ -118,5 +118,5 @@ def is_library(configuration: RecordedConfiguration) -> bool:
 @cache
 def mi250_table() -> RecordedTable:
     """Return the measurements that are shipped, see `MI250_SOURCE`."""
-    data = (files("runners.recorded") / "mi250-runs.csv.gz").read_bytes()
+    data = (files("chorale.runners.recorded") / "mi250-runs.csv.gz").read_bytes()
     return RecordedTable.read(decompress(data).decode())

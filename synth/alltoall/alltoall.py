@@ -8,17 +8,17 @@ from typing import get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.alltoall import first_order, linear_program
-from synth.alltoall.commodities import commodities_of
-from synth.alltoall.linear_program import ApproximateSolution
-from synth.alltoall.prices import distance_bound, integer_prices
-from synth.alltoall.product import factors_of, rate_of_product
-from synth.alltoall.rate import AllToAllRate, BoundsListener, RateMethod
-from synth.alltoall.reduction import Reduction, reduced_problem
-from synth.alltoall.routing import Router, fine_units
-from synth.errors import InvalidInput
-from synth.rational import common_denominator
-from synth.topology.topology import Topology
+from chorale.synth.alltoall import first_order, linear_program
+from chorale.synth.alltoall.commodities import commodities_of
+from chorale.synth.alltoall.linear_program import ApproximateSolution
+from chorale.synth.alltoall.prices import distance_bound, integer_prices
+from chorale.synth.alltoall.product import factors_of, rate_of_product
+from chorale.synth.alltoall.rate import AllToAllRate, BoundsListener, RateMethod
+from chorale.synth.alltoall.reduction import Reduction, reduced_problem
+from chorale.synth.alltoall.routing import Router, fine_units
+from chorale.synth.errors import InvalidInput
+from chorale.synth.rational import common_denominator
+from chorale.synth.topology.topology import Topology
 
 METHODS: tuple[RateMethod, ...] = get_args(RateMethod)
 DEFAULT_GAP = Fraction(1, 200)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any
 
-from synth.errors import CheckFailed
-from synth.topology.topology import Topology
+from chorale.synth.errors import CheckFailed
+from chorale.synth.topology.topology import Topology
 
 _RULE = "the certificate of an all-to-all schedule must hold"
 

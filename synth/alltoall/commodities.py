@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.topology.automorphism import is_automorphism, orbits
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.automorphism import is_automorphism, orbits
+from chorale.synth.topology.topology import Topology
 
 MAX_CELLS = 2**26
 """Pairs of a source and a link."""

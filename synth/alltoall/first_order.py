@@ -19,12 +19,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.alltoall.commodities import Commodities
-from synth.alltoall.prices import distance_bound, integer_prices
-from synth.alltoall.rate import BoundsListener
-from synth.alltoall.routing import Router, fine_units
-from synth.alltoall.shortest import hop_counts, shortest_flows
-from synth.compiled import compiled
+from chorale.synth.alltoall.commodities import Commodities
+from chorale.synth.alltoall.prices import distance_bound, integer_prices
+from chorale.synth.alltoall.rate import BoundsListener
+from chorale.synth.alltoall.routing import Router, fine_units
+from chorale.synth.alltoall.shortest import hop_counts, shortest_flows
+from chorale.synth.compiled import compiled
 
 Floats = NDArray[np.float64]
 

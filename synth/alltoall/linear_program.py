@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import block_array, coo_array, csr_array
 
-from synth.alltoall.reduction import Reduction
-from synth.linear_program import Floats, minimum
+from chorale.synth.alltoall.reduction import Reduction
+from chorale.synth.linear_program import Floats, minimum
 
 _SLACK = 1e-9
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.alltoall.commodities import Commodities
-from synth.alltoall.routing import IntegralFlows
-from synth.compiled import compiled
+from chorale.synth.alltoall.commodities import Commodities
+from chorale.synth.alltoall.routing import IntegralFlows
+from chorale.synth.compiled import compiled
 
 _START, _TARGET, _FIRST, _AMOUNT = range(4)
 

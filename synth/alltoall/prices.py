@@ -12,10 +12,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.alltoall.commodities import Commodities
-from synth.compiled import compiled
-from synth.heap import drop_first, push
-from synth.rational import common_denominator
+from chorale.synth.alltoall.commodities import Commodities
+from chorale.synth.compiled import compiled
+from chorale.synth.heap import drop_first, push
+from chorale.synth.rational import common_denominator
 
 PRICE_UNITS = 720720 * 16
 """The dearest link costs this many integer units; a multiple of 1 to 16, so that simple ratios stay exact."""

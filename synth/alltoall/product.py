@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from synth.alltoall.rate import AllToAllRate, RateMethod
-from synth.errors import InvalidInput
-from synth.topology.expansions.product import cartesian_product
-from synth.topology.grammar import FunctionCall, Number, SpecTree, parse_spec
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.alltoall.rate import AllToAllRate, RateMethod
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.expansions.product import cartesian_product
+from chorale.synth.topology.grammar import FunctionCall, Number, SpecTree, parse_spec
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 
 
 def factors_of(topology: Topology) -> list[Topology]:

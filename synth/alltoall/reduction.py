@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.alltoall.commodities import Commodities
-from synth.alltoall.numbering import Colours, ColourTable
-from synth.alltoall.refinement import column_colours, refine
-from synth.topology.topology import Topology
+from chorale.synth.alltoall.commodities import Commodities
+from chorale.synth.alltoall.numbering import Colours, ColourTable
+from chorale.synth.alltoall.refinement import column_colours, refine
+from chorale.synth.topology.topology import Topology
 
 BLOCK_CELLS = 2**22
 """Flows are lifted in blocks of sources with about this many variables."""

@@ -13,11 +13,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.alltoall.commodities import Commodities
-from synth.alltoall.numbering import Colours, count_colours
-from synth.compiled import compiled, inlined
-from synth.topology.distance import distances_from
-from synth.topology.topology import Topology
+from chorale.synth.alltoall.commodities import Commodities
+from chorale.synth.alltoall.numbering import Colours, count_colours
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.topology.distance import distances_from
+from chorale.synth.topology.topology import Topology
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST = np.uint64(0xBF58476D1CE4E5B9)

@@ -7,10 +7,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.alltoall.commodities import Commodities
-from synth.alltoall.cycles import cancel_cycles
-from synth.compiled import compiled
-from synth.heap import drop_first, push
+from chorale.synth.alltoall.commodities import Commodities
+from chorale.synth.alltoall.cycles import cancel_cycles
+from chorale.synth.compiled import compiled
+from chorale.synth.heap import drop_first, push
 
 Flows = NDArray[np.float64]
 IntegralFlows = NDArray[np.int64]

@@ -9,20 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.alltoall import linear_program
-from synth.alltoall.alltoall import DEFAULT_GAP, approximate, choose_method, upper_bound
-from synth.alltoall.commodities import commodities_of
-from synth.alltoall.paths import FlowPaths, flow_paths_of
-from synth.alltoall.rate import BoundsListener, RateMethod
-from synth.alltoall.reduction import Reduction, reduced_problem
-from synth.alltoall.routing import Router
-from synth.collective import ALLTOALL
-from synth.errors import InvalidInput
-from synth.rational import common_denominator
-from synth.schedule.routes import Routes
-from synth.schedule.schedule import Schedule
-from synth.schedule.transfers import ColumnBounds
-from synth.topology.topology import Topology
+from chorale.synth.alltoall import linear_program
+from chorale.synth.alltoall.alltoall import DEFAULT_GAP, approximate, choose_method, upper_bound
+from chorale.synth.alltoall.commodities import commodities_of
+from chorale.synth.alltoall.paths import FlowPaths, flow_paths_of
+from chorale.synth.alltoall.rate import BoundsListener, RateMethod
+from chorale.synth.alltoall.reduction import Reduction, reduced_problem
+from chorale.synth.alltoall.routing import Router
+from chorale.synth.collective import ALLTOALL
+from chorale.synth.errors import InvalidInput
+from chorale.synth.rational import common_denominator
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.transfers import ColumnBounds
+from chorale.synth.topology.topology import Topology
 
 MAX_RANKS = 512
 MAX_CELLS = 2**22
@@ -44,7 +44,7 @@ def alltoall_schedule(
     Shard source * N + target starts at source and must end at target. Transfers lead over paths of several links;
     `steps` is the number of links of the longest. chunks: chunks per shard, None for the fewest of a short list
     that come within half a percent of the best of it. `gap` and `method` as for `alltoall_rate`. The certificate
-    holds link prices that bound the rate from above; `synth.alltoall.certificate` checks it.
+    holds link prices that bound the rate from above; `chorale.synth.alltoall.certificate` checks it.
 
     Raises InvalidInput beyond 512 ranks or 2^22 pairs of a rank and a link.
     """

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.alltoall.commodities import Commodities
-from synth.compiled import compiled
+from chorale.synth.alltoall.commodities import Commodities
+from chorale.synth.compiled import compiled
 
 Floats = NDArray[np.float64]
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
-from synth.bases.entry import BaseEntry, read_entries
-from synth.errors import InvalidInput
+from chorale.synth.bases.entry import BaseEntry, read_entries
+from chorale.synth.errors import InvalidInput
 
 BASE_FILES = ("special.json", "cayley.json", "searched.json")
 
@@ -42,4 +42,4 @@ def base_entry(name: str) -> BaseEntry:
 
 def base_file_content(file_name: str) -> bytes:
     """Return the bytes of a file of the database."""
-    return resources.files("synth.bases").joinpath(file_name).read_bytes()
+    return resources.files("chorale.synth.bases").joinpath(file_name).read_bytes()

@@ -9,8 +9,8 @@ from fractions import Fraction
 from functools import partial
 from typing import Any, TypeVar
 
-from synth.errors import InvalidInput
-from synth.identity import content_id, parse_rational
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import content_id, parse_rational
 
 FORMAT = "chorale-bases/1"
 _KEYS = {"name", "nodes", "degree", "claim", "source", "id"}
@@ -21,7 +21,7 @@ _FORMS = (
     {"edges", "schedule", "transposed_schedule"},
     {"group", "generators"},
 )
-_WAY_OUT = "restore the file from the distribution, or write it anew with synth.bases.entry.write_entries"
+_WAY_OUT = "restore the file from the distribution, or write it anew with chorale.synth.bases.entry.write_entries"
 
 ParsedT = TypeVar("ParsedT")
 
@@ -52,7 +52,7 @@ class BaseEntry:
     """A base graph of `nodes` nodes and `degree`: either by `edges` or as a Cayley digraph.
 
     edges:      (source, target), sorted by (target, source)
-    group:      (m, k, r, l) of `synth.topology.semidirect`, with `generators` by rank
+    group:      (m, k, r, l) of `chorale.synth.topology.semidirect`, with `generators` by rank
     claim:      what a test re-derives; nothing relies on it unverified
     schedule:   its own schedule where that is better than BFB
     transposed_schedule: the same for the transpose, where that is not the same network, of equal loads in every step;

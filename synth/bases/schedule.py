@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.bases.database import base_entry
-from synth.bases.entry import StoredSends
-from synth.collective import ALLGATHER
-from synth.errors import InvalidInput
-from synth.schedule.routes import Routes
-from synth.schedule.schedule import Schedule
-from synth.schedule.transfers import ColumnBounds
-from synth.topology.families.bases import base_topology
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose
+from chorale.synth.bases.database import base_entry
+from chorale.synth.bases.entry import StoredSends
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.transfers import ColumnBounds
+from chorale.synth.topology.families.bases import base_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose
 
 
 def base_schedule(name: str, topology: Topology | None = None) -> Schedule:

@@ -6,15 +6,15 @@ appendix A (reduce_scatter by the transpose), E.2 (chunks), E.3 (unequal links).
 
 from __future__ import annotations
 
-from synth.bfb.network import network_of
-from synth.bfb.plan import certificate_of, make_plan, parameters_of, transfer_columns
-from synth.bfb.symmetric import symmetric_bfb, uses_symmetries
-from synth.collective import ALLGATHER
-from synth.executor.port import Executor, Progress
-from synth.schedule.routes import Routes
-from synth.schedule.schedule import Schedule
-from synth.schedule.transfers import ColumnBounds
-from synth.topology.topology import Topology
+from chorale.synth.bfb.network import network_of
+from chorale.synth.bfb.plan import certificate_of, make_plan, parameters_of, transfer_columns
+from chorale.synth.bfb.symmetric import symmetric_bfb, uses_symmetries
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.transfers import ColumnBounds
+from chorale.synth.topology.topology import Topology
 
 
 def bfb_allgather(
@@ -29,7 +29,7 @@ def bfb_allgather(
     The number of steps is the diameter. Every step takes the least time that any assignment along shortest
     paths allows, exactly, for any link bandwidths and the given number of `chunks` per shard; without it, the
     smallest number that loses nothing against divisible shards. `certificate` names, for every step, the node
-    and links that make the step as long as it is; `synth.verify.bfb_certificate` checks it.
+    and links that make the step as long as it is; `chorale.synth.verify.bfb_certificate` checks it.
 
     size_bytes: bytes of the whole vector. With it, the time of a step is the largest latency + load / bandwidth of a
     link that is used, and links whose latency does not pay at this size stay unused; without it latencies do not

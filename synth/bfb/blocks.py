@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bfb.link_sets import Masks
-from synth.bfb.problems import (
+from chorale.synth.bfb.link_sets import Masks
+from chorale.synth.bfb.problems import (
     Integers,
     Problems,
     Ranks,
@@ -20,8 +20,8 @@ from synth.bfb.problems import (
     reached_links,
     usable_links,
 )
-from synth.bfb.times import InLinks, in_links, least_time, next_time, room_until
-from synth.compiled import compiled, inlined
+from chorale.synth.bfb.times import InLinks, in_links, least_time, next_time, room_until
+from chorale.synth.compiled import compiled, inlined
 
 
 @compiled

@@ -8,11 +8,11 @@ from math import lcm
 
 import numpy as np
 
-from synth.bfb.clock import MAX_TIMED_CHUNKS
-from synth.bfb.network import MAX_CHUNKS, BfbNetwork
-from synth.bfb.tasks import IntegralChunks, Loads, StepTimes, block_chunk_times, blocks_of
-from synth.errors import InvalidInput
-from synth.executor.port import Executor, Progress
+from chorale.synth.bfb.clock import MAX_TIMED_CHUNKS
+from chorale.synth.bfb.network import MAX_CHUNKS, BfbNetwork
+from chorale.synth.bfb.tasks import IntegralChunks, Loads, StepTimes, block_chunk_times, blocks_of
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Executor, Progress
 
 _USUAL_CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_TIMED_CHUNKS)
 _NEARLY = Fraction(101, 100)

@@ -9,9 +9,9 @@ from math import lcm
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.topology.topology import Topology
-from synth.topology.units import bytes_per_second
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.units import bytes_per_second
 
 MAX_TIMED_CHUNKS = 64
 """Largest number of chunks per shard that is chosen where latencies differ."""

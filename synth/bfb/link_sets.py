@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import inlined
+from chorale.synth.compiled import inlined
 
 Masks = NDArray[np.uint64]
 

@@ -10,11 +10,11 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bfb.clock import LatencyTicks, delays_in_ticks, require_magnitude
-from synth.bfb.problems import Problems
-from synth.errors import InvalidInput
-from synth.topology.distance import distances_to, hops_between_all
-from synth.topology.topology import Topology
+from chorale.synth.bfb.clock import LatencyTicks, delays_in_ticks, require_magnitude
+from chorale.synth.bfb.problems import Problems
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.distance import distances_to, hops_between_all
+from chorale.synth.topology.topology import Topology
 
 MAX_PAIRS = 2**29
 """Distances take two bytes per pair of nodes: 1 GiB."""

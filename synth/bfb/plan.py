@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bfb.chunks import best_chunks, chunk_times, critical_links, merge_loads
-from synth.bfb.clock import MAX_TIMED_CHUNKS
-from synth.bfb.network import MAX_CHUNKS, BfbNetwork
-from synth.bfb.tasks import IntegralChunks, Loads, block_loads, block_transfers, blocks_of
-from synth.errors import InvalidInput
-from synth.executor.port import Executor, Progress
+from chorale.synth.bfb.chunks import best_chunks, chunk_times, critical_links, merge_loads
+from chorale.synth.bfb.clock import MAX_TIMED_CHUNKS
+from chorale.synth.bfb.network import MAX_CHUNKS, BfbNetwork
+from chorale.synth.bfb.tasks import IntegralChunks, Loads, block_loads, block_transfers, blocks_of
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Executor, Progress
 
 
 @dataclass(frozen=True, slots=True, eq=False)

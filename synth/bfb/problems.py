@@ -10,7 +10,7 @@ It is found by Newton's method on the parametric flow: start from a lower bound 
 link k p * c_k units, and look for a flow that places everything. If there is none, the links reached from a
 stuck job form an S with larger n(S) / c(S); take that and try again. Shards with equal masks are one class.
 Where link k has a delay a_k besides, it carries c_k * max(0, U - a_k) until U, and in place of n(S) / c(S) stands
-the time at which S has carried n(S) (`synth.bfb.times`); all else is the same (full paper, appendix E.3).
+the time at which S has carried n(S) (`chorale.synth.bfb.times`); all else is the same (full paper, appendix E.3).
 
 All arrays are C-contiguous; masks are rows of uint64 words, bit k of word k // 64 for in-link k of the node.
 """
@@ -22,8 +22,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bfb.link_sets import Masks, add_links, contains_link, equal_links
-from synth.compiled import inlined
+from chorale.synth.bfb.link_sets import Masks, add_links, contains_link, equal_links
+from chorale.synth.compiled import inlined
 
 Integers = NDArray[np.int64]
 Ranks = NDArray[np.int32]
@@ -33,7 +33,7 @@ class Problems(NamedTuple):
     """The problems of nodes: their in-links in rows (see `Network`), and hop counts `rows[u, v]` from shard v to u.
 
     There may be rows of more nodes than are solved, which `tails` may name. `delays`, in ticks of which a shard
-    takes `grain` on a link of capacity 1, are 0 where latencies do not count (see `synth.bfb.times`).
+    takes `grain` on a link of capacity 1, are 0 where latencies do not count (see `chorale.synth.bfb.times`).
     """
 
     offsets: Integers

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from synth.bfb.network import network_of_rank_0
-from synth.bfb.plan import certificate_of, make_plan, parameters_of, transfer_columns
-from synth.collective import Collective
-from synth.executor.port import Executor, Progress
-from synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, symmetric_parts
-from synth.schedule.transfers import ColumnBounds
-from synth.topology.automorphism import automorphisms_are_transitive
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose_with_links
+from chorale.synth.bfb.network import network_of_rank_0
+from chorale.synth.bfb.plan import certificate_of, make_plan, parameters_of, transfer_columns
+from chorale.synth.collective import Collective
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule, symmetric_parts
+from chorale.synth.schedule.transfers import ColumnBounds
+from chorale.synth.topology.automorphism import automorphisms_are_transitive
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose_with_links
 
 MAX_EXPANDED_RANKS = 4096
 """Above this number of ranks the rows of all ranks are too many to be written out as a matter of course."""

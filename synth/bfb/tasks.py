@@ -13,8 +13,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bfb.blocks import assign_chunks, integral_chunk_times, least_loads
-from synth.bfb.network import BfbNetwork, problems_of
+from chorale.synth.bfb.blocks import assign_chunks, integral_chunk_times, least_loads
+from chorale.synth.bfb.network import BfbNetwork, problems_of
 
 BLOCKS = 64
 

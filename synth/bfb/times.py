@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from synth.bfb.link_sets import Masks, contains_link
-from synth.bfb.problems import Integers, Problems
-from synth.compiled import inlined
+from chorale.synth.bfb.link_sets import Masks, contains_link
+from chorale.synth.bfb.problems import Integers, Problems
+from chorale.synth.compiled import inlined
 
 
 class InLinks(NamedTuple):

@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
-from synth.bound.cut import Bound
-from synth.bound.cut_search import CutSearch, Nodes
-from synth.bound.optimum import improving_cuts, node_set, optimum, search_for
-from synth.bound.partition import group_time, single_rank_cuts, tight_parts
-from synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
-from synth.topology.topology import Topology
+from chorale.synth.bound.cut import Bound
+from chorale.synth.bound.cut_search import CutSearch, Nodes
+from chorale.synth.bound.optimum import improving_cuts, node_set, optimum, search_for
+from chorale.synth.bound.partition import group_time, single_rank_cuts, tight_parts
+from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.topology.topology import Topology
 
 _WAYS = (
     ("received", "into", ALLGATHER, CollectiveName.BROADCAST),

@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from synth.bound.allreduce import allreduce_bounds
-from synth.bound.cut import Bound
-from synth.bound.cut_search import CutSearch, Nodes
-from synth.bound.optimum import cut_direction, improving_cuts, node_set, search_for, shards_of_vector
-from synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
-from synth.topology.topology import Topology
+from chorale.synth.bound.allreduce import allreduce_bounds
+from chorale.synth.bound.cut import Bound
+from chorale.synth.bound.cut_search import CutSearch, Nodes
+from chorale.synth.bound.optimum import cut_direction, improving_cuts, node_set, search_for, shards_of_vector
+from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.topology.topology import Topology
 
 
 def lower_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
@@ -49,7 +49,7 @@ def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
 
 
 def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
-    """Yield what single ranks and the bottlenecks of allgather must exchange; synth.alltoall proves more."""
+    """Yield what single ranks and the bottlenecks of allgather must exchange; chorale.synth.alltoall proves more."""
     for spread in (ALLGATHER, REDUCE_SCATTER):
         search = search_for(topology, spread)
         for _, cut in improving_cuts(search):

@@ -11,9 +11,9 @@ from fractions import Fraction
 from math import ceil
 from typing import Any
 
-from synth.collective import Collective, CollectiveName
-from synth.errors import CheckFailed
-from synth.topology.topology import Topology
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import CheckFailed
+from chorale.synth.topology.topology import Topology
 
 _WAYS = {
     CollectiveName.ALLGATHER: ("into",),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

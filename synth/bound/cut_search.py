@@ -13,10 +13,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.flow.graph import LARGEST_AMOUNT, Integers, ResidualGraph, amounts_on, residual_graph
-from synth.flow.oracle import Flags, violated_cuts
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.flow.graph import LARGEST_AMOUNT, Integers, ResidualGraph, amounts_on, residual_graph
+from chorale.synth.flow.oracle import Flags, violated_cuts
+from chorale.synth.topology.topology import Topology
 
 Nodes = NDArray[np.int64]
 """Node indices in ascending order: the sink side T of a cut."""

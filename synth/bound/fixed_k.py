@@ -6,11 +6,11 @@ from bisect import bisect_left
 from fractions import Fraction
 from math import ceil, floor
 
-from synth.bound.cut_search import CutSearch, Nodes
-from synth.bound.optimum import Optimum, cut_direction, node_set, search_for, shards_of_vector
-from synth.collective import Collective
-from synth.errors import InvalidInput
-from synth.topology.topology import Topology
+from chorale.synth.bound.cut_search import CutSearch, Nodes
+from chorale.synth.bound.optimum import Optimum, cut_direction, node_set, search_for, shards_of_vector
+from chorale.synth.collective import Collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
 
 
 def fixed_k_optimum(topology: Topology, collective: Collective, k: int) -> Optimum:

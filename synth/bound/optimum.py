@@ -16,12 +16,12 @@ from typing import Literal
 
 import numpy as np
 
-from synth.bound.cut import Bound
-from synth.bound.cut_search import CutSearch, Nodes
-from synth.collective import Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose
+from chorale.synth.bound.cut import Bound
+from chorale.synth.bound.cut_search import CutSearch, Nodes
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose
 
 Direction = Literal["into", "out-of"]
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Any
 
-from synth.errors import CheckFailed
-from synth.topology.topology import Topology
+from chorale.synth.errors import CheckFailed
+from chorale.synth.topology.topology import Topology
 
 
 def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array, csr_array, vstack
 
-from synth.flow.graph import amounts_on, residual_graph
-from synth.flow.oracle import Flags, violated_cuts
-from synth.linear_program import Floats, minimum
+from chorale.synth.flow.graph import amounts_on, residual_graph
+from chorale.synth.flow.oracle import Flags, violated_cuts
+from chorale.synth.linear_program import Floats, minimum
 
 _UNITS = 2**40
 _SLACK = 1e-7

@@ -9,13 +9,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bound.cut_search import CutSearch
-from synth.bound.optimum import improving_cuts
-from synth.bound.pair_program import PairSolution
-from synth.errors import InvalidInput
-from synth.flow.graph import Integers
-from synth.topology.links import Link, Links
-from synth.topology.topology import Topology
+from chorale.synth.bound.cut_search import CutSearch
+from chorale.synth.bound.optimum import improving_cuts
+from chorale.synth.bound.pair_program import PairSolution
+from chorale.synth.errors import InvalidInput
+from chorale.synth.flow.graph import Integers
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,9 +8,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from synth.bound.cut_search import CutSearch, Nodes
-from synth.bound.optimum import improving_cuts, integral_trees
-from synth.flow.graph import Integers
+from chorale.synth.bound.cut_search import CutSearch, Nodes
+from chorale.synth.bound.optimum import improving_cuts, integral_trees
+from chorale.synth.flow.graph import Integers
 
 
 def tight_parts(search: CutSearch) -> list[Nodes]:

@@ -15,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from synth.bound.pair_certificate import proven_time
-from synth.bound.pair_program import Multipliers, PairProgram
-from synth.bound.pair_split import PairSplit, even_split, merged_arcs, rounded_split
-from synth.errors import InvalidInput
-from synth.flow.oracle import Flags
-from synth.linear_program import Floats
-from synth.rational import common_denominator
-from synth.topology.topology import Topology
+from chorale.synth.bound.pair_certificate import proven_time
+from chorale.synth.bound.pair_program import Multipliers, PairProgram
+from chorale.synth.bound.pair_split import PairSplit, even_split, merged_arcs, rounded_split
+from chorale.synth.errors import InvalidInput
+from chorale.synth.flow.oracle import Flags
+from chorale.synth.linear_program import Floats
+from chorale.synth.rational import common_denominator
+from chorale.synth.topology.topology import Topology
 
 MAX_RANKS = 128
 MAX_LINKS = 1024

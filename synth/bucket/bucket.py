@@ -6,14 +6,14 @@ and 5.2.
 
 from __future__ import annotations
 
-from synth.bucket.line import ring_line
-from synth.collective import Collective
-from synth.errors import InvalidInput
-from synth.grid.order import dimension_by_dimension, synchronised_dimensions
-from synth.grid.pattern import CollectivePattern
-from synth.grid.ports import reduce_scatters, subcollective_for
-from synth.topology.grid import grid_shape
-from synth.topology.topology import Topology
+from chorale.synth.bucket.line import ring_line
+from chorale.synth.collective import Collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.grid.order import dimension_by_dimension, synchronised_dimensions
+from chorale.synth.grid.pattern import CollectivePattern
+from chorale.synth.grid.ports import reduce_scatters, subcollective_for
+from chorale.synth.topology.grid import grid_shape
+from chorale.synth.topology.topology import Topology
 
 
 def bucket(

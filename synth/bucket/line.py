@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.grid.line import LineReduceScatter, LineStep, require_line_size
+from chorale.synth.grid.line import LineReduceScatter, LineStep, require_line_size
 
 
 def ring_line(size: int) -> LineReduceScatter:

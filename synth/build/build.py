@@ -10,21 +10,21 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-from synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest, program_id
-from synth.executor.port import Executor, Progress
-from synth.executor.serial import SerialExecutor
-from synth.identity import rational_text
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
-from synth.lowering.reading import read_checked
-from synth.lowering.targets import target_named
-from synth.methods import synthesize_unverified
-from synth.schedule.codec import to_parquet
-from synth.schedule.cut import pipeline_split
-from synth.schedule.schedule import AnySchedule
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
+from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest, program_id
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.identity import rational_text
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program
+from chorale.synth.lowering.reading import read_checked
+from chorale.synth.lowering.targets import target_named
+from chorale.synth.methods import synthesize_unverified
+from chorale.synth.schedule.codec import to_parquet
+from chorale.synth.schedule.cut import pipeline_split
+from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
 
 Observer = Callable[[str], AbstractContextManager[object]]
 """Called with the name of a stage; what it returns is held while the stage runs."""

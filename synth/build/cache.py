@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from synth.build.build import (
+from chorale.synth.build.build import (
     BuiltSchedule,
     LoweredProgram,
     Observer,
@@ -16,8 +16,8 @@ from synth.build.build import (
     build_schedule,
     unobserved,
 )
-from synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest
-from synth.lowering.program import Program
+from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest
+from chorale.synth.lowering.program import Program
 
 Value = TypeVar("Value")
 
@@ -55,7 +55,7 @@ class CachingBuilder:
         self.lowered = 0
 
     def build(self, request: BuildRequest, observe: Observer = unobserved) -> BuildResult | BuildFailure:
-        """Return what `synth.build.build.build` returns."""
+        """Return what `chorale.synth.build.build.build` returns."""
         try:
             schedule = self._schedule(request.source, observe)
             return build_result(schedule, self._program(request, schedule, observe), request.lowering)

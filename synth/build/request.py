@@ -6,14 +6,14 @@ from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from synth.collective import Collective
-from synth.errors import CheckFailed, ChoraleError, InvalidInput
-from synth.identity import content_id
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
-from synth.method import Options
-from synth.schedule.schedule import Schedule
-from synth.topology.topology import Topology
+from chorale.synth.collective import Collective
+from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
+from chorale.synth.identity import content_id
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program
+from chorale.synth.method import Options
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.topology import Topology
 
 _NO_OPTIONS = Options()
 

@@ -6,14 +6,14 @@ Sources: Thakur, Rabenseifner, Gropp, 2005; Sack and Gropp, "Collective algorith
 
 from __future__ import annotations
 
-from synth.collective import Collective, CollectiveName
-from synth.doubling.line import doubling_peers, halving_line
-from synth.grid.exchange import ExchangeRounds
-from synth.grid.order import round_robin
-from synth.grid.pattern import CollectivePattern
-from synth.grid.ports import reduce_scatters, require_allreduce, subcollective_for, vector_exchanges
-from synth.topology.grid import grid_shape
-from synth.topology.topology import Topology
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.doubling.line import doubling_peers, halving_line
+from chorale.synth.grid.exchange import ExchangeRounds
+from chorale.synth.grid.order import round_robin
+from chorale.synth.grid.pattern import CollectivePattern
+from chorale.synth.grid.ports import reduce_scatters, require_allreduce, subcollective_for, vector_exchanges
+from chorale.synth.topology.grid import grid_shape
+from chorale.synth.topology.topology import Topology
 
 
 def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = False) -> CollectivePattern:

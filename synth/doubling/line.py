@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.grid.line import LineReduceScatter, LineStep, Positions, halving_steps, require_line_size
+from chorale.synth.grid.line import LineReduceScatter, LineStep, Positions, halving_steps, require_line_size
 
 
 def doubling_peers(size: int) -> list[Positions]:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
-from synth.errors import Unavailable
-from synth.executor.port import OnResult, Progress
-from synth.executor.worker import Call, CallOutcome, SharedValue, pickled
-from synth.executor.worker_process import WorkerLostError, WorkerProcess
+from chorale.synth.errors import Unavailable
+from chorale.synth.executor.port import OnResult, Progress
+from chorale.synth.executor.worker import Call, CallOutcome, SharedValue, pickled
+from chorale.synth.executor.worker_process import WorkerLostError, WorkerProcess
 
 Result = TypeVar("Result")
 

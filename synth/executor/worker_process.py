@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.context import ForkServerContext, SpawnContext
 
-from synth.executor.worker import serve
+from chorale.synth.executor.worker import serve
 
 
 class WorkerLostError(Exception):

@@ -8,10 +8,10 @@ from math import lcm
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.expand.prediction import Prediction, regular_degree
-from synth.topology.distance import hop_distances
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.expand.prediction import Prediction, regular_degree
+from chorale.synth.topology.distance import hop_distances
+from chorale.synth.topology.topology import Topology
 
 MAX_DEGREE = 12
 Counts = NDArray[np.int64]

@@ -8,12 +8,12 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import ALLGATHER
-from synth.errors import InvalidInput
-from synth.schedule.routes import Routes
-from synth.schedule.schedule import Schedule
-from synth.schedule.transfers import ColumnBounds
-from synth.topology.topology import Topology
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.transfers import ColumnBounds
+from chorale.synth.topology.topology import Topology
 
 Column: TypeAlias = NDArray[np.integer]
 

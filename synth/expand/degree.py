@@ -6,10 +6,10 @@ from math import lcm
 
 import numpy as np
 
-from synth.expand.columns import Column, allgather_from_columns, repeat_rows, require_expandable, require_size
-from synth.schedule.schedule import Schedule
-from synth.topology.links import link_ids
-from synth.topology.topology import Topology
+from chorale.synth.expand.columns import Column, allgather_from_columns, repeat_rows, require_expandable, require_size
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.links import link_ids
+from chorale.synth.topology.topology import Topology
 
 
 def degree_schedule(base: Schedule, copies: int, topology: Topology) -> Schedule:

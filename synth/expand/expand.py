@@ -12,15 +12,15 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.executor.port import Executor, Progress
-from synth.expand.bidirectional import bidirectional_schedule
-from synth.expand.columns import allgather_from_columns, require_size
-from synth.expand.degree import degree_schedule
-from synth.expand.line import line_schedule
-from synth.expand.own import base_allgather, stored_allgather
-from synth.expand.power import power_schedule
-from synth.expand.recipe import (
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.expand.bidirectional import bidirectional_schedule
+from chorale.synth.expand.columns import allgather_from_columns, require_size
+from chorale.synth.expand.degree import degree_schedule
+from chorale.synth.expand.line import line_schedule
+from chorale.synth.expand.own import base_allgather, stored_allgather
+from chorale.synth.expand.power import power_schedule
+from chorale.synth.expand.recipe import (
     BaseNetwork,
     BidirectionalUnion,
     CartesianPower,
@@ -30,16 +30,16 @@ from synth.expand.recipe import (
     expansion_plan,
     is_expansion,
 )
-from synth.schedule.renamed import renamed_schedule
-from synth.schedule.schedule import Schedule
-from synth.topology.expansions.bidirectional import bidirectional
-from synth.topology.expansions.degree import degree_expansion
-from synth.topology.expansions.line import line_graph, line_order
-from synth.topology.expansions.product import cartesian_product
-from synth.topology.grammar import parse_spec
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose, transpose_with_links
+from chorale.synth.schedule.renamed import renamed_schedule
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.expansions.bidirectional import bidirectional
+from chorale.synth.topology.expansions.degree import degree_expansion
+from chorale.synth.topology.expansions.line import line_graph, line_order
+from chorale.synth.topology.expansions.product import cartesian_product
+from chorale.synth.topology.grammar import parse_spec
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose, transpose_with_links
 
 ScheduleOfBase: TypeAlias = Callable[[BaseNetwork], Schedule]
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.expand.columns import allgather_from_columns, repeat_rows, require_expandable, require_size
-from synth.schedule.schedule import Schedule
-from synth.topology.expansions.line import line_order
-from synth.topology.topology import Topology
+from chorale.synth.expand.columns import allgather_from_columns, repeat_rows, require_expandable, require_size
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.expansions.line import line_order
+from chorale.synth.topology.topology import Topology
 
 Ids = NDArray[np.int32]
 

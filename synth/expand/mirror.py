@@ -10,9 +10,9 @@ import numpy as np
 from networkx.algorithms.isomorphism import DiGraphMatcher
 from numpy.typing import NDArray
 
-from synth.topology.distance import distances_from
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose
+from chorale.synth.topology.distance import distances_from
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose
 
 MAX_SEARCH_NODES = 64
 _MAX_COMPARISONS = 100_000

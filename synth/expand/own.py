@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from synth.bases.database import load_bases
-from synth.bases.schedule import base_schedule, transposed_base_schedule
-from synth.bfb.bfb import bfb_allgather
-from synth.executor.port import Executor, Progress
-from synth.expand.mirror import reverse_symmetry
-from synth.schedule.renamed import renamed_schedule
-from synth.schedule.schedule import Schedule
-from synth.topology.families.bases import base_topology
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose
+from chorale.synth.bases.database import load_bases
+from chorale.synth.bases.schedule import base_schedule, transposed_base_schedule
+from chorale.synth.bfb.bfb import bfb_allgather
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.expand.mirror import reverse_symmetry
+from chorale.synth.schedule.renamed import renamed_schedule
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.families.bases import base_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose
 
 Origin = Literal["own", "mirrored", "bfb"]
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.expand.columns import allgather_from_columns, require_expandable, require_size
-from synth.schedule.schedule import Schedule
-from synth.topology.links import link_ids
-from synth.topology.topology import Topology
+from chorale.synth.expand.columns import allgather_from_columns, require_expandable, require_size
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.links import link_ids
+from chorale.synth.topology.topology import Topology
 
 Ids = NDArray[np.int32]
 

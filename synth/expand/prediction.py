@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from fractions import Fraction
 from itertools import zip_longest
 
-from synth.errors import InvalidInput
-from synth.executor.port import Executor
-from synth.expand.expand import ScheduleOfBase, base_schedule_builder, expanded_schedule
-from synth.expand.recipe import (
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Executor
+from chorale.synth.expand.expand import ScheduleOfBase, base_schedule_builder, expanded_schedule
+from chorale.synth.expand.recipe import (
     BaseNetwork,
     BidirectionalUnion,
     CartesianPower,
@@ -24,10 +24,10 @@ from synth.expand.recipe import (
     LineGraph,
     expansion_plan,
 )
-from synth.expand.walks import line_graph_loads
-from synth.schedule.schedule import Schedule
-from synth.topology.grammar import parse_spec
-from synth.topology.topology import Topology
+from chorale.synth.expand.walks import line_graph_loads
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.grammar import parse_spec
+from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

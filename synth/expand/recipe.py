@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from synth.errors import InvalidInput
-from synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, SpecTree
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, SpecTree
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.expand.columns import require_expandable
-from synth.schedule.schedule import Schedule
+from chorale.synth.expand.columns import require_expandable
+from chorale.synth.schedule.schedule import Schedule
 
 Chunks = NDArray[np.int64]
 

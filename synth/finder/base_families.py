@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 
-from synth.finder.bounds import least_bandwidth_factor
-from synth.finder.candidate import TopologyCandidate, Traits
+from chorale.synth.finder.bounds import least_bandwidth_factor
+from chorale.synth.finder.candidate import TopologyCandidate, Traits
 
 Families = Callable[[int, int], Iterator[TopologyCandidate]]
 

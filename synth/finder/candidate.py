@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
-from synth.finder.bounds import least_bandwidth_factor
+from chorale.synth.finder.bounds import least_bandwidth_factor
 
 ScheduleMethod = Literal["bfb", "expand"]
 """bfb: breadth-first broadcast on the topology; expand: the base's own schedule, expanded with the topology."""

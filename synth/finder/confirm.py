@@ -5,20 +5,20 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Literal
 
-from synth.bfb.symmetric import MAX_EXPANDED_RANKS, symmetric_bfb
-from synth.collective import ALLGATHER
-from synth.errors import CheckFailed
-from synth.executor.port import Executor
-from synth.expand.bfb_line import MAX_DEGREE, predict_bfb_line
-from synth.expand.prediction import Prediction, predict_allgather
-from synth.finder.candidate import TopologyCandidate
-from synth.methods import synthesize
-from synth.topology.automorphism import automorphisms_are_transitive
-from synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.verify.verified import Cost
-from synth.verify.verify import verify
+from chorale.synth.bfb.symmetric import MAX_EXPANDED_RANKS, symmetric_bfb
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.errors import CheckFailed
+from chorale.synth.executor.port import Executor
+from chorale.synth.expand.bfb_line import MAX_DEGREE, predict_bfb_line
+from chorale.synth.expand.prediction import Prediction, predict_allgather
+from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.automorphism import automorphisms_are_transitive
+from chorale.synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import Cost
+from chorale.synth.verify.verify import verify
 
 Confirmation = Literal["schedule", "symmetric schedule", "prediction", "none"]
 """schedule: made with the rows of all ranks and verified; symmetric schedule: with those of rank 0, and symmetries;

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from synth.finder.candidate import TopologyCandidate
-from synth.finder.divisors import divisors, roots
-from synth.finder.optimal_parts import OptimalParts
-from synth.finder.pareto import promising
-from synth.finder.rules import bidirectional_of, degree_of, line_of, power_of
-from synth.finder.sources import BaseSources
+from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.divisors import divisors, roots
+from chorale.synth.finder.optimal_parts import OptimalParts
+from chorale.synth.finder.pareto import promising
+from chorale.synth.finder.rules import bidirectional_of, degree_of, line_of, power_of
+from chorale.synth.finder.sources import BaseSources
 
 _TIES = 3
 """Candidates of equal predicted cost and method that are expanded further."""

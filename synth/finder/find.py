@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from synth.executor.port import Executor, Progress
-from synth.finder.candidate import TopologyCandidate
-from synth.finder.confirm import Confirmation, confirm
-from synth.finder.constructions import SeparateConstructions
-from synth.finder.pareto import frontier
-from synth.finder.query import MAX_NODES, FinderQuery
-from synth.finder.refine import check_claims, specs_to_score, with_exact_costs
-from synth.finder.scores import ScoreCache
-from synth.finder.sources import BaseSources
-from synth.finder.ties import break_ties
-from synth.topology.diameter import diameter
-from synth.topology.spec import parse_topology
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.confirm import Confirmation, confirm
+from chorale.synth.finder.constructions import SeparateConstructions
+from chorale.synth.finder.pareto import frontier
+from chorale.synth.finder.query import MAX_NODES, FinderQuery
+from chorale.synth.finder.refine import check_claims, specs_to_score, with_exact_costs
+from chorale.synth.finder.scores import ScoreCache
+from chorale.synth.finder.sources import BaseSources
+from chorale.synth.finder.ties import break_ties
+from chorale.synth.topology.diameter import diameter
+from chorale.synth.topology.spec import parse_topology
 
 Stage = Callable[[str], Progress | None]
 """Called with the name of each stage as it begins; returns what hears about its tasks."""
@@ -27,7 +27,7 @@ class FrontierPoint:
     """A Pareto-efficient candidate with its real cost.
 
     diameter: of the topology; a stored schedule may take more steps
-    confirmation: how its cost was confirmed, beyond being computed exactly; see `synth.finder.confirm`
+    confirmation: how its cost was confirmed, beyond being computed exactly; see `chorale.synth.finder.confirm`
     equals: how many other candidates that were considered cost the same
     """
 
@@ -63,8 +63,8 @@ def find(
 
     Costs are exact: candidates near the predicted frontier are scored by BFB on the built topology, those of a stored
     schedule by the exact rules; up to `confirmed_nodes` nodes every row is confirmed too, by a verified schedule where
-    that is not too large. `found` adds bases, such as those of `synth.finder.search`. Equal for any executor. Raises
-    InvalidInput for a question without an answer, CheckFailed if a schedule does not cost what was claimed.
+    that is not too large. `found` adds bases, such as those of `chorale.synth.finder.search`. Equal for any executor.
+    Raises InvalidInput for a question without an answer, CheckFailed if a schedule does not cost what was claimed.
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5.4.
     """
     enter: Stage = stage or (lambda _name: None)

@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.finder.divisors import divisors
-from synth.topology.semidirect import SemidirectProduct
+from chorale.synth.finder.divisors import divisors
+from chorale.synth.topology.semidirect import SemidirectProduct
 
 
 def semidirect_groups(order: int) -> Iterator[SemidirectProduct]:

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from synth.finder.reach import MAX_DEGREE
-from synth.finder.score import BfbScore, bfb_score, low_diameter_loads
-from synth.topology.spec import parse_topology
+from chorale.synth.finder.reach import MAX_DEGREE
+from chorale.synth.finder.score import BfbScore, bfb_score, low_diameter_loads
+from chorale.synth.topology.spec import parse_topology
 
 
 def kautz_score(degree: int, nodes: int) -> BfbScore:

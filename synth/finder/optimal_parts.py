@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from synth.finder.candidate import TopologyCandidate
-from synth.finder.divisors import divisors, roots
-from synth.finder.rules import degree_of, power_of, product_of
-from synth.finder.sources import BaseSources
+from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.divisors import divisors, roots
+from chorale.synth.finder.rules import degree_of, power_of, product_of
+from chorale.synth.finder.sources import BaseSources
 
 
 class OptimalParts:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 from itertools import groupby
 
-from synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.candidate import TopologyCandidate
 
 Cost = tuple[int, Fraction]
 

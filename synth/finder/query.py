@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from synth.errors import InvalidInput
-from synth.finder.bounds import least_bandwidth_factor, least_steps
-from synth.finder.sources import BASE_SETS, BaseSet
+from chorale.synth.errors import InvalidInput
+from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.synth.finder.sources import BASE_SETS, BaseSet
 
 MAX_NODES = 2**14
 MAX_LINKS = 2**20

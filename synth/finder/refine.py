@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from synth.errors import CheckFailed
-from synth.executor.port import Executor
-from synth.finder.candidate import TopologyCandidate
-from synth.finder.pareto import cost_of, promising
-from synth.finder.scores import ScoreCache
+from chorale.synth.errors import CheckFailed
+from chorale.synth.executor.port import Executor
+from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.pareto import cost_of, promising
+from chorale.synth.finder.scores import ScoreCache
 
 
 def with_exact_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache) -> list[TopologyCandidate]:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from synth.finder.bounds import least_bandwidth_factor, least_steps
-from synth.finder.candidate import TopologyCandidate, Traits
-from synth.topology.grammar import FamilyCall, FunctionCall, Number, SpecTree, parse_spec
+from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.synth.finder.candidate import TopologyCandidate, Traits
+from chorale.synth.topology.grammar import FamilyCall, FunctionCall, Number, SpecTree, parse_spec
 
 
 def line_of(base: TopologyCandidate) -> TopologyCandidate:

@@ -8,14 +8,14 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bfb.blocks import least_loads
-from synth.bfb.network import BfbNetwork, network_of, problems_of
-from synth.bfb.problems import Problems
-from synth.errors import InvalidInput
-from synth.finder.reach import MAX_DEGREE, loads_of_low_diameter
-from synth.topology.automorphism import is_automorphism, orbits
-from synth.topology.distance import distances_to
-from synth.topology.topology import Topology
+from chorale.synth.bfb.blocks import least_loads
+from chorale.synth.bfb.network import BfbNetwork, network_of, problems_of
+from chorale.synth.bfb.problems import Problems
+from chorale.synth.errors import InvalidInput
+from chorale.synth.finder.reach import MAX_DEGREE, loads_of_low_diameter
+from chorale.synth.topology.automorphism import is_automorphism, orbits
+from chorale.synth.topology.distance import distances_to
+from chorale.synth.topology.topology import Topology
 
 _LOW_DIAMETER = 24
 _FEW = 8

@@ -8,13 +8,13 @@ from functools import cache
 
 import numpy as np
 
-from synth.bases.database import load_bases
-from synth.bases.entry import BaseEntry
-from synth.finder.candidate import ScheduleMethod, TopologyCandidate, Traits
-from synth.finder.score import BfbScore
-from synth.finder.scores import ScoreCache
-from synth.topology.families.bases import base_topology
-from synth.topology.topology import Topology
+from chorale.synth.bases.database import load_bases
+from chorale.synth.bases.entry import BaseEntry
+from chorale.synth.finder.candidate import ScheduleMethod, TopologyCandidate, Traits
+from chorale.synth.finder.score import BfbScore
+from chorale.synth.finder.scores import ScoreCache
+from chorale.synth.topology.families.bases import base_topology
+from chorale.synth.topology.topology import Topology
 
 PAPER_BASES = ("diamond", "dbjmod-2-3", "dbjmod-2-4", "dbjmod-3-2", "dbjmod-4-2")
 """Entries of the database that the paper has."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from synth.executor.port import Executor, Progress
-from synth.finder.kautz import kautz_score
-from synth.finder.score import BfbScore, bfb_score
-from synth.topology.grammar import FamilyCall, parse_spec
-from synth.topology.spec import parse_topology
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.finder.kautz import kautz_score
+from chorale.synth.finder.score import BfbScore, bfb_score
+from chorale.synth.topology.grammar import FamilyCall, parse_spec
+from chorale.synth.topology.spec import parse_topology
 
 _MOST_TASKS = 64
 

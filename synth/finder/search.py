@@ -9,15 +9,15 @@ from functools import cache
 
 import numpy as np
 
-from synth.errors import InvalidInput
-from synth.executor.port import Executor, Progress
-from synth.finder.bounds import least_steps
-from synth.finder.candidate import TopologyCandidate, Traits
-from synth.finder.groups import multiplication_table, semidirect_groups
-from synth.finder.pareto import frontier
-from synth.finder.query import FinderQuery
-from synth.finder.trials import LOAD_UNIT, MAX_DEGREE, NO_LOAD, best_generators
-from synth.topology.semidirect import SemidirectProduct
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.finder.bounds import least_steps
+from chorale.synth.finder.candidate import TopologyCandidate, Traits
+from chorale.synth.finder.groups import multiplication_table, semidirect_groups
+from chorale.synth.finder.pareto import frontier
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.trials import LOAD_UNIT, MAX_DEGREE, NO_LOAD, best_generators
+from chorale.synth.topology.semidirect import SemidirectProduct
 
 MAX_SEARCH_NODES = 2**11
 _EXTRA_STEPS = 6

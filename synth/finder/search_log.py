@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from synth.errors import InvalidInput
-from synth.finder.candidate import TopologyCandidate
-from synth.finder.score import bfb_score
-from synth.finder.scored_bases import traits_of
-from synth.finder.search import CayleySearch
-from synth.topology.spec import parse_topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.score import bfb_score
+from chorale.synth.finder.scored_bases import traits_of
+from chorale.synth.finder.search import CayleySearch
+from chorale.synth.topology.spec import parse_topology
 
 FORMAT = "chorale-base-search/1"
 _WAY_OUT = "start a new file"

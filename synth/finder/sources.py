@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from synth.finder.base_families import further_families, paper_families
-from synth.finder.candidate import TopologyCandidate
-from synth.finder.scored_bases import circulants, database_entries, de_bruijn, generalized_kautz
-from synth.finder.scores import ScoreCache
+from chorale.synth.finder.base_families import further_families, paper_families
+from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.scored_bases import circulants, database_entries, de_bruijn, generalized_kautz
+from chorale.synth.finder.scores import ScoreCache
 
 BaseSet = Literal["all", "paper"]
 BASE_SETS: tuple[BaseSet, ...] = ("all", "paper")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from synth.executor.port import Executor
-from synth.finder.candidate import TopologyCandidate
-from synth.finder.constructions import SeparateConstructions
-from synth.finder.divisors import divisors
-from synth.finder.find import Stage
-from synth.finder.pareto import frontier
-from synth.finder.query import FinderQuery
-from synth.finder.refine import specs_to_score, with_exact_costs
-from synth.finder.scores import ScoreCache
-from synth.finder.sources import BaseSources
+from chorale.synth.executor.port import Executor
+from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.constructions import SeparateConstructions
+from chorale.synth.finder.divisors import divisors
+from chorale.synth.finder.find import Stage
+from chorale.synth.finder.pareto import frontier
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.refine import specs_to_score, with_exact_costs
+from chorale.synth.finder.scores import ScoreCache
+from chorale.synth.finder.sources import BaseSources
 
 
 def find_all(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from synth.alltoall.alltoall import alltoall_rate
-from synth.executor.port import Executor, Progress
-from synth.finder.candidate import TopologyCandidate
-from synth.topology.spec import parse_topology
+from chorale.synth.alltoall.alltoall import alltoall_rate
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.topology.spec import parse_topology
 
 MAX_RATED_NODES = 128
 """Rates of larger networks can take seconds each."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled, inlined
+from chorale.synth.compiled import compiled, inlined
 
 MAX_DEGREE = 8
 LOAD_UNIT = 840
@@ -120,10 +120,10 @@ def best_generators(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Try `trials` random generator sets; return the least total load for each number of steps, and who reaches it.
 
-    right: int32[N, N] of `synth.finder.groups.multiplication`. Returns int64[most_steps + 1] in parts of `LOAD_UNIT`
-    (`NO_LOAD` where nothing was found) and int32[most_steps + 1, degree]. The same seed gives the same answer.
-    A graph whose load cannot be better than one with as few steps is not worked out. O(trials * N * degree), and
-    O(steps * degree * 2^degree) for those that are.
+    right: int32[N, N] of `chorale.synth.finder.groups.multiplication`. Returns int64[most_steps + 1] in parts of
+    `LOAD_UNIT` (`NO_LOAD` where nothing was found) and int32[most_steps + 1, degree]. The same seed gives the same
+    answer. A graph whose load cannot be better than one with as few steps is not worked out. O(trials * N * degree),
+    and O(steps * degree * 2^degree) for those that are.
     """
     order = len(right)
     inverse = np.empty(order, dtype=np.int32)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from synth.errors import InvalidInput
-from synth.finder.candidate import TopologyCandidate
+from chorale.synth.errors import InvalidInput
+from chorale.synth.finder.candidate import TopologyCandidate
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled
+from chorale.synth.compiled import compiled
 
 Integers = NDArray[np.int64]
 Ranks = NDArray[np.int32]

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled, inlined
-from synth.flow.graph import Integers, Ranks, ResidualGraph
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.flow.graph import Integers, Ranks, ResidualGraph
 
 UNLIMITED = 2**61
 Flags = NDArray[np.bool_]

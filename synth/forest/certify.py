@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.flow.graph import Integers, Ranks, ResidualGraph, amounts_on, residual_graph
-from synth.flow.oracle import Flags, violated_cuts
-from synth.forest.room import ArcTable
+from chorale.synth.flow.graph import Integers, Ranks, ResidualGraph, amounts_on, residual_graph
+from chorale.synth.flow.oracle import Flags, violated_cuts
+from chorale.synth.forest.room import ArcTable
 
 _CUTS_PER_TEST = 64
 

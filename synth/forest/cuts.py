@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled, inlined
-from synth.flow.graph import Integers, Ranks
-from synth.flow.oracle import Flags
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.flow.graph import Integers, Ranks
+from chorale.synth.flow.oracle import Flags
 
 Bits = NDArray[np.uint64]
 

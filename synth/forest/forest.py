@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.bound.fixed_k import fixed_k_optimum
-from synth.bound.optimum import optimum
-from synth.collective import Collective
-from synth.executor.port import Executor, Progress
-from synth.executor.serial import SerialExecutor
-from synth.forest.network import forest_network
-from synth.forest.objective import Objective
-from synth.forest.portfolio import Portfolio
-from synth.forest.reuse import reused_trees
-from synth.forest.schedule import tree_schedule
-from synth.forest.split.remove import remove_switches
-from synth.schedule.schedule import Parameter, Schedule
-from synth.topology.automorphism import automorphisms_are_transitive
-from synth.topology.topology import Topology
-from synth.topology.transversal import Transversal
+from chorale.synth.bound.fixed_k import fixed_k_optimum
+from chorale.synth.bound.optimum import optimum
+from chorale.synth.collective import Collective
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.forest.network import forest_network
+from chorale.synth.forest.objective import Objective
+from chorale.synth.forest.portfolio import Portfolio
+from chorale.synth.forest.reuse import reused_trees
+from chorale.synth.forest.schedule import tree_schedule
+from chorale.synth.forest.split.remove import remove_switches
+from chorale.synth.schedule.schedule import Parameter, Schedule
+from chorale.synth.topology.automorphism import automorphisms_are_transitive
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transversal import Transversal
 
 
 def forest(

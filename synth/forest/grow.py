@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled, inlined
-from synth.flow.graph import Integers, Ranks
-from synth.forest.growth import TreeGrowth, attach, empty_growth, finish_tree, start_tree
-from synth.forest.room import ArcTable, ResidualNetwork
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.flow.graph import Integers, Ranks
+from chorale.synth.forest.growth import TreeGrowth, attach, empty_growth, finish_tree, start_tree
+from chorale.synth.forest.room import ArcTable, ResidualNetwork
 
 
 @inlined

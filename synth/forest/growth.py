@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from synth.compiled import inlined
-from synth.flow.graph import Integers, Ranks
-from synth.forest.cuts import Bits
-from synth.forest.room import ArcTable, ResidualNetwork
+from chorale.synth.compiled import inlined
+from chorale.synth.flow.graph import Integers, Ranks
+from chorale.synth.forest.cuts import Bits
+from chorale.synth.forest.room import ArcTable, ResidualNetwork
 
 _PULL_COST = 16
 """Arcs looked at to find the parent of one node, as an estimate: where a level has more arcs than that for each

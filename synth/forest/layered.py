@@ -15,14 +15,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled
-from synth.flow.graph import Integers, Ranks
-from synth.forest.network import ForestNetwork
-from synth.forest.scramble import splitmix
-from synth.forest.transport import transport
-from synth.forest.trees import Trees, no_trees
-from synth.topology.distance import hops_between_all
-from synth.topology.transversal import Transversal
+from chorale.synth.compiled import compiled
+from chorale.synth.flow.graph import Integers, Ranks
+from chorale.synth.forest.network import ForestNetwork
+from chorale.synth.forest.scramble import splitmix
+from chorale.synth.forest.transport import transport
+from chorale.synth.forest.trees import Trees, no_trees
+from chorale.synth.topology.distance import hops_between_all
+from chorale.synth.topology.transversal import Transversal
 
 Hops = NDArray[np.uint16]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.compiled import compiled
-from synth.flow.graph import Integers, Ranks
-from synth.forest.network import ForestNetwork
-from synth.forest.split.growing import with_capacity
-from synth.forest.split.split_network import PathPieces, SplitNetwork
-from synth.topology.topology import Topology
+from chorale.synth.compiled import compiled
+from chorale.synth.flow.graph import Integers, Ranks
+from chorale.synth.forest.network import ForestNetwork
+from chorale.synth.forest.split.growing import with_capacity
+from chorale.synth.forest.split.split_network import PathPieces, SplitNetwork
+from chorale.synth.topology.topology import Topology
 
 
 def link_paths(topology: Topology, carried: Integers, split: SplitNetwork) -> PathPieces:

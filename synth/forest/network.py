@@ -8,9 +8,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.flow.graph import LARGEST_AMOUNT, Integers
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.flow.graph import LARGEST_AMOUNT, Integers
+from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from synth.forest.network import ForestNetwork
-from synth.forest.trees import Trees, tree_heights
+from chorale.synth.forest.network import ForestNetwork
+from chorale.synth.forest.trees import Trees, tree_heights
 
 Objective = Literal["height", "trees", "balanced"]
 

@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.errors import CheckFailed, InvalidInput
-from synth.flow.graph import LARGEST_AMOUNT, Integers, Ranks
-from synth.flow.oracle import Flags
-from synth.forest.certify import CutOracle
-from synth.forest.cuts import feasible_arcs, feasible_trees
-from synth.forest.grow import continue_tree, grow_trees, take_trees
-from synth.forest.layered import layered_trees
-from synth.forest.network import ForestNetwork
-from synth.forest.objective import Objective, objective_key
-from synth.forest.room import ResidualNetwork, arc_table_of, residual_network_of
-from synth.forest.scramble import shuffled_order
-from synth.forest.trees import Trees, joined_trees, no_trees
-from synth.topology.transversal import Transversal
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.flow.graph import LARGEST_AMOUNT, Integers, Ranks
+from chorale.synth.flow.oracle import Flags
+from chorale.synth.forest.certify import CutOracle
+from chorale.synth.forest.cuts import feasible_arcs, feasible_trees
+from chorale.synth.forest.grow import continue_tree, grow_trees, take_trees
+from chorale.synth.forest.layered import layered_trees
+from chorale.synth.forest.network import ForestNetwork
+from chorale.synth.forest.objective import Objective, objective_key
+from chorale.synth.forest.room import ResidualNetwork, arc_table_of, residual_network_of
+from chorale.synth.forest.scramble import shuffled_order
+from chorale.synth.forest.trees import Trees, joined_trees, no_trees
+from chorale.synth.topology.transversal import Transversal
 
 ROLLBACKS = 3
 """How often in a row no tree of a batch may be kept before one tree is grown exactly."""
@@ -44,13 +44,13 @@ def pack_trees(
 ) -> Trees:
     """Return spanning out-trees of `network`: weights of a root add up to its supply, loads stay within capacities.
 
-    objective:   what to prefer among such packings (`synth.forest.objective`); none is promised to be best
+    objective:   what to prefer among such packings (`chorale.synth.forest.objective`); none is promised to be best
     seed:        at least 0, shuffles the order of the roots
     transversal: known symmetries of the nodes, if any
     first:       trees to keep as far as they leave enough for the others; they fit side by side
 
     Trees come in the order of their roots. Every choice of them is exact and optimal. Low trees are tried for by
-    layers on networks that are not too large (`synth.forest.layered`), and completed or else grown freely. Same
+    layers on networks that are not too large (`chorale.synth.forest.layered`), and completed or else grown freely. Same
     arguments, same trees. Polynomial; mostly O(trees * nodes) and a few tests of all cuts. Raises InvalidInput for
     switches and for amounts that would leave 64 bits, and CheckFailed with a cut where no such trees exist.
     """

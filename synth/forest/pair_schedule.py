@@ -11,19 +11,19 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from synth.collective import ALLREDUCE
-from synth.flow.graph import Integers, Ranks
-from synth.forest.network import ForestNetwork, network_of_links
-from synth.forest.split.remove import remove_switches
-from synth.forest.tree_rows import TreeTransfers, split_over_shards, tree_transfers
-from synth.forest.trees import Trees, tree_heights
-from synth.forest.whole_pairs import IntegralPairs
-from synth.schedule.compose import joined_routes, reversed_routes
-from synth.schedule.routes import Routes
-from synth.schedule.schedule import Parameter, Schedule
-from synth.schedule.transfers import ColumnBounds
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose_with_links
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.flow.graph import Integers, Ranks
+from chorale.synth.forest.network import ForestNetwork, network_of_links
+from chorale.synth.forest.split.remove import remove_switches
+from chorale.synth.forest.tree_rows import TreeTransfers, split_over_shards, tree_transfers
+from chorale.synth.forest.trees import Trees, tree_heights
+from chorale.synth.forest.whole_pairs import IntegralPairs
+from chorale.synth.schedule.compose import joined_routes, reversed_routes
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.schedule import Parameter, Schedule
+from chorale.synth.schedule.transfers import ColumnBounds
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose_with_links
 
 Pack: TypeAlias = Callable[[ForestNetwork], Trees]
 

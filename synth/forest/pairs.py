@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from synth.bound.allreduce import reduce_scatter_allgather_time
-from synth.bound.bound import lower_bound
-from synth.bound.fixed_k import fixed_k_optimum
-from synth.bound.tree_pairs import is_within_limits, tree_pairs
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from synth.executor.port import Executor, Progress
-from synth.executor.serial import SerialExecutor
-from synth.forest.network import ForestNetwork
-from synth.forest.objective import Objective
-from synth.forest.pair_schedule import pair_schedule
-from synth.forest.portfolio import Portfolio
-from synth.forest.trees import Trees
-from synth.forest.whole_pairs import integral_pairs
-from synth.schedule.schedule import Schedule
-from synth.topology.topology import Topology
+from chorale.synth.bound.allreduce import reduce_scatter_allgather_time
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bound.fixed_k import fixed_k_optimum
+from chorale.synth.bound.tree_pairs import is_within_limits, tree_pairs
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.forest.network import ForestNetwork
+from chorale.synth.forest.objective import Objective
+from chorale.synth.forest.pair_schedule import pair_schedule
+from chorale.synth.forest.portfolio import Portfolio
+from chorale.synth.forest.trees import Trees
+from chorale.synth.forest.whole_pairs import integral_pairs
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.topology import Topology
 
 
 def faster_pairs(

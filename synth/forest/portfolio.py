@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from synth.errors import InvalidInput
-from synth.executor.port import Executor, Progress
-from synth.forest.network import ForestNetwork
-from synth.forest.objective import Objective, objective_key
-from synth.forest.packing import pack_trees
-from synth.forest.trees import Trees
-from synth.topology.transversal import Transversal
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.forest.network import ForestNetwork
+from chorale.synth.forest.objective import Objective, objective_key
+from chorale.synth.forest.packing import pack_trees
+from chorale.synth.forest.trees import Trees
+from chorale.synth.topology.transversal import Transversal
 
 MAX_SEEDS = 10_000
 

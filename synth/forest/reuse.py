@@ -7,14 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import ALLREDUCE
-from synth.compiled import compiled, inlined
-from synth.errors import InvalidInput
-from synth.flow.graph import Integers, Ranks
-from synth.forest.network import ForestNetwork
-from synth.forest.trees import Trees
-from synth.schedule.schedule import Schedule
-from synth.topology.topology import Topology
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.errors import InvalidInput
+from chorale.synth.flow.graph import Integers, Ranks
+from chorale.synth.forest.network import ForestNetwork
+from chorale.synth.forest.trees import Trees
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.topology import Topology
 
 
 class _OldEdges(NamedTuple):

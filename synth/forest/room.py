@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from synth.flow.graph import Integers, Ranks
-from synth.flow.oracle import Flags
-from synth.forest.cuts import Bits, cut_slacks, members_of
-from synth.forest.network import ForestNetwork
+from chorale.synth.flow.graph import Integers, Ranks
+from chorale.synth.flow.oracle import Flags
+from chorale.synth.forest.cuts import Bits, cut_slacks, members_of
+from chorale.synth.forest.network import ForestNetwork
 
 _SCARCE = 4
 """An arc is scarce if the best one into the same node has at least so many times its capacity."""

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import ALLGATHER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.forest.network import trees_on_links
-from synth.forest.split.split_network import SplitNetwork
-from synth.forest.tree_rows import split_over_shards, tree_transfers
-from synth.forest.trees import Trees
-from synth.schedule.schedule import Parameter, Schedule
-from synth.schedule.transfers import ColumnBounds
-from synth.topology.topology import Topology
+from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.forest.network import trees_on_links
+from chorale.synth.forest.split.split_network import SplitNetwork
+from chorale.synth.forest.tree_rows import split_over_shards, tree_transfers
+from chorale.synth.forest.trees import Trees
+from chorale.synth.schedule.schedule import Parameter, Schedule
+from chorale.synth.schedule.transfers import ColumnBounds
+from chorale.synth.topology.topology import Topology
 
 
 def tree_schedule(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.compiled import compiled, inlined
-from synth.flow.graph import Integers
-from synth.flow.oracle import Flags
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.flow.graph import Integers
+from chorale.synth.flow.oracle import Flags
 
 
 @compiled

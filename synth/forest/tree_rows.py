@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled, inlined
-from synth.errors import InvalidInput
-from synth.flow.graph import Integers, Ranks
-from synth.forest.link_paths import link_paths
-from synth.forest.split.split_network import PathPieces, SplitNetwork
-from synth.forest.trees import Trees
-from synth.schedule.routes import Routes
-from synth.topology.topology import Topology
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.errors import InvalidInput
+from chorale.synth.flow.graph import Integers, Ranks
+from chorale.synth.forest.link_paths import link_paths
+from chorale.synth.forest.split.split_network import PathPieces, SplitNetwork
+from chorale.synth.forest.trees import Trees
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.topology.topology import Topology
 
 MAX_TREES_PER_ROOT = 2**31 - 1
 

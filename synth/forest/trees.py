@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled
+from chorale.synth.compiled import compiled
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,13 +9,13 @@ from math import gcd, lcm
 
 import numpy as np
 
-from synth.bound.pair_split import PairSplit, trim_at_switches
-from synth.errors import InvalidInput
-from synth.flow.graph import LARGEST_AMOUNT, Integers
-from synth.forest.network import network_of_links, overflow_error
-from synth.forest.split.cuts import find_violated_cuts
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose_with_links
+from chorale.synth.bound.pair_split import PairSplit, trim_at_switches
+from chorale.synth.errors import InvalidInput
+from chorale.synth.flow.graph import LARGEST_AMOUNT, Integers
+from chorale.synth.forest.network import network_of_links, overflow_error
+from chorale.synth.forest.split.cuts import find_violated_cuts
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose_with_links
 
 MAX_PAIRS = 2**17
 """Rounding to that many pairs of trees costs little, and packing and replaying more takes long."""

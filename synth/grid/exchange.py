@@ -8,10 +8,10 @@ from math import prod
 
 import numpy as np
 
-from synth.grid.line import Positions
-from synth.grid.order import Turn
-from synth.grid.port import Piece, ShardSends, StepMessages
-from synth.grid.scatter import full_vector_sends, outer_sum
+from chorale.synth.grid.line import Positions
+from chorale.synth.grid.order import Turn
+from chorale.synth.grid.port import Piece, ShardSends, StepMessages
+from chorale.synth.grid.scatter import full_vector_sends, outer_sum
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput
 
 Positions = NDArray[np.int64]
 

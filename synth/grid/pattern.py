@@ -10,15 +10,15 @@ from math import lcm
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import Collective
-from synth.errors import InvalidInput
-from synth.grid.port import SubCollective
-from synth.routing.pairs import PairRoutes, pair_routes
-from synth.schedule.schedule import Kind, Parameter, Schedule
-from synth.schedule.traffic import Traffic, TrafficStep, merged_step
-from synth.schedule.transfers import ColumnBounds
-from synth.topology.grid import grid_shape
-from synth.topology.topology import Topology
+from chorale.synth.collective import Collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.grid.port import SubCollective
+from chorale.synth.routing.pairs import PairRoutes, pair_routes
+from chorale.synth.schedule.schedule import Kind, Parameter, Schedule
+from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step
+from chorale.synth.schedule.transfers import ColumnBounds
+from chorale.synth.topology.grid import grid_shape
+from chorale.synth.topology.topology import Topology
 
 MAX_TRANSFERS = 2**27
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from synth.collective import Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.grid.exchange import Exchange, ExchangeRounds
-from synth.grid.line import LineReduceScatter
-from synth.grid.order import Turn, round_robin
-from synth.grid.port import InSequence, SubCollective, TimeReversed
-from synth.grid.scatter import GridReduceScatter, ReduceToRoot
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.grid.exchange import Exchange, ExchangeRounds
+from chorale.synth.grid.line import LineReduceScatter
+from chorale.synth.grid.order import Turn, round_robin
+from chorale.synth.grid.port import InSequence, SubCollective, TimeReversed
+from chorale.synth.grid.scatter import GridReduceScatter, ReduceToRoot
 
 LineT = TypeVar("LineT", LineReduceScatter, ExchangeRounds)
 

@@ -9,9 +9,9 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.grid.line import LineReduceScatter
-from synth.grid.order import Turn
-from synth.grid.port import Piece, ShardSends, StepMessages
+from chorale.synth.grid.line import LineReduceScatter
+from chorale.synth.grid.order import Turn
+from chorale.synth.grid.port import Piece, ShardSends, StepMessages
 
 Numbers = NDArray[np.int64]
 _NOTHING = np.zeros(0, dtype=np.int64)

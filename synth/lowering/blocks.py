@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from synth.lowering.columns import Column
-from synth.lowering.drafts import Role, UnscheduledOps
-from synth.lowering.fusion import Joins
+from chorale.synth.lowering.columns import Column
+from chorale.synth.lowering.drafts import Role, UnscheduledOps
+from chorale.synth.lowering.fusion import Joins
 
 UNBOUNDED = sys.maxsize
 

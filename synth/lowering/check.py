@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from synth.lowering.check_execution import execution_violations
-from synth.lowering.check_structure import structure_violations
-from synth.lowering.connectivity import reachability
-from synth.lowering.definition import AnyProgram
-from synth.lowering.plans.check_execution import plan_execution_violations
-from synth.lowering.plans.check_structure import plan_structure_violations
-from synth.lowering.plans.plan import ExecutionPlan
-from synth.lowering.program import Program
-from synth.lowering.targets import target_named
-from synth.lowering.violation import ProgramViolation
-from synth.topology.topology import Topology
+from chorale.synth.lowering.check_execution import execution_violations
+from chorale.synth.lowering.check_structure import structure_violations
+from chorale.synth.lowering.connectivity import reachability
+from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.lowering.plans.check_execution import plan_execution_violations
+from chorale.synth.lowering.plans.check_structure import plan_structure_violations
+from chorale.synth.lowering.plans.plan import ExecutionPlan
+from chorale.synth.lowering.program import Program
+from chorale.synth.lowering.targets import target_named
+from chorale.synth.lowering.violation import ProgramViolation
+from chorale.synth.topology.topology import Topology
 
 Connected = Callable[[int, int], bool]
 """Whether data can travel from one rank to another, directly or through others."""

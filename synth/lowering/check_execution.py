@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.lowering.definition import describe, initial_inputs, unwritten_values, words_of
-from synth.lowering.flat_program import (
+from chorale.synth.lowering.definition import describe, initial_inputs, unwritten_values, words_of
+from chorale.synth.lowering.flat_program import (
     BASE,
     COUNT,
     FIRST,
@@ -16,7 +16,7 @@ from synth.lowering.flat_program import (
     FlatProgram,
     flatten,
 )
-from synth.lowering.interpreter import (
+from chorale.synth.lowering.interpreter import (
     FORWARD,
     OTHER_CHUNK,
     PC,
@@ -33,11 +33,11 @@ from synth.lowering.interpreter import (
     RunConditions,
     execute,
 )
-from synth.lowering.memory import layout_of
-from synth.lowering.program import QUEUE_DEPTH, Program
-from synth.lowering.race_clocks import Clocks, no_accesses
-from synth.lowering.results import MAX_REPORTED, result_violations
-from synth.lowering.violation import ProgramViolation
+from chorale.synth.lowering.memory import layout_of
+from chorale.synth.lowering.program import QUEUE_DEPTH, Program
+from chorale.synth.lowering.race_clocks import Clocks, no_accesses
+from chorale.synth.lowering.results import MAX_REPORTED, result_violations
+from chorale.synth.lowering.violation import ProgramViolation
 
 MAX_CELLS = 2**25
 MAX_WORDS = 2**27

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from synth.errors import InvalidInput
-from synth.lowering.definition import AnyProgram
-from synth.lowering.limits import TargetLimits, limit_violations
-from synth.lowering.memory import SPLIT_BY_RANK, Layout, buffer_chunks, layout_of
-from synth.lowering.program import BufferRef, Instruction, Program, RankProgram, ThreadBlock
-from synth.lowering.violation import ProgramViolation
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.lowering.limits import TargetLimits, limit_violations
+from chorale.synth.lowering.memory import SPLIT_BY_RANK, Layout, buffer_chunks, layout_of
+from chorale.synth.lowering.program import BufferRef, Instruction, Program, RankProgram, ThreadBlock
+from chorale.synth.lowering.violation import ProgramViolation
 
 Connection = tuple[int, int, int]
 """Sender, receiver, channel."""

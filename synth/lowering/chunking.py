@@ -7,9 +7,9 @@ from math import gcd
 
 import numpy as np
 
-from synth.errors import InvalidInput
-from synth.schedule.schedule import Schedule
-from synth.schedule.transfers import ColumnBounds
+from chorale.synth.errors import InvalidInput
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.transfers import ColumnBounds
 
 
 def min_chunks(schedule: Schedule) -> int:

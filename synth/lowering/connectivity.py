@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology
 
 
 def reachability(topology: Topology) -> Callable[[int, int], bool]:

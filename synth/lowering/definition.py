@@ -8,9 +8,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import Collective, CollectiveName
-from synth.lowering.memory import buffer_chunks
-from synth.lowering.program import Message
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.lowering.memory import buffer_chunks
+from chorale.synth.lowering.program import Message
 
 NOTHING = -1
 _WORD = 64

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import gcd
 
-from synth.collective import CollectiveName
-from synth.errors import InvalidInput
-from synth.lowering.chunking import min_chunks
-from synth.lowering.options import LoweringOptions
-from synth.lowering.vector import vector_layout_of
-from synth.schedule.schedule import Schedule
+from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.chunking import min_chunks
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.vector import vector_layout_of
+from chorale.synth.schedule.schedule import Schedule
 
 
 def chunks_of_vector(schedule: Schedule, instances: int) -> int:
@@ -27,8 +27,8 @@ def options_for_sizes(
 
     There are as many instances as can be, up to those asked for, and then as many chunks per shard, up to those asked
     for (without a wish, those of the schedule): fewer where chunks of the schedule can be joined, see
-    `synth.lowering.chunking`. Runtimes take their own algorithm, without notice, for sizes that N does not divide.
-    InvalidInput, with the nearest sizes that can be cut, if the fewest chunks of one instance cannot either.
+    `chorale.synth.lowering.chunking`. Runtimes take their own algorithm, without notice, for sizes that N does not
+    divide. InvalidInput, with the nearest sizes that can be cut, if the fewest chunks of one instance cannot either.
     """
     least = min_chunks(schedule)
     step = _shards_of_vector(schedule) * least * granule_bytes

@@ -7,10 +7,10 @@ from enum import IntEnum
 
 import numpy as np
 
-from synth.lowering.columns import Column, NarrowColumn
-from synth.lowering.pieces import Fragments, contiguous_runs
-from synth.lowering.places import Placement
-from synth.lowering.program import Op
+from chorale.synth.lowering.columns import Column, NarrowColumn
+from chorale.synth.lowering.pieces import Fragments, contiguous_runs
+from chorale.synth.lowering.places import Placement
+from chorale.synth.lowering.program import Op
 
 OPS = tuple(Op)
 _SEND, _RECV, _REDUCE, _COPY = (OPS.index(op) for op in (Op.SEND, Op.RECV, Op.RECV_REDUCE_COPY, Op.COPY))

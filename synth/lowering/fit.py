@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from synth.lowering.limits import TargetLimits, limit_violations
-from synth.lowering.options import MAX_CHANNELS, LoweringOptions
-from synth.lowering.plans.check_structure import exceeded_plan_limit
-from synth.lowering.plans.translate import plan_of
-from synth.lowering.program import Program
+from chorale.synth.lowering.limits import TargetLimits, limit_violations
+from chorale.synth.lowering.options import MAX_CHANNELS, LoweringOptions
+from chorale.synth.lowering.plans.check_structure import exceeded_plan_limit
+from chorale.synth.lowering.plans.translate import plan_of
+from chorale.synth.lowering.program import Program
 
 MAX_DOUBLINGS = 5
 

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.lowering.memory import layout_of
-from synth.lowering.program import Op, Program
+from chorale.synth.lowering.memory import layout_of
+from chorale.synth.lowering.program import Op, Program
 
 Integers = NDArray[np.int64]
 

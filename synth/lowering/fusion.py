@@ -8,11 +8,11 @@ from dataclasses import fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled
-from synth.lowering.columns import Column
-from synth.lowering.dependences import dependences
-from synth.lowering.drafts import OPS, Role, UnscheduledOps
-from synth.lowering.program import Op
+from chorale.synth.compiled import compiled
+from chorale.synth.lowering.columns import Column
+from chorale.synth.lowering.dependences import dependences
+from chorale.synth.lowering.drafts import OPS, Role, UnscheduledOps
+from chorale.synth.lowering.program import Op
 
 Joins = dict[tuple[int, int], int]
 """Channel and rank received from, to the rank sent to by the same block."""

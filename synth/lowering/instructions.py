@@ -6,13 +6,13 @@ from functools import lru_cache
 
 import numpy as np
 
-from synth.lowering.columns import Column
-from synth.lowering.dependences import dependences, necessary_waits
-from synth.lowering.drafts import OPS, UnscheduledOps
-from synth.lowering.memory import Layout
-from synth.lowering.operands import operand_cells
-from synth.lowering.places import buffer_ref_of
-from synth.lowering.program import Instruction, Wait
+from chorale.synth.lowering.columns import Column
+from chorale.synth.lowering.dependences import dependences, necessary_waits
+from chorale.synth.lowering.drafts import OPS, UnscheduledOps
+from chorale.synth.lowering.memory import Layout
+from chorale.synth.lowering.operands import operand_cells
+from chorale.synth.lowering.places import buffer_ref_of
+from chorale.synth.lowering.program import Instruction, Wait
 
 _place = lru_cache(maxsize=2**16)(buffer_ref_of)
 _wait = lru_cache(maxsize=2**16)(Wait)

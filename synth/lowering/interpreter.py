@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from synth.compiled import compiled, inlined
-from synth.lowering.definition import ChunkValues
-from synth.lowering.flat_program import (
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.lowering.definition import ChunkValues
+from chorale.synth.lowering.flat_program import (
     BASE,
     COUNT,
     DST,
@@ -37,7 +37,7 @@ from synth.lowering.flat_program import (
     Code,
     Integers,
 )
-from synth.lowering.race_clocks import Accesses, Clocks, copy_clock, merge_clock, note_read, note_write
+from chorale.synth.lowering.race_clocks import Accesses, Clocks, copy_clock, merge_clock, note_read, note_write
 
 FORWARD, REVERSE, RANDOM = 0, 1, 2
 RANDOM_REACH = 64

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from synth.errors import InvalidInput
-from synth.lowering.check import check_program, rank_count_violations
-from synth.lowering.check_structure import structure_violations
-from synth.lowering.connectivity import reachability
-from synth.lowering.definition import AnyProgram
-from synth.lowering.program import Program
-from synth.lowering.target import Lifted
-from synth.lowering.targets import XML_TARGETS
-from synth.lowering.violation import ProgramViolation
-from synth.lowering.xml_reader import read_document
-from synth.lowering.xml_target import XmlTarget
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.check import check_program, rank_count_violations
+from chorale.synth.lowering.check_structure import structure_violations
+from chorale.synth.lowering.connectivity import reachability
+from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.lowering.program import Program
+from chorale.synth.lowering.target import Lifted
+from chorale.synth.lowering.targets import XML_TARGETS
+from chorale.synth.lowering.violation import ProgramViolation
+from chorale.synth.lowering.xml_reader import read_document
+from chorale.synth.lowering.xml_target import XmlTarget
+from chorale.synth.topology.topology import Topology
 
 
 def lift(text: bytes) -> Program:
@@ -24,10 +24,10 @@ def lift(text: bytes) -> Program:
 
     The dialect is detected. The text may come from anywhere: it is parsed in bounded memory, without entities
     and external references. InvalidInput for text that is no program of a known dialect, and for the first
-    fault that a Program cannot express. What the program does is not checked: see `synth.lowering.check`.
+    fault that a Program cannot express. What the program does is not checked: see `chorale.synth.lowering.check`.
 
     >>> from synth import LoweringOptions, SerialExecutor, lower, parse_collective, parse_topology, synthesize
-    >>> from synth.lowering.targets import target_named
+    >>> from chorale.synth.lowering.targets import target_named
     >>> ring = parse_topology("ring:4")
     >>> verified = synthesize("bfb", ring, parse_collective("allgather"), None, SerialExecutor())
     >>> program = lower(verified, LoweringOptions("msccl-xml"))

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
-from synth.lowering.program import Op, Program, RankProgram, ThreadBlock, Wait
-from synth.lowering.violation import ProgramViolation
+from chorale.synth.lowering.program import Op, Program, RankProgram, ThreadBlock, Wait
+from chorale.synth.lowering.violation import ProgramViolation
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,8 @@ class TargetLimits:
     elements:                 elements of a whole file
     fused_reductions:         longest run of local reductions that the runtime may fuse into one; None: never fuses
     largest_max_bytes:        largest vector in bytes that may be promised, None: any
-    one_sided_operations:     operations of a block of a runtime of puts and signals (see `synth.lowering.plans`);
-                              None: the runtime knows sends and receives
+    one_sided_operations:     operations of a block of a runtime of puts and signals (see
+                              `chorale.synth.lowering.plans`); None: the runtime knows sends and receives
     alltoall_in_place:        whether calls of alltoall can be in place
     alignment_bytes:          of which chunks must be multiples, besides of elements
     """

@@ -7,35 +7,35 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from synth.collective import CollectiveName
-from synth.errors import InvalidInput
-from synth.lowering.blocks import UNBOUNDED, assign_blocks
-from synth.lowering.chunking import rechunked
-from synth.lowering.drafts import OpGenerator, UnscheduledOps
-from synth.lowering.fit import exceeded_limit, nearest_fit
-from synth.lowering.fusion import Joins, fuse_ops
-from synth.lowering.instructions import instructions_of_blocks
-from synth.lowering.limits import TargetLimits
-from synth.lowering.memory import BufferShape
-from synth.lowering.messages import (
+from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.blocks import UNBOUNDED, assign_blocks
+from chorale.synth.lowering.chunking import rechunked
+from chorale.synth.lowering.drafts import OpGenerator, UnscheduledOps
+from chorale.synth.lowering.fit import exceeded_limit, nearest_fit
+from chorale.synth.lowering.fusion import Joins, fuse_ops
+from chorale.synth.lowering.instructions import instructions_of_blocks
+from chorale.synth.lowering.limits import TargetLimits
+from chorale.synth.lowering.memory import BufferShape
+from chorale.synth.lowering.messages import (
     MIN_LEVELS_FOR_CHANNEL_RANGES,
     messages_of,
     streaming_chunks,
     streaming_order,
     tree_levels,
 )
-from synth.lowering.operands import operand_cells, with_dense_scratch
-from synth.lowering.options import LoweringOptions
-from synth.lowering.pieces import FragmentLimits, fragments_of
-from synth.lowering.places import Placement
-from synth.lowering.program import QUEUE_DEPTH, Program, Protocol, RankProgram, ThreadBlock
-from synth.lowering.progress import hanging_blocks, one_block_per_cycle
-from synth.lowering.stream import EMPTY_RANK, ProgramStream
-from synth.lowering.targets import target_named
-from synth.lowering.timetable import Timetable
-from synth.lowering.vector import VectorLayout, vector_layout_of
-from synth.schedule.schedule import Schedule
-from synth.verify.verified import VerifiedSchedule
+from chorale.synth.lowering.operands import operand_cells, with_dense_scratch
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.pieces import FragmentLimits, fragments_of
+from chorale.synth.lowering.places import Placement
+from chorale.synth.lowering.program import QUEUE_DEPTH, Program, Protocol, RankProgram, ThreadBlock
+from chorale.synth.lowering.progress import hanging_blocks, one_block_per_cycle
+from chorale.synth.lowering.stream import EMPTY_RANK, ProgramStream
+from chorale.synth.lowering.targets import target_named
+from chorale.synth.lowering.timetable import Timetable
+from chorale.synth.lowering.vector import VectorLayout, vector_layout_of
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.verify.verified import VerifiedSchedule
 
 LONGEST_INSTRUCTION = 71  # chunks; every dialect so far takes it
 LONGEST_NAME = 63
@@ -119,8 +119,8 @@ def _is_one_loop(schedule: Schedule, options: LoweringOptions) -> bool:
 def lowered_stream(verified: VerifiedSchedule, options: LoweringOptions) -> ProgramStream:
     """Return the program as `lower` does, made rank by rank when asked for, so that it need not be held as a whole.
 
-    Limits are checked by whoever goes through the ranks (see `synth.lowering.streaming`). InvalidInput for `fuse`,
-    which looks at all ranks, and for what exceeds limits by far.
+    Limits are checked by whoever goes through the ranks (see `chorale.synth.lowering.streaming`). InvalidInput for
+    `fuse`, which looks at all ranks, and for what exceeds limits by far.
     """
     if options.fuse:
         raise InvalidInput("programs that are written rank by rank are not fused", "fuse", "lower it without")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import CollectiveName
-from synth.lowering.program import Buffer, BufferRef, Program
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.program import Buffer, BufferRef, Program
 
 SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL)
 """Collectives whose vector is cut into one shard per rank, so that the ranks must divide the chunks."""

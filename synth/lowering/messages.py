@@ -9,14 +9,14 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import CollectiveName
-from synth.lowering.columns import Column, NarrowColumn, expand_intervals
-from synth.lowering.limits import TargetLimits
-from synth.lowering.options import LoweringOptions
-from synth.lowering.rails import rails_of
-from synth.lowering.timetable import Timetable, timetable_of
-from synth.lowering.vector import VectorLayout
-from synth.schedule.schedule import Schedule
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.columns import Column, NarrowColumn, expand_intervals
+from chorale.synth.lowering.limits import TargetLimits
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.rails import rails_of
+from chorale.synth.lowering.timetable import Timetable, timetable_of
+from chorale.synth.lowering.vector import VectorLayout
+from chorale.synth.schedule.schedule import Schedule
 
 MIN_LEVELS_FOR_CHANNEL_RANGES = 4
 """Levels from which on channels of trees are for ranges of levels, or of time; shallower ones gain nothing."""

@@ -1,8 +1,8 @@
 """The XML of the MSCCL executor for NCCL (Azure/msccl-executor-nccl), the successor of the MSCCL runtime.
 
-Scanner, steps and meaning are those of `synth.lowering.msccl_xml`. The header differs: the placement is two flags,
-both bounds of the size are required and inclusive, reduce-scatter is one word, and the default build takes 64 steps
-of a block. A file with a fault makes the creation of every communicator of its size fail.
+Scanner, steps and meaning are those of `chorale.synth.lowering.msccl_xml`. The header differs: the placement is two
+flags, both bounds of the size are required and inclusive, reduce-scatter is one word, and the default build takes 64
+steps of a block. A file with a fault makes the creation of every communicator of its size fail.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from synth.collective import CollectiveName
-from synth.lowering.check_structure import require_valid_structure
-from synth.lowering.limits import TargetLimits
-from synth.lowering.msccl_step import read_msccl_step
-from synth.lowering.msccl_text import text_findings
-from synth.lowering.nop_chains import fold_waits, unfold_waits
-from synth.lowering.program import Program, RankProgram
-from synth.lowering.target import Lifted
-from synth.lowering.violation import ProgramViolation
-from synth.lowering.xml_assembly import ProgramHeader, assemble, read_collective
-from synth.lowering.xml_raw import RawProgram, RawStep, XmlAttributes
-from synth.lowering.xml_text import Attribute, document_parts
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.check_structure import require_valid_structure
+from chorale.synth.lowering.limits import TargetLimits
+from chorale.synth.lowering.msccl_step import read_msccl_step
+from chorale.synth.lowering.msccl_text import text_findings
+from chorale.synth.lowering.nop_chains import fold_waits, unfold_waits
+from chorale.synth.lowering.program import Program, RankProgram
+from chorale.synth.lowering.target import Lifted
+from chorale.synth.lowering.violation import ProgramViolation
+from chorale.synth.lowering.xml_assembly import ProgramHeader, assemble, read_collective
+from chorale.synth.lowering.xml_raw import RawProgram, RawStep, XmlAttributes
+from chorale.synth.lowering.xml_text import Attribute, document_parts
 
 REDUCE_SCATTER = "reducescatter"
 _REQUIRED = ("outofplace", "minBytes", "maxBytes")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from synth.lowering.program import Wait
-from synth.lowering.xml_raw import RawStep, XmlAttributes
+from chorale.synth.lowering.program import Wait
+from chorale.synth.lowering.xml_raw import RawStep, XmlAttributes
 
 
 def read_msccl_step(attributes: XmlAttributes) -> RawStep:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from synth.lowering.violation import ProgramViolation
+from chorale.synth.lowering.violation import ProgramViolation
 
 MAX_ATTRIBUTES = 16
 LONGEST_VALUE = 255

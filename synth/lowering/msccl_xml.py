@@ -10,19 +10,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from synth.collective import CollectiveName
-from synth.errors import InvalidInput
-from synth.lowering.check_structure import require_valid_structure
-from synth.lowering.limits import TargetLimits
-from synth.lowering.msccl_step import read_msccl_step
-from synth.lowering.msccl_text import text_findings
-from synth.lowering.nop_chains import fold_waits, unfold_waits
-from synth.lowering.program import Program, RankProgram
-from synth.lowering.target import Lifted
-from synth.lowering.violation import ProgramViolation
-from synth.lowering.xml_assembly import ProgramHeader, assemble, read_collective
-from synth.lowering.xml_raw import RawProgram, RawStep, XmlAttributes
-from synth.lowering.xml_text import Attribute, document_parts
+from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.check_structure import require_valid_structure
+from chorale.synth.lowering.limits import TargetLimits
+from chorale.synth.lowering.msccl_step import read_msccl_step
+from chorale.synth.lowering.msccl_text import text_findings
+from chorale.synth.lowering.nop_chains import fold_waits, unfold_waits
+from chorale.synth.lowering.program import Program, RankProgram
+from chorale.synth.lowering.target import Lifted
+from chorale.synth.lowering.violation import ProgramViolation
+from chorale.synth.lowering.xml_assembly import ProgramHeader, assemble, read_collective
+from chorale.synth.lowering.xml_raw import RawProgram, RawStep, XmlAttributes
+from chorale.synth.lowering.xml_text import Attribute, document_parts
 
 LONGEST_NAME = 63
 SPECIAL_NAME = "2D"  # makes the runtime execute a built-in alltoall instead of the file

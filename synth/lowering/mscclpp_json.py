@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from synth.errors import InvalidInput
-from synth.lowering.check_structure import require_valid_structure
-from synth.lowering.limits import TargetLimits
-from synth.lowering.plans.check_structure import plan_structure_violations
-from synth.lowering.plans.plan import MAX_BLOCK_OPERATIONS, OFFSET_BYTES, TARGET
-from synth.lowering.plans.text import ALIGNMENT_BYTES, plan_text
-from synth.lowering.plans.translate import plan_of
-from synth.lowering.program import Program
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.check_structure import require_valid_structure
+from chorale.synth.lowering.limits import TargetLimits
+from chorale.synth.lowering.plans.check_structure import plan_structure_violations
+from chorale.synth.lowering.plans.plan import MAX_BLOCK_OPERATIONS, OFFSET_BYTES, TARGET
+from chorale.synth.lowering.plans.text import ALIGNMENT_BYTES, plan_text
+from chorale.synth.lowering.plans.translate import plan_of
+from chorale.synth.lowering.program import Program
 
 LIMITS = TargetLimits(
     ranks=64,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from synth.lowering.program import BufferRef, Instruction, RankProgram, ThreadBlock, Wait
-from synth.lowering.violation import ProgramViolation
-from synth.lowering.xml_assembly import instruction_of
-from synth.lowering.xml_raw import RawBlock, RawStep
-from synth.lowering.xml_text import Attribute, StepAttributes
+from chorale.synth.lowering.program import BufferRef, Instruction, RankProgram, ThreadBlock, Wait
+from chorale.synth.lowering.violation import ProgramViolation
+from chorale.synth.lowering.xml_assembly import instruction_of
+from chorale.synth.lowering.xml_raw import RawBlock, RawStep
+from chorale.synth.lowering.xml_text import Attribute, StepAttributes
 
 NOP = "nop"
 _UNUSED = BufferRef("i", -1)

@@ -9,15 +9,15 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from synth.errors import InvalidInput
-from synth.lowering.check_structure import require_valid_structure
-from synth.lowering.limits import TargetLimits
-from synth.lowering.program import Instruction, Program, RankProgram, Wait
-from synth.lowering.target import Lifted
-from synth.lowering.violation import ProgramViolation
-from synth.lowering.xml_assembly import ProgramHeader, assemble, instruction_of, read_collective
-from synth.lowering.xml_raw import RawBlock, RawProgram, RawStep, XmlAttributes
-from synth.lowering.xml_text import Attribute, StepAttributes, document_parts
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.check_structure import require_valid_structure
+from chorale.synth.lowering.limits import TargetLimits
+from chorale.synth.lowering.program import Instruction, Program, RankProgram, Wait
+from chorale.synth.lowering.target import Lifted
+from chorale.synth.lowering.violation import ProgramViolation
+from chorale.synth.lowering.xml_assembly import ProgramHeader, assemble, instruction_of, read_collective
+from chorale.synth.lowering.xml_raw import RawBlock, RawProgram, RawStep, XmlAttributes
+from chorale.synth.lowering.xml_text import Attribute, StepAttributes, document_parts
 
 FORMAT = "oneccl-xml/1"
 _WAIT = re.compile(r"[0-9]{1,7}:[0-9]{1,7}\Z")

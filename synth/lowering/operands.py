@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from synth.lowering.columns import Column, expand_intervals
-from synth.lowering.drafts import OPS, UnscheduledOps
-from synth.lowering.memory import Layout
-from synth.lowering.places import BUFFERS, SHIFT
+from chorale.synth.lowering.columns import Column, expand_intervals
+from chorale.synth.lowering.drafts import OPS, UnscheduledOps
+from chorale.synth.lowering.memory import Layout
+from chorale.synth.lowering.places import BUFFERS, SHIFT
 
 _READS = np.array([op.reads_src for op in OPS])
 _WRITES = np.array([op.writes_dst for op in OPS])

@@ -7,9 +7,9 @@ from dataclasses import dataclass, fields
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.lowering.columns import Column, NarrowColumn
-from synth.lowering.messages import ChannelMessages
-from synth.lowering.places import BUFFERS, OFFSET_MASK, SHIFT, Codes, Placement, step_slices
+from chorale.synth.lowering.columns import Column, NarrowColumn
+from chorale.synth.lowering.messages import ChannelMessages
+from chorale.synth.lowering.places import BUFFERS, OFFSET_MASK, SHIFT, Codes, Placement, step_slices
 
 
 @dataclass(frozen=True, slots=True, eq=False)

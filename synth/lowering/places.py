@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import CollectiveName
-from synth.lowering.columns import NarrowColumn
-from synth.lowering.memory import BufferShape, Layout, buffer_chunks
-from synth.lowering.messages import ChannelMessages
-from synth.lowering.program import Buffer, BufferRef
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.columns import NarrowColumn
+from chorale.synth.lowering.memory import BufferShape, Layout, buffer_chunks
+from chorale.synth.lowering.messages import ChannelMessages
+from chorale.synth.lowering.program import Buffer, BufferRef
 
 Codes = NDArray[np.int32]
 """Places of chunks as numbers: `buffer << SHIFT | offset`, so that neighbours differ by one. -1: nowhere."""

@@ -1,7 +1,7 @@
 """The Program: what each rank executes, block by block, instruction by instruction.
 
 One in-memory form serves every XML dialect. Buffers, instructions and the meaning of chunks are those of the
-MSCCL interpreters; dialects differ in names, limits and text (see `synth.lowering.target`).
+MSCCL interpreters; dialects differ in names, limits and text (see `chorale.synth.lowering.target`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal, NamedTuple, cast, get_args
 
-from synth.collective import Collective
-from synth.errors import InvalidInput
-from synth.pickling import pickled_by_fields
+from chorale.synth.collective import Collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.pickling import pickled_by_fields
 
 Protocol = Literal["Simple", "LL", "LL128"]
 QUEUE_DEPTH: Mapping[Protocol, int] = {"Simple": 2, "LL": 8, "LL128": 8}

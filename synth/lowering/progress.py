@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled, inlined
-from synth.lowering.flat_program import (
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.lowering.flat_program import (
     COUNT,
     FIRST,
     FIRST_NEIGHBOUR,
@@ -20,7 +20,7 @@ from synth.lowering.flat_program import (
     Integers,
     flatten,
 )
-from synth.lowering.program import QUEUE_DEPTH, Program
+from chorale.synth.lowering.program import QUEUE_DEPTH, Program
 
 
 def hanging_blocks(program: Program) -> list[tuple[int, int]]:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import inlined
+from chorale.synth.compiled import inlined
 
 Clocks = NDArray[np.int32]
 """int32[rows, components]: what the owner of a row knows to have happened in each block that counts."""

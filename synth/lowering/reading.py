@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from synth.errors import CheckFailed
-from synth.lowering.definition import AnyProgram
-from synth.lowering.lift import fitting_targets, lift_with_findings, violations_on
-from synth.lowering.plans.check_structure import plan_structure_violations
-from synth.lowering.plans.plan import ExecutionPlan
-from synth.lowering.plans.read import parse_plan
-from synth.lowering.plans.text import plan_text
-from synth.lowering.program import Program
-from synth.lowering.target import Lifted
-from synth.lowering.targets import target_named
-from synth.lowering.violation import ProgramViolation
-from synth.topology.topology import Topology
+from chorale.synth.errors import CheckFailed
+from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.lowering.lift import fitting_targets, lift_with_findings, violations_on
+from chorale.synth.lowering.plans.check_structure import plan_structure_violations
+from chorale.synth.lowering.plans.plan import ExecutionPlan
+from chorale.synth.lowering.plans.read import parse_plan
+from chorale.synth.lowering.plans.text import plan_text
+from chorale.synth.lowering.program import Program
+from chorale.synth.lowering.target import Lifted
+from chorale.synth.lowering.targets import target_named
+from chorale.synth.lowering.violation import ProgramViolation
+from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from synth.lowering.definition import AnyProgram
-from synth.lowering.limits import written_steps
-from synth.lowering.plans.plan import ExecutionPlan
-from synth.lowering.program import Program
-from synth.lowering.targets import target_named
+from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.lowering.limits import written_steps
+from chorale.synth.lowering.plans.plan import ExecutionPlan
+from chorale.synth.lowering.program import Program
+from chorale.synth.lowering.targets import target_named
 
 
 @dataclass(frozen=True, slots=True)

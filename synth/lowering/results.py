@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from synth.lowering.definition import AnyProgram, ChunkValues, describe, expected_outputs, initial_inputs
-from synth.lowering.memory import Layout
-from synth.lowering.violation import ProgramViolation
+from chorale.synth.lowering.definition import AnyProgram, ChunkValues, describe, expected_outputs, initial_inputs
+from chorale.synth.lowering.memory import Layout
+from chorale.synth.lowering.violation import ProgramViolation
 
 MAX_REPORTED = 20
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from synth.lowering.program import Program, RankProgram
+from chorale.synth.lowering.program import Program, RankProgram
 
 EMPTY_RANK = RankProgram(0, 0, 0, ())
 

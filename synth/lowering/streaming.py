@@ -5,16 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from synth.errors import InvalidInput
-from synth.lowering.check_structure import Counts, message_counts, rank_structure_violations, unmatched_connections
-from synth.lowering.limits import TargetLimits, rank_limit_violations
-from synth.lowering.lower import limits_of, lowered_stream
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program, RankProgram
-from synth.lowering.stream import ProgramStream
-from synth.lowering.targets import XML_TARGETS
-from synth.lowering.violation import ProgramViolation
-from synth.verify.verified import VerifiedSchedule
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.check_structure import (
+    Counts,
+    message_counts,
+    rank_structure_violations,
+    unmatched_connections,
+)
+from chorale.synth.lowering.limits import TargetLimits, rank_limit_violations
+from chorale.synth.lowering.lower import limits_of, lowered_stream
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program, RankProgram
+from chorale.synth.lowering.stream import ProgramStream
+from chorale.synth.lowering.targets import XML_TARGETS
+from chorale.synth.lowering.violation import ProgramViolation
+from chorale.synth.verify.verified import VerifiedSchedule
 
 
 def streamed_text(verified: VerifiedSchedule, options: LoweringOptions) -> Iterator[str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from synth.lowering.definition import AnyProgram
-from synth.lowering.limits import TargetLimits
-from synth.lowering.program import Program
-from synth.lowering.violation import ProgramViolation
+from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.lowering.limits import TargetLimits
+from chorale.synth.lowering.program import Program
+from chorale.synth.lowering.violation import ProgramViolation
 
 P_co = TypeVar("P_co", bound=AnyProgram, covariant=True)
 

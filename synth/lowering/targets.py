@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from synth.errors import InvalidInput
-from synth.lowering.msccl_executor_xml import MscclExecutorXml
-from synth.lowering.msccl_xml import MscclXml
-from synth.lowering.mscclpp_json import MscclppJson
-from synth.lowering.oneccl_xml import OneCclXml
-from synth.lowering.target import Target
-from synth.lowering.xml_target import XmlTarget
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.msccl_executor_xml import MscclExecutorXml
+from chorale.synth.lowering.msccl_xml import MscclXml
+from chorale.synth.lowering.mscclpp_json import MscclppJson
+from chorale.synth.lowering.oneccl_xml import OneCclXml
+from chorale.synth.lowering.target import Target
+from chorale.synth.lowering.xml_target import XmlTarget
 
 XML_TARGETS: tuple[XmlTarget, ...] = (MscclExecutorXml(), MscclXml(), OneCclXml())
 """The first that recognises a document reads it."""

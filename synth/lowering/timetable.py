@@ -15,11 +15,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from synth.lowering.columns import Column
-from synth.lowering.timetable_kernel import Moves, Visits, remaining_times, start_times, time_stretches
-from synth.schedule.schedule import Schedule
-from synth.schedule.transfers import Transfers
-from synth.topology.topology import Topology
+from chorale.synth.lowering.columns import Column
+from chorale.synth.lowering.timetable_kernel import Moves, Visits, remaining_times, start_times, time_stretches
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.transfers import Transfers
+from chorale.synth.topology.topology import Topology
 
 FASTEST_CHUNK_TIME = 2**12
 """Time that a chunk takes on the fastest link; those on others are rounded up to whole numbers."""

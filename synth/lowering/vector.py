@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import CollectiveName
-from synth.lowering.columns import expand_intervals
-from synth.schedule.schedule import Schedule
-from synth.schedule.transfers import Transfers
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.columns import expand_intervals
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.transfers import Transfers
 
 _UNDIVIDED = (CollectiveName.ALLREDUCE, CollectiveName.BROADCAST, CollectiveName.REDUCE)
 

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from synth.collective import Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.lowering.limits import TargetLimits
-from synth.lowering.program import Instruction, Op, Program, RankProgram, ThreadBlock, Wait, as_protocol
-from synth.lowering.violation import ProgramViolation
-from synth.lowering.xml_raw import RawBlock, RawProgram, RawRank, RawStep, XmlAttributes
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.limits import TargetLimits
+from chorale.synth.lowering.program import Instruction, Op, Program, RankProgram, ThreadBlock, Wait, as_protocol
+from chorale.synth.lowering.violation import ProgramViolation
+from chorale.synth.lowering.xml_raw import RawBlock, RawProgram, RawRank, RawStep, XmlAttributes
 
 _OPS = {op.value: op for op in Op}
 

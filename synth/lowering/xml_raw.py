@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from synth.errors import InvalidInput
-from synth.lowering.program import Buffer, BufferRef, Wait
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.program import Buffer, BufferRef, Wait
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\Z")
 _BUFFERS: Mapping[str, Buffer] = {"i": "i", "o": "o", "s": "s"}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from xml.parsers import expat
 
-from synth.errors import InvalidInput
-from synth.lowering.xml_raw import RawBlock, RawProgram, RawRank, XmlAttributes
-from synth.lowering.xml_target import XmlTarget
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.xml_raw import RawBlock, RawProgram, RawRank, XmlAttributes
+from chorale.synth.lowering.xml_target import XmlTarget
 
 MAX_TEXT_BYTES = 256 * 2**20
 MAX_ELEMENTS = 1_000_000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
-from synth.lowering.program import Program, RankProgram
-from synth.lowering.target import Lifted, Target
-from synth.lowering.xml_raw import RawProgram, RawStep, XmlAttributes
+from chorale.synth.lowering.program import Program, RankProgram
+from chorale.synth.lowering.target import Lifted, Target
+from chorale.synth.lowering.xml_raw import RawProgram, RawStep, XmlAttributes
 
 
 class XmlTarget(Target, Protocol):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from synth.errors import InvalidInput
-from synth.lowering.program import RankProgram, ThreadBlock
-from synth.lowering.xml_reader import MAX_VALUE_CHARACTERS
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.program import RankProgram, ThreadBlock
+from chorale.synth.lowering.xml_reader import MAX_VALUE_CHARACTERS
 
 LONGEST_VALUE = 255  # of all but steps; what MSCCL's reader keeps
 _PLAIN = re.compile(r"[ !#-%(-;=?-~]*")  # printable, without < > & and quotes

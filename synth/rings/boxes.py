@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import Collective
-from synth.grid.pattern import CollectivePattern
-from synth.rings.cycle import hamiltonian_cycle
-from synth.rings.port import ring_subcollective
-from synth.topology.links import Link, Links
-from synth.topology.topology import Topology
+from chorale.synth.collective import Collective
+from chorale.synth.grid.pattern import CollectivePattern
+from chorale.synth.rings.cycle import hamiltonian_cycle
+from chorale.synth.rings.port import ring_subcollective
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.topology import Topology
 
 
 def count_boxes(topology: Topology) -> int:

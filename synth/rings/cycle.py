@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
-from synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology
 
 
 def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:

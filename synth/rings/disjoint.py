@@ -7,12 +7,12 @@ from math import gcd
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.rings.cycle import hamiltonian_cycle
-from synth.topology.families.baselines import shifted_stride
-from synth.topology.grammar import FamilyCall, parse_spec
-from synth.topology.grid import grid_shape
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.rings.cycle import hamiltonian_cycle
+from chorale.synth.topology.families.baselines import shifted_stride
+from chorale.synth.topology.grammar import FamilyCall, parse_spec
+from chorale.synth.topology.grid import grid_shape
+from chorale.synth.topology.topology import Topology
 
 Order = NDArray[np.int64]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from synth.collective import Collective
-from synth.grid.pattern import CollectivePattern
-from synth.grid.port import SubCollective
-from synth.rings.disjoint import disjoint_cycles
-from synth.rings.port import meeting_subcollective, ring_subcollective
-from synth.topology.topology import Topology
+from chorale.synth.collective import Collective
+from chorale.synth.grid.pattern import CollectivePattern
+from chorale.synth.grid.port import SubCollective
+from chorale.synth.rings.disjoint import disjoint_cycles
+from chorale.synth.rings.port import meeting_subcollective, ring_subcollective
+from chorale.synth.topology.topology import Topology
 
 
 def hamiltonian_ring(topology: Topology, collective: Collective) -> CollectivePattern:

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.grid.port import InSequence, Piece, ShardSends, StepMessages, SubCollective, TimeReversed
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.grid.port import InSequence, Piece, ShardSends, StepMessages, SubCollective, TimeReversed
 
 
 @dataclass(frozen=True, slots=True, eq=False)

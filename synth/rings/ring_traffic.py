@@ -6,19 +6,19 @@ from math import lcm
 
 import numpy as np
 
-from synth.collective import Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.rings.ring import ring_paths
-from synth.schedule.routes import Routes
-from synth.schedule.traffic import Traffic, TrafficStep, merged_step
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose_with_links
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.rings.ring import ring_paths
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose_with_links
 
 
 def ring_traffic(topology: Topology, collective: Collective, bidirectional: bool) -> Traffic:
     """Return the traffic of method ring (`both_ways`: biring) with its default chunks, equal steps as one object.
 
-    allgather goes along the lanes of `synth.rings.ring`, reduce_scatter backwards along those of the transpose,
+    allgather goes along the lanes of `chorale.synth.rings.ring`, reduce_scatter backwards along those of the transpose,
     allreduce does both. O(N) besides the cycle. Raises InvalidInput for other collectives.
     """
     parts = _parts(topology, collective, bidirectional)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.schedule.routes import Routes
-from synth.topology.distance import distances_to
-from synth.topology.topology import Topology
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.topology.distance import distances_to
+from chorale.synth.topology.topology import Topology
 
 _TARGETS_AT_ONCE = 512
 _CHOICES_AT_ONCE = 2**24

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.routing.minimal import minimal_paths
-from synth.routing.torus import TorusLinks
-from synth.schedule.routes import Routes
-from synth.topology.topology import Topology
+from chorale.synth.routing.minimal import minimal_paths
+from chorale.synth.routing.torus import TorusLinks
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +44,7 @@ def pair_routes(topology: Topology, shape: tuple[int, ...], keys: NDArray[np.int
 
     Where minimal adaptive routing is assumed and exactly two ways are equal, both carry half. On a torus of `shape`
     a path goes dimension by dimension, and is split where the distance in one is exactly half of its size. On
-    other networks see `synth.routing.minimal`. O(hops) on a torus.
+    other networks see `chorale.synth.routing.minimal`. O(hops) on a torus.
     """
     torus = TorusLinks.of(topology, shape)
     src, dst = np.divmod(keys, topology.compute_count)

@@ -8,9 +8,9 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.schedule.routes import Routes
-from synth.topology.links import Links
-from synth.topology.topology import Topology
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.topology.links import Links
+from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, eq=False)

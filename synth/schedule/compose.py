@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from synth.collective import ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from synth.schedule.routes import Routes
-from synth.schedule.schedule import Kind, Schedule
-from synth.schedule.transfers import ColumnBounds
-from synth.topology.topology import Topology
+from chorale.synth.collective import ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.schedule import Kind, Schedule
+from chorale.synth.schedule.transfers import ColumnBounds
+from chorale.synth.topology.topology import Topology
 
 
 def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.ndarray) -> Schedule:

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from synth.errors import InvalidInput
-from synth.schedule.schedule import Schedule
+from chorale.synth.errors import InvalidInput
+from chorale.synth.schedule.schedule import Schedule
 
 MAX_PIPELINE_PARTS = 1024
 

@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import CollectiveName
-from synth.schedule.routes import Routes
-from synth.schedule.schedule import AnySchedule, Schedule
-from synth.topology.links import link_ids
-from synth.topology.topology import Topology
+from chorale.synth.collective import CollectiveName
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.schedule import AnySchedule, Schedule
+from chorale.synth.topology.links import link_ids
+from chorale.synth.topology.topology import Topology
 
 
 def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topology: Topology) -> Schedule:
     """Return `schedule`, with the rows of all ranks, on `topology`, the same network with node v called `new_node[v]`.
 
     Steps, chunks and costs stay. A certificate speaks of nodes by their old names and is left out. That the
-    networks are the same is not checked here (see `synth.topology.isomorphism.carries`). O(rows + L log L).
+    networks are the same is not checked here (see `chorale.synth.topology.isomorphism.carries`). O(rows + L log L).
     """
     old = schedule.expand()
     links, rows = old.topology.links, old.transfers

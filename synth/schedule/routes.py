@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.topology.links import Links
+from chorale.synth.topology.links import Links
 
 
 @dataclass(frozen=True, slots=True, eq=False)

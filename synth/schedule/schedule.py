@@ -9,11 +9,11 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import Collective
-from synth.identity import content_id
-from synth.schedule.routes import Routes
-from synth.schedule.transfers import ColumnBounds, Transfers
-from synth.topology.topology import Topology
+from chorale.synth.collective import Collective
+from chorale.synth.identity import content_id
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.transfers import ColumnBounds, Transfers
+from chorale.synth.topology.topology import Topology
 
 Kind = Literal["stepped", "pipelined"]
 Form = Literal["columns", "symmetric"]
@@ -70,7 +70,7 @@ class Schedule:
     certificate: JSON-able claim of the method about its own optimality, checked by separate code
     id:          content id over topology, collective, kind, chunks, routes and all rows
 
-    Nothing here is checked: `synth.verify.verify` is the only way to a `VerifiedSchedule`.
+    Nothing here is checked: `chorale.synth.verify.verify` is the only way to a `VerifiedSchedule`.
     """
 
     topology: Topology

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import ALLGATHER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.identity import content_id
-from synth.schedule.compose import concatenate, joined_certificate, reverse_allgather, reversed_certificate
-from synth.schedule.routes import Routes
-from synth.schedule.schedule import MAX_EXPANDED_ROWS, Form, Kind, Parameter, Schedule
-from synth.schedule.transfers import ColumnBounds, Transfers
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose_with_links
-from synth.topology.transversal import Transversal
+from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import content_id
+from chorale.synth.schedule.compose import concatenate, joined_certificate, reverse_allgather, reversed_certificate
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.schedule import MAX_EXPANDED_ROWS, Form, Kind, Parameter, Schedule
+from chorale.synth.schedule.transfers import ColumnBounds, Transfers
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose_with_links
+from chorale.synth.topology.transversal import Transversal
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,7 +31,7 @@ class SymmetricGather:
                  place among parallel links
     id:          content id over topology, steps, chunks, base rows and generators
 
-    Nothing here is checked: `synth.verify.symmetric` does that.
+    Nothing here is checked: `chorale.synth.verify.symmetric` does that.
     """
 
     topology: Topology
@@ -91,7 +91,7 @@ class SymmetricSchedule:
 
     gather:  an allgather on `topology`, for allgather and allreduce
     scatter: an allgather on the transpose of `topology`, which runs backwards in time (see
-             `synth.schedule.compose.reverse_allgather`), for reduce_scatter and allreduce; it comes first
+             `chorale.synth.schedule.compose.reverse_allgather`), for reduce_scatter and allreduce; it comes first
     """
 
     topology: Topology

@@ -13,12 +13,12 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import Collective
-from synth.schedule.routes import Routes
-from synth.schedule.schedule import AnySchedule, Kind, Schedule
-from synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose_with_links
+from chorale.synth.collective import Collective
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.schedule import AnySchedule, Kind, Schedule
+from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose_with_links
 
 
 @dataclass(frozen=True, slots=True, eq=False)

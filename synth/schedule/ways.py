@@ -11,9 +11,9 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import CollectiveName
-from synth.schedule.schedule import Schedule
-from synth.schedule.transfers import Transfers
+from chorale.synth.collective import CollectiveName
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.transfers import Transfers
 
 Indices = NDArray[np.int64]
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled
-from synth.schedule.traffic import Traffic, TrafficStep
-from synth.simulation.network_model import NetworkModel
-from synth.topology.topology import Topology
+from chorale.synth.compiled import compiled
+from chorale.synth.schedule.traffic import Traffic, TrafficStep
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.topology import Topology
 
 
 class LinkLoad(NamedTuple):

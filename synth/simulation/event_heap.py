@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import inlined
+from chorale.synth.compiled import inlined
 
 
 class EventHeap(NamedTuple):

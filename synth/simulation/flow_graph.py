@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.schedule.routes import Routes
+from chorale.synth.schedule.routes import Routes
 
 Indices = NDArray[np.integer[Any]]
 

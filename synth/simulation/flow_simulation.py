@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.simulation.event_heap import EventHeap
-from synth.simulation.flow_graph import MessageGraph
-from synth.simulation.flow_kernel import FlowDependencies, FlowMessages, FlowRun, Timeline, advance
-from synth.simulation.network_model import NetworkModel
-from synth.simulation.sharing import FairShares, MessagePaths, Scratch
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.simulation.event_heap import EventHeap
+from chorale.synth.simulation.flow_graph import MessageGraph
+from chorale.synth.simulation.flow_kernel import FlowDependencies, FlowMessages, FlowRun, Timeline, advance
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.sharing import FairShares, MessagePaths, Scratch
+from chorale.synth.topology.topology import Topology
 
 MAX_ROUTE_LINKS = 2**28
 """Links of the routes of all messages together; each takes 12 bytes."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from synth.errors import InvalidInput
-from synth.identity import parse_rational
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import parse_rational
+from chorale.synth.topology.topology import Topology
 
 _UNIT_BITS_PER_S = {"GB/s": 8 * 10**9, "Gbit/s": 10**9}
 

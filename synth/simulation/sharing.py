@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import inlined
-from synth.heap import drop_first, push
-from synth.simulation.event_heap import EventHeap, schedule_event
+from chorale.synth.compiled import inlined
+from chorale.synth.heap import drop_first, push
+from chorale.synth.simulation.event_heap import EventHeap, schedule_event
 
 RELATIVE_TOLERANCE = 1e-12
 """Relative differences up to here are rounding."""

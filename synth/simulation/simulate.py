@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias, cast, get_args
 
-from synth.errors import InvalidInput
-from synth.executor.port import Progress
-from synth.schedule.traffic import Traffic
-from synth.simulation.congestion import congestion_of
-from synth.simulation.flow_simulation import simulate_flows
-from synth.simulation.network_model import NetworkModel
-from synth.simulation.traffic_flows import pipelined_flows, stepped_flows
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Progress
+from chorale.synth.schedule.traffic import Traffic
+from chorale.synth.simulation.congestion import congestion_of
+from chorale.synth.simulation.flow_simulation import simulate_flows
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.traffic_flows import pipelined_flows, stepped_flows
 
 Fidelity: TypeAlias = Literal["step", "flow"]
 FIDELITIES: tuple[str, ...] = get_args(Fidelity)
@@ -37,9 +37,9 @@ def simulate(
 ) -> list[float]:
     """Return the seconds that a vector of each size takes.
 
-    fidelity: "step" is the congestion model (`synth.simulation.congestion`): barriers between steps, exact;
-              "flow" the flow-level simulation (`synth.simulation.flow_simulation`): ranks wait only for what they
-              receive, messages share links fairly
+    fidelity: "step" is the congestion model (`chorale.synth.simulation.congestion`): barriers between steps, exact;
+              "flow" the flow-level simulation (`chorale.synth.simulation.flow_simulation`): ranks wait only for what
+              they receive, messages share links fairly
     pipeline_chunks: into how many chunks trees cut what they stream; None: the best number ("step") or
               `STREAMED_CHUNKS` ("flow"); without meaning for stepped patterns
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.schedule.traffic import Traffic
-from synth.simulation.flow_graph import MessageGraph
+from chorale.synth.errors import InvalidInput
+from chorale.synth.schedule.traffic import Traffic
+from chorale.synth.simulation.flow_graph import MessageGraph
 
 MAX_EVENTS = 2**25
 """Messages and gates of a graph; each takes up to about two hundred bytes."""

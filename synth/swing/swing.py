@@ -5,14 +5,14 @@ Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allred
 
 from __future__ import annotations
 
-from synth.collective import Collective
-from synth.grid.exchange import ExchangeRounds
-from synth.grid.order import round_robin
-from synth.grid.pattern import CollectivePattern
-from synth.grid.ports import reduce_scatters, require_allreduce, subcollective_for, vector_exchanges
-from synth.swing.line import swing_line, swing_peers
-from synth.topology.grid import grid_shape
-from synth.topology.topology import Topology
+from chorale.synth.collective import Collective
+from chorale.synth.grid.exchange import ExchangeRounds
+from chorale.synth.grid.order import round_robin
+from chorale.synth.grid.pattern import CollectivePattern
+from chorale.synth.grid.ports import reduce_scatters, require_allreduce, subcollective_for, vector_exchanges
+from chorale.synth.swing.line import swing_line, swing_peers
+from chorale.synth.topology.grid import grid_shape
+from chorale.synth.topology.topology import Topology
 
 
 def swing(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, get_args
 
-from synth.errors import InvalidInput
-from synth.identity import parse_rational
-from synth.topology.check import check_topology
-from synth.topology.links import Link, Links
-from synth.topology.registry import require_size
-from synth.topology.topology import BandwidthUnit, Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import parse_rational
+from chorale.synth.topology.check import check_topology
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.registry import require_size
+from chorale.synth.topology.topology import BandwidthUnit, Topology
 
 KINDS = ("compute", "switch")
 UNITS: tuple[str, ...] = get_args(BandwidthUnit)

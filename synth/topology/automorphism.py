@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from synth.compiled import compiled, inlined
-from synth.topology.topology import Topology
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.topology.topology import Topology
 
 _FEW = 32
 """So many numbers are sorted by insertion, which takes less than a call of the library."""

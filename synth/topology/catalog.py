@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from synth.topology.expansions.plans import EXPANSION_FUNCTIONS
-from synth.topology.families.amd_boxes import AMD_FAMILIES
-from synth.topology.families.baselines import BASELINE_FAMILIES
-from synth.topology.families.bases import BASE_FAMILIES
-from synth.topology.families.cayley import CAYLEY_FAMILIES
-from synth.topology.families.complete import COMPLETE_FAMILIES
-from synth.topology.families.datacentre import DATACENTRE_FAMILIES
-from synth.topology.families.distance_regular import DISTANCE_REGULAR_FAMILIES
-from synth.topology.families.grids import GRID_FAMILIES
-from synth.topology.families.hamming import HAMMING_FAMILIES
-from synth.topology.families.hammingmesh import HAMMINGMESH_FAMILIES
-from synth.topology.families.kautz import KAUTZ_FAMILIES
-from synth.topology.families.nvidia_boxes import NVIDIA_FAMILIES
-from synth.topology.families.rings import RING_FAMILIES
-from synth.topology.families.switch import SWITCH_FAMILIES
-from synth.topology.families.twisted import TWISTED_FAMILIES
-from synth.topology.functions import TRANSFORM_FUNCTIONS
-from synth.topology.registry import Family, Function, SpecForm
+from chorale.synth.topology.expansions.plans import EXPANSION_FUNCTIONS
+from chorale.synth.topology.families.amd_boxes import AMD_FAMILIES
+from chorale.synth.topology.families.baselines import BASELINE_FAMILIES
+from chorale.synth.topology.families.bases import BASE_FAMILIES
+from chorale.synth.topology.families.cayley import CAYLEY_FAMILIES
+from chorale.synth.topology.families.complete import COMPLETE_FAMILIES
+from chorale.synth.topology.families.datacentre import DATACENTRE_FAMILIES
+from chorale.synth.topology.families.distance_regular import DISTANCE_REGULAR_FAMILIES
+from chorale.synth.topology.families.grids import GRID_FAMILIES
+from chorale.synth.topology.families.hamming import HAMMING_FAMILIES
+from chorale.synth.topology.families.hammingmesh import HAMMINGMESH_FAMILIES
+from chorale.synth.topology.families.kautz import KAUTZ_FAMILIES
+from chorale.synth.topology.families.nvidia_boxes import NVIDIA_FAMILIES
+from chorale.synth.topology.families.rings import RING_FAMILIES
+from chorale.synth.topology.families.switch import SWITCH_FAMILIES
+from chorale.synth.topology.families.twisted import TWISTED_FAMILIES
+from chorale.synth.topology.functions import TRANSFORM_FUNCTIONS
+from chorale.synth.topology.registry import Family, Function, SpecForm
 
 _FAMILIES: tuple[Family, ...] = (
     *RING_FAMILIES,

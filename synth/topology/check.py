@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable
 from fractions import Fraction
 
-from synth.errors import InvalidInput
-from synth.topology.distance import require_strongly_connected
-from synth.topology.registry import require_size
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.distance import require_strongly_connected
+from chorale.synth.topology.registry import require_size
+from chorale.synth.topology.topology import Topology
 
 MAX_BANDWIDTH_UNITS = 2**53
 _NODE_ID = re.compile(r"[A-Za-z0-9_.:]+")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled, inlined
-from synth.topology.topology import Topology
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.topology.topology import Topology
 
 Colours = NDArray[np.uint64]
 

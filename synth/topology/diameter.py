@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled, inlined
-from synth.topology.automorphism import checked_orbits
-from synth.topology.distance import Arcs, arcs_backward, arcs_forward, hops_along
-from synth.topology.topology import Topology
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.topology.automorphism import checked_orbits
+from chorale.synth.topology.distance import Arcs, arcs_backward, arcs_forward, hops_along
+from chorale.synth.topology.topology import Topology
 
 Bits = NDArray[np.uint64]
 

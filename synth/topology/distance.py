@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order, connected_components
 
-from synth.compiled import compiled
-from synth.errors import InvalidInput
-from synth.topology.topology import Topology
+from chorale.synth.compiled import compiled
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
 
 Distances = NDArray[np.uint16] | NDArray[np.uint32]
 """Hops; uint32 only for networks of 65535 nodes or more."""

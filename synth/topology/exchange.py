@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from synth.errors import InvalidInput
-from synth.topology.dump.boxes import BoxNetwork, boxes_topology
-from synth.topology.dump.machine import Machine
-from synth.topology.dump.read import read_machine
-from synth.topology.graphml_format import from_graphml, from_graphml_root
-from synth.topology.json_format import from_json, to_json
-from synth.topology.networkx_graph import from_networkx, to_networkx
-from synth.topology.safe_xml import parse_xml, tag_of
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.dump.boxes import BoxNetwork, boxes_topology
+from chorale.synth.topology.dump.machine import Machine
+from chorale.synth.topology.dump.read import read_machine
+from chorale.synth.topology.graphml_format import from_graphml, from_graphml_root
+from chorale.synth.topology.json_format import from_json, to_json
+from chorale.synth.topology.networkx_graph import from_networkx, to_networkx
+from chorale.synth.topology.safe_xml import parse_xml, tag_of
+from chorale.synth.topology.topology import Topology
 
 __all__ = ["dumped_machine", "from_bytes", "from_graphml", "from_json", "from_networkx", "to_json", "to_networkx"]
 

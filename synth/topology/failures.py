@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from synth.topology.automorphism import is_automorphism, orbits
-from synth.topology.check import check_topology
-from synth.topology.topology import Topology
-from synth.topology.without import LostLink, without
+from chorale.synth.topology.automorphism import is_automorphism, orbits
+from chorale.synth.topology.check import check_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.without import LostLink, without
 
 FailureKind = Literal["node", "link"]
 

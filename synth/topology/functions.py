@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 
-from synth.errors import InvalidInput
-from synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Option
-from synth.topology.registry import Function, PlanOf, TopologyPlan, require
-from synth.topology.transpose import transpose
-from synth.topology.without import LostLink, without
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Option
+from chorale.synth.topology.registry import Function, PlanOf, TopologyPlan, require
+from chorale.synth.topology.transpose import transpose
+from chorale.synth.topology.without import LostLink, without
 
 _LINK = re.compile(r"([A-Za-z0-9_.:]+)([->])([A-Za-z0-9_.:]+)")
 _WITHOUT = "without(spec;node=K;link=A-B;link=A>B;…)"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput
 
 MAX_SPEC_LENGTH = 2**16
 MAX_DEPTH = 16

@@ -8,11 +8,11 @@ from xml.etree.ElementTree import Element
 import defusedxml.ElementTree
 import networkx as nx
 
-from synth.errors import InvalidInput
-from synth.topology.check import first_repeated
-from synth.topology.networkx_graph import from_networkx
-from synth.topology.safe_xml import parse_xml, tag_of
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.check import first_repeated
+from chorale.synth.topology.networkx_graph import from_networkx
+from chorale.synth.topology.safe_xml import parse_xml, tag_of
+from chorale.synth.topology.topology import Topology
 
 _WAY_OUT = "correct the file"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from math import prod
 
-from synth.errors import InvalidInput
-from synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
-from synth.topology.registry import fixed_numbers, whole_numbers
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
+from chorale.synth.topology.registry import fixed_numbers, whole_numbers
+from chorale.synth.topology.topology import Topology
 
 _SIZES_ARE_ARGUMENTS = ("torus", "mesh", "hyperx")
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.identity import content_id
-from synth.topology.colours import Coloured, Colours
-from synth.topology.topology import Topology
+from chorale.synth.identity import content_id
+from chorale.synth.topology.colours import Coloured, Colours
+from chorale.synth.topology.topology import Topology
 
 TRIES_PER_NODE = 8
 

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from fractions import Fraction
 from typing import Any, NoReturn
 
-from synth.errors import InvalidInput
-from synth.identity import rational_text
-from synth.topology.assemble import NamedLink, NamedNode, assemble_topology
-from synth.topology.check import first_repeated
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import rational_text
+from chorale.synth.topology.assemble import NamedLink, NamedNode, assemble_topology
+from chorale.synth.topology.check import first_repeated
+from chorale.synth.topology.topology import Topology
 
 FORMAT = "chorale-topology/1"
 _WAY_OUT = f"follow the format {FORMAT} in the guide"

@@ -9,9 +9,9 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
-from synth.errors import InvalidInput
-from synth.topology.assemble import NamedLink, NamedNode, assemble_topology
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.assemble import NamedLink, NamedNode, assemble_topology
+from chorale.synth.topology.topology import Topology
 
 
 def from_networkx(graph: nx.Graph[Any], spec: str = "networkx") -> Topology:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from synth.errors import InvalidInput
-from synth.topology.grammar import FamilyCall, FunctionCall, SpecTree
-from synth.topology.topology import MAX_LINKS, MAX_NODES, Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.grammar import FamilyCall, FunctionCall, SpecTree
+from chorale.synth.topology.topology import MAX_LINKS, MAX_NODES, Topology
 
 _MAX_DIGITS = 18
 

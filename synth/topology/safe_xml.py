@@ -7,7 +7,7 @@ from xml.etree.ElementTree import Element, ParseError
 import defusedxml.ElementTree
 from defusedxml.common import DefusedXmlException
 
-from synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput
 
 
 def parse_xml(content: bytes, what: str) -> Element:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.topology.links import Links
+from chorale.synth.topology.links import Links
 
 Column = NDArray[np.integer]
 

@@ -6,20 +6,20 @@ import difflib
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from synth.errors import InvalidInput
-from synth.topology.catalog import FAMILIES, FUNCTIONS
-from synth.topology.check import check_topology
-from synth.topology.exchange import from_bytes
-from synth.topology.grammar import FILE_PREFIX, FamilyCall, FileCall, FunctionCall, SpecTree, parse_spec
-from synth.topology.registry import Family, Function, TopologyPlan
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.catalog import FAMILIES, FUNCTIONS
+from chorale.synth.topology.check import check_topology
+from chorale.synth.topology.exchange import from_bytes
+from chorale.synth.topology.grammar import FILE_PREFIX, FamilyCall, FileCall, FunctionCall, SpecTree, parse_spec
+from chorale.synth.topology.registry import Family, Function, TopologyPlan
+from chorale.synth.topology.topology import Topology
 
 ReadFile = Callable[[str], bytes]
 SpecFormT = TypeVar("SpecFormT", Family, Function)
 
 
 def parse_topology(spec: str, read_file: ReadFile | None = None) -> Topology:
-    """Return the topology that `spec` describes, checked by `synth.topology.check`.
+    """Return the topology that `spec` describes, checked by `chorale.synth.topology.check`.
 
     `read_file` returns the bytes of a path; without it, file: specs are refused. Too large a network is refused
     before anything is built. Raises InvalidInput with the rule, the value and the way out.

@@ -10,9 +10,9 @@ import numpy as np
 from networkx.algorithms.isomorphism import DiGraphMatcher
 from numpy.typing import NDArray
 
-from synth.topology.automorphism import automorphisms_are_transitive, is_automorphism, orbits
-from synth.topology.distance import distances_from, distances_to
-from synth.topology.topology import Topology
+from chorale.synth.topology.automorphism import automorphisms_are_transitive, is_automorphism, orbits
+from chorale.synth.topology.distance import distances_from, distances_to
+from chorale.synth.topology.topology import Topology
 
 __all__ = ["is_automorphism", "is_vertex_transitive"]
 

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.identity import content_id
-from synth.topology.links import Links
+from chorale.synth.identity import content_id
+from chorale.synth.topology.links import Links
 
 BandwidthUnit = Literal["link", "GB/s", "Gbit/s"]
 

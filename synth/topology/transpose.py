@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.topology.links import Links
-from synth.topology.topology import Topology
+from chorale.synth.topology.links import Links
+from chorale.synth.topology.topology import Topology
 
 
 def transpose(topology: Topology) -> Topology:

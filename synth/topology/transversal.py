@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from synth.errors import InvalidInput
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
 
 _BYTES_PER_SECOND: Mapping[str, int] = {"GB/s": 10**9, "Gbit/s": 125 * 10**6}
 

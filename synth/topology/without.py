@@ -9,9 +9,9 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.topology.links import Links
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.links import Links
+from chorale.synth.topology.topology import Topology
 
 Mask = NDArray[np.bool_]
 

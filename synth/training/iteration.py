@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from synth.errors import InvalidInput
-from synth.training.layer import Layer
+from chorale.synth.errors import InvalidInput
+from chorale.synth.training.layer import Layer
 
 CollectiveTime: TypeAlias = Callable[[int], float]
 """From bytes to seconds. Allreduce: of the vector; all-to-all: of what a rank sends to all others together."""

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.grid.pattern import CollectivePattern
-from synth.grid.port import InSequence, Piece, ShardSends, StepMessages, SubCollective, TimeReversed
-from synth.grid.scatter import full_vector_sends
-from synth.topology.families.baselines import double_tree_parents
-from synth.topology.topology import Topology
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.grid.pattern import CollectivePattern
+from chorale.synth.grid.port import InSequence, Piece, ShardSends, StepMessages, SubCollective, TimeReversed
+from chorale.synth.grid.scatter import full_vector_sends
+from chorale.synth.topology.families.baselines import double_tree_parents
+from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, eq=False)

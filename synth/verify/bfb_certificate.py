@@ -15,11 +15,11 @@ import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import CheckFailed
-from synth.topology.links import Link
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose
-from synth.topology.units import bytes_per_second
+from chorale.synth.errors import CheckFailed
+from chorale.synth.topology.links import Link
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose
+from chorale.synth.topology.units import bytes_per_second
 
 _AGAIN = "synthesize again"
 

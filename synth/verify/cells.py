@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.schedule.schedule import Schedule
-from synth.schedule.transfers import Transfers
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.transfers import Transfers
 
 FEW_CHUNKS = 16
 MAX_BOUNDARIES = 2**27

@@ -8,10 +8,10 @@ from math import lcm
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.schedule.schedule import Schedule
-from synth.topology.units import bytes_per_second
-from synth.verify.timing import stepped_time_s
-from synth.verify.verified import Cost, LoadSummary
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.units import bytes_per_second
+from chorale.synth.verify.timing import stepped_time_s
+from chorale.synth.verify.verified import Cost, LoadSummary
 
 Loads = NDArray[np.int64]
 

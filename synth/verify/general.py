@@ -1,7 +1,7 @@
 """The general replay: every chunk at every rank is the set of ranks whose contribution is in it.
 
 It accepts any pattern of sums, such as the exchanges of recursive doubling, which do not flow along trees. The
-fast replay (`synth.verify.replay`) decides first; this one costs N / 64 times as much time and memory.
+fast replay (`chorale.synth.verify.replay`) decides first; this one costs N / 64 times as much time and memory.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled, inlined
-from synth.schedule.schedule import Schedule
-from synth.verify.terms import ShardConditions, shard_conditions
-from synth.verify.violation import ScheduleViolation
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.verify.terms import ShardConditions, shard_conditions
+from chorale.synth.verify.violation import ScheduleViolation
 
 MAX_WORDS = 2**33
 MEMORY_BYTES = 2**28

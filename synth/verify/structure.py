@@ -7,10 +7,10 @@ from itertools import pairwise
 
 import numpy as np
 
-from synth.schedule.schedule import Schedule
-from synth.schedule.transfers import COLUMN_NAMES
-from synth.verify.replay import NEVER
-from synth.verify.violation import ScheduleViolation
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.transfers import COLUMN_NAMES
+from chorale.synth.verify.replay import NEVER
+from chorale.synth.verify.violation import ScheduleViolation
 
 
 def structural_violations(schedule: Schedule) -> list[ScheduleViolation]:

@@ -1,8 +1,8 @@
 """Verification of symmetric schedules: rank 0 replayed against the symmetries, never more than one rank's rows.
 
-Independent of the synthesizers, like `synth.verify.verify`. Why looking at rank 0 is enough: let every generator
-be an automorphism of the network, and let them take rank 0 to every rank. Hop counts are the same on both sides
-of a symmetry. So if a shard at k hops from rank 0 is always there after step L(k), it is so at every rank, for
+Independent of the synthesizers, like `chorale.synth.verify.verify`. Why looking at rank 0 is enough: let every
+generator be an automorphism of the network, and let them take rank 0 to every rank. Hop counts are the same on both
+sides of a symmetry. So if a shard at k hops from rank 0 is always there after step L(k), it is so at every rank, for
 all shards at k hops from that rank, whichever symmetry carried the rows there. Then a row that brings shard v
 over link w -> 0 in step t sends what w has, if L(hops from v to w) < t; and so does its image at every rank.
 This is sufficient. It is not necessary: a schedule that treats shards at equal distance in unequal ways may be
@@ -17,15 +17,15 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
-from synth.schedule.transfers import COLUMN_NAMES
-from synth.topology.automorphism import is_automorphism
-from synth.topology.distance import distances_to
-from synth.topology.transpose import transpose_with_links
-from synth.topology.units import bytes_per_second
-from synth.verify.replay import NEVER
-from synth.verify.verified import Cost, LoadSummary
-from synth.verify.violation import ScheduleViolation
+from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
+from chorale.synth.schedule.transfers import COLUMN_NAMES
+from chorale.synth.topology.automorphism import is_automorphism
+from chorale.synth.topology.distance import distances_to
+from chorale.synth.topology.transpose import transpose_with_links
+from chorale.synth.topology.units import bytes_per_second
+from chorale.synth.verify.replay import NEVER
+from chorale.synth.verify.verified import Cost, LoadSummary
+from chorale.synth.verify.violation import ScheduleViolation
 
 
 def inspect_symmetric(

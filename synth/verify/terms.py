@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.collective import CollectiveName
-from synth.schedule.schedule import Schedule, shard_count
+from chorale.synth.collective import CollectiveName
+from chorale.synth.schedule.schedule import Schedule, shard_count
 
 
 @dataclass(frozen=True, slots=True, eq=False)

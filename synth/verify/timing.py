@@ -13,8 +13,8 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.schedule.schedule import Schedule
-from synth.topology.units import bytes_per_second
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.units import bytes_per_second
 
 Loads = NDArray[np.int64]
 

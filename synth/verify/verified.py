@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from synth.schedule.schedule import AnySchedule
+from chorale.synth.schedule.schedule import AnySchedule
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,8 @@ class Cost:
     bandwidth_factor: T_B / (M / B) with B the egress bandwidth of a node; None unless the topology is regular,
                       direct-connect and of unit capacity
     latency_s:        sum over steps of the largest latency, along its route, of a transfer in the step
-    time_s:           seconds at the size that verification was asked about, see `synth.verify.timing`; else None
+    time_s:           seconds at the size that verification was asked about, see `chorale.synth.verify.timing`; else
+    None
     """
 
     steps: int
@@ -56,7 +57,7 @@ class Optimality:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VerifiedSchedule:
-    """A schedule, in any form, in which no fault was found. Only `synth.verify.verify` makes one."""
+    """A schedule, in any form, in which no fault was found. Only `chorale.synth.verify.verify` makes one."""
 
     schedule: AnySchedule
     cost: Cost

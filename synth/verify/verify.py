@@ -2,7 +2,7 @@
 
 This code shares nothing with the synthesizers. It takes any Schedule, from any method or file, and finds
 whether every chunk is there before it is sent, everything is delivered, and nothing is reduced twice. A schedule in
-symmetric form is replayed at rank 0, see `synth.verify.symmetric`.
+symmetric form is replayed at rank 0, see `chorale.synth.verify.symmetric`.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import CheckFailed
-from synth.schedule.schedule import AnySchedule, Schedule
-from synth.schedule.symmetric import SymmetricSchedule
-from synth.verify import general, replay
-from synth.verify.cells import ChunkIntervals
-from synth.verify.cost import cost_of, summarize
-from synth.verify.structure import structural_violations
-from synth.verify.symmetric import inspect_symmetric
-from synth.verify.terms import ShardConditions, shard_conditions
-from synth.verify.verified import Cost, LoadSummary, VerifiedSchedule
-from synth.verify.violation import ScheduleViolation
+from chorale.synth.errors import CheckFailed
+from chorale.synth.schedule.schedule import AnySchedule, Schedule
+from chorale.synth.schedule.symmetric import SymmetricSchedule
+from chorale.synth.verify import general, replay
+from chorale.synth.verify.cells import ChunkIntervals
+from chorale.synth.verify.cost import cost_of, summarize
+from chorale.synth.verify.structure import structural_violations
+from chorale.synth.verify.symmetric import inspect_symmetric
+from chorale.synth.verify.terms import ShardConditions, shard_conditions
+from chorale.synth.verify.verified import Cost, LoadSummary, VerifiedSchedule
+from chorale.synth.verify.violation import ScheduleViolation
 
 ROWS_AT_ONCE = 2**20
 MEMORY_BYTES = 2**29
@@ -49,7 +49,7 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
     form O(generators * links log links + degree * links + rows of rank 0 * log).
 
     >>> from synth import SerialExecutor, parse_collective, parse_topology
-    >>> from synth.methods import synthesize_unverified
+    >>> from chorale.synth.methods import synthesize_unverified
     >>> ring = parse_topology("uniring:1,4")
     >>> schedule = synthesize_unverified("bfb", ring, parse_collective("allgather"), None, SerialExecutor())
     >>> str(verify(schedule).cost.time_per_byte)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from chorale.tuner.home import Home
+from chorale.tuner.tuning import TuneReport
 from tests.integration.mlflow_server import free_port, server
 from tests.unit.tuner.test_tuning import run
-from tuner.home import Home
-from tuner.tuning import TuneReport
 
 PATIENCE_MS = 90_000
 

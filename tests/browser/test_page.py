@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from synth.lowering.lift import lift
-from synth.schedule.codec import from_parquet
-from synth.topology.json_format import to_json
-from synth.topology.spec import parse_topology
-from synth.verify.verify import verify
-from tuner.specs import load_topology
+from chorale.synth.lowering.lift import lift
+from chorale.synth.schedule.codec import from_parquet
+from chorale.synth.topology.json_format import to_json
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verify import verify
+from chorale.tuner.specs import load_topology
 
 expect.set_options(timeout=60_000)  # a busy machine takes its time
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from synth.lowering.program import Buffer, BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.lowering.program import Buffer, BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
 
 
 def program_of(

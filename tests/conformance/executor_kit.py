@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synth.errors import InvalidInput
-from synth.executor.port import Executor
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Executor
 
 Factory = Callable[[], Executor]
 

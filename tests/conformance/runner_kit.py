@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from runners.api import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest
-from synth.lowering.program import Op, Program, ThreadBlock
-from synth.topology.spec import parse_topology
+from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest
+from chorale.synth.lowering.program import Op, Program, ThreadBlock
+from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import (
     rank_of,
     ring_allgather,

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from synth.errors import InvalidInput
-from synth.lowering.check import check_program
-from synth.lowering.lift import lift, lift_with_findings
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import BufferRef, Op, Program, ThreadBlock, Wait
-from synth.lowering.target import Target
-from synth.lowering.targets import TARGETS
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.lift import lift, lift_with_findings
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import BufferRef, Op, Program, ThreadBlock, Wait
+from chorale.synth.lowering.target import Target
+from chorale.synth.lowering.targets import TARGETS
 from tests.unit.synth.lowering.programs import verified
 
 CASES = [
@@ -26,7 +26,7 @@ CASES = [
 
 
 class TargetKit:
-    """Inherit, and give a fixture `target`. Needs a target that is registered in `synth.lowering.targets`."""
+    """Inherit, and give a fixture `target`. Needs a target that is registered in `chorale.synth.lowering.targets`."""
 
     @pytest.fixture(params=CASES, ids=lambda case: "-".join(map(str, case)))
     def program(self, request: pytest.FixtureRequest, target: Target) -> Program:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from runners.msccl.environment import MODES
-from runners.msccl.runtimes import EXECUTOR
+from chorale.runners.msccl.environment import MODES
+from chorale.runners.msccl.runtimes import EXECUTOR
+from chorale.tuner.reports.job_export import LAUNCHERS
 from tests.docs.pages import Command, commands_of
 from tests.docs.test_pages import require_known_words, run
-from tuner.reports.job_export import LAUNCHERS
 
 ROOT = Path(__file__).parents[2]
 

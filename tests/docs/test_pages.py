@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from chorale.tuner.cli.main import command_line, main
 from tests.command import Finished, chorale
 from tests.docs.pages import DOCS, PAGES, ROOT, SLOW, Command, commands_of, named_files
 from tests.dumps import nvswitch_machine
-from tuner.cli.main import command_line, main
 
 FILES_BEFORE = (
     "synth bfb torus:2x4 --collective allreduce -o torus.parquet",
@@ -67,7 +67,7 @@ def succeed(words: list[str]) -> None:
 def run(command: Command, capsys: pytest.CaptureFixture[str]) -> Finished:
     """Run `command` here; where it starts a Ray cluster, in a process of its own."""
     if command.words[0] == "tune" and command.refusal is None and not {"--dry-run", "--schema"} & set(command.words):
-        arguments = [sys.executable, "-m", "tuner", *command.words]
+        arguments = [sys.executable, "-m", "chorale", *command.words]
         environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
         done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=200, check=False)
         return Finished(done.returncode, done.stdout, done.stderr)

@@ -16,14 +16,14 @@ import time
 from pathlib import Path
 from typing import Any
 
-from runners.ray_cluster import ray
-from runners.ray_executor import RayExecutor
-from synth.executor.port import Progress
-from synth.executor.serial import SerialExecutor
-from synth.finder.query import FinderQuery
-from synth.finder.table import find_all
+from chorale.runners.ray_cluster import ray
+from chorale.runners.ray_executor import RayExecutor
+from chorale.synth.executor.port import Progress
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.table import find_all
+from chorale.tuner.cli.main import main as chorale
 from tests.integration.two_nodes import two_nodes
-from tuner.cli.main import main as chorale
 
 SEARCH = ("find", "-n", "256", "-d", "4", "--search", "96", "--json")
 SIZES = range(5, 401)

@@ -19,19 +19,19 @@ from typing import Any
 
 from rich.console import Console
 
-from runners.simulated import SimulatedRunner
-from synth.simulation.network_model import NetworkModel
+from chorale.runners.simulated import SimulatedRunner
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.tuner.campaigns.journal import Journal
+from chorale.tuner.campaigns.progress import PlainLines
+from chorale.tuner.campaigns.search import Search
+from chorale.tuner.campaigns.store import Store
+from chorale.tuner.home import Home
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tracking.mlflow_store import MlflowStore, load_mlflow
+from chorale.tuner.tracking.tracker import TRIAL_ID
+from chorale.tuner.tuning import TuneReport, tune
 from tests.campaigns import small_campaign
 from tests.fakes import InlineWorkers
-from tuner.campaigns.journal import Journal
-from tuner.campaigns.progress import PlainLines
-from tuner.campaigns.search import Search
-from tuner.campaigns.store import Store
-from tuner.home import Home
-from tuner.specs import load_topology
-from tuner.tracking.mlflow_store import MlflowStore, load_mlflow
-from tuner.tracking.tracker import TRIAL_ID
-from tuner.tuning import TuneReport, tune
 
 
 @dataclass(frozen=True, slots=True)

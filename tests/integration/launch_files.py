@@ -7,9 +7,9 @@ from pathlib import Path
 import optuna
 from optuna.trial import TrialState
 
-from tuner.campaigns.search import REPEAT_OF, TRIAL_ID, open_storage
-from tuner.home import Home
-from tuner.tracking.mlflow_store import load_mlflow
+from chorale.tuner.campaigns.search import REPEAT_OF, TRIAL_ID, open_storage
+from chorale.tuner.home import Home
+from chorale.tuner.tracking.mlflow_store import load_mlflow
 
 
 def optuna_states(folder: Path) -> dict[str, TrialState]:

@@ -21,17 +21,17 @@ from typing import Any
 
 import psutil
 
-from runners.ray_cluster import ray
-from runners.ray_resident import DetachedActor, DetachedActors
+from chorale.runners.ray_cluster import ray
+from chorale.runners.ray_resident import DetachedActor, DetachedActors
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.combinations import search_space
+from chorale.tuner.cli.detached import start
+from chorale.tuner.home import Home
+from chorale.tuner.resident import LaunchState, detached_name
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tuning import TuneReport
 from tests.integration.soak import answer, by_candidate, reference, saved, soak_campaign, tracked
 from tests.integration.two_nodes import cluster_of
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.combinations import search_space
-from tuner.cli.detached import start
-from tuner.home import Home
-from tuner.resident import LaunchState, detached_name
-from tuner.specs import load_topology
-from tuner.tuning import TuneReport
 
 LAUNCH = "ray::ResidentLaunch"
 TRIALS = 150

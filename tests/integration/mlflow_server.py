@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tuner.home import Home
+from chorale.tuner.home import Home
 
 
 def free_port() -> int:
@@ -34,7 +34,7 @@ def server(home: Home, port: int) -> Iterator[subprocess.Popen[bytes]]:
 
 def start_server(home: Home, port: int) -> subprocess.Popen[bytes]:
     """Start `chorale ui` over the store in `home`."""
-    command = [sys.executable, "-m", "tuner", "ui", "--port", str(port)]
+    command = [sys.executable, "-m", "chorale", "ui", "--port", str(port)]
     environment = {**os.environ, "CHORALE_HOME": str(home.root)}
     with (home.root / "server.log").open("ab") as log:
         return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, env=environment)

@@ -24,25 +24,25 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from runners.ray_resident import DetachedActors
-from runners.simulated import SimulatedRunner
-from synth.simulation.network_model import NetworkModel
+from chorale.runners.ray_resident import DetachedActors
+from chorale.runners.simulated import SimulatedRunner
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.combinations import search_space
+from chorale.tuner.campaigns.progress import PlainLines
+from chorale.tuner.campaigns.records import TrialRecord
+from chorale.tuner.campaigns.store import Store
+from chorale.tuner.cli.detached import start
+from chorale.tuner.home import Home
+from chorale.tuner.reports.tune_report import best_per_size
+from chorale.tuner.resident import LaunchState, LaunchStatus, detached_name
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tracking.mlflow_store import MlflowStore, load_mlflow
+from chorale.tuner.tracking.tracker import TRIAL_ID
+from chorale.tuner.tuning import TuneReport, tune
 from tests.fakes import InlineWorkers
 from tests.integration.mlflow_server import free_port, kill_group, start_server, wait_until_healthy
 from tests.integration.two_nodes import cluster_of
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.combinations import search_space
-from tuner.campaigns.progress import PlainLines
-from tuner.campaigns.records import TrialRecord
-from tuner.campaigns.store import Store
-from tuner.cli.detached import start
-from tuner.home import Home
-from tuner.reports.tune_report import best_per_size
-from tuner.resident import LaunchState, LaunchStatus, detached_name
-from tuner.specs import load_topology
-from tuner.tracking.mlflow_store import MlflowStore, load_mlflow
-from tuner.tracking.tracker import TRIAL_ID
-from tuner.tuning import TuneReport, tune
 
 WORKERS = ("MeasureWorker", "BuildWorker", "ResidentLaunch")
 POLL_S = 0.5

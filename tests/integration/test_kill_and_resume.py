@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState
 
+from chorale.tuner.campaigns.records import CompleteTrial
+from chorale.tuner.campaigns.store import Store
+from chorale.tuner.home import Home
 from tests.integration.launch_files import optuna_states, tracked_trials
-from tuner.campaigns.records import CompleteTrial
-from tuner.campaigns.store import Store
-from tuner.home import Home
 
 ROOT = Path(__file__).parents[2]
 TRIALS = 14
@@ -28,7 +28,7 @@ ARGUMENTS = [
 
 def start(home: Home, *more: str) -> subprocess.Popen[str]:
     environment = {**os.environ, "CHORALE_HOME": str(home.root)}
-    command = [sys.executable, "-m", "tuner", *ARGUMENTS, *more]
+    command = [sys.executable, "-m", "chorale", *ARGUMENTS, *more]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, cwd=ROOT, env=environment, text=True, start_new_session=True, **pipes)
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from chorale.synth.errors import Unavailable
 from deploy.local.postgres import program
-from synth.errors import Unavailable
 
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 900

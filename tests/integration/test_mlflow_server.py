@@ -5,16 +5,16 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from runners.api import RunRequest
+from chorale.runners.api import RunRequest
+from chorale.tuner.campaigns.progress import PlainLines
+from chorale.tuner.home import Home
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tracking.best import load_best
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tuning import TuneReport, tune
 from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner, InlineWorkers
 from tests.integration.mlflow_server import free_port, kill_group, server
-from tuner.campaigns.progress import PlainLines
-from tuner.home import Home
-from tuner.specs import load_topology
-from tuner.tracking.best import load_best
-from tuner.tracking.mlflow_store import MlflowStore
-from tuner.tuning import TuneReport, tune
 
 
 def run(home: Home, uri: str, runner: FakeRunner, resume: bool = False) -> TuneReport:

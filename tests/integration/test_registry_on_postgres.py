@@ -12,23 +12,23 @@ from typing import Any
 import pytest
 import sqlalchemy
 
+from chorale.runners.api import FailureKind, RunFailure, RunRequest
+from chorale.synth.lowering.lift import lift
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.size_class import SizeClass
+from chorale.tuner.home import Home
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tracking.best import RegistryEntry, load_best
+from chorale.tuner.tracking.champions import ROLLED_BACK
+from chorale.tuner.tracking.mlflow_store import URI_VARIABLE, MlflowStore, load_mlflow
+from chorale.tuner.tracking.tracker import TRIAL_ID
+from chorale.tuner.tuning import TuneReport
 from deploy.local.stack import Stack
-from runners.api import FailureKind, RunFailure, RunRequest
-from synth.lowering.lift import lift
-from synth.topology.topology import Topology
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.fakes import FakeRunner
 from tests.integration.test_local_stack import needs_postgres
 from tests.unit.tuner.test_tuning import run
-from tuner.campaigns.size_class import SizeClass
-from tuner.home import Home
-from tuner.specs import load_topology
-from tuner.tracking.best import RegistryEntry, load_best
-from tuner.tracking.champions import ROLLED_BACK
-from tuner.tracking.mlflow_store import URI_VARIABLE, MlflowStore, load_mlflow
-from tuner.tracking.tracker import TRIAL_ID
-from tuner.tuning import TuneReport
 
 pytestmark = [pytest.mark.slow, needs_postgres]
 

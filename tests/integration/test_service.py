@@ -29,7 +29,7 @@ def free_port() -> int:
 @contextmanager
 def serving(home: Path, port: int) -> Iterator[tuple[httpx2.Client, subprocess.Popen[bytes]]]:
     """Start the command, wait until it answers, and stop it in the end."""
-    command = [sys.executable, "-m", "tuner", "serve", "--port", str(port)]
+    command = [sys.executable, "-m", "chorale", "serve", "--port", str(port)]
     environment = {**os.environ, "CHORALE_HOME": str(home)}
     with (home / "serve.log").open("ab") as log:
         process = subprocess.Popen(command, env=environment, stdout=log, stderr=log, start_new_session=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runners.oneccl.wheels import INSTALL, find_parts
-from synth.errors import Unavailable
+from chorale.runners.oneccl.wheels import INSTALL, find_parts
+from chorale.synth.errors import Unavailable
 
 
 def _is_installed() -> bool:

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from runners.fabric.fabric import EmulatedFabric
-from runners.fabric.fabrics import bring_up, take_down
-from synth.errors import Unavailable
-from synth.topology.spec import parse_topology
+from chorale.runners.fabric.fabric import EmulatedFabric
+from chorale.runners.fabric.fabrics import bring_up, take_down
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.spec import parse_topology
 from tests.live.oneccl import needs_oneccl
 
 ROOT = Path(__file__).parents[2]
@@ -46,7 +46,7 @@ def test_the_example_runs_on_a_fabric(cube: EmulatedFabric, home: Path, tmp_path
         "baselines": '["library:ring"]',
     }
     words = [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
-    command = [sys.executable, "-m", "tuner", "tune", str(ROOT / "examples" / "cpu-cluster-oneccl.yaml"), "--json"]
+    command = [sys.executable, "-m", "chorale", "tune", str(ROOT / "examples" / "cpu-cluster-oneccl.yaml"), "--json"]
     done = subprocess.run(
         [*command, "--programs", str(tmp_path / "programs"), *words],
         env=dict(os.environ) | {"CHORALE_HOME": str(home), "PYTHONPATH": str(ROOT)},

@@ -15,17 +15,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runners.fabric import holder
-from runners.fabric.fabric import EmulatedFabric, processes_in
-from runners.fabric.fabrics import bring_up, fabrics, find_fabric, take_down, temporary_fabric
-from runners.fabric.holder import NamespaceHolder, detached_states
-from runners.fabric.probe import probe
-from runners.places.local import LocalProcess
-from runners.places.place import STDERR, STDOUT, ProcessSpec
-from synth.errors import InvalidInput, Unavailable
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.runners.fabric import holder
+from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
+from chorale.runners.fabric.fabrics import bring_up, fabrics, find_fabric, take_down, temporary_fabric
+from chorale.runners.fabric.holder import NamespaceHolder, detached_states
+from chorale.runners.fabric.probe import probe
+from chorale.runners.places.local import LocalProcess
+from chorale.runners.places.place import STDERR, STDOUT, ProcessSpec
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.command import chorale
 
 SPARE_NAME = f"live-{os.getpid()}"
@@ -248,7 +248,7 @@ def test_a_closed_job_leaves_the_fabric_empty(up: Up) -> None:
 
 HALF_WAY = f"""
 import time
-from runners.fabric.holder import Holder
+from chorale.runners.fabric.holder import Holder
 
 holder = Holder("{SPARE_NAME}")
 print(holder.pid, holder.run("ip netns add half && stat -L -c 'net:[%i]' /run/netns/half"), flush=True)

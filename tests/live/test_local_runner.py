@@ -14,20 +14,20 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from runners.api import FailureKind, Outcome
-from runners.local.runner import LocalRunner
-from synth.alltoall.schedule import alltoall_schedule
-from synth.collective import ALLREDUCE, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.methods import synthesize
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.trees.double_binary import double_binary_tree
-from synth.verify.verify import verify
+from chorale.runners.api import FailureKind, Outcome
+from chorale.runners.local.runner import LocalRunner
+from chorale.synth.alltoall.schedule import alltoall_schedule
+from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.trees.double_binary import double_binary_tree
+from chorale.synth.verify.verify import verify
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allreduce, star_broadcast, with_deadlock
 from tests.conformance.live_kit import long_request, submit_and_meanwhile
@@ -82,7 +82,7 @@ def test_a_hang_shows_what_each_block_waits_for(runner: LocalRunner) -> None:
 
 OWNER = """
 import threading, time
-from runners.local.runner import LocalRunner
+from chorale.runners.local.runner import LocalRunner
 from tests.conformance.live_kit import long_request, submit_and_meanwhile
 from tests.conformance.runner_kit import RING, request_of
 

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from runners.mpi.launch import find_mpiexec
+from chorale.runners.mpi.launch import find_mpiexec
 from tests.live.mpi import needs_mpi
 
 pytestmark = needs_mpi
@@ -15,7 +15,7 @@ pytestmark = needs_mpi
 RANKS = """
 import json, time
 from mpi4py import MPI
-from runners.mpi import clocks
+from chorale.runners.mpi import clocks
 
 skew_s = 1000.0 * MPI.COMM_WORLD.rank
 steady = time.monotonic

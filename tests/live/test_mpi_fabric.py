@@ -12,13 +12,13 @@ from fractions import Fraction
 
 import pytest
 
-from runners.api import FailureKind, Outcome, RunRequest, library_result
-from runners.fabric.fabric import EmulatedFabric, processes_in
-from runners.fabric.fabrics import bring_up, find_fabric, take_down
-from runners.fabric.holder import NamespaceHolder
-from runners.mpi.runner import MpiRunner
-from synth.errors import Unavailable
-from synth.topology.spec import parse_topology
+from chorale.runners.api import FailureKind, Outcome, RunRequest, library_result
+from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
+from chorale.runners.fabric.fabrics import bring_up, find_fabric, take_down
+from chorale.runners.fabric.holder import NamespaceHolder
+from chorale.runners.mpi.runner import MpiRunner
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.spec import parse_topology
 from tests.conformance import runner_kit
 from tests.conformance.runner_kit import RING, failed, measured, request_of
 from tests.live.mpi import needs_mpi

@@ -15,17 +15,17 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runners.api import FailureKind
-from runners.mpi.runner import MpiRunner
-from synth.alltoall.schedule import alltoall_schedule
-from synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
-from synth.executor.serial import SerialExecutor
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.methods import synthesize
-from synth.topology.spec import parse_topology
-from synth.trees.double_binary import double_binary_tree
-from synth.verify.verify import verify
+from chorale.runners.api import FailureKind
+from chorale.runners.mpi.runner import MpiRunner
+from chorale.synth.alltoall.schedule import alltoall_schedule
+from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.trees.double_binary import double_binary_tree
+from chorale.synth.verify.verify import verify
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.runner_kit import RING, Lent, failed, measured, request_of
 from tests.live.children import descendants
@@ -87,7 +87,7 @@ def test_more_data_than_memory_is_unavailable() -> None:
 
 
 def test_without_a_network_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runners.mpi.launch.find_fabric", lambda topology_id, name: None)
+    monkeypatch.setattr("chorale.runners.mpi.launch.find_fabric", lambda topology_id, name: None)
     with MpiRunner() as runner:
         failure = failed(runner.submit(request_of(RING)), FailureKind.UNAVAILABLE)
     assert "run: chorale fabric up ring:4 --link-mbps 50; or name --hosts" in failure.message
@@ -106,7 +106,7 @@ def test_the_ranks_stay_for_the_next_request_and_twenty_leak_nothing() -> None:
 
 
 OWNER = """
-from runners.mpi.runner import MpiRunner
+from chorale.runners.mpi.runner import MpiRunner
 from tests.conformance.live_kit import long_request
 from tests.conformance.runner_kit import RING, request_of
 

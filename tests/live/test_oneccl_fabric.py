@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from runners.api import FailureKind, Outcome, RunRequest, library_result
-from runners.fabric.fabric import EmulatedFabric, processes_in
-from runners.fabric.fabrics import bring_up, find_fabric, take_down
-from runners.fabric.holder import NamespaceHolder
-from runners.oneccl.runner import OneCclRunner
-from synth.errors import Unavailable
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.runners.api import FailureKind, Outcome, RunRequest, library_result
+from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
+from chorale.runners.fabric.fabrics import bring_up, find_fabric, take_down
+from chorale.runners.fabric.holder import NamespaceHolder
+from chorale.runners.oneccl.runner import OneCclRunner
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import ring_allreduce
 from tests.conformance.runner_kit import RING, failed, measured, request_of

@@ -18,27 +18,27 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runners import ray_places
-from runners.api import FailureKind, Outcome, ProgramSettings, RunRequest, library_result
-from runners.oneccl import library
-from runners.oneccl import runner as runner_module
-from runners.oneccl.places import RankPlacement
-from runners.oneccl.runner import OneCclRunner
-from runners.oneccl.task import InjectedFault
-from runners.oneccl.wheels import VERSIONS
-from runners.places.local import LocalHost
-from synth.alltoall.schedule import alltoall_schedule
-from synth.collective import Collective, CollectiveName
-from synth.executor.serial import SerialExecutor
-from synth.lowering.lower import lower
-from synth.lowering.oneccl_xml import OneCclXml
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
-from synth.methods import synthesize
-from synth.topology.spec import parse_topology
-from synth.trees.double_binary import double_binary_tree
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
+from chorale.runners import ray_places
+from chorale.runners.api import FailureKind, Outcome, ProgramSettings, RunRequest, library_result
+from chorale.runners.oneccl import library
+from chorale.runners.oneccl import runner as runner_module
+from chorale.runners.oneccl.places import RankPlacement
+from chorale.runners.oneccl.runner import OneCclRunner
+from chorale.runners.oneccl.task import InjectedFault
+from chorale.runners.oneccl.wheels import VERSIONS
+from chorale.runners.places.local import LocalHost
+from chorale.synth.alltoall.schedule import alltoall_schedule
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.oneccl_xml import OneCclXml
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.trees.double_binary import double_binary_tree
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
 from tests.command import chorale
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import ring_allreduce, with_deadlock

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from runners.api import RunRequest
-from runners.local.runner import LocalRunner
-from synth.collective import ALLREDUCE
-from synth.executor.serial import SerialExecutor
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.methods import synthesize
-from synth.schedule.traffic import traffic_of
-from synth.simulation.network_model import NetworkModel
-from synth.simulation.simulate import simulate
-from synth.topology.spec import parse_topology
+from chorale.runners.api import RunRequest
+from chorale.runners.local.runner import LocalRunner
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.simulate import simulate
+from chorale.synth.topology.spec import parse_topology
 from tests.conformance.runner_kit import measured
 
 LINK_MBPS = 20

@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True)

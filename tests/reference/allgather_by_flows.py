@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import networkx as nx
 
-from synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology
 
 _SOURCE = "source"
 

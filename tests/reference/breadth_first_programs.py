@@ -6,7 +6,7 @@ import networkx as nx
 import numpy as np
 from scipy.optimize import LinearConstraint, linprog, milp
 
-from synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology
 
 
 def jobs_and_links(topology: Topology, node: int, step: int) -> tuple[list[list[int]], list[float]]:

@@ -6,9 +6,9 @@ A value stands for the sum of the contributions of some ranks to one chunk of th
 
 from __future__ import annotations
 
-from synth.collective import CollectiveName
-from synth.lowering.memory import buffer_chunks
-from synth.lowering.program import Program
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.memory import buffer_chunks
+from chorale.synth.lowering.program import Program
 from tests.reference.program_interpreter import DomainError
 
 

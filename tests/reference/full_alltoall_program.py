@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.optimize import linprog
 
-from synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology
 
 
 def full_alltoall_rate(topology: Topology) -> float:

@@ -1,15 +1,15 @@
 """The slow and obvious replay: every cell holds the set of ranks whose contribution is in it, as one integer.
 
-The reference for both replays of `synth.verify`.
+The reference for both replays of `chorale.synth.verify`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from synth.schedule.schedule import Schedule
-from synth.verify.terms import shard_conditions
-from synth.verify.violation import ScheduleViolation
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.verify.terms import shard_conditions
+from chorale.synth.verify.violation import ScheduleViolation
 
 
 def violations(schedule: Schedule) -> list[ScheduleViolation]:

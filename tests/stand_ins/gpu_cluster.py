@@ -7,8 +7,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from runners.api import Runner
-from runners.ray.actors import RunnerFactory
+from chorale.runners.api import Runner
+from chorale.runners.ray.actors import RunnerFactory
 
 ROOT = Path(__file__).parents[2]
 LAUNCHERS = ("mpirun", "mpiexec", "srun")

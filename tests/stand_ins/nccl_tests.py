@@ -2,8 +2,8 @@
 """Stand-in for a test program of nccl-tests with a library that executes MSCCL programs, all ranks in one process.
 
 It decides as the runtimes do which calls the program serves, executes it on sets of contributions with the
-interpreter of `synth.lowering`, logs and prints as they do. Its times are formulas: nothing is measured. What it
-plays is said by variables: STAND_IN_RUNTIME (msccl, executor, rccl), STAND_IN_TABLE (old, new), STAND_IN_FAULT,
+interpreter of `chorale.synth.lowering`, logs and prints as they do. Its times are formulas: nothing is measured. What
+it plays is said by variables: STAND_IN_RUNTIME (msccl, executor, rccl), STAND_IN_TABLE (old, new), STAND_IN_FAULT,
 STAND_IN_LIBRARY_BYTES_PER_US; STAND_IN_MEMORY is a folder where it remembers programs that it executed.
 """
 
@@ -86,8 +86,8 @@ class Loaded:
         memory = Path(os.environ["STAND_IN_MEMORY"]) / hashlib.sha256(text).hexdigest()
         if memory.exists():
             return Loaded(**json.loads(memory.read_text()))
-        from synth.lowering.check_execution import execution_violations  # noqa: PLC0415 (takes a second)
-        from synth.lowering.lift import lift  # noqa: PLC0415
+        from chorale.synth.lowering.check_execution import execution_violations  # noqa: PLC0415 (takes a second)
+        from chorale.synth.lowering.lift import lift  # noqa: PLC0415
 
         program = lift(text)
         loaded = Loaded(

@@ -10,14 +10,14 @@ from types import ModuleType
 
 import pytest
 
-import runners
-import synth
-import tuner
+import chorale.runners
+import chorale.synth
+import chorale.tuner
 
 
 def modules_with_examples() -> Iterator[str]:
     """Yield the name of every module whose source holds a `>>>`."""
-    for package in (synth, runners, tuner):
+    for package in (chorale.synth, chorale.runners, chorale.tuner):
         yield from _names_in(package)
 
 

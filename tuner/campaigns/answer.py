@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from tuner.campaigns.final import RankedTrial
-from tuner.campaigns.records import CompleteTrial, SizeResult
+from chorale.tuner.campaigns.final import RankedTrial
+from chorale.tuner.campaigns.records import CompleteTrial, SizeResult
 
 MIN_SPEEDUP = 1.02
 """What a program must reach over the fastest baseline to be chosen: closer is a tie, and a tie is the baseline's."""

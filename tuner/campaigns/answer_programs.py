@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from synth.lowering.lift import lift
-from synth.lowering.targets import target_named
-from tuner.campaigns.answer import TableEntry, table_ranges
+from chorale.synth.lowering.lift import lift
+from chorale.synth.lowering.targets import target_named
+from chorale.tuner.campaigns.answer import TableEntry, table_ranges
 
 
 def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -> dict[str, bytes]:

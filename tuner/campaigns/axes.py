@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.campaigns.records import Candidate
+from chorale.tuner.campaigns.records import Candidate
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,11 +7,11 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from runners.registry import RUNNERS
-from tuner.campaigns.runner_section import AnyRunnerSection, read_section
-from tuner.campaigns.section import CampaignSection
-from tuner.campaigns.space import Value
-from tuner.campaigns.value_lists import MAX_VALUES, Buffers, Counts, OptionalCounts, Sizes
+from chorale.runners.registry import RUNNERS
+from chorale.tuner.campaigns.runner_section import AnyRunnerSection, read_section
+from chorale.tuner.campaigns.section import CampaignSection
+from chorale.tuner.campaigns.space import Value
+from chorale.tuner.campaigns.value_lists import MAX_VALUES, Buffers, Counts, OptionalCounts, Sizes
 
 
 class SearchSection(CampaignSection):

@@ -10,10 +10,10 @@ import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from synth.errors import InvalidInput
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.runner_section import DEFAULT_KIND, SECTIONS
-from tuner.files import read_file
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.runner_section import DEFAULT_KIND, SECTIONS
+from chorale.tuner.files import read_file
 
 MAX_BYTES = 2**20
 _KIND = ["runner", "kind"]

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runners.runner_config import Capabilities
-from runners.sizes import divisible_size
-from synth.errors import InvalidInput
-from synth.methods import METHODS
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.dialect import LoweringTarget, lowering_target
-from tuner.campaigns.records import Candidate
-from tuner.campaigns.space import SearchSpace
+from chorale.runners.runner_config import Capabilities
+from chorale.runners.sizes import divisible_size
+from chorale.synth.errors import InvalidInput
+from chorale.synth.methods import METHODS
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.dialect import LoweringTarget, lowering_target
+from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.campaigns.space import SearchSpace
 
 ELEMENT_BYTES = 4
 MAX_PADDING = 0.05

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from runners.api import LIBRARY
-from synth.bound.bound import lower_bound
-from synth.collective import parse_collective
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
+from chorale.runners.api import LIBRARY
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.collective import parse_collective
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
 
 WARM_UPS = 1
 

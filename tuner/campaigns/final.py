@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.campaigns.records import CompleteTrial, SizeResult
+from chorale.tuner.campaigns.records import CompleteTrial, SizeResult
 
 BEST_OF_EACH = 2
 MAX_FINALISTS = 6

@@ -9,7 +9,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.importance import FanovaImportanceEvaluator, get_param_importances
 from optuna.trial import create_trial
 
-from tuner.campaigns.records import CompleteTrial
+from chorale.tuner.campaigns.records import CompleteTrial
 
 MIN_TRIALS = 4
 

@@ -9,12 +9,12 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from synth.errors import InvalidInput
-from synth.identity import content_id
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.runner_section import RunnerSection, read_section
-from tuner.home import Home
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import content_id
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.runner_section import RunnerSection, read_section
+from chorale.tuner.home import Home
 
 
 @dataclass(frozen=True, slots=True)

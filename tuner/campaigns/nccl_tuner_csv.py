@@ -15,8 +15,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-from synth.errors import CheckFailed
-from tuner.campaigns.records import Candidate, CompleteTrial, TrialRecord
+from chorale.synth.errors import CheckFailed
+from chorale.tuner.campaigns.records import Candidate, CompleteTrial, TrialRecord
 
 ALGORITHMS = {"ring": "ring", "double-binary-tree": "tree"}
 """The method here, and the algorithm of NCCL that does the same."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from runners.api import LIBRARY
-from synth.errors import InvalidInput
-from synth.methods import METHODS
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.combinations import search_space
-from tuner.campaigns.dialect import lowering_target
-from tuner.campaigns.duration import min_launches, min_measuring_s
+from chorale.runners.api import LIBRARY
+from chorale.synth.errors import InvalidInput
+from chorale.synth.methods import METHODS
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.combinations import search_space
+from chorale.tuner.campaigns.dialect import lowering_target
+from chorale.tuner.campaigns.duration import min_launches, min_measuring_s
 
 
 def check_methods(campaign: Campaign) -> None:

@@ -13,10 +13,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from runners.durations import format_ms
-from runners.sizes import format_size
-from tuner.campaigns.records import CompleteTrial, FailedTrial, TrialRecord
-from tuner.campaigns.rhythm import trial_intervals_s
+from chorale.runners.durations import format_ms
+from chorale.runners.sizes import format_size
+from chorale.tuner.campaigns.records import CompleteTrial, FailedTrial, TrialRecord
+from chorale.tuner.campaigns.rhythm import trial_intervals_s
 
 RECENT = 6
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from synth.errors import CheckFailed
-from tuner.campaigns.final import FinalComparison, RankedTrial, ranked_trials
-from tuner.campaigns.launch import Launch, launch_codec
-from tuner.campaigns.records import CompleteTrial, TrialRecord
-from tuner.campaigns.store import JOURNAL, line_codec
+from chorale.synth.errors import CheckFailed
+from chorale.tuner.campaigns.final import FinalComparison, RankedTrial, ranked_trials
+from chorale.tuner.campaigns.launch import Launch, launch_codec
+from chorale.tuner.campaigns.records import CompleteTrial, TrialRecord
+from chorale.tuner.campaigns.store import JOURNAL, line_codec
 
 
 @dataclass(frozen=True, slots=True)

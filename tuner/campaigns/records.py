@@ -11,9 +11,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter
 
-from runners.api import FailureKind
-from synth.identity import content_id
-from synth.lowering.program import Protocol
+from chorale.runners.api import FailureKind
+from chorale.synth.identity import content_id
+from chorale.synth.lowering.program import Protocol
 
 Environment = dict[str, str | int | float | None]
 

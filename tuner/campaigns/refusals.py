@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runners.measurement.interval import MedianInterval, ratio_interval
-from tuner.campaigns.answer import fastest_baseline
-from tuner.campaigns.final import RankedTrial
-from tuner.campaigns.records import CompleteTrial, SizeResult, TrialRecord
+from chorale.runners.measurement.interval import MedianInterval, ratio_interval
+from chorale.tuner.campaigns.answer import fastest_baseline
+from chorale.tuner.campaigns.final import RankedTrial
+from chorale.tuner.campaigns.records import CompleteTrial, SizeResult, TrialRecord
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Iterable
 from itertools import pairwise
 
-from tuner.campaigns.records import TrialRecord
+from chorale.tuner.campaigns.records import TrialRecord
 
 _PAUSE = 20
 """A launch was interrupted where nothing finished for so many times the median."""

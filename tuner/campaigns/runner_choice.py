@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from runners.ray.actors import RunnerFactory
-from runners.ray.workers import RayWorkers
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.runner_section import RunnerSection
-from tuner.config.build_cache import shared_builder
+from chorale.runners.ray.actors import RunnerFactory
+from chorale.runners.ray.workers import RayWorkers
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.runner_section import RunnerSection
+from chorale.tuner.config.build_cache import shared_builder
 
 
 def make_workers(

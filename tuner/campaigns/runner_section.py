@@ -16,11 +16,11 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
-from runners.local.config import LocalConfig
-from runners.needs import ResourceRequest
-from runners.registry import RUNNERS
-from runners.runner_config import Capabilities, MeasurerRequest, RunnerConfig
-from tuner.campaigns.section import CampaignSection
+from chorale.runners.local.config import LocalConfig
+from chorale.runners.needs import ResourceRequest
+from chorale.runners.registry import RUNNERS
+from chorale.runners.runner_config import Capabilities, MeasurerRequest, RunnerConfig
+from chorale.tuner.campaigns.section import CampaignSection
 
 DEFAULT_KIND = LocalConfig.name
 

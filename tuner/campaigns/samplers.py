@@ -12,9 +12,9 @@ from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.samplers import BaseSampler, NSGAIISampler, QMCSampler, RandomSampler, TPESampler
 from optuna.trial import Trial
 
-from synth.errors import Unavailable
-from tuner.campaigns.records import Candidate
-from tuner.campaigns.space import SearchSpace, Value
+from chorale.synth.errors import Unavailable
+from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.campaigns.space import SearchSpace, Value
 
 Distribution = CategoricalDistribution | IntDistribution
 

@@ -15,10 +15,10 @@ from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from synth.errors import Unavailable
-from tuner.campaigns.journal import set_torn_end_aside
-from tuner.campaigns.records import Candidate, CompleteTrial, PrunedTrial, TrialRecord
-from tuner.campaigns.samplers import (
+from chorale.synth.errors import Unavailable
+from chorale.tuner.campaigns.journal import set_torn_end_aside
+from chorale.tuner.campaigns.records import Candidate, CompleteTrial, PrunedTrial, TrialRecord
+from chorale.tuner.campaigns.samplers import (
     GRID,
     SIZES_GP,
     active_parameters,
@@ -26,9 +26,9 @@ from tuner.campaigns.samplers import (
     make_sampler,
     suggested_candidate,
 )
-from tuner.campaigns.size_choice import AcquisitionOptimizer
-from tuner.campaigns.size_model import Floats
-from tuner.campaigns.space import SearchSpace
+from chorale.tuner.campaigns.size_choice import AcquisitionOptimizer
+from chorale.tuner.campaigns.size_model import Floats
+from chorale.tuner.campaigns.space import SearchSpace
 
 TRIAL_ID = "chorale.trial_id"
 REPEAT_OF = "chorale.repeat_of"

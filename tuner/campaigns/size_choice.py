@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from scipy.special import ndtr
 from threadpoolctl import ThreadpoolController
 
-from tuner.campaigns.axes import axes_of
-from tuner.campaigns.records import Candidate
-from tuner.campaigns.size_model import Floats, Posterior, SizeModel
+from chorale.tuner.campaigns.axes import axes_of
+from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.campaigns.size_model import Floats, Posterior, SizeModel
 
 GROWTH = 1.25
 """The covariance is fitted again when there are that many times as many observations."""

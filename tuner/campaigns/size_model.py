@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
 
-from tuner.campaigns.axes import Axis
+from chorale.tuner.campaigns.axes import Axis
 
 Floats = NDArray[np.float64]
 

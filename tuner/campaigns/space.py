@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Protocol
 
-from synth.errors import InvalidInput
-from tuner.campaigns.records import Candidate
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.campaigns.records import Candidate
 
 MAX_POINTS = 10**5
 

@@ -15,13 +15,13 @@ from typing import Annotated, TypeVar
 from filelock import FileLock
 from pydantic import Field, TypeAdapter, ValidationError
 
-from runners.exclusive import acquire_lock
-from synth.errors import InvalidInput, Unavailable
-from tuner.campaigns.final import FinalComparison
-from tuner.campaigns.journal import Journal, Write
-from tuner.campaigns.launch import Launch, launch_codec
-from tuner.campaigns.records import TrialRecord
-from tuner.files import write_file
+from chorale.runners.exclusive import acquire_lock
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.tuner.campaigns.final import FinalComparison
+from chorale.tuner.campaigns.journal import Journal, Write
+from chorale.tuner.campaigns.launch import Launch, launch_codec
+from chorale.tuner.campaigns.records import TrialRecord
+from chorale.tuner.files import write_file
 
 _log = logging.getLogger("chorale.store")
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from runners.sizes import MAX_SIZE_BYTES, parse_sizes
-from tuner.campaigns.section import CampaignSection
+from chorale.runners.sizes import MAX_SIZE_BYTES, parse_sizes
+from chorale.tuner.campaigns.section import CampaignSection
 
 MAX_VALUES = 1000
 

@@ -10,20 +10,20 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from synth.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
-from synth.alltoall.certificate import check_alltoall_certificate
-from synth.alltoall.rate import AllToAllRate, BoundsListener, RateMethod
-from synth.alltoall.schedule import alltoall_schedule, require_schedule_size
-from synth.errors import InvalidInput
-from synth.identity import parse_rational, rational_text
-from synth.kernels import warm_alltoall
-from synth.topology.topology import Topology
-from synth.verify.verify import verify
-from tuner.cli.output import emit_json, people, results
-from tuner.cli.shared_options import AsJson
-from tuner.reports.stages import Stopwatch, peak_memory_bytes
-from tuner.schedule_files import require_schedule_suffix, save_schedule
-from tuner.specs import load_topology
+from chorale.synth.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
+from chorale.synth.alltoall.certificate import check_alltoall_certificate
+from chorale.synth.alltoall.rate import AllToAllRate, BoundsListener, RateMethod
+from chorale.synth.alltoall.schedule import alltoall_schedule, require_schedule_size
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import parse_rational, rational_text
+from chorale.synth.kernels import warm_alltoall
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import verify
+from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.shared_options import AsJson
+from chorale.tuner.reports.stages import Stopwatch, peak_memory_bytes
+from chorale.tuner.schedule_files import require_schedule_suffix, save_schedule
+from chorale.tuner.specs import load_topology
 
 
 def register(app: typer.Typer) -> None:

@@ -12,10 +12,10 @@ import typer
 from rich import box
 from rich.table import Table
 
-from synth.errors import CheckFailed
-from tuner.cli.output import emit_json, people, results
-from tuner.cli.shared_options import AsJson
-from tuner.home import Home
+from chorale.synth.errors import CheckFailed
+from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.shared_options import AsJson
+from chorale.tuner.home import Home
 
 HISTORY = "bench.jsonl"
 
@@ -36,7 +36,7 @@ def bench(
     Example: chorale bench rings
     """
     # The layer above this one: it is known by its name only, and loaded when it is asked for.
-    suite = importlib.import_module("experiments.bench.suite")
+    suite = importlib.import_module("chorale.experiments.bench.suite")
     rows: list[dict[str, Any]] = []
     for benchmark in suite.chosen(names or []):
         people.print(f"{benchmark.name}: beside {benchmark.reference}")
@@ -58,7 +58,7 @@ def _remember(rows: list[dict[str, Any]]) -> Any:
     """Append the run to the history, one JSON record in a line; return where that is."""
     home = Home.from_environment()
     path = home.create(home.root) / HISTORY
-    record = {"at_s": time.time(), "version": importlib.metadata.version("chorale"), "rows": rows}
+    record = {"at_s": time.time(), "version": importlib.metadata.version("chorale-collectives"), "rows": rows}
     with path.open("a", encoding="utf-8") as stream:
         stream.write(json.dumps(record, sort_keys=True) + "\n")
     return path

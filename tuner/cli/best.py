@@ -8,20 +8,20 @@ from typing import Annotated, Any
 
 import typer
 
-from runners.durations import format_us
-from runners.sizes import format_size, parse_size
-from synth.collective import parse_collective
-from synth.errors import InvalidInput
-from synth.topology.topology import Topology
-from tuner.campaigns.size_class import SizeClass
-from tuner.cli.output import emit_json, people, results
-from tuner.cli.shared_options import AsJson
-from tuner.files import write_file
-from tuner.home import Home
-from tuner.specs import load_topology
-from tuner.tracking.best import RegistryEntry, find_champion, load_best
-from tuner.tracking.champions import roll_back
-from tuner.tracking.mlflow_store import MlflowStore, ModelVersion
+from chorale.runners.durations import format_us
+from chorale.runners.sizes import format_size, parse_size
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.size_class import SizeClass
+from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.shared_options import AsJson
+from chorale.tuner.files import write_file
+from chorale.tuner.home import Home
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tracking.best import RegistryEntry, find_champion, load_best
+from chorale.tuner.tracking.champions import roll_back
+from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 
 OutputFolder = Annotated[
     str | None, typer.Option("--output", "-o", metavar="DIR", help="Existing folder for the files.")

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from synth.collective import parse_collective
-from synth.kernels import warm_bounds
-from tuner.cli.output import emit_json, results
-from tuner.cli.shared_options import AsJson, Root
-from tuner.reports.bound_report import bound_document, bound_report, bound_table
-from tuner.reports.stages import Stopwatch
-from tuner.specs import load_topology
+from chorale.synth.collective import parse_collective
+from chorale.synth.kernels import warm_bounds
+from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.shared_options import AsJson, Root
+from chorale.tuner.reports.bound_report import bound_document, bound_report, bound_table
+from chorale.tuner.reports.stages import Stopwatch
+from chorale.tuner.specs import load_topology
 
 
 def register(app: typer.Typer) -> None:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 import uuid
 
-from runners.ray_resident import DetachedActor, DetachedActors
-from synth.errors import CheckFailed
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.progress import progress_display
-from tuner.cli.output import people
-from tuner.home import Home
-from tuner.launch_work import INTERRUPTED_PATIENCE_S
-from tuner.resident import DetachedLaunch, LaunchState, LaunchStatus, detached_name
-from tuner.specs import absolute_spec
-from tuner.tuning import TuneReport
+from chorale.runners.ray_resident import DetachedActor, DetachedActors
+from chorale.synth.errors import CheckFailed
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.progress import progress_display
+from chorale.tuner.cli.output import people
+from chorale.tuner.home import Home
+from chorale.tuner.launch_work import INTERRUPTED_PATIENCE_S
+from chorale.tuner.resident import DetachedLaunch, LaunchState, LaunchStatus, detached_name
+from chorale.tuner.specs import absolute_spec
+from chorale.tuner.tuning import TuneReport
 
 POLL_S = 1.0
 STOP_PATIENCE_S = INTERRUPTED_PATIENCE_S + 15.0

@@ -14,14 +14,14 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from synth.errors import CheckFailed, InvalidInput
-from tuner.cli.output import emit_json, people
-from tuner.cli.shared_options import AsJson, ExecutorName, Workers
-from tuner.executors import EXECUTORS, SERIAL, open_executor
-from tuner.home import Home
-from tuner.plots.plot_formats import require_plot_format
-from tuner.tracking.answer_run import log_experiment
-from tuner.tracking.mlflow_store import MlflowStore
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.tuner.cli.output import emit_json, people
+from chorale.tuner.cli.shared_options import AsJson, ExecutorName, Workers
+from chorale.tuner.executors import EXECUTORS, SERIAL, open_executor
+from chorale.tuner.home import Home
+from chorale.tuner.plots.plot_formats import require_plot_format
+from chorale.tuner.tracking.answer_run import log_experiment
+from chorale.tuner.tracking.mlflow_store import MlflowStore
 
 _WIDTH = 240
 """Columns of a table that no terminal limits."""
@@ -84,7 +84,7 @@ def experiment(
 
 def _experiments(name: str) -> Any:
     """Return a module of the layer above this one: it is known by its name only, and loaded when it is asked for."""
-    return importlib.import_module(f"experiments.{name}")
+    return importlib.import_module(f"chorale.experiments.{name}")
 
 
 def _log(document: Mapping[str, Any], plot: Path | None, start_ms: int) -> None:

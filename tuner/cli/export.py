@@ -8,26 +8,26 @@ from typing import Annotated
 
 import typer
 
-from runners.element_types import ELEMENT_TYPES
-from runners.msccl.boxes import gpus_per_machine
-from runners.msccl.options import JobOptions
-from runners.msccl.sizes import served_size
-from runners.sizes import format_size, parse_sizes
-from synth.build.build import build_program, verify_schedule
-from synth.collective import CollectiveName
-from synth.errors import InvalidInput
-from synth.lowering.lower import with_default_channels
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program, as_protocol
-from synth.topology.topology import Topology
-from synth.verify.verified import VerifiedSchedule
-from tuner.cli.output import emit_json, people, results
-from tuner.cli.shared_options import AsJson, Protocol, RunnableFile, SpecOfProgram
-from tuner.files import write_folder
-from tuner.program_files import is_program_file, load_program
-from tuner.reports.job_export import GPU_TARGETS, JOB_TARGETS, Export, export_files, require_job_target
-from tuner.schedule_files import load_schedule
-from tuner.specs import load_topology
+from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.runners.msccl.boxes import gpus_per_machine
+from chorale.runners.msccl.options import JobOptions
+from chorale.runners.msccl.sizes import served_size
+from chorale.runners.sizes import format_size, parse_sizes
+from chorale.synth.build.build import build_program, verify_schedule
+from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.lower import with_default_channels
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program, as_protocol
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.shared_options import AsJson, Protocol, RunnableFile, SpecOfProgram
+from chorale.tuner.files import write_folder
+from chorale.tuner.program_files import is_program_file, load_program
+from chorale.tuner.reports.job_export import GPU_TARGETS, JOB_TARGETS, Export, export_files, require_job_target
+from chorale.tuner.schedule_files import load_schedule
+from chorale.tuner.specs import load_topology
 
 _FIRST_BYTES, _DEFAULT_SIZES = 2**16, 7
 

@@ -10,16 +10,16 @@ import psutil
 import typer
 from rich.table import Table
 
-from runners.fabric.capacity import require_capacity
-from runners.fabric.fabric import EmulatedFabric, processes_in
-from runners.fabric.fabrics import bring_up, fabrics, require_free, take_down
-from runners.fabric.plan import plan_fabric
-from synth.errors import InvalidInput
-from synth.identity import parse_rational, rational_text
-from tuner.cli.output import emit_json, people, results
-from tuner.cli.shared_options import AsJson
-from tuner.home import Home
-from tuner.specs import load_topology
+from chorale.runners.fabric.capacity import require_capacity
+from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
+from chorale.runners.fabric.fabrics import bring_up, fabrics, require_free, take_down
+from chorale.runners.fabric.plan import plan_fabric
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import parse_rational, rational_text
+from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.shared_options import AsJson
+from chorale.tuner.home import Home
+from chorale.tuner.specs import load_topology
 
 DEFAULT_NAME = "default"
 

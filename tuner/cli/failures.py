@@ -6,20 +6,20 @@ from typing import Annotated
 
 import typer
 
-from synth.collective import parse_collective
-from synth.errors import InvalidInput
-from synth.kernels import warm_method
-from synth.method import Options
-from synth.methods import METHODS, method_named
-from tuner.cli.output import emit_json, results
-from tuner.cli.progress_bar import progress_bar
-from tuner.cli.shared_options import AsJson, ExecutorName, Root, Workers
-from tuner.executors import open_executor
-from tuner.files import write_file
-from tuner.reports.failure_plans import plan_failures
-from tuner.reports.failure_report import failures_csv, failures_document, failures_table
-from tuner.reports.stages import Stopwatch, peak_memory_bytes
-from tuner.specs import load_topology
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.kernels import warm_method
+from chorale.synth.method import Options
+from chorale.synth.methods import METHODS, method_named
+from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.progress_bar import progress_bar
+from chorale.tuner.cli.shared_options import AsJson, ExecutorName, Root, Workers
+from chorale.tuner.executors import open_executor
+from chorale.tuner.files import write_file
+from chorale.tuner.reports.failure_plans import plan_failures
+from chorale.tuner.reports.failure_report import failures_csv, failures_document, failures_table
+from chorale.tuner.reports.stages import Stopwatch, peak_memory_bytes
+from chorale.tuner.specs import load_topology
 
 
 def register(app: typer.Typer) -> None:

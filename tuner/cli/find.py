@@ -10,25 +10,25 @@ from typing import Annotated
 import typer
 from rich.progress import Progress as ProgressBar
 
-from runners.sizes import parse_size
-from synth.errors import InvalidInput
-from synth.executor.port import Progress
-from synth.finder.find import Stage
-from synth.finder.find import find as find_topologies
-from synth.finder.query import MAX_NODES, FinderQuery
-from synth.finder.sources import BASE_SETS, BaseSet
-from synth.finder.table import find_all
-from synth.finder.workload import Workload
-from synth.identity import parse_rational
-from synth.kernels import warm, warm_finder
-from tuner.cli.output import emit_json, people, results
-from tuner.cli.shared_options import AsJson, ExecutorName, Workers
-from tuner.costs.calibration_files import load_calibration
-from tuner.executors import open_executor
-from tuner.plots.plot_formats import require_plot_format
-from tuner.reports.base_search import search_bases
-from tuner.reports.find_report import find_document, find_table, sizes_document, sizes_table
-from tuner.reports.stages import Stopwatch, peak_memory_bytes
+from chorale.runners.sizes import parse_size
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Progress
+from chorale.synth.finder.find import Stage
+from chorale.synth.finder.find import find as find_topologies
+from chorale.synth.finder.query import MAX_NODES, FinderQuery
+from chorale.synth.finder.sources import BASE_SETS, BaseSet
+from chorale.synth.finder.table import find_all
+from chorale.synth.finder.workload import Workload
+from chorale.synth.identity import parse_rational
+from chorale.synth.kernels import warm, warm_finder
+from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.shared_options import AsJson, ExecutorName, Workers
+from chorale.tuner.costs.calibration_files import load_calibration
+from chorale.tuner.executors import open_executor
+from chorale.tuner.plots.plot_formats import require_plot_format
+from chorale.tuner.reports.base_search import search_bases
+from chorale.tuner.reports.find_report import find_document, find_table, sizes_document, sizes_table
+from chorale.tuner.reports.stages import Stopwatch, peak_memory_bytes
 
 Seeds = Annotated[
     int, typer.Option("--search", min=0, max=10**6, help="Seeds of the search for Cayley digraphs; 0: no search.")
@@ -90,7 +90,7 @@ def find(
             document = find_document(findings, workload)
             table = find_table
     if plot is not None:
-        from tuner.plots.frontier_plot import plot_frontier  # noqa: PLC0415 (matplotlib is slow)
+        from chorale.tuner.plots.frontier_plot import plot_frontier  # noqa: PLC0415 (matplotlib is slow)
 
         plot_frontier(findings, plot)
     seconds = stages.report(outside_total=("compile",))

@@ -9,27 +9,27 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from runners.element_types import element_bytes
-from runners.sizes import parse_size, parse_sizes
-from synth.build.build import build_program, verify_schedule
-from synth.lowering.divisibility import options_for_sizes
-from synth.lowering.lower import with_default_channels
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import as_protocol
-from synth.lowering.reading import read_program, read_unchecked, reading_of
-from synth.lowering.streaming import streamed_text
-from synth.lowering.targets import TARGETS, target_named
-from synth.lowering.violation import ProgramViolation
-from synth.lowering.xml_reader import MAX_TEXT_BYTES
-from tuner.cli.network_options import LinkGbps
-from tuner.cli.output import emit_json, results
-from tuner.cli.shared_options import AsJson, Protocol, ScheduleFile
-from tuner.files import read_file, write_file, write_parts
-from tuner.reports.lowering_advice import advice
-from tuner.reports.prediction import prediction
-from tuner.reports.show_report import program_facts
-from tuner.schedule_files import load_schedule
-from tuner.specs import load_topology
+from chorale.runners.element_types import element_bytes
+from chorale.runners.sizes import parse_size, parse_sizes
+from chorale.synth.build.build import build_program, verify_schedule
+from chorale.synth.lowering.divisibility import options_for_sizes
+from chorale.synth.lowering.lower import with_default_channels
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import as_protocol
+from chorale.synth.lowering.reading import read_program, read_unchecked, reading_of
+from chorale.synth.lowering.streaming import streamed_text
+from chorale.synth.lowering.targets import TARGETS, target_named
+from chorale.synth.lowering.violation import ProgramViolation
+from chorale.synth.lowering.xml_reader import MAX_TEXT_BYTES
+from chorale.tuner.cli.network_options import LinkGbps
+from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.shared_options import AsJson, Protocol, ScheduleFile
+from chorale.tuner.files import read_file, write_file, write_parts
+from chorale.tuner.reports.lowering_advice import advice
+from chorale.tuner.reports.prediction import prediction
+from chorale.tuner.reports.show_report import program_facts
+from chorale.tuner.schedule_files import load_schedule
+from chorale.tuner.specs import load_topology
 
 PredictedSize = Annotated[
     str | None, typer.Option(metavar="BYTES", help="Also predict the time at this size of the whole vector.")

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
-from synth.errors import ChoraleError
-from tuner.cli.commands import CommandGroup, load_all
-from tuner.cli.output import print_error, set_verbosity
+from chorale.synth.errors import ChoraleError
+from chorale.tuner.cli.commands import CommandGroup, load_all
+from chorale.tuner.cli.output import print_error, set_verbosity
 
 app = typer.Typer(
     name="chorale",
@@ -25,7 +25,7 @@ app = typer.Typer(
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"chorale {importlib.metadata.version('chorale')}")
+        typer.echo(f"chorale {importlib.metadata.version('chorale-collectives')}")
         raise typer.Exit
 
 

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from synth.topology.topology import Topology
-from tuner.cli.output import people
-from tuner.costs.pricing import Pricing
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.cli.output import people
+from chorale.tuner.costs.pricing import Pricing
 
 UNIT_LINK_GBPS = "100"
 """The rate of a link of capacity 1 where a command can do without being told one."""

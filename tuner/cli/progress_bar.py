@@ -7,8 +7,8 @@ from contextlib import contextmanager
 
 from rich.progress import Progress as ProgressBar
 
-from synth.executor.port import Progress
-from tuner.cli.output import people
+from chorale.synth.executor.port import Progress
+from chorale.tuner.cli.output import people
 
 
 @contextmanager

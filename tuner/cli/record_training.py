@@ -9,10 +9,10 @@ from typing import Annotated
 
 import typer
 
-from runners.torch_profile import load_model, record_profile, require_torch
-from tuner.cli.output import people
-from tuner.files import write_file
-from tuner.training.training_profile import load_profile
+from chorale.runners.torch_profile import load_model, record_profile, require_torch
+from chorale.tuner.cli.output import people
+from chorale.tuner.files import write_file
+from chorale.tuner.training.training_profile import load_profile
 
 
 def register(app: typer.Typer) -> None:

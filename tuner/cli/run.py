@@ -9,23 +9,23 @@ from typing import Annotated, Any
 
 import typer
 
-from runners.api import LIBRARY, RunFailure, Runner, RunRequest
-from runners.calibration import calibrate, observations_of
-from runners.element_types import ELEMENT_TYPES
-from runners.measurement.driver import AdaptiveMeasurement, measure_once, measure_until
-from runners.measurement.goal import Goal, parse_budget, parse_precision
-from runners.registry import RUNNERS, runner_config
-from runners.sizes import parse_sizes
-from synth.errors import InvalidInput
-from synth.lowering.options import LoweringOptions
-from synth.topology.topology import Topology
-from tuner.cli.run_report import print_failure, print_report
-from tuner.cli.shared_options import AsJson, RunnableFile, Sizes
-from tuner.costs.calibration_programs import calibration_programs
-from tuner.home import Home
-from tuner.runnables import Runnable, load_runnable
-from tuner.schedule_files import SUFFIXES
-from tuner.specs import load_topology
+from chorale.runners.api import LIBRARY, RunFailure, Runner, RunRequest
+from chorale.runners.calibration import calibrate, observations_of
+from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.runners.measurement.driver import AdaptiveMeasurement, measure_once, measure_until
+from chorale.runners.measurement.goal import Goal, parse_budget, parse_precision
+from chorale.runners.registry import RUNNERS, runner_config
+from chorale.runners.sizes import parse_sizes
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.cli.run_report import print_failure, print_report
+from chorale.tuner.cli.shared_options import AsJson, RunnableFile, Sizes
+from chorale.tuner.costs.calibration_programs import calibration_programs
+from chorale.tuner.home import Home
+from chorale.tuner.runnables import Runnable, load_runnable
+from chorale.tuner.schedule_files import SUFFIXES
+from chorale.tuner.specs import load_topology
 
 LinkMbps = Annotated[float | None, typer.Option(help="Rate of a link in Mbit/s; default: as the runner does.")]
 Where = Annotated[

@@ -7,14 +7,14 @@ from typing import Any, NoReturn
 import typer
 from rich.table import Table
 
-from runners.api import FailureKind, Measurement, RunFailure, SizeMeasurement, bus_factor
-from runners.calibration import Calibration
-from runners.durations import format_us
-from runners.measurement.analysis import SizeAnalysis, analyse
-from runners.measurement.driver import AdaptiveMeasurement
-from runners.sizes import format_size
-from synth.lowering.program import Program
-from tuner.cli.output import emit_json, people, print_error, results
+from chorale.runners.api import FailureKind, Measurement, RunFailure, SizeMeasurement, bus_factor
+from chorale.runners.calibration import Calibration
+from chorale.runners.durations import format_us
+from chorale.runners.measurement.analysis import SizeAnalysis, analyse
+from chorale.runners.measurement.driver import AdaptiveMeasurement
+from chorale.runners.sizes import format_size
+from chorale.synth.lowering.program import Program
+from chorale.tuner.cli.output import emit_json, people, print_error, results
 
 UNAVAILABLE_EXIT_CODE = 3
 

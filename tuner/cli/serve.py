@@ -8,13 +8,13 @@ from typing import Annotated
 import typer
 import yaml
 
-from runners.ray_serve import serve_application
-from synth.errors import InvalidInput
-from tuner.cli.output import people, results
-from tuner.home import Home
-from tuner.service.access import load_access
-from tuner.service.access import make_token as new_token
-from tuner.service.jobs.limits import JobLimits
+from chorale.runners.ray_serve import serve_application
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.cli.output import people, results
+from chorale.tuner.home import Home
+from chorale.tuner.service.access import load_access
+from chorale.tuner.service.access import make_token as new_token
+from chorale.tuner.service.jobs.limits import JobLimits
 
 GIB = 2**30
 
@@ -49,7 +49,7 @@ def serve(
     if make_token is not None:
         _print_token(make_token)
         return
-    from tuner.service.http.application import ServiceSettings  # noqa: PLC0415 - seconds, for what the service computes
+    from chorale.tuner.service.http.application import ServiceSettings  # noqa: PLC0415 - seconds, for what the service computes
 
     load_access(tokens, host)  # refused here rather than in the replica
     home = Home.from_environment()

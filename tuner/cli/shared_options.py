@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tuner.executors import EXECUTORS
+from chorale.tuner.executors import EXECUTORS
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 RunnableFile = Annotated[str, typer.Argument(help="Schedule file (.parquet, .json) or program file (.xml).")]

@@ -7,19 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
-from runners.sizes import parse_size
-from synth.errors import InvalidInput
-from synth.kernels import warm_simulation
-from synth.verify.verify import verify
-from tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs, pricing_of
-from tuner.cli.output import emit_json, results
-from tuner.cli.shared_options import AsJson, PlotFile, ReadableFile, SpecOfProgram
-from tuner.costs.program_costs import simulate_program, usual_buffer_bytes
-from tuner.plots.plot_formats import require_plot_format
-from tuner.program_files import is_program_file, load_code
-from tuner.reports.show_report import program_document, schedule_document, show_table
-from tuner.schedule_files import load_schedule
-from tuner.specs import load_topology
+from chorale.runners.sizes import parse_size
+from chorale.synth.errors import InvalidInput
+from chorale.synth.kernels import warm_simulation
+from chorale.synth.verify.verify import verify
+from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs, pricing_of
+from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.shared_options import AsJson, PlotFile, ReadableFile, SpecOfProgram
+from chorale.tuner.costs.program_costs import simulate_program, usual_buffer_bytes
+from chorale.tuner.plots.plot_formats import require_plot_format
+from chorale.tuner.program_files import is_program_file, load_code
+from chorale.tuner.reports.show_report import program_document, schedule_document, show_table
+from chorale.tuner.schedule_files import load_schedule
+from chorale.tuner.specs import load_topology
 
 
 def register(app: typer.Typer) -> None:
@@ -70,7 +70,7 @@ def _show_schedule(file: str, spec: str | None, rank: int, plot: Path | None) ->
     if rank >= ranks:
         raise InvalidInput(f"--rank must be one of the {ranks} ranks", rank, f"choose 0 to {ranks - 1}")
     if plot is not None:
-        from tuner.plots.schedule_plot import plot_schedule  # noqa: PLC0415 (matplotlib is slow)
+        from chorale.tuner.plots.schedule_plot import plot_schedule  # noqa: PLC0415 (matplotlib is slow)
 
         plot_schedule(verified.schedule.expand(), rank, plot)
     return schedule_document(verified, rank)
@@ -92,7 +92,7 @@ def _show_program(
     network = pricing.network(topology)
     trace = simulate_program(program, topology, network, size_bytes, buffer_bytes)
     if plot is not None:
-        from tuner.plots.program_plot import plot_program  # noqa: PLC0415 (matplotlib is slow)
+        from chorale.tuner.plots.program_plot import plot_program  # noqa: PLC0415 (matplotlib is slow)
 
         plot_program(program, topology, network, size_bytes, trace, plot)
     time_s = trace.end_s + pricing.unmodelled_program_s(program)

@@ -7,19 +7,19 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from runners.sizes import format_size, parse_sizes
-from synth.kernels import warm_simulation
-from synth.methods import METHODS
-from synth.simulation.simulate import FIDELITIES, as_fidelity
-from synth.simulation.simulate import simulate as simulate_traffic
-from tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
-from tuner.cli.output import emit_json, people, results
-from tuner.cli.progress_bar import progress_bar
-from tuner.cli.shared_options import AsJson, GoodputPlot, Sizes
-from tuner.costs.pricing import Pricing
-from tuner.costs.simulated_traffic import PricedTraffic, traffic_of_file, traffic_of_method
-from tuner.plots.plot_formats import require_plot_format
-from tuner.reports.stages import Stopwatch
+from chorale.runners.sizes import format_size, parse_sizes
+from chorale.synth.kernels import warm_simulation
+from chorale.synth.methods import METHODS
+from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
+from chorale.synth.simulation.simulate import simulate as simulate_traffic
+from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
+from chorale.tuner.cli.output import emit_json, people, results
+from chorale.tuner.cli.progress_bar import progress_bar
+from chorale.tuner.cli.shared_options import AsJson, GoodputPlot, Sizes
+from chorale.tuner.costs.pricing import Pricing
+from chorale.tuner.costs.simulated_traffic import PricedTraffic, traffic_of_file, traffic_of_method
+from chorale.tuner.plots.plot_formats import require_plot_format
+from chorale.tuner.reports.stages import Stopwatch
 
 FileOrMethod = Annotated[
     str, typer.Argument(metavar="FILE|METHOD", help=f"Schedule file, or a method: {', '.join(METHODS)}.")
@@ -81,7 +81,7 @@ def simulate(
     document = _document(priced, settings, rows)
     document["seconds"] = stages.report(outside_total=("compile",))
     if plot is not None:
-        from tuner.plots.goodput_plot import plot_goodput  # noqa: PLC0415 (matplotlib is slow)
+        from chorale.tuner.plots.goodput_plot import plot_goodput  # noqa: PLC0415 (matplotlib is slow)
 
         plot_goodput(priced.title, {f"{model} model": rows}, plot)
     if as_json:

@@ -7,26 +7,26 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from runners.sizes import parse_size
-from synth.build.build import verified_schedule
-from synth.build.request import ScheduleRequest
-from synth.collective import parse_collective
-from synth.errors import InvalidInput
-from synth.forest.objective import Objective
-from synth.method import Options
-from synth.methods import METHODS, form_of, method_named
-from synth.topology.topology import Topology
-from synth.topology.units import bytes_per_second
-from tuner.cli.output import emit_json, results
-from tuner.cli.progress_bar import progress_bar
-from tuner.cli.shared_options import AsJson, ExecutorName, Root, Workers
-from tuner.executors import open_executor
-from tuner.reports.stages import Stopwatch, peak_memory_bytes
-from tuner.reports.synthesis import proved_document, warm_kernels
-from tuner.reports.synthesis_report import synthesis_table
-from tuner.reports.warm_start import load_warm_start, warm_start_document
-from tuner.schedule_files import require_schedule_suffix, save_schedule
-from tuner.specs import load_topology
+from chorale.runners.sizes import parse_size
+from chorale.synth.build.build import verified_schedule
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.forest.objective import Objective
+from chorale.synth.method import Options
+from chorale.synth.methods import METHODS, form_of, method_named
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.units import bytes_per_second
+from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.progress_bar import progress_bar
+from chorale.tuner.cli.shared_options import AsJson, ExecutorName, Root, Workers
+from chorale.tuner.executors import open_executor
+from chorale.tuner.reports.stages import Stopwatch, peak_memory_bytes
+from chorale.tuner.reports.synthesis import proved_document, warm_kernels
+from chorale.tuner.reports.synthesis_report import synthesis_table
+from chorale.tuner.reports.warm_start import load_warm_start, warm_start_document
+from chorale.tuner.schedule_files import require_schedule_suffix, save_schedule
+from chorale.tuner.specs import load_topology
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 

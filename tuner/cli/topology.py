@@ -12,19 +12,19 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from synth.errors import InvalidInput
-from synth.identity import parse_rational, rational_text
-from synth.topology.catalog import FAMILIES, FILE_FORM, FUNCTIONS
-from synth.topology.dump.boxes import BoxNetwork, boxes_topology
-from synth.topology.exchange import dumped_machine, from_bytes, to_json
-from synth.topology.symmetry import is_vertex_transitive
-from synth.topology.topology import Topology
-from tuner.cli.output import emit_json, people
-from tuner.cli.shared_options import AsJson, PlotFile
-from tuner.files import read_file, write_file
-from tuner.plots.plot_formats import require_plot_format
-from tuner.reports.describe import describe_topology, show_topology
-from tuner.specs import load_topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import parse_rational, rational_text
+from chorale.synth.topology.catalog import FAMILIES, FILE_FORM, FUNCTIONS
+from chorale.synth.topology.dump.boxes import BoxNetwork, boxes_topology
+from chorale.synth.topology.exchange import dumped_machine, from_bytes, to_json
+from chorale.synth.topology.symmetry import is_vertex_transitive
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.cli.output import emit_json, people
+from chorale.tuner.cli.shared_options import AsJson, PlotFile
+from chorale.tuner.files import read_file, write_file
+from chorale.tuner.plots.plot_formats import require_plot_format
+from chorale.tuner.reports.describe import describe_topology, show_topology
+from chorale.tuner.specs import load_topology
 
 _ONLY_PLACES = (
     "This file places devices on PCI but does not describe GPUs: links other than PCI are missing. "
@@ -68,7 +68,7 @@ def show(
     require_plot_format(plot)
     topology = load_topology(spec)
     if plot is not None:
-        from tuner.plots.topology_plot import plot_topology  # noqa: PLC0415 (matplotlib is slow)
+        from chorale.tuner.plots.topology_plot import plot_topology  # noqa: PLC0415 (matplotlib is slow)
 
         plot_topology(topology, plot)
     if as_json:

@@ -8,18 +8,18 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from runners.sizes import parse_sizes
-from synth.kernels import warm_simulation
-from synth.training.iteration import BUCKETS_BYTES
-from tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
-from tuner.cli.output import emit_json, results
-from tuner.cli.shared_options import AsJson
-from tuner.costs.pricing import Pricing
-from tuner.plots.plot_formats import require_plot_format
-from tuner.reports.stages import Stopwatch
-from tuner.training.training_costs import split_network, training_costs
-from tuner.training.training_profile import SHIPPED, load_profile
-from tuner.training.training_report import training_row
+from chorale.runners.sizes import parse_sizes
+from chorale.synth.kernels import warm_simulation
+from chorale.synth.training.iteration import BUCKETS_BYTES
+from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
+from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.shared_options import AsJson
+from chorale.tuner.costs.pricing import Pricing
+from chorale.tuner.plots.plot_formats import require_plot_format
+from chorale.tuner.reports.stages import Stopwatch
+from chorale.tuner.training.training_costs import split_network, training_costs
+from chorale.tuner.training.training_profile import SHIPPED, load_profile
+from chorale.tuner.training.training_report import training_row
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +64,7 @@ def training(
             for network in networks
         ]
     if plot is not None:
-        from tuner.plots.training_plot import plot_training  # noqa: PLC0415 (matplotlib is slow)
+        from chorale.tuner.plots.training_plot import plot_training  # noqa: PLC0415 (matplotlib is slow)
 
         plot_training({model.name: rows}, plot)
     if as_json:

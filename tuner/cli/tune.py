@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
-from synth.errors import InvalidInput
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.campaign_file import load_campaign
-from tuner.campaigns.plan import campaign_plan, check_methods, check_runner
-from tuner.cli.output import emit_json, results
-from tuner.cli.shared_options import AsJson
-from tuner.files import require_new_folder
-from tuner.forecast.forecast import forecast
-from tuner.home import Home
-from tuner.reports.plan_report import plan_lines
-from tuner.specs import load_topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.campaign_file import load_campaign
+from chorale.tuner.campaigns.plan import campaign_plan, check_methods, check_runner
+from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.shared_options import AsJson
+from chorale.tuner.files import require_new_folder
+from chorale.tuner.forecast.forecast import forecast
+from chorale.tuner.home import Home
+from chorale.tuner.reports.plan_report import plan_lines
+from chorale.tuner.specs import load_topology
 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as budget.trials=10.")
@@ -72,7 +72,7 @@ def tune_command(
     Example: chorale tune examples/quickstart.yaml --set budget.trials=10
     """
     if follow is not None or stop is not None:
-        from tuner.cli.tune_launch import watch_launch  # noqa: PLC0415 - Ray and Optuna take seconds
+        from chorale.tuner.cli.tune_launch import watch_launch  # noqa: PLC0415 - Ray and Optuna take seconds
 
         watch_launch(follow, stop, address, as_json)
         return
@@ -84,7 +84,7 @@ def tune_command(
         _show_plan(wanted, topology, as_json)
         return
     _require_places(nccl_tuner, programs)
-    from tuner.cli.tune_launch import run_launch, show, start, write_answer  # noqa: PLC0415 - Ray and Optuna take seconds
+    from chorale.tuner.cli.tune_launch import run_launch, show, start, write_answer  # noqa: PLC0415 - Ray and Optuna take seconds
 
     if detach:
         start(wanted, resume, address)

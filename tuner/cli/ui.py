@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from synth.errors import InvalidInput, Unavailable
-from tuner.cli.output import people
-from tuner.home import Home
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.tuner.cli.output import people
+from chorale.tuner.home import Home
 
 # No job runners (they would be eight more processes) and no usage reports.
 _ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}

@@ -9,20 +9,20 @@ from typing import Any
 import typer
 from rich.table import Table
 
-from synth.errors import InvalidInput
-from synth.lowering.lift import violations_on
-from synth.lowering.violation import ProgramViolation
-from synth.schedule.schedule import AnySchedule
-from synth.topology.topology import Topology
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import inspect
-from synth.verify.violation import ScheduleViolation
-from tuner.cli.output import emit_json, results
-from tuner.cli.shared_options import AsJson, ReadableFile, SpecOfProgram
-from tuner.costs.program_costs import program_loads
-from tuner.program_files import is_program_file, load_unchecked
-from tuner.schedule_files import load_for_inspection
-from tuner.specs import load_topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.lift import violations_on
+from chorale.synth.lowering.violation import ProgramViolation
+from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import inspect
+from chorale.synth.verify.violation import ScheduleViolation
+from chorale.tuner.cli.output import emit_json, results
+from chorale.tuner.cli.shared_options import AsJson, ReadableFile, SpecOfProgram
+from chorale.tuner.costs.program_costs import program_loads
+from chorale.tuner.program_files import is_program_file, load_unchecked
+from chorale.tuner.schedule_files import load_for_inspection
+from chorale.tuner.specs import load_topology
 
 
 def register(app: typer.Typer) -> None:

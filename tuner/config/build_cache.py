@@ -9,16 +9,16 @@ import os
 from functools import lru_cache
 from pathlib import Path
 
-import synth
-from synth.build.build import BuiltSchedule, LoweredProgram
-from synth.build.cache import BuildCache, CachingBuilder, MemoryCache
-from synth.build.request import BuildRequest, ScheduleRequest
-from synth.errors import CheckFailed, ChoraleError
-from synth.lowering.program import Program
-from synth.lowering.reading import read_checked
-from synth.schedule.codec import from_parquet
-from synth.verify.verify import verify
-from tuner.files import read_file, write_parts
+import chorale.synth
+from chorale.synth.build.build import BuiltSchedule, LoweredProgram
+from chorale.synth.build.cache import BuildCache, CachingBuilder, MemoryCache
+from chorale.synth.build.request import BuildRequest, ScheduleRequest
+from chorale.synth.errors import CheckFailed, ChoraleError
+from chorale.synth.lowering.program import Program
+from chorale.synth.lowering.reading import read_checked
+from chorale.synth.schedule.codec import from_parquet
+from chorale.synth.verify.verify import verify
+from chorale.tuner.files import read_file, write_parts
 
 LARGEST_BYTES = 2**30
 FOLDER = "builds"
@@ -134,7 +134,7 @@ def _drop(path: Path, reason: object) -> None:
 def code_version() -> str:
     """Return the content id of the code of `synth`: what another version built is not used."""
     digest = hashlib.sha256()
-    root = Path(synth.__path__[0])
+    root = Path(chorale.synth.__path__[0])
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
     return digest.hexdigest()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from runners.calibration import Calibration
-from synth.errors import InvalidInput
-from tuner.files import read_file
+from chorale.runners.calibration import Calibration
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.files import read_file
 
 
 def load_calibration(path: str) -> Calibration:

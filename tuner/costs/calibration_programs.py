@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from synth.build.build import build_program, build_schedule
-from synth.build.request import ScheduleRequest
-from synth.collective import CollectiveName
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
-from synth.topology.topology import Topology
+from chorale.synth.build.build import build_program, build_schedule
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.topology import Topology
 
 CALIBRATION_METHODS = ("bfb", "ring")
 """Few steps and many: alpha counts a different number of times."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from runners.calibration import Calibration
-from synth.errors import InvalidInput
-from synth.lowering.definition import AnyProgram
-from synth.lowering.program import Program
-from synth.schedule.traffic import Traffic
-from synth.simulation.network_model import NetworkModel
-from synth.topology.topology import Topology
-from tuner.costs.calibration_files import load_calibration
+from chorale.runners.calibration import Calibration
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.lowering.program import Program
+from chorale.synth.schedule.traffic import Traffic
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.costs.calibration_files import load_calibration
 
 DEFAULTS: Mapping[str, str | None] = {"alpha_us": "0", "link_latency_us": "0.1", "hop_us": "0.3", "link_gbps": None}
 """The network of the swing paper, section 5, but for the rate."""

@@ -8,17 +8,17 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from runners.connections import ConnectionPaths, sent_chunks
-from runners.program_flows import flows_of
-from runners.program_trace import ProgramTrace
-from runners.simulated import buffer_splits
-from synth.errors import CheckFailed, InvalidInput
-from synth.lowering.definition import AnyProgram
-from synth.lowering.program import Program
-from synth.simulation.flow_simulation import simulate_flows
-from synth.simulation.network_model import NetworkModel
-from synth.topology.topology import Topology
-from synth.verify.verified import VerifiedSchedule
+from chorale.runners.connections import ConnectionPaths, sent_chunks
+from chorale.runners.program_flows import flows_of
+from chorale.runners.program_trace import ProgramTrace
+from chorale.runners.simulated import buffer_splits
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.lowering.program import Program
+from chorale.synth.simulation.flow_simulation import simulate_flows
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
 
 MAX_MESSAGES = 2**22
 """Of a simulated program, all loops together; each takes about a kilobyte and ten microseconds."""
@@ -51,9 +51,9 @@ def simulate_program(
 ) -> ProgramTrace:
     """Return what happens when `program` runs on a vector of `size_bytes`, by the flow model.
 
-    `buffer_bytes` as in `runners.simulated.SimulatedRunner`; plans have no buffers. Sizes that the chunks do not divide
-    are taken as they are. The program must have been checked. InvalidInput for more than `MOST_MESSAGES`, CheckFailed
-    if it hangs.
+    `buffer_bytes` as in `chorale.runners.simulated.SimulatedRunner`; plans have no buffers. Sizes that the chunks do
+    not divide are taken as they are. The program must have been checked. InvalidInput for more than `MOST_MESSAGES`,
+    CheckFailed if it hangs.
     """
     loops, slices, messages = _parts(program, size_bytes, buffer_bytes)
     if messages > MAX_MESSAGES:

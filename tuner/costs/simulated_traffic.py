@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from synth.build.build import verified_schedule
-from synth.build.request import ScheduleRequest
-from synth.collective import parse_collective
-from synth.errors import InvalidInput
-from synth.executor.port import Progress
-from synth.executor.serial import SerialExecutor
-from synth.methods import METHODS
-from synth.patterns import pattern_of
-from synth.rings.ring_traffic import ring_traffic
-from synth.schedule.schedule import AnySchedule
-from synth.schedule.traffic import Traffic, traffic_of
-from synth.verify.verify import verify
-from tuner.costs.pricing import Pricing
-from tuner.schedule_files import SUFFIXES, load_schedule_in_its_form, read_parquet
-from tuner.specs import load_topology
+from chorale.synth.build.build import verified_schedule
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Progress
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods import METHODS
+from chorale.synth.patterns import pattern_of
+from chorale.synth.rings.ring_traffic import ring_traffic
+from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.schedule.traffic import Traffic, traffic_of
+from chorale.synth.verify.verify import verify
+from chorale.tuner.costs.pricing import Pricing
+from chorale.tuner.schedule_files import SUFFIXES, load_schedule_in_its_form, read_parquet
+from chorale.tuner.specs import load_topology
 
 _RINGS: Mapping[str, bool] = {"ring": False, "biring": True}
 """Whether a method's rings go both ways."""

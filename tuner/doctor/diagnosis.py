@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from runners.registry import RUNNERS
-from tuner.doctor.check import Check, installed
-from tuner.doctor.machine import machine_checks
-from tuner.doctor.services import service_checks
-from tuner.home import Home
+from chorale.runners.registry import RUNNERS
+from chorale.tuner.doctor.check import Check, installed
+from chorale.tuner.doctor.machine import machine_checks
+from chorale.tuner.doctor.services import service_checks
+from chorale.tuner.home import Home
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     **{name: runner.preconditions for name, runner in RUNNERS.items() if runner.preconditions},

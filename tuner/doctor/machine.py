@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 
 import psutil
 
-from runners.fabric.holder import NamespaceHolder
-from runners.mpi.launch import find_mpiexec
-from runners.oneccl.build import COMPILERS
-from runners.oneccl.wheels import INSTALL, find_parts
-from synth.errors import Unavailable
-from tuner.doctor.check import Check, installed
-from tuner.home import Home
+from chorale.runners.fabric.holder import NamespaceHolder
+from chorale.runners.mpi.launch import find_mpiexec
+from chorale.runners.oneccl.build import COMPILERS
+from chorale.runners.oneccl.wheels import INSTALL, find_parts
+from chorale.synth.errors import Unavailable
+from chorale.tuner.doctor.check import Check, installed
+from chorale.tuner.home import Home
 
 NCCL_TESTS = "git clone https://github.com/NVIDIA/nccl-tests && make -C nccl-tests MPI=1 NCCL_HOME=LIBRARY"
 ANOTHER_HOME = "export CHORALE_HOME=$HOME/chorale-data"

@@ -8,8 +8,8 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 
-from tuner.doctor.check import Check
-from tuner.home import Home
+from chorale.tuner.doctor.check import Check
+from chorale.tuner.home import Home
 
 PATIENCE_S = 1.5
 SERVICE_PORT = 8600

@@ -6,15 +6,15 @@ import math
 import statistics
 from typing import Any
 
-from synth.errors import ChoraleError
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.combinations import search_space
-from tuner.campaigns.launch import conditions_of
-from tuner.campaigns.reading import read_snapshot
-from tuner.campaigns.rhythm import trial_intervals_s
-from tuner.campaigns.store import is_begun, read_launch
-from tuner.home import Home
+from chorale.synth.errors import ChoraleError
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.combinations import search_space
+from chorale.tuner.campaigns.launch import conditions_of
+from chorale.tuner.campaigns.reading import read_snapshot
+from chorale.tuner.campaigns.rhythm import trial_intervals_s
+from chorale.tuner.campaigns.store import is_begun, read_launch
+from chorale.tuner.home import Home
 
 NOT_KNOWN = "not known yet: no launch in this data folder measured under the same conditions"
 

@@ -7,20 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from runners.api import FailureKind, Outcome, RunFailure
-from runners.futures import Completion, Future, Workers, completions
-from synth.build.request import BuildFailure
-from synth.errors import CheckFailed, ChoraleError, Unavailable
-from synth.lowering.lift import lift
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.effort import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Overhead
-from tuner.campaigns.final import FinalComparison, finalists
-from tuner.campaigns.records import CompleteTrial, TrialRecord, trial_id
-from tuner.campaigns.search import Search, Suggestion
-from tuner.campaigns.store import Store
-from tuner.launch.request_builder import RequestBuilder
-from tuner.launch.trial_records import BuiltTrial, PendingTrial, size_results
+from chorale.runners.api import FailureKind, Outcome, RunFailure
+from chorale.runners.futures import Completion, Future, Workers, completions
+from chorale.synth.build.request import BuildFailure
+from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
+from chorale.synth.lowering.lift import lift
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.effort import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Overhead
+from chorale.tuner.campaigns.final import FinalComparison, finalists
+from chorale.tuner.campaigns.records import CompleteTrial, TrialRecord, trial_id
+from chorale.tuner.campaigns.search import Search, Suggestion
+from chorale.tuner.campaigns.store import Store
+from chorale.tuner.launch.request_builder import RequestBuilder
+from chorale.tuner.launch.trial_records import BuiltTrial, PendingTrial, size_results
 
 _log = logging.getLogger("chorale.controller")
 

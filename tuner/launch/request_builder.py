@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from runners.api import LIBRARY, ProgramSettings, RunRequest
-from runners.race import Race
-from synth.build.request import BuildRequest, ScheduleRequest
-from synth.collective import parse_collective
-from synth.lowering.program import Program
-from synth.method import Options
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.dialect import LoweringTarget, lowering_target
-from tuner.campaigns.records import Candidate, CompleteTrial
+from chorale.runners.api import LIBRARY, ProgramSettings, RunRequest
+from chorale.runners.race import Race
+from chorale.synth.build.request import BuildRequest, ScheduleRequest
+from chorale.synth.collective import parse_collective
+from chorale.synth.lowering.program import Program
+from chorale.synth.method import Options
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.dialect import LoweringTarget, lowering_target
+from chorale.tuner.campaigns.records import Candidate, CompleteTrial
 
 
 @dataclass(frozen=True, slots=True)

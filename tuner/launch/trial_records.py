@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from runners.api import FailureKind, Measurement, Outcome, RunFailure
-from synth.build.request import BuildFailure, BuildFailureKind, BuildResult
-from tuner.campaigns.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord, run_key
-from tuner.campaigns.search import Suggestion
+from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure
+from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildResult
+from chorale.tuner.campaigns.records import (
+    Candidate,
+    CompleteTrial,
+    FailedTrial,
+    PrunedTrial,
+    SizeResult,
+    TrialRecord,
+    run_key,
+)
+from chorale.tuner.campaigns.search import Suggestion
 
 
 @dataclass(frozen=True, slots=True)

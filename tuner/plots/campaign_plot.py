@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from runners.sizes import format_size
-from tuner.campaigns.records import CompleteTrial
+from chorale.runners.sizes import format_size
+from chorale.tuner.campaigns.records import CompleteTrial
 
 
 def campaign_png(trials: Sequence[CompleteTrial], title: str) -> bytes:

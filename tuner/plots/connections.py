@@ -9,8 +9,8 @@ from fractions import Fraction
 import numpy as np
 from scipy.spatial import KDTree
 
-from synth.topology.topology import Topology
-from tuner.plots.layout import Positions
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.plots.layout import Positions
 
 _CURVE_POINTS = 25
 _CLEARANCE = 0.25

@@ -11,11 +11,11 @@ import numpy as np
 from matplotlib.collections import LineCollection, PolyCollection
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.topology.topology import Topology
-from tuner.plots.connections import DrawnConnection, arrow_head, curves_of
-from tuner.plots.layout import Positions, node_positions
-from tuner.plots.nodes import draw_nodes
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.plots.connections import DrawnConnection, arrow_head, curves_of
+from chorale.tuner.plots.layout import Positions, node_positions
+from chorale.tuner.plots.nodes import draw_nodes
 
 MAX_ARCS = 20_000
 IDLE_COLOUR = "0.86"

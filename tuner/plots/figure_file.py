@@ -8,8 +8,8 @@ from pathlib import Path
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
-from tuner.files import write_file
-from tuner.plots.plot_formats import require_plot_format
+from chorale.tuner.files import write_file
+from chorale.tuner.plots.plot_formats import require_plot_format
 
 _NO_DATES: dict[str, dict[str, None]] = {
     "png": {"Software": None},

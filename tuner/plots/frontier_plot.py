@@ -9,8 +9,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from synth.finder.find import FinderResult, FrontierPoint
-from tuner.plots.figure_file import write_figure
+from chorale.synth.finder.find import FinderResult, FrontierPoint
+from chorale.tuner.plots.figure_file import write_figure
 
 _SHADE = "0.88"
 

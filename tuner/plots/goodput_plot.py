@@ -11,8 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from runners.sizes import format_size
-from tuner.plots.figure_file import write_figure
+from chorale.runners.sizes import format_size
+from chorale.tuner.plots.figure_file import write_figure
 
 _MARKS = "os^vDP*X"
 MAX_LABELS = 10

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.optimize import isotonic_regression
 from scipy.sparse import csr_array
 
-from synth.topology.topology import Topology
+from chorale.synth.topology.topology import Topology
 
 SwitchedPositions = NDArray[np.float64]
 

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial import KDTree
 
-from synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
-from synth.topology.topology import Topology
-from tuner.plots.layers import switched_positions
+from chorale.synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.plots.layers import switched_positions
 
 Positions = NDArray[np.float64]
 """float64[nodes, 2]."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from synth.topology.topology import Topology
-from tuner.plots.layout import Positions
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.plots.layout import Positions
 
 COMPUTE_COLOUR = "#2b6cb0"
 SWITCH_COLOUR = "#c05621"

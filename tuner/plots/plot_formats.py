@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput
 
 FORMATS = (".png", ".svg", ".pdf")
 

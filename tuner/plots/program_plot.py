@@ -10,13 +10,13 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from runners.program_trace import ProgramTrace
-from runners.sizes import format_size
-from synth.lowering.definition import AnyProgram
-from synth.simulation.network_model import NetworkModel
-from synth.topology.topology import Topology
-from tuner.plots.figure_file import write_figure
-from tuner.plots.timeline import MAX_LANES, draw_timeline, lanes_of
+from chorale.runners.program_trace import ProgramTrace
+from chorale.runners.sizes import format_size
+from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.plots.figure_file import write_figure
+from chorale.tuner.plots.timeline import MAX_LANES, draw_timeline, lanes_of
 
 _WRITTEN_NODES = 16
 _NAMED_NODES = 40

@@ -9,9 +9,9 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from runners.measurement.interval import MedianInterval
-from runners.sizes import format_size
-from tuner.campaigns.records import CompleteTrial
+from chorale.runners.measurement.interval import MedianInterval
+from chorale.runners.sizes import format_size
+from chorale.tuner.campaigns.records import CompleteTrial
 
 Speedups = Mapping[int, MedianInterval]
 """Size in bytes -> speed-up over the fastest baseline, with its interval."""

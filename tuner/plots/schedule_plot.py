@@ -16,11 +16,11 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from synth.schedule.schedule import Schedule
-from synth.schedule.traffic import traffic_of
-from synth.schedule.ways import DataPath, data_paths
-from tuner.plots.fabric import NetworkCanvas
-from tuner.plots.figure_file import write_figure
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.schedule.ways import DataPath, data_paths
+from chorale.tuner.plots.fabric import NetworkCanvas
+from chorale.tuner.plots.figure_file import write_figure
 
 MAX_PATHS = 7
 _SHAPE = 1.5  # width over height of a picture that fits a screen

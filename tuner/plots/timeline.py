@@ -9,8 +9,8 @@ from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from runners.program_trace import ProgramTrace
-from synth.topology.topology import Topology
+from chorale.runners.program_trace import ProgramTrace
+from chorale.synth.topology.topology import Topology
 
 MAX_LANES = 150
 _BINS = 400

@@ -13,14 +13,14 @@ from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from synth.errors import InvalidInput
-from synth.identity import rational_text
-from synth.topology.topology import Topology
-from tuner.files import write_file
-from tuner.plots.connections import DrawnConnection, along, arrow_head, connections_of, curves_of
-from tuner.plots.layout import Positions, node_positions
-from tuner.plots.nodes import BEHIND_TEXT, COMPUTE_COLOUR, SWITCH_COLOUR, draw_nodes
-from tuner.plots.plot_formats import require_plot_format
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import rational_text
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.files import write_file
+from chorale.tuner.plots.connections import DrawnConnection, along, arrow_head, connections_of, curves_of
+from chorale.tuner.plots.layout import Positions, node_positions
+from chorale.tuner.plots.nodes import BEHIND_TEXT, COMPUTE_COLOUR, SWITCH_COLOUR, draw_nodes
+from chorale.tuner.plots.plot_formats import require_plot_format
 
 MAX_DRAWN_LINKS = 50_000
 

@@ -9,7 +9,7 @@ from typing import Any
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from tuner.plots.figure_file import write_figure
+from chorale.tuner.plots.figure_file import write_figure
 
 _PARTS = (
     ("compute_s", "computation", "C0"),

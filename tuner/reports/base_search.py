@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from synth.executor.port import Executor
-from synth.finder.candidate import TopologyCandidate
-from synth.finder.find import Stage
-from synth.finder.query import FinderQuery
-from synth.finder.search import search_cayley_graphs, searches_for
-from synth.finder.search_log import SearchProgress, read_log, write_log
-from tuner.files import read_file, write_file
+from chorale.synth.executor.port import Executor
+from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.find import Stage
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.search import search_cayley_graphs, searches_for
+from chorale.synth.finder.search_log import SearchProgress, read_log, write_log
+from chorale.tuner.files import read_file, write_file
 
 _BATCH = 16
 """Seeds between two writes of the record."""

@@ -8,18 +8,18 @@ from typing import Any
 
 from rich.table import Table
 
-from synth.bound.allreduce import reduce_scatter_allgather_time
-from synth.bound.bound import lower_bound
-from synth.bound.certificate import check_certificate
-from synth.bound.cut import Bound
-from synth.bound.fixed_k import fixed_k_optimum
-from synth.bound.optimum import Optimum, optimum
-from synth.bound.pair_certificate import check_pair_certificate
-from synth.bound.tree_pairs import TreePairs, is_within_limits, tree_pairs
-from synth.collective import ALLGATHER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.identity import rational_text
-from synth.topology.topology import Topology
+from chorale.synth.bound.allreduce import reduce_scatter_allgather_time
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bound.certificate import check_certificate
+from chorale.synth.bound.cut import Bound
+from chorale.synth.bound.fixed_k import fixed_k_optimum
+from chorale.synth.bound.optimum import Optimum, optimum
+from chorale.synth.bound.pair_certificate import check_pair_certificate
+from chorale.synth.bound.tree_pairs import TreePairs, is_within_limits, tree_pairs
+from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import rational_text
+from chorale.synth.topology.topology import Topology
 
 _SHOWN_NODES = 12
 _WITHOUT_TREES = (CollectiveName.ALLREDUCE, CollectiveName.ALLTOALL)

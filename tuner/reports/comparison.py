@@ -11,18 +11,18 @@ from typing import Any
 
 from rich.table import Table
 
-from runners.sizes import format_size
-from synth.errors import InvalidInput
-from synth.identity import rational_text
-from synth.lowering.definition import AnyProgram
-from synth.lowering.resources import resources_of
-from synth.schedule.traffic import traffic_of
-from synth.simulation.simulate import Fidelity, simulate
-from synth.topology.topology import Topology
-from synth.verify.verified import VerifiedSchedule
-from tuner.costs.pricing import Pricing
-from tuner.costs.program_costs import program_time_per_byte, simulate_program, usual_buffer_bytes
-from tuner.reports.show_report import topology_document
+from chorale.runners.sizes import format_size
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import rational_text
+from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.lowering.resources import resources_of
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.simulation.simulate import Fidelity, simulate
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.costs.pricing import Pricing
+from chorale.tuner.costs.program_costs import program_time_per_byte, simulate_program, usual_buffer_bytes
+from chorale.tuner.reports.show_report import topology_document
 
 _SAME = 1e-9  # times that differ by less are equal
 _NARROW = 1.01

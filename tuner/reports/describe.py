@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from synth.identity import rational_text
-from synth.topology.diameter import diameter
-from synth.topology.symmetry import is_vertex_transitive
-from synth.topology.topology import Topology
+from chorale.synth.identity import rational_text
+from chorale.synth.topology.diameter import diameter
+from chorale.synth.topology.symmetry import is_vertex_transitive
+from chorale.synth.topology.topology import Topology
 
 
 def describe_topology(topology: Topology) -> dict[str, Any]:

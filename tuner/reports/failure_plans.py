@@ -6,16 +6,16 @@ import time
 from dataclasses import dataclass
 from fractions import Fraction
 
-from synth.bound.bound import lower_bound
-from synth.bound.certificate import check_certificate
-from synth.collective import Collective
-from synth.errors import ChoraleError
-from synth.executor.port import Executor, Progress
-from synth.executor.serial import SerialExecutor
-from synth.method import Options
-from synth.methods import synthesize
-from synth.topology.failures import Failure, single_failures
-from synth.topology.topology import Topology
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bound.certificate import check_certificate
+from chorale.synth.collective import Collective
+from chorale.synth.errors import ChoraleError
+from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.failures import Failure, single_failures
+from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

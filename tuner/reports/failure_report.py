@@ -11,7 +11,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from tuner.reports.failure_plans import FailurePlan, NoPlan
+from chorale.tuner.reports.failure_plans import FailurePlan, NoPlan
 
 COLUMNS = (
     "failure", "alike", "spec", "time_per_byte", "algbw", "lower_bound", "gap", "slowdown", "chunks_per_shard",

@@ -10,18 +10,18 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
-from runners.msccl.job import job_files
-from runners.msccl.options import JobOptions, Launcher
-from runners.msccl.runtimes import RUNTIMES
-from runners.runner_config import CPU_TARGET
-from runners.sizes import format_size
-from synth.errors import InvalidInput
-from synth.identity import rational_text
-from synth.lowering.program import Program
-from synth.lowering.targets import target_named
-from synth.topology.topology import Topology
-from synth.verify.verified import VerifiedSchedule
-from tuner.reports.show_report import program_facts, topology_document
+from chorale.runners.msccl.job import job_files
+from chorale.runners.msccl.options import JobOptions, Launcher
+from chorale.runners.msccl.runtimes import RUNTIMES
+from chorale.runners.runner_config import CPU_TARGET
+from chorale.runners.sizes import format_size
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import rational_text
+from chorale.synth.lowering.program import Program
+from chorale.synth.lowering.targets import target_named
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.reports.show_report import program_facts, topology_document
 
 FORMAT = "chorale-job/1"
 GPU_TARGETS = ("msccl-xml", "msccl-executor-xml")
@@ -151,7 +151,7 @@ _ALWAYS_CHECKED = "The runners check every element and have nothing to fall back
 def _manifest(export: Export, jobs: list[dict[str, Any]]) -> dict[str, Any]:
     return {
         "format": FORMAT,
-        "versions": {"chorale": version("chorale"), "numpy": version("numpy")},
+        "versions": {"chorale": version("chorale-collectives"), "numpy": version("numpy")},
         "topology": topology_document(export.topology),
         "collective": export.programs[0].collective.name.value,
         "root": export.programs[0].collective.root,

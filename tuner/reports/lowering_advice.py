@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from runners.sizes import format_size
-from synth.errors import InvalidInput
-from synth.kernels import warm_simulation
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
-from synth.verify.verified import VerifiedSchedule
-from tuner.costs.program_costs import lowering_loss, simulated_messages, usual_buffer_bytes
+from chorale.runners.sizes import format_size
+from chorale.synth.errors import InvalidInput
+from chorale.synth.kernels import warm_simulation
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.costs.program_costs import lowering_loss, simulated_messages, usual_buffer_bytes
 
 LARGE_BYTES = 2**30
 LARGE_LOSS = 0.15

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from runners.sizes import format_size
-from tuner.campaigns.records import Candidate
+from chorale.runners.sizes import format_size
+from chorale.tuner.campaigns.records import Candidate
 
 _MOST_STARTS = 6
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from synth.identity import rational_text
-from synth.kernels import warm_simulation
-from synth.lowering.reading import LiftResult
-from synth.topology.topology import Topology
-from tuner.costs.pricing import DEFAULTS, Pricing
-from tuner.costs.program_costs import program_time_per_byte, simulate_program, usual_buffer_bytes
+from chorale.synth.identity import rational_text
+from chorale.synth.kernels import warm_simulation
+from chorale.synth.lowering.reading import LiftResult
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.costs.pricing import DEFAULTS, Pricing
+from chorale.tuner.costs.program_costs import program_time_per_byte, simulate_program, usual_buffer_bytes
 
 
 def prediction(

@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from runners.program_trace import ProgramTrace
-from synth.identity import rational_text
-from synth.lowering.definition import AnyProgram
-from synth.lowering.resources import resources_of
-from synth.schedule.schedule import Schedule
-from synth.schedule.traffic import traffic_of
-from synth.schedule.ways import data_paths
-from synth.topology.topology import Topology
-from synth.verify.verified import VerifiedSchedule
-from tuner.costs.program_costs import program_loads
+from chorale.runners.program_trace import ProgramTrace
+from chorale.synth.identity import rational_text
+from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.lowering.resources import resources_of
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.schedule.ways import data_paths
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.costs.program_costs import program_loads
 
 
 def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from synth.bound.bound import lower_bound
-from synth.bound.certificate import check_certificate
-from synth.kernels import warm_method
-from synth.verify.verified import VerifiedSchedule
-from tuner.reports.stages import Stopwatch
-from tuner.reports.synthesis_report import synthesis_document, timing_document
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bound.certificate import check_certificate
+from chorale.synth.kernels import warm_method
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.reports.stages import Stopwatch
+from chorale.tuner.reports.synthesis_report import synthesis_document, timing_document
 
 OUTSIDE_TOTAL = ("topology", "compile", "bound", "writing")
 """Stages that do not count in the total of the contract."""

@@ -8,12 +8,12 @@ from typing import Any
 
 from rich.table import Table
 
-from runners.sizes import format_size
-from synth.bound.cut import Bound
-from synth.bound.pair_certificate import check_pair_certificate
-from synth.verify.bfb_certificate import least_time
-from synth.verify.verified import VerifiedSchedule
-from tuner.reports.describe import describe_topology
+from chorale.runners.sizes import format_size
+from chorale.synth.bound.cut import Bound
+from chorale.synth.bound.pair_certificate import check_pair_certificate
+from chorale.synth.verify.bfb_certificate import least_time
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.reports.describe import describe_topology
 
 _VERIFIED = {
     "columns": "yes: every chunk replayed",

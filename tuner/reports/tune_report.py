@@ -7,13 +7,13 @@ from typing import Any
 
 from rich.table import Table
 
-from runners.durations import format_ms
-from runners.sizes import format_size
-from tuner.campaigns.answer import TableEntry, TableRange, table_ranges, tuning_table
-from tuner.campaigns.records import CompleteTrial, SizeResult
-from tuner.campaigns.refusals import Regression, regressions
-from tuner.tracking.champions import ratio_text
-from tuner.tuning import TuneReport
+from chorale.runners.durations import format_ms
+from chorale.runners.sizes import format_size
+from chorale.tuner.campaigns.answer import TableEntry, TableRange, table_ranges, tuning_table
+from chorale.tuner.campaigns.records import CompleteTrial, SizeResult
+from chorale.tuner.campaigns.refusals import Regression, regressions
+from chorale.tuner.tracking.champions import ratio_text
+from chorale.tuner.tuning import TuneReport
 
 
 def best_per_size(report: TuneReport) -> list[tuple[SizeResult, CompleteTrial]]:

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.bound.bound import lower_bound
-from synth.bound.certificate import check_certificate
-from synth.schedule.schedule import Schedule
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
-from tuner.schedule_files import load_schedule
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bound.certificate import check_certificate
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
+from chorale.tuner.schedule_files import load_schedule
 
 
 def load_warm_start(path: str) -> VerifiedSchedule:

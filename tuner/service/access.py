@@ -15,8 +15,8 @@ from limits.storage import MemoryStorage
 from limits.strategies import MovingWindowRateLimiter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
-from tuner.files import read_file
+from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
+from chorale.tuner.files import read_file
 
 
 class TooManyRequests(ChoraleError):

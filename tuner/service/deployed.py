@@ -1,4 +1,4 @@
-"""The service as a Serve config file names it: `import_path: tuner.service.deployed:application`."""
+"""The service as a Serve config file names it: `import_path: chorale.tuner.service.deployed:application`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from runners.ray_serve import application_of
-from tuner.home import Home
-from tuner.service.http.application import ServiceSettings
-from tuner.service.jobs.limits import JobLimits
+from chorale.runners.ray_serve import application_of
+from chorale.tuner.home import Home
+from chorale.tuner.service.http.application import ServiceSettings
+from chorale.tuner.service.jobs.limits import JobLimits
 
 GIB = 2**30
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.mlflow_store import MlflowStore
 
 FOLDER = "chorale-experiments"
 """The experiment of MLflow that all answers go to."""

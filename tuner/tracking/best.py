@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from synth.errors import CheckFailed
-from synth.topology.topology import Topology
-from synth.verify.verified import VerifiedSchedule
-from tuner.campaigns.size_class import SizeClass
-from tuner.tracking.mlflow_store import MlflowStore, ModelVersion
-from tuner.tracking.registry import (
+from chorale.synth.errors import CheckFailed
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.campaigns.size_class import SizeClass
+from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
+from chorale.tuner.tracking.registry import (
     COLLECTIVE,
     MANIFEST_DIGEST,
     MANIFEST_FILE,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runners.measurement.interval import MedianInterval
-from synth.errors import CheckFailed
-from tuner.tracking.mlflow_store import MlflowStore, ModelVersion
+from chorale.runners.measurement.interval import MedianInterval
+from chorale.synth.errors import CheckFailed
+from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 
 PROMOTION = "chorale.promotion"
 REASON = "chorale.promotion_reason"

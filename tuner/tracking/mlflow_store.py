@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from synth.errors import Unavailable
+from chorale.synth.errors import Unavailable
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

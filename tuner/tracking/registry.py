@@ -3,7 +3,7 @@
 A registered model is named MODEL.COLLECTIVE.TOPOLOGY.CLASS and carries the full topology id. Each version holds
 `schedule.parquet`, `program.xml` and `manifest.json`: plain data, nothing that would be unpickled. Where nothing beats
 an algorithm that the library has of its own, the version is that algorithm: a manifest without files. The loader is
-`tuner.tracking.best`.
+`chorale.tuner.tracking.best`.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from collections.abc import Mapping
 from importlib.metadata import version as version_of_code
 from typing import Any
 
-from runners.sizes import format_size
-from synth.errors import CheckFailed, InvalidInput
-from synth.lowering.check import check_program
-from synth.lowering.lift import lift
-from synth.schedule.codec import from_parquet
-from synth.topology.topology import Topology
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
-from tuner.campaigns.answer import MIN_SPEEDUP, fastest_baseline
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.records import SizeResult
-from tuner.campaigns.size_class import SizeClass
-from tuner.campaigns.store import Store
-from tuner.files import read_file
-from tuner.specs import load_topology
-from tuner.tracking.champions import PromotionVerdict, apply_verdict
-from tuner.tracking.mlflow_store import MlflowStore, ModelVersion
-from tuner.tracking.winners import BestProgram, StoredProgram, as_baseline, library_name
+from chorale.runners.sizes import format_size
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.lift import lift
+from chorale.synth.schedule.codec import from_parquet
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
+from chorale.tuner.campaigns.answer import MIN_SPEEDUP, fastest_baseline
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.records import SizeResult
+from chorale.tuner.campaigns.size_class import SizeClass
+from chorale.tuner.campaigns.store import Store
+from chorale.tuner.files import read_file
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tracking.champions import PromotionVerdict, apply_verdict
+from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
+from chorale.tuner.tracking.winners import BestProgram, StoredProgram, as_baseline, library_name
 
 FORMAT = "chorale-registered/1"
 TOPOLOGY_ID = "chorale.topology_id"

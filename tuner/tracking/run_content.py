@@ -5,9 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.records import CompleteTrial, FailedTrial, SizeResult, TrialRecord, trial_codec
-from tuner.campaigns.store import Store
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.records import CompleteTrial, FailedTrial, SizeResult, TrialRecord, trial_codec
+from chorale.tuner.campaigns.store import Store
 
 STATUS = {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
 

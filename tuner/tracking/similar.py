@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter
 
-from synth.errors import ChoraleError
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.records import Candidate
-from tuner.campaigns.size_class import SizeClass
-from tuner.specs import load_topology
-from tuner.tracking.mlflow_store import MlflowStore
-from tuner.tracking.registry import COLLECTIVE, MANIFEST_FILE, SIZE_CLASS
+from chorale.synth.errors import ChoraleError
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.campaigns.size_class import SizeClass
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.registry import COLLECTIVE, MANIFEST_FILE, SIZE_CLASS
 
 _log = logging.getLogger("chorale.registry")
 

@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TypeVar
 
-from synth.errors import ChoraleError, Unavailable
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.final import FinalComparison
-from tuner.campaigns.records import TrialRecord
-from tuner.campaigns.store import Store
-from tuner.home import Home
-from tuner.tracking.mlflow_store import MlflowStore, RunState, load_mlflow
-from tuner.tracking.run_content import (
+from chorale.synth.errors import ChoraleError, Unavailable
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.final import FinalComparison
+from chorale.tuner.campaigns.records import TrialRecord
+from chorale.tuner.campaigns.store import Store
+from chorale.tuner.home import Home
+from chorale.tuner.tracking.mlflow_store import MlflowStore, RunState, load_mlflow
+from chorale.tuner.tracking.run_content import (
     STATUS,
     campaign_parameters,
     metrics_of,
@@ -188,7 +188,7 @@ class Tracker:
             PARENT_OF: launch_id,
             "chorale.topology": self._topology.spec,
             "chorale.topology_id": self._topology.id,
-            "chorale.version": version("chorale"),
+            "chorale.version": version("chorale-collectives"),
         }
 
     def _upload_trial(self, record: TrialRecord) -> None:

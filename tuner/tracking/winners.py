@@ -7,11 +7,11 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runners.api import LIBRARY
-from tuner.campaigns.answer import MIN_SPEEDUP
-from tuner.campaigns.final import RankedTrial
-from tuner.campaigns.records import Candidate, CompleteTrial, SizeResult
-from tuner.campaigns.size_class import SizeClass
+from chorale.runners.api import LIBRARY
+from chorale.tuner.campaigns.answer import MIN_SPEEDUP
+from chorale.tuner.campaigns.final import RankedTrial
+from chorale.tuner.campaigns.records import Candidate, CompleteTrial, SizeResult
+from chorale.tuner.campaigns.size_class import SizeClass
 
 
 @dataclass(frozen=True, slots=True)

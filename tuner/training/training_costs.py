@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from synth.alltoall.alltoall import alltoall_rate
-from synth.methods import METHODS
-from synth.simulation.congestion import Congestion, congestion_of
-from synth.simulation.network_model import NetworkModel
-from synth.topology.topology import Topology
-from tuner.costs.pricing import Pricing
-from tuner.costs.simulated_traffic import traffic_of_method
+from chorale.synth.alltoall.alltoall import alltoall_rate
+from chorale.synth.methods import METHODS
+from chorale.synth.simulation.congestion import Congestion, congestion_of
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.costs.pricing import Pricing
+from chorale.tuner.costs.simulated_traffic import traffic_of_method
 
 DEFAULT_METHOD = "bfb"
 _GAP = Fraction(1, 100)

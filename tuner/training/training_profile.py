@@ -8,9 +8,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from synth.errors import InvalidInput
-from synth.training.layer import Layer
-from tuner.files import read_file
+from chorale.synth.errors import InvalidInput
+from chorale.synth.training.layer import Layer
+from chorale.tuner.files import read_file
 
 FORMAT = "chorale-training-profile/1"
 SHIPPED = ("resnet-50", "bert-large", "gpt2-small", "gpt2-medium", "gpt2-large", "switch-base-256", "switch-c-2048")
@@ -113,7 +113,7 @@ def load_profile(name: str) -> TrainingProfile:
     Raises InvalidInput for a file that is none, naming the key, the value and the way out.
     """
     if name in SHIPPED:
-        return _parse(resources.files("tuner.training").joinpath(f"profiles/{name}.json").read_bytes(), name)
+        return _parse(resources.files("chorale.tuner.training").joinpath(f"profiles/{name}.json").read_bytes(), name)
     if "/" not in name and not name.endswith(".json"):
         rule = "a profile must be a .json file or one that is shipped"
         raise InvalidInput(rule, name, f"choose from {', '.join(SHIPPED)}")

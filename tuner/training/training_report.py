@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from synth.training.iteration import Iteration, best_iteration
-from tuner.training.training_costs import TrainingCosts
-from tuner.training.training_profile import TrainingProfile
+from chorale.synth.training.iteration import Iteration, best_iteration
+from chorale.tuner.training.training_costs import TrainingCosts
+from chorale.tuner.training.training_profile import TrainingProfile
 
 
 def training_row(profile: TrainingProfile, buckets_bytes: Sequence[int], costs: TrainingCosts) -> dict[str, Any]:

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from synth.flow.graph import Integers, Ranks
-from synth.forest.network import ForestNetwork
+from chorale.synth.flow.graph import Integers, Ranks
+from chorale.synth.forest.network import ForestNetwork
 
 
 def levels(network: ForestNetwork) -> Integers:

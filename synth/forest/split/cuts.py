@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled
-from synth.flow.graph import Integers, Ranks, amounts_on, residual_graph
-from synth.flow.oracle import violated_cuts
-from synth.forest.network import ForestNetwork
+from chorale.synth.compiled import compiled
+from chorale.synth.flow.graph import Integers, Ranks, amounts_on, residual_graph
+from chorale.synth.flow.oracle import violated_cuts
+from chorale.synth.forest.network import ForestNetwork
 
 MAX_CUTS_PER_CALL = 512
 Sets = NDArray[np.bool_]

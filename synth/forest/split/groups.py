@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.flow.graph import Integers, Ranks
-from synth.forest.network import ForestNetwork
-from synth.forest.split.lengths import Distances, Wiring, spreading_lengths
+from chorale.synth.flow.graph import Integers, Ranks
+from chorale.synth.forest.network import ForestNetwork
+from chorale.synth.forest.split.lengths import Distances, Wiring, spreading_lengths
 
 
 class SwitchGroups(NamedTuple):

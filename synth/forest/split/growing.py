@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.compiled import inlined
-from synth.flow.graph import Ranks
+from chorale.synth.compiled import inlined
+from chorale.synth.flow.graph import Ranks
 
 
 @inlined

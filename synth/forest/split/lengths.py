@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import shortest_path
 
-from synth.compiled import compiled
-from synth.flow.graph import Integers, Ranks
+from chorale.synth.compiled import compiled
+from chorale.synth.flow.graph import Integers, Ranks
 
 FAR = 65535
 _ROUNDS = 12

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.compiled import compiled, inlined
-from synth.flow.graph import Integers, Ranks
-from synth.forest.split.cuts import CutTable
-from synth.forest.split.groups import SwitchGroups
-from synth.forest.split.splits import Splits
-from synth.forest.split.ways import ResidualCapacities, find_path, residual_capacities, take_path
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.flow.graph import Integers, Ranks
+from chorale.synth.forest.split.cuts import CutTable
+from chorale.synth.forest.split.groups import SwitchGroups
+from chorale.synth.forest.split.splits import Splits
+from chorale.synth.forest.split.ways import ResidualCapacities, find_path, residual_capacities, take_path
 
 # The rounds in which pairs of ports of a group are offered capacity. A share is what a port has to give, spread
 # evenly over its partners of that round.

@@ -15,16 +15,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.flow.graph import Integers
-from synth.forest.network import ForestNetwork
-from synth.forest.split.clusters import clusters_below, fabrics, levels
-from synth.forest.split.cuts import Sets, cut_table, find_violated_cuts
-from synth.forest.split.groups import SwitchGroups, switch_groups_of
-from synth.forest.split.proposal import propose
-from synth.forest.split.series import series_switches
-from synth.forest.split.split_network import PathPieces, SplitNetwork
-from synth.forest.split.splits import Splits, network_after, split_off, without_switches
+from chorale.synth.errors import InvalidInput
+from chorale.synth.flow.graph import Integers
+from chorale.synth.forest.network import ForestNetwork
+from chorale.synth.forest.split.clusters import clusters_below, fabrics, levels
+from chorale.synth.forest.split.cuts import Sets, cut_table, find_violated_cuts
+from chorale.synth.forest.split.groups import SwitchGroups, switch_groups_of
+from chorale.synth.forest.split.proposal import propose
+from chorale.synth.forest.split.series import series_switches
+from chorale.synth.forest.split.split_network import PathPieces, SplitNetwork
+from chorale.synth.forest.split.splits import Splits, network_after, split_off, without_switches
 
 PATIENCE = 8
 """Refused proposals before the longest sound prefix is taken instead."""
@@ -35,7 +35,7 @@ FABRIC_ROUNDS = 32
 def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Sequence[str] = ()) -> SplitNetwork:
     """Return `network` with its switches replaced by arcs between ranks, such that all trees still fit.
 
-    All cuts of `network` must carry its trees (`synth.flow.oracle`). Always possible where no switch has more
+    All cuts of `network` must carry its trees (`chorale.synth.flow.oracle`). Always possible where no switch has more
     capacity out than in; raises InvalidInput, with the name from `names` of a switch that cannot be removed, where
     that fails otherwise. Mostly one or two runs of the oracle.
     Source: bandwidth-optimal pipeline, section 2.2.

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.flow.graph import Integers
-from synth.forest.network import ForestNetwork
-from synth.forest.split.splits import Splits
+from chorale.synth.flow.graph import Integers
+from chorale.synth.forest.network import ForestNetwork
+from chorale.synth.forest.split.splits import Splits
 
 Flags = NDArray[np.bool_]
 

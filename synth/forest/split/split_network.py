@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.forest.network import ForestNetwork
+from chorale.synth.forest.network import ForestNetwork
 
 
 class PathPieces(NamedTuple):

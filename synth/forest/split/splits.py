@@ -7,11 +7,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.compiled import compiled, inlined
-from synth.flow.graph import Integers, Ranks
-from synth.forest.network import ForestNetwork
-from synth.forest.split.growing import with_capacity
-from synth.forest.split.split_network import PathPieces, SplitNetwork
+from chorale.synth.compiled import compiled, inlined
+from chorale.synth.flow.graph import Integers, Ranks
+from chorale.synth.forest.network import ForestNetwork
+from chorale.synth.forest.split.growing import with_capacity
+from chorale.synth.forest.split.split_network import PathPieces, SplitNetwork
 
 
 class Splits(NamedTuple):

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from synth.compiled import inlined
-from synth.flow.graph import Integers, Ranks
-from synth.forest.split.cuts import CutTable
-from synth.forest.split.groups import SwitchGroups
-from synth.forest.split.lengths import FAR
+from chorale.synth.compiled import inlined
+from chorale.synth.flow.graph import Integers, Ranks
+from chorale.synth.forest.split.cuts import CutTable
+from chorale.synth.forest.split.groups import SwitchGroups
+from chorale.synth.forest.split.lengths import FAR
 
 _PATIENCE = 32  # blind ends on the search for a path before it is given up
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from synth.lowering.memory import Layout
-from synth.lowering.plans.plan import Action, Operand, Operation
+from chorale.synth.lowering.memory import Layout
+from chorale.synth.lowering.plans.plan import Action, Operand, Operation
 
 
 class BlockWriter:

@@ -14,8 +14,8 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.lowering.memory import layout_of
-from synth.lowering.program import Instruction, Program
+from chorale.synth.lowering.memory import layout_of
+from chorale.synth.lowering.program import Instruction, Program
 
 InstructionId = tuple[int, int, int]
 """Rank, block, number of an instruction."""

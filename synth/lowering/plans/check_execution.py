@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from synth.lowering.definition import ChunkValues, describe
-from synth.lowering.plans.memory import PlanMemory
-from synth.lowering.plans.order import HappensBefore
-from synth.lowering.plans.plan import Action, ExecutionPlan, Operation
-from synth.lowering.results import MAX_REPORTED, result_violations
-from synth.lowering.violation import ProgramViolation
+from chorale.synth.lowering.definition import ChunkValues, describe
+from chorale.synth.lowering.plans.memory import PlanMemory
+from chorale.synth.lowering.plans.order import HappensBefore
+from chorale.synth.lowering.plans.plan import Action, ExecutionPlan, Operation
+from chorale.synth.lowering.results import MAX_REPORTED, result_violations
+from chorale.synth.lowering.violation import ProgramViolation
 
 MAX_MOVES = 2**24
 MAX_CELLS = 2**24

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from synth.collective import CollectiveName
-from synth.lowering.check_structure import collective_violations
-from synth.lowering.memory import buffer_chunks
-from synth.lowering.plans.plan import (
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.check_structure import collective_violations
+from chorale.synth.lowering.memory import buffer_chunks
+from chorale.synth.lowering.plans.plan import (
     MAX_BLOCK_CHANNELS,
     MAX_BLOCK_OPERATIONS,
     MAX_BLOCK_REMOTES,
@@ -24,8 +24,8 @@ from synth.lowering.plans.plan import (
     RankPlan,
     largest_bytes,
 )
-from synth.lowering.program import Buffer
-from synth.lowering.violation import ProgramViolation
+from chorale.synth.lowering.program import Buffer
+from chorale.synth.lowering.violation import ProgramViolation
 
 LARGEST_MIN_BYTES = 2**31 - 1
 

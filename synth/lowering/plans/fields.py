@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput
 
 MAX_INTEGER = 2**64 - 1
 

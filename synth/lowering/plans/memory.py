@@ -7,9 +7,9 @@ from itertools import accumulate
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.lowering.definition import ChunkValues, initial_inputs, unwritten_values, words_of
-from synth.lowering.plans.order import HappensBefore
-from synth.lowering.plans.plan import ExecutionPlan, Operand
+from chorale.synth.lowering.definition import ChunkValues, initial_inputs, unwritten_values, words_of
+from chorale.synth.lowering.plans.order import HappensBefore
+from chorale.synth.lowering.plans.plan import ExecutionPlan, Operand
 
 Readings = NDArray[np.int32]
 

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict, deque
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.lowering.plans.plan import Action, ExecutionPlan, Operation
+from chorale.synth.lowering.plans.plan import Action, ExecutionPlan, Operation
 
 VectorClock = NDArray[np.int32]
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from synth.collective import Collective
-from synth.lowering.memory import BufferShape, Layout
-from synth.lowering.program import Buffer, Message
+from chorale.synth.collective import Collective
+from chorale.synth.lowering.memory import BufferShape, Layout
+from chorale.synth.lowering.program import Buffer, Message
 
 TARGET = "mscclpp-json"
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 
-from synth.collective import Collective
-from synth.errors import InvalidInput
-from synth.lowering.plans.fields import MAX_INTEGER, JsonFields
-from synth.lowering.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock, RankPlan
-from synth.lowering.plans.text import COLLECTIVE_NAMES
-from synth.lowering.program import Buffer
+from chorale.synth.collective import Collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.plans.fields import MAX_INTEGER, JsonFields
+from chorale.synth.lowering.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock, RankPlan
+from chorale.synth.lowering.plans.text import COLLECTIVE_NAMES
+from chorale.synth.lowering.program import Buffer
 
 _DIGEST = re.compile(r" [0-9a-f]{8}\Z")  # see `text_of`
 MAX_BYTES = 64 * 2**20

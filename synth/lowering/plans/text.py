@@ -10,8 +10,8 @@ import json
 from hashlib import sha256
 from typing import Any
 
-from synth.collective import CollectiveName
-from synth.lowering.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock, RankPlan
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock, RankPlan
 
 THREADS_PER_BLOCK = 1024
 ALIGNMENT_BYTES = 16

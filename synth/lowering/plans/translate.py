@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from itertools import count
 from typing import NamedTuple
 
-from synth.errors import InvalidInput
-from synth.lowering.memory import buffer_chunks, layout_of
-from synth.lowering.plans.block_writer import BlockWriter
-from synth.lowering.plans.causality import InstructionId, direct_receives
-from synth.lowering.plans.plan import Action, ExecutionPlan, Operand, PlanBlock, RankPlan, largest_bytes
-from synth.lowering.program import Buffer, BufferRef, Instruction, Op, Program, ThreadBlock
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.memory import buffer_chunks, layout_of
+from chorale.synth.lowering.plans.block_writer import BlockWriter
+from chorale.synth.lowering.plans.causality import InstructionId, direct_receives
+from chorale.synth.lowering.plans.plan import Action, ExecutionPlan, Operand, PlanBlock, RankPlan, largest_bytes
+from chorale.synth.lowering.program import Buffer, BufferRef, Instruction, Op, Program, ThreadBlock
 
 Connection = tuple[int, int, int]
 """Sender, receiver, channel of the program."""

@@ -10,12 +10,12 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from synth.errors import InvalidInput
-from synth.topology.check import check_topology
-from synth.topology.dump.machine import Gpu, Machine, Nic
-from synth.topology.families.fabric import FabricBuilder, NodeGrid, grid_ids, switch_ids
-from synth.topology.registry import require_size
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.check import check_topology
+from chorale.synth.topology.dump.machine import Gpu, Machine, Nic
+from chorale.synth.topology.families.fabric import FabricBuilder, NodeGrid, grid_ids, switch_ids
+from chorale.synth.topology.registry import require_size
+from chorale.synth.topology.topology import Topology
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from dataclasses import replace
 from fractions import Fraction
 from xml.etree.ElementTree import Element
 
-from synth.errors import InvalidInput
-from synth.topology.check import first_repeated
-from synth.topology.dump.machine import Gpu, HostSwitch, Machine, Nic, Wire
-from synth.topology.dump.speeds import (
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.check import first_repeated
+from chorale.synth.topology.dump.machine import Gpu, HostSwitch, Machine, Nic, Wire
+from chorale.synth.topology.dump.speeds import (
     LOCAL,
     c2c_bandwidth,
     cpu_bandwidth,

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from fractions import Fraction
 
-from synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput
 
 LOCAL = Fraction(5000)
 """Parts that the library takes for one, such as a CPU and a NIC without a PCI address."""

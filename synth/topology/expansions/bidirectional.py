@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.topology.sorted_links import Rates, sorted_links
-from synth.topology.topology import Topology
+from chorale.synth.topology.sorted_links import Rates, sorted_links
+from chorale.synth.topology.topology import Topology
 
 
 def bidirectional(topology: Topology, spec: str) -> Topology:

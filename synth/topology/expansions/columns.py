@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.errors import InvalidInput
-from synth.topology.links import Links
-from synth.topology.sorted_links import Column
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.links import Links
+from chorale.synth.topology.sorted_links import Column
+from chorale.synth.topology.topology import Topology
 
 
 def ranked_topology(spec: str, node_count: int, links: Links, like: Topology, symmetries: list[Column]) -> Topology:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.topology.expansions.columns import ranked_topology, require_direct
-from synth.topology.registry import require_size
-from synth.topology.sorted_links import Column, Rates, sorted_links
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.expansions.columns import ranked_topology, require_direct
+from chorale.synth.topology.registry import require_size
+from chorale.synth.topology.sorted_links import Column, Rates, sorted_links
+from chorale.synth.topology.topology import Topology
 
 
 def line_graph(topology: Topology, spec: str) -> Topology:

@@ -6,18 +6,18 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-from synth.errors import InvalidInput
-from synth.identity import parse_rational
-from synth.topology.expansions.bidirectional import bidirectional
-from synth.topology.expansions.degree import degree_expansion
-from synth.topology.expansions.line import line_graph
-from synth.topology.expansions.product import cartesian_product
-from synth.topology.expansions.scaled import scaled
-from synth.topology.functions import inner_plan, read_link
-from synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, Option
-from synth.topology.registry import Function, PlanOf, TopologyPlan, require
-from synth.topology.topology import MAX_NODES, Topology
-from synth.topology.without import LostLink
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import parse_rational
+from chorale.synth.topology.expansions.bidirectional import bidirectional
+from chorale.synth.topology.expansions.degree import degree_expansion
+from chorale.synth.topology.expansions.line import line_graph
+from chorale.synth.topology.expansions.product import cartesian_product
+from chorale.synth.topology.expansions.scaled import scaled
+from chorale.synth.topology.functions import inner_plan, read_link
+from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, Option
+from chorale.synth.topology.registry import Function, PlanOf, TopologyPlan, require
+from chorale.synth.topology.topology import MAX_NODES, Topology
+from chorale.synth.topology.without import LostLink
 
 _MAX_TIMES = MAX_NODES.bit_length() - 1
 _SCALED = "scaled(spec;link=A-B;link=A>B;…;factor=p/q;…)"

@@ -8,10 +8,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from synth.errors import InvalidInput
-from synth.topology.expansions.columns import ranked_topology, require_direct
-from synth.topology.sorted_links import Column, Rates, sorted_links
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.expansions.columns import ranked_topology, require_direct
+from chorale.synth.topology.sorted_links import Column, Rates, sorted_links
+from chorale.synth.topology.topology import Topology
 
 
 def cartesian_product(factors: Sequence[Topology], spec: str, function: str = "product") -> Topology:

@@ -7,9 +7,9 @@ from fractions import Fraction
 
 import numpy as np
 
-from synth.topology.sorted_links import Rates, sorted_links
-from synth.topology.topology import Topology
-from synth.topology.without import LostLink, NodeNames, parallel_links
+from chorale.synth.topology.sorted_links import Rates, sorted_links
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.without import LostLink, NodeNames, parallel_links
 
 
 def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spec: str) -> Topology:

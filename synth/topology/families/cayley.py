@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.topology.families.unit import unit_topology
-from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
-from synth.topology.semidirect import SemidirectProduct
-from synth.topology.topology import Topology
+from chorale.synth.topology.families.unit import unit_topology
+from chorale.synth.topology.grammar import FamilyCall
+from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
+from chorale.synth.topology.semidirect import SemidirectProduct
+from chorale.synth.topology.topology import Topology
 
 _SYNTAX = "cayley:m.k.r,g1,g2,… or cayley:m.k.r.l,g1,g2,…"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.topology.families.unit import bidirectional_arcs, unit_topology
-from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
-from synth.topology.topology import Topology
+from chorale.synth.topology.families.unit import bidirectional_arcs, unit_topology
+from chorale.synth.topology.grammar import FamilyCall
+from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
+from chorale.synth.topology.topology import Topology
 
 
 def plan_complete(call: FamilyCall) -> TopologyPlan:

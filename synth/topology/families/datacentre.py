@@ -7,10 +7,10 @@ from itertools import combinations
 
 import numpy as np
 
-from synth.topology.families.fabric import FabricBuilder, grid_ids, switch_ids
-from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
-from synth.topology.topology import Topology
+from chorale.synth.topology.families.fabric import FabricBuilder, grid_ids, switch_ids
+from chorale.synth.topology.grammar import FamilyCall
+from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
+from chorale.synth.topology.topology import Topology
 
 _LINK = Fraction(25)
 

@@ -9,12 +9,12 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.topology.families import geometry, polygons
-from synth.topology.families.geometry import Geometry
-from synth.topology.families.unit import NodeColumn, bidirectional_arcs, unit_topology
-from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
-from synth.topology.topology import Topology
+from chorale.synth.topology.families import geometry, polygons
+from chorale.synth.topology.families.geometry import Geometry
+from chorale.synth.topology.families.unit import NodeColumn, bidirectional_arcs, unit_topology
+from chorale.synth.topology.grammar import FamilyCall
+from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
+from chorale.synth.topology.topology import Topology
 
 Edges = NDArray[np.int64]
 

@@ -8,12 +8,12 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.identity import parse_rational
-from synth.topology.families.unit import NodeColumn
-from synth.topology.grammar import FamilyCall
-from synth.topology.registry import require
-from synth.topology.sorted_links import Rates, sorted_links
-from synth.topology.topology import Topology
+from chorale.synth.identity import parse_rational
+from chorale.synth.topology.families.unit import NodeColumn
+from chorale.synth.topology.grammar import FamilyCall
+from chorale.synth.topology.registry import require
+from chorale.synth.topology.sorted_links import Rates, sorted_links
+from chorale.synth.topology.topology import Topology
 
 NodeGrid = NDArray[np.int64]
 """Nodes of one kind by their place, such as int64[boxes, GPUs per box]."""

@@ -7,10 +7,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.topology.families.unit import Arcs, bidirectional_arcs, unit_topology
-from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
-from synth.topology.topology import MAX_NODES, Topology
+from chorale.synth.topology.families.unit import Arcs, bidirectional_arcs, unit_topology
+from chorale.synth.topology.grammar import FamilyCall
+from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
+from chorale.synth.topology.topology import MAX_NODES, Topology
 
 _MAX_DIMENSIONS = MAX_NODES.bit_length() - 1
 

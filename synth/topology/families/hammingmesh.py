@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.topology.families.unit import Arcs, bidirectional_arcs
-from synth.topology.grammar import FamilyCall
-from synth.topology.links import Links
-from synth.topology.registry import Family, TopologyPlan, require, whole_numbers
-from synth.topology.topology import Topology
+from chorale.synth.topology.families.unit import Arcs, bidirectional_arcs
+from chorale.synth.topology.grammar import FamilyCall
+from chorale.synth.topology.links import Links
+from chorale.synth.topology.registry import Family, TopologyPlan, require, whole_numbers
+from chorale.synth.topology.topology import Topology
 
 _SYNTAX = "hxmesh:b,XxY"
 

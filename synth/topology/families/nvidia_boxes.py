@@ -7,10 +7,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from synth.topology.families.fabric import FabricBuilder, NodeGrid, grid_ids, positive_bandwidth, switch_ids
-from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
-from synth.topology.topology import Topology
+from chorale.synth.topology.families.fabric import FabricBuilder, NodeGrid, grid_ids, positive_bandwidth, switch_ids
+from chorale.synth.topology.grammar import FamilyCall
+from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
+from chorale.synth.topology.topology import Topology
 
 _CLOS_SYNTAX = "railclos:boxes,gpus,nic,spines"
 _H100_NVSWITCH = Fraction(450)

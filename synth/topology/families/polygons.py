@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.topology.families.geometry import Geometry, Matrix, Permutation
+from chorale.synth.topology.families.geometry import Geometry, Matrix, Permutation
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,10 +6,10 @@ import math
 
 import numpy as np
 
-from synth.topology.families.unit import Arcs, bidirectional_arcs, unit_topology
-from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
-from synth.topology.topology import Topology
+from chorale.synth.topology.families.unit import Arcs, bidirectional_arcs, unit_topology
+from chorale.synth.topology.grammar import FamilyCall
+from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
+from chorale.synth.topology.topology import Topology
 
 
 def plan_ring(call: FamilyCall) -> TopologyPlan:

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 
-from synth.topology.families.fabric import FabricBuilder, grid_ids, positive_bandwidth, switch_ids
-from synth.topology.grammar import FamilyCall
-from synth.topology.registry import Family, TopologyPlan, require, whole_numbers
-from synth.topology.topology import Topology
+from chorale.synth.topology.families.fabric import FabricBuilder, grid_ids, positive_bandwidth, switch_ids
+from chorale.synth.topology.grammar import FamilyCall
+from chorale.synth.topology.registry import Family, TopologyPlan, require, whole_numbers
+from chorale.synth.topology.topology import Topology
 
 _SYNTAX = "switch:m,bw"
 

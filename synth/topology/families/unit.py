@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from synth.topology.links import Links
-from synth.topology.topology import Topology
+from chorale.synth.topology.links import Links
+from chorale.synth.topology.topology import Topology
 
 NodeColumn = NDArray[np.int64]
 Arcs = tuple[NodeColumn, NodeColumn]

@@ -15,9 +15,9 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from chorale.tuner.service.access import load_access
+from chorale.tuner.service.deployed import Arguments
 from tests.unit.deploy.pins import pinned
-from tuner.service.access import load_access
-from tuner.service.deployed import Arguments
 
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy" / "kubernetes"

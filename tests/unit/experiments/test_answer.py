@@ -9,19 +9,19 @@ import sys
 
 import pytest
 
-from experiments import answer as answering
-from experiments.answer import case_name, run_experiment, stored_result
-from experiments.catalog import NAMES, load
-from experiments.experiment import Column, Experiment
-from experiments.kept_parts import PartStore
-from experiments.source_files import ROOT
-from runners.ray_executor import RayExecutor
-from synth.executor.processes import ProcessExecutor
-from synth.executor.serial import SerialExecutor
+from chorale.experiments import answer as answering
+from chorale.experiments.answer import case_name, run_experiment, stored_result
+from chorale.experiments.catalog import NAMES, load
+from chorale.experiments.experiment import Column, Experiment
+from chorale.experiments.kept_parts import PartStore
+from chorale.experiments.source_files import ROOT
+from chorale.runners.ray_executor import RayExecutor
+from chorale.synth.executor.processes import ProcessExecutor
+from chorale.synth.executor.serial import SerialExecutor
 
 CASES = """
 import json, sys
-from experiments.catalog import load
+from chorale.experiments.catalog import load
 print(json.dumps({name: [[repr(case) for case in load(name).cases(quick)] for quick in (True, False)]
                   for name in sys.argv[1:]}))
 """
@@ -79,7 +79,7 @@ def test_an_interrupted_answer_loses_nothing_that_was_there(kept):
 
 def test_a_part_of_other_code_is_not_taken_up(kept, monkeypatch):
     run_experiment(squares(), False, store=kept)
-    monkeypatch.setattr("experiments.kept_parts.code_id", lambda _module: "other")
+    monkeypatch.setattr("chorale.experiments.kept_parts.code_id", lambda _module: "other")
     assert stored_result(squares(), False, kept) is None
 
 

@@ -6,15 +6,15 @@ from fractions import Fraction
 
 import pytest
 
-from experiments import direct_connect_table_4, direct_connect_table_7
-from experiments.answer import run_experiment
-from experiments.catalog import load
-from experiments.comparison import Quantity, compare, with_optimal_factor
-from experiments.direct_connect_rows import bound_quantities
-from experiments.measured import distance_bound, measure_schedule, moore_rate
-from experiments.published import published
-from experiments.verdict import Interval
-from synth.topology.spec import parse_topology
+from chorale.experiments import direct_connect_table_4, direct_connect_table_7
+from chorale.experiments.answer import run_experiment
+from chorale.experiments.catalog import load
+from chorale.experiments.comparison import Quantity, compare, with_optimal_factor
+from chorale.experiments.direct_connect_rows import bound_quantities
+from chorale.experiments.measured import distance_bound, measure_schedule, moore_rate
+from chorale.experiments.published import published
+from chorale.experiments.verdict import Interval
+from chorale.synth.topology.spec import parse_topology
 
 
 def run(name: str, quick: bool = False):

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from experiments import (
-    direct_connect_figure_3,
-    direct_connect_figure_15,
-    direct_connect_table_9,
-)
-from experiments.answer import run_experiment
-from experiments.catalog import ALIASES, NAMES, aliases_of, load
-from experiments.direct_connect_figure_15 import kind_of
+from chorale.experiments import direct_connect_figure_3, direct_connect_figure_15, direct_connect_table_9
+from chorale.experiments.answer import run_experiment
+from chorale.experiments.catalog import ALIASES, NAMES, aliases_of, load
+from chorale.experiments.direct_connect_figure_15 import kind_of
 from tests.chosen_cases import rows_of
 
 

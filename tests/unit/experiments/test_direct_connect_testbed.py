@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from experiments import (
-    direct_connect_figure_14,
-    live_times,
-)
-from experiments.answer import run_experiment
-from experiments.catalog import load
-from experiments.live_fabric import LiveRun
-from experiments.testbed import contenders, model_us
-from experiments.testbed_findings import SpeedupClaim
-from runners.api import FailureKind, RunFailure
-from synth.errors import CheckFailed
+from chorale.experiments import direct_connect_figure_14, live_times
+from chorale.experiments.answer import run_experiment
+from chorale.experiments.catalog import load
+from chorale.experiments.live_fabric import LiveRun
+from chorale.experiments.testbed import contenders, model_us
+from chorale.experiments.testbed_findings import SpeedupClaim
+from chorale.runners.api import FailureKind, RunFailure
+from chorale.synth.errors import CheckFailed
 from tests.chosen_cases import rows_of
 from tests.fakes import FakeRunner
 

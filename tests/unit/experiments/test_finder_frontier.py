@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from experiments.answer import run_experiment
-from experiments.catalog import load
+from chorale.experiments.answer import run_experiment
+from chorale.experiments.catalog import load
 
 BETTER = {32: (3, "31/32"), 64: (4, "63/64"), 128: (4, "127/128"), 256: (5, "255/256"), 512: (5, "511/512")}
 BETTER_AT_1024 = (6, "1023/1024")

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from experiments import forestcoll_table_2
-from experiments.answer import run_experiment
-from experiments.catalog import load
-from experiments.pipeline_examples import figure_1, unwound
+from chorale.experiments import forestcoll_table_2
+from chorale.experiments.answer import run_experiment
+from chorale.experiments.catalog import load
+from chorale.experiments.pipeline_examples import figure_1, unwound
 
 
 def run(name):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from experiments import forestcoll_figure_11, forestcoll_table_1, forestcoll_table_3
-from experiments.answer import run_experiment
-from experiments.catalog import load
+from chorale.experiments import forestcoll_figure_11, forestcoll_table_1, forestcoll_table_3
+from chorale.experiments.answer import run_experiment
+from chorale.experiments.catalog import load
 from tests.chosen_cases import rows_of
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from experiments.answer import run_experiment
-from experiments.catalog import load
+from chorale.experiments.answer import run_experiment
+from chorale.experiments.catalog import load
 from tests.chosen_cases import with_cases
 
 

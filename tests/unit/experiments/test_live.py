@@ -10,14 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from experiments import channels_live, live_fabric, strong_scaling
-from experiments.answer import run_experiment
-from experiments.catalog import load
-from experiments.channels_live import Sweep, SweepPoint
-from experiments.live_fabric import LiveRun, measure_live
-from runners.api import FailureKind, RunFailure, RunRequest
-from synth.errors import Unavailable
-from synth.topology.spec import parse_topology
+from chorale.experiments import channels_live, live_fabric, strong_scaling
+from chorale.experiments.answer import run_experiment
+from chorale.experiments.catalog import load
+from chorale.experiments.channels_live import Sweep, SweepPoint
+from chorale.experiments.live_fabric import LiveRun, measure_live
+from chorale.runners.api import FailureKind, RunFailure, RunRequest
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.spec import parse_topology
 from tests.fakes import FakeRunner, fail_with
 
 

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from experiments import lowering_quality
-from experiments.answer import run_experiment
-from experiments.lowering_quality import CASES, SIZES, LoweringCase, row_of
-from synth.collective import parse_collective
-from synth.executor.serial import SerialExecutor
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.method import Options
-from synth.methods import synthesize
-from synth.topology.spec import parse_topology
+from chorale.experiments import lowering_quality
+from chorale.experiments.answer import run_experiment
+from chorale.experiments.lowering_quality import CASES, SIZES, LoweringCase, row_of
+from chorale.synth.collective import parse_collective
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.spec import parse_topology
 
 
 def row(case):

@@ -10,12 +10,12 @@ import time
 import psutil
 import pytest
 
-from experiments.catalog import module_of
-from experiments.experiment import Column, Experiment
-from experiments.kept_parts import ExperimentPart, PartStore, code_id
-from experiments.reproduce import Reproduction
-from experiments.reproduction_report import ReportSection, html, markdown
-from experiments.row_verdict import count_outcomes, row_outcome
+from chorale.experiments.catalog import module_of
+from chorale.experiments.experiment import Column, Experiment
+from chorale.experiments.kept_parts import ExperimentPart, PartStore, code_id
+from chorale.experiments.reproduce import Reproduction
+from chorale.experiments.reproduction_report import ReportSection, html, markdown
+from chorale.experiments.row_verdict import count_outcomes, row_outcome
 
 TRIFLE = Experiment(
     name="swing-table-2",  # a known one: what is kept hangs on the files behind it
@@ -116,7 +116,7 @@ finally:
 
 def test_what_ignores_an_interrupt_is_killed(tmp_path, monkeypatch):
     script = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(60)"
-    monkeypatch.setattr("experiments.reproduce._GRACE_S", 0.5)
+    monkeypatch.setattr("chorale.experiments.reproduce._GRACE_S", 0.5)
     monkeypatch.setattr(Reproduction, "_command", lambda *_: [sys.executable, "-S", "-c", script])
     begun_s = time.monotonic()
     assert "ran out of time" in task(tmp_path, seconds=1).section(TRIFLE).error

@@ -6,10 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from experiments import direct_connect_figure_18, direct_connect_table_6, synthesis_scaling
-from experiments.answer import run_experiment
-from experiments.catalog import load
-from synth.topology.spec import parse_topology
+from chorale.experiments import direct_connect_figure_18, direct_connect_table_6, synthesis_scaling
+from chorale.experiments.answer import run_experiment
+from chorale.experiments.catalog import load
+from chorale.synth.topology.spec import parse_topology
 from tests.chosen_cases import rows_of
 
 

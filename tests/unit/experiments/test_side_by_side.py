@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.answer import run_experiment
-from experiments.catalog import load
-from experiments.side_by_side import FAMILIES, NETWORKS, SIZES, SLOW
+from chorale.experiments.answer import run_experiment
+from chorale.experiments.catalog import load
+from chorale.experiments.side_by_side import FAMILIES, NETWORKS, SIZES, SLOW
 
 KIB, MIB = 2**10, 2**20
 FASTEST = {

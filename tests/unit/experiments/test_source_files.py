@@ -10,33 +10,33 @@ from pathlib import Path
 
 import pytest
 
-from experiments import source_files
-from experiments.catalog import module_of
-from experiments.source_files import ROOT, source_files_of
+from chorale.experiments import source_files
+from chorale.experiments.catalog import module_of
+from chorale.experiments.source_files import ROOT, source_files_of
 
 FILES = {
-    "experiments/__init__.py": "",
-    "experiments/asked.py": "def run():\n    from synth.used import f\n",
-    "experiments/other.py": "",
-    "experiments/data/numbers.json": "[1]",
-    "synth/__init__.py": "if TYPE_CHECKING:\n    from synth.idle import g\n",
-    "synth/used.py": "import synth.deep.deepest as d\nimport numpy\n",
-    "synth/idle.py": "",
-    "synth/deep/__init__.py": "",
-    "synth/deep/deepest.py": "",
-    "synth/deep/table.csv": "1",
-    "synth/deep/__pycache__/deepest.pyc": "1",
-    "synth/beside/__init__.py": "",
-    "synth/beside/table.csv": "1",
+    "chorale/experiments/__init__.py": "",
+    "chorale/experiments/asked.py": "def run():\n    from chorale.synth.used import f\n",
+    "chorale/experiments/other.py": "",
+    "chorale/experiments/data/numbers.json": "[1]",
+    "chorale/synth/__init__.py": "if TYPE_CHECKING:\n    from chorale.synth.idle import g\n",
+    "chorale/synth/used.py": "import chorale.synth.deep.deepest as d\nimport numpy\n",
+    "chorale/synth/idle.py": "",
+    "chorale/synth/deep/__init__.py": "",
+    "chorale/synth/deep/deepest.py": "",
+    "chorale/synth/deep/table.csv": "1",
+    "chorale/synth/deep/__pycache__/deepest.pyc": "1",
+    "chorale/synth/beside/__init__.py": "",
+    "chorale/synth/beside/table.csv": "1",
 }
 NOT_BEHIND = {name for name in FILES if any(word in name for word in ("other", "idle", "beside", "__pycache__"))}
 OPENED = """
 import json, sys
 opened = set()
 sys.addaudithook(lambda event, arguments: opened.add(str(arguments[0])) if event == "open" else None)
-from experiments.catalog import load
+from chorale.experiments.catalog import load
 asked = load(sys.argv[1])
-asked.conclude([asked.answer(case) for case in asked.cases(True)])
+asked.conclude([asked.evaluate(case) for case in asked.cases(True)])
 modules = {str(module.__file__) for module in sys.modules.values() if getattr(module, "__file__", None)}
 print(json.dumps(sorted(opened | modules)))
 """
@@ -57,9 +57,11 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
 
 def test_what_is_imported_counts_and_the_data_beside_it(tree):
-    assert source_files_of("experiments.asked") == {name: tree / name for name in sorted(set(FILES) - NOT_BEHIND)}
+    assert source_files_of("chorale.experiments.asked") == {
+        name: tree / name for name in sorted(set(FILES) - NOT_BEHIND)
+    }
     with pytest.raises(KeyError):
-        source_files_of("experiments.none")
+        source_files_of("chorale.experiments.none")
 
 
 def loaded(name: str) -> set[str]:
@@ -82,11 +84,11 @@ def loaded(name: str) -> set[str]:
 )
 @pytest.mark.timeout(600)
 def test_nothing_is_loaded_that_does_not_count(name):
-    found = loaded(name) - {"experiments/catalog.py"}
+    found = loaded(name) - {"chorale/experiments/catalog.py"}
     assert len(found) > 20
     assert found <= set(source_files_of(module_of(name)))
 
 
 def test_a_change_elsewhere_keeps_results():
     behind = source_files_of(module_of("swing-table-2"))
-    assert not [name for name in behind if name.startswith(("tuner/", "runners/"))]
+    assert not [name for name in behind if name.startswith(("chorale/tuner/", "chorale/runners/"))]

@@ -7,11 +7,21 @@ from statistics import quantiles
 
 import pytest
 
-from experiments.answer import run_experiment
-from experiments.catalog import NAMES, load
-from experiments.swing_curves import BUCKET, DOUBLING, RING, RIVALS, SIZES, SWING, NetworkScene, curves_of, flow_seconds
-from experiments.swing_findings import MIB, OVERHEAD_US, RangeClaim, max_gain, median_gain, min_gain
-from experiments.swing_plot import _first_of_another_variant
+from chorale.experiments.answer import run_experiment
+from chorale.experiments.catalog import NAMES, load
+from chorale.experiments.swing_curves import (
+    BUCKET,
+    DOUBLING,
+    RING,
+    RIVALS,
+    SIZES,
+    SWING,
+    NetworkScene,
+    curves_of,
+    flow_seconds,
+)
+from chorale.experiments.swing_findings import MIB, OVERHEAD_US, RangeClaim, max_gain, median_gain, min_gain
+from chorale.experiments.swing_plot import _first_of_another_variant
 
 SMALL = "swing-figure-9"
 FIGURES = [name for name in NAMES if name.startswith("swing-figure-")]

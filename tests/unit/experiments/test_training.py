@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from experiments.answer import run_experiment
-from experiments.catalog import load
+from chorale.experiments.answer import run_experiment
+from chorale.experiments.catalog import load
 
 
 def check(name, quick, findings):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from experiments.recorded_tuning import RecordedTask, replay_search
-from experiments.tuning_strategies import _row, best_on_other_fabric, quantiles, trials_until
+from chorale.experiments.recorded_tuning import RecordedTask, replay_search
+from chorale.experiments.tuning_strategies import _row, best_on_other_fabric, quantiles, trials_until
 
 SMALL = RecordedTask.of("mi250_16+16", "reduce_scatter")
 

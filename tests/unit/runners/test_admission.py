@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from runners.admission import RequestFault, validate_request
-from runners.api import FailureKind, RunRequest
-from synth.lowering.program import BufferRef, Instruction, Op, Program, ThreadBlock, Wait
-from synth.topology.links import Link, Links
-from synth.topology.topology import Topology
+from chorale.runners.admission import RequestFault, validate_request
+from chorale.runners.api import FailureKind, RunRequest
+from chorale.synth.lowering.program import BufferRef, Instruction, Op, Program, ThreadBlock, Wait
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.topology import Topology
 from tests.conformance.example_programs import ring_allgather, ring_allreduce, star_broadcast
 from tests.conformance.runner_kit import RING, request_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runners.api import bus_factor
-from synth.collective import CollectiveName
+from chorale.runners.api import bus_factor
+from chorale.synth.collective import CollectiveName
 
 FACTORS = {
     CollectiveName.ALLREDUCE: 2 * 7 / 8,

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.api import RunRequest
-from runners.calibration import FORMAT, Calibration, Observation, TimeTerms, calibrate, observations_of
-from runners.simulated import SimulatedRunner
-from synth.collective import ALLREDUCE
-from synth.errors import CheckFailed, InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
-from synth.methods import synthesize
-from synth.schedule.traffic import traffic_of
-from synth.simulation.network_model import NetworkModel
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.runners.api import RunRequest
+from chorale.runners.calibration import FORMAT, Calibration, Observation, TimeTerms, calibrate, observations_of
+from chorale.runners.simulated import SimulatedRunner
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.conformance.example_programs import ring_allreduce, star_broadcast
 from tests.conformance.runner_kit import measured
 

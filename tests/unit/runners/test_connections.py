@@ -4,11 +4,11 @@ import networkx as nx
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.connections import Connection, ConnectionPaths, program_connections, sent_chunks
-from synth.lowering.check_structure import message_counts
-from synth.lowering.program import Op, ThreadBlock
-from synth.topology.links import Link, Links
-from synth.topology.topology import Topology
+from chorale.runners.connections import Connection, ConnectionPaths, program_connections, sent_chunks
+from chorale.synth.lowering.check_structure import message_counts
+from chorale.synth.lowering.program import Op, ThreadBlock
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.topology import Topology
 from tests.conformance.example_programs import rank_of, ring_allreduce, step
 from tests.strategies import strongly_connected_topologies
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.data import EXACT_LIMIT, MAX_RANKS, UNTOUCHED, DataPattern, expected_output, input_data
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.runners.data import EXACT_LIMIT, MAX_RANKS, UNTOUCHED, DataPattern, expected_output, input_data
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 
 patterns = st.builds(DataPattern, st.integers(1, 64), st.integers(0, 10**6), st.integers(0, 2**63))
 

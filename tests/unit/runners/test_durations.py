@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runners.durations import format_ms, format_us
+from chorale.runners.durations import format_ms, format_us
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.data import UNTOUCHED, DataPattern
-from runners.element_types import ELEMENT_TYPES
+from chorale.runners.data import UNTOUCHED, DataPattern
+from chorale.runners.element_types import ELEMENT_TYPES
 
 
 @pytest.mark.parametrize("name", ELEMENT_TYPES)

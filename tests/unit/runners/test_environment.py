@@ -6,7 +6,7 @@ import getpass
 import os
 from pathlib import Path
 
-from runners.environment import environment_id, machine_facts
+from chorale.runners.environment import environment_id, machine_facts
 
 
 def test_the_facts_say_what_times_depend_on_and_nothing_names_the_host() -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from runners.exclusive import exclusive
-from synth.errors import Unavailable
+from chorale.runners.exclusive import exclusive
+from chorale.synth.errors import Unavailable
 
-HOLD = "import sys, time\nfrom pathlib import Path\nfrom runners.exclusive import exclusive\n"
+HOLD = "import sys, time\nfrom pathlib import Path\nfrom chorale.runners.exclusive import exclusive\n"
 HOLD += "with exclusive(Path(sys.argv[1]), 1): print('held', flush=True); time.sleep(60)"
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from runners.api import RunRequest
-from runners.futures import Completion, Future, completions
-from synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, ScheduleRequest
-from synth.collective import ALLREDUCE
-from synth.lowering.options import LoweringOptions
-from synth.topology.spec import parse_topology
+from chorale.runners.api import RunRequest
+from chorale.runners.futures import Completion, Future, completions
+from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, ScheduleRequest
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.topology.spec import parse_topology
 from tests.fakes import FakeRunner, InlineWorkers
 
 

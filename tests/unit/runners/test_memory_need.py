@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import psutil
 import pytest
 
-from runners.memory_need import memory_shortage
+from chorale.runners.memory_need import memory_shortage
 from tests.conformance.example_programs import scratch_allreduce_of_pair
 from tests.conformance.runner_kit import RING, request_of
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 from dataclasses import dataclass, fields
 
-from runners.packed import Packed
-from synth.lowering.program import BufferRef, Instruction, RankProgram, ThreadBlock, Wait
-from synth.pickling import pickled_by_fields
+from chorale.runners.packed import Packed
+from chorale.synth.lowering.program import BufferRef, Instruction, RankProgram, ThreadBlock, Wait
+from chorale.synth.pickling import pickled_by_fields
 from tests.conformance.runner_kit import RING
 
 

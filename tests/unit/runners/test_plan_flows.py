@@ -8,16 +8,16 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from runners.connections import sent_chunks
-from runners.plan_flows import PlanFlows
-from runners.program_flows import flows_of
-from synth.lowering.plans.plan import Action
-from synth.lowering.plans.read import parse_plan
-from synth.simulation.flow_simulation import simulate_flows
-from synth.simulation.network_model import NetworkModel
-from synth.topology.spec import parse_topology
+from chorale.runners.connections import sent_chunks
+from chorale.runners.plan_flows import PlanFlows
+from chorale.runners.program_flows import flows_of
+from chorale.synth.lowering.plans.plan import Action
+from chorale.synth.lowering.plans.read import parse_plan
+from chorale.synth.simulation.flow_simulation import simulate_flows
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.costs.program_costs import program_loads
 from tests.unit.synth.lowering.plans.examples import SMALL, made, operations
-from tuner.costs.program_costs import program_loads
 
 MODEL = NetworkModel(alpha_s=Fraction(1, 10**6), link_latency_s=Fraction(1, 10**6), link_gbps=Fraction(8))
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from runners.connections import program_connections
-from runners.program_flows import ProgramFlows
-from runners.program_trace import ProgramTrace
-from synth.lowering.check_structure import message_counts
-from synth.lowering.program import Program
-from synth.simulation.flow_simulation import simulate_flows
-from synth.simulation.network_model import NetworkModel
-from synth.topology.spec import parse_topology
+from chorale.runners.connections import program_connections
+from chorale.runners.program_flows import ProgramFlows
+from chorale.runners.program_trace import ProgramTrace
+from chorale.synth.lowering.check_structure import message_counts
+from chorale.synth.lowering.program import Program
+from chorale.synth.simulation.flow_simulation import simulate_flows
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allgather, ring_allreduce
 from tests.unit.synth.lowering.programs import lowered
 

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runners.ray_executor import RayExecutor
-from synth.bfb.bfb import bfb_allgather
-from synth.errors import Unavailable
-from synth.executor.serial import SerialExecutor
-from synth.schedule.codec import to_parquet
-from synth.topology.spec import parse_topology
+from chorale.runners.ray_executor import RayExecutor
+from chorale.synth.bfb.bfb import bfb_allgather
+from chorale.synth.errors import Unavailable
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.schedule.codec import to_parquet
+from chorale.synth.topology.spec import parse_topology
 from tests.conformance.executor_kit import CHECKS, WORKER_CHECKS, Factory, sleep_s
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
@@ -94,7 +94,7 @@ def test_shared_arrays_are_read_only() -> None:
 
 
 def test_closing_leaves_a_cluster_that_was_there_before() -> None:
-    from runners.ray_cluster import ray  # noqa: PLC0415
+    from chorale.runners.ray_cluster import ray  # noqa: PLC0415
 
     make().close()
     assert ray.is_initialized()

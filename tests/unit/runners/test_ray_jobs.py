@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from runners.ray_jobs import RayTaskBackend, TaskCompletion, TaskCompletionKind
-from synth.errors import InvalidInput
-from synth.executor.port import Progress
+from chorale.runners.ray_jobs import RayTaskBackend, TaskCompletion, TaskCompletionKind
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.port import Progress
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 MEMORY_BYTES = 2**20

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from runners import ray_nodes
-from runners.needs import ResourceRequest
-from runners.ray_nodes import MAX_CONSECUTIVE_FAILURES, NODE_LABEL, WorkerNodes
+from chorale.runners import ray_nodes
+from chorale.runners.needs import ResourceRequest
+from chorale.runners.ray_nodes import MAX_CONSECUTIVE_FAILURES, NODE_LABEL, WorkerNodes
 
 
 @pytest.fixture

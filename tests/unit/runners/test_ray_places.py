@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from runners.places.place import STDOUT, ProcessSpec
-from runners.ray_places import RayHost, RayHosts, nodes_by_rank
-from synth.errors import InvalidInput
+from chorale.runners.places.place import STDOUT, ProcessSpec
+from chorale.runners.ray_places import RayHost, RayHosts, nodes_by_rank
+from chorale.synth.errors import InvalidInput
 
 
 def _node(address: str, *resources: str, node_id: str = "n") -> dict[str, Any]:
@@ -37,7 +37,7 @@ def test_one_node_may_serve_several_ranks() -> None:
 
 @pytest.fixture
 def place() -> Iterator[RayHost]:
-    from runners.ray_cluster import ray  # noqa: PLC0415 - importing it takes a second
+    from chorale.runners.ray_cluster import ray  # noqa: PLC0415 - importing it takes a second
 
     (node,) = ray.nodes()
     made = RayHost(node["NodeID"], node["NodeManagerAddress"])
@@ -93,5 +93,5 @@ class TestOnACluster:
 
 
 def test_without_a_cluster_there_are_no_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("runners.ray_places.ray.is_initialized", lambda: False)
+    monkeypatch.setattr("chorale.runners.ray_places.ray.is_initialized", lambda: False)
     assert RayHosts(1).hosts is None

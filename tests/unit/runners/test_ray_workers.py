@@ -12,18 +12,18 @@ from typing import Any
 
 import pytest
 
-from runners import ray_cluster
-from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
-from runners.futures import completions
-from runners.needs import ResourceRequest
-from runners.ray.workers import RayWorkers
-from runners.ray_cluster import ray
-from runners.registry import create_runner
-from synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
-from synth.collective import ALLREDUCE
-from synth.errors import Unavailable
-from synth.lowering.options import LoweringOptions
-from synth.topology.spec import parse_topology
+from chorale.runners import ray_cluster
+from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.futures import completions
+from chorale.runners.needs import ResourceRequest
+from chorale.runners.ray.workers import RayWorkers
+from chorale.runners.ray_cluster import ray
+from chorale.runners.registry import create_runner
+from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.errors import Unavailable
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.topology.spec import parse_topology
 from tests.fakes import FakeRunner
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]

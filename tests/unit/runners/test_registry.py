@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from runners.registry import RUNNERS, create_runner, runner_config
-from synth.errors import InvalidInput
+from chorale.runners.registry import RUNNERS, create_runner, runner_config
+from chorale.synth.errors import InvalidInput
 
 HEAVY = ("ray", "numba", "scipy", "mpi4py", "torch")
 IMPLEMENTATIONS = ("local.runner", "simulated", "recorded.runner", "oneccl.runner", "mpi.runner", "msccl.runner")
@@ -78,7 +78,7 @@ def test_text_that_is_something_else_is_refused(runner: str, name: str, text: st
         runner_config(runner, {name: text})
 
 
-@pytest.mark.parametrize("module", ["runners.registry", "tuner.campaigns.campaign_file"])
+@pytest.mark.parametrize("module", ["chorale.runners.registry", "chorale.tuner.campaigns.campaign_file"])
 def test_what_runners_declare_is_light(module: str) -> None:
     """Reading a campaign imports no runner that executes programs, and nothing that takes long."""
     heavy = (*HEAVY, *(f"runners.{name}" for name in IMPLEMENTATIONS))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from runners.api import FailureKind, Measurement, RunFailure
-from runners.needs import ResourceRequest
-from runners.retries import MAX_RETRIES, RetryPolicy
+from chorale.runners.api import FailureKind, Measurement, RunFailure
+from chorale.runners.needs import ResourceRequest
+from chorale.runners.retries import MAX_RETRIES, RetryPolicy
 
 
 @pytest.mark.parametrize("kind", list(FailureKind))

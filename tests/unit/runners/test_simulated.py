@@ -9,21 +9,21 @@ from typing import Any
 
 import pytest
 
-from runners.api import FailureKind
-from runners.program_flows import ProgramFlows
-from runners.simulated import SimulatedRunner
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import BufferRef, Op, Program, ThreadBlock
-from synth.methods import synthesize
-from synth.simulation.flow_simulation import simulate_flows
-from synth.simulation.network_model import NetworkModel
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.runners.api import FailureKind
+from chorale.runners.program_flows import ProgramFlows
+from chorale.runners.simulated import SimulatedRunner
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import BufferRef, Op, Program, ThreadBlock
+from chorale.synth.methods import synthesize
+from chorale.synth.simulation.flow_simulation import simulate_flows
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import (
     program_of,

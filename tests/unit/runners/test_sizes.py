@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.sizes import MAX_SIZE_BYTES, divisible_size, format_size, parse_size, parse_sizes
-from synth.errors import InvalidInput
+from chorale.runners.sizes import MAX_SIZE_BYTES, divisible_size, format_size, parse_size, parse_sizes
+from chorale.synth.errors import InvalidInput
 
 
 @pytest.mark.parametrize(

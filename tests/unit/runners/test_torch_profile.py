@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from runners.torch_profile import load_model, record_profile, require_torch
-from synth.errors import InvalidInput, Unavailable
+from chorale.runners.torch_profile import load_model, record_profile, require_torch
+from chorale.synth.errors import InvalidInput, Unavailable
 from tests.fake_torch import FAKE_TORCH, FakeClock, FakeLeaf, FakeParameter, FakeSequence, FakeTensor
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from synth import auto
-from synth.bound.bound import lower_bound
-from synth.collective import parse_collective
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.method import Options
-from synth.methods import METHODS, synthesize
-from synth.topology.spec import parse_topology
+from chorale.synth import auto
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.method import Options
+from chorale.synth.methods import METHODS, synthesize
+from chorale.synth.topology.spec import parse_topology
 
 
 def cost_of(method: str, spec: str, collective: str, options: Options | None = None):

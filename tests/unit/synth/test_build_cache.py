@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import nullcontext
 from dataclasses import replace
 
-from synth.build.build import build, build_schedule
-from synth.build.cache import CachingBuilder, MemoryCache
-from synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
-from synth.collective import ALLGATHER, ALLREDUCE
-from synth.lowering.options import LoweringOptions
-from synth.method import Options
-from synth.topology.spec import parse_topology
+from chorale.synth.build.build import build, build_schedule
+from chorale.synth.build.cache import CachingBuilder, MemoryCache
+from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
+from chorale.synth.collective import ALLGATHER, ALLREDUCE
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.method import Options
+from chorale.synth.topology.spec import parse_topology
 
 SOURCE = ScheduleRequest(parse_topology("ring:4"), ALLREDUCE, "bfb", Options(chunks=2))
 REQUEST = BuildRequest(SOURCE, LoweringOptions("oneccl-xml"))

@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-KERNEL = """from synth.compiled import compiled
-from synth.helper import helper
+KERNEL = """from chorale.synth.compiled import compiled
+from chorale.synth.helper import helper
 
 
 @compiled
 def kernel(x):
     return helper(x)
 """
-HELPER = """from synth.compiled import inlined
+HELPER = """from chorale.synth.compiled import inlined
 
 
 @inlined
@@ -29,10 +29,11 @@ def helper(x):
 
 @pytest.fixture
 def package(tmp_path):
-    """A package `synth` of one kernel and one helper in another file."""
-    folder = tmp_path / "synth"
-    folder.mkdir()
-    (folder / "__init__.py").write_text("")
+    """A package `chorale.synth` of one kernel and one helper in another file."""
+    folder = tmp_path / "chorale" / "synth"
+    folder.mkdir(parents=True)
+    for package in (folder, folder.parent):
+        (package / "__init__.py").write_text("")
     (folder / "compiled.py").write_bytes((ROOT / "synth" / "compiled.py").read_bytes())
     (folder / "kernel.py").write_text(KERNEL)
     return folder
@@ -40,10 +41,16 @@ def package(tmp_path):
 
 def run(package: Path) -> tuple[int, int]:
     """Return (result of the kernel, compilations) in a new process."""
-    code = "from synth.kernel import kernel\nfrom synth.compiled import compilations\nprint(kernel(1), compilations())"
+    imports = "from chorale.synth.kernel import kernel\nfrom chorale.synth.compiled import compilations\n"
+    code = f"{imports}print(kernel(1), compilations())"
     environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=package.parent, env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", code],
+        cwd=package.parents[1],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     result, count = done.stdout.split()
     return int(result), int(count)

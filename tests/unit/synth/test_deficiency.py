@@ -12,17 +12,17 @@ from math import log2
 import pytest
 from hypothesis import given
 
-from synth.bucket.bucket import bucket
-from synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
-from synth.deficiency import Deficiencies, deficiencies
-from synth.doubling.doubling import rabenseifner, recursive_doubling
-from synth.executor.serial import SerialExecutor
-from synth.methods import synthesize
-from synth.rings.hamiltonian import bfb_ring, hamiltonian_ring
-from synth.schedule.traffic import traffic_of
-from synth.swing.swing import swing, swing_latency
-from synth.topology.spec import parse_topology
-from synth.trees.double_binary import double_binary_tree
+from chorale.synth.bucket.bucket import bucket
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
+from chorale.synth.deficiency import Deficiencies, deficiencies
+from chorale.synth.doubling.doubling import rabenseifner, recursive_doubling
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods import synthesize
+from chorale.synth.rings.hamiltonian import bfb_ring, hamiltonian_ring
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.swing.swing import swing, swing_latency
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.trees.double_binary import double_binary_tree
 from tests.strategies import networks
 
 SQUARE = [(2, 4), (2, 8), (2, 16), (2, 32), (2, 64), (3, 4), (3, 8), (3, 16), (4, 4), (4, 8)]

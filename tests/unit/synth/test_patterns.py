@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from synth.collective import Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.method import Options
-from synth.methods import METHODS, synthesize
-from synth.patterns import ALGORITHMS, pattern_of
-from synth.topology.spec import parse_topology
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.method import Options
+from chorale.synth.methods import METHODS, synthesize
+from chorale.synth.patterns import ALGORITHMS, pattern_of
+from chorale.synth.topology.spec import parse_topology
 
 SERIAL = SerialExecutor()
 

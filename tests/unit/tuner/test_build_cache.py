@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from synth.build.build import build
-from synth.build.cache import CachingBuilder
-from synth.build.request import BuildRequest, BuildResult, ScheduleRequest
-from synth.collective import ALLREDUCE
-from synth.lowering.options import LoweringOptions
-from synth.topology.spec import parse_topology
-from tuner.config.build_cache import FOLDER, DiskCache, code_version, shared_builder
+from chorale.synth.build.build import build
+from chorale.synth.build.cache import CachingBuilder
+from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.config.build_cache import FOLDER, DiskCache, code_version, shared_builder
 
 SOURCE = ScheduleRequest(parse_topology("ring:4"), ALLREDUCE, "bfb")
 RING = replace(SOURCE, method="ring")

@@ -6,19 +6,19 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from runners.api import FailureKind
-from runners.measurement.interval import MedianInterval
+from chorale.runners.api import FailureKind
+from chorale.runners.measurement.interval import MedianInterval
+from chorale.tuner.campaign_page import campaign_page, speedup_interval
+from chorale.tuner.campaigns.answer import tuning_table
+from chorale.tuner.campaigns.effort import Overhead
+from chorale.tuner.campaigns.final import RankedTrial
+from chorale.tuner.campaigns.importance import importances
+from chorale.tuner.campaigns.launch import Launch
+from chorale.tuner.campaigns.records import Candidate, FailedTrial
+from chorale.tuner.campaigns.refusals import Regression
+from chorale.tuner.campaigns.size_class import SizeClass
+from chorale.tuner.tracking.champions import PromotionVerdict
 from tests.campaigns import complete, small_campaign
-from tuner.campaign_page import campaign_page, speedup_interval
-from tuner.campaigns.answer import tuning_table
-from tuner.campaigns.effort import Overhead
-from tuner.campaigns.final import RankedTrial
-from tuner.campaigns.importance import importances
-from tuner.campaigns.launch import Launch
-from tuner.campaigns.records import Candidate, FailedTrial
-from tuner.campaigns.refusals import Regression
-from tuner.campaigns.size_class import SizeClass
-from tuner.tracking.champions import PromotionVerdict
 
 CAMPAIGN = small_campaign(name="small", topology="ring:4").model_dump(by_alias=True, mode="json")
 LAUNCH = Launch("launch", 3, {"topology": "t" * 64}, CAMPAIGN, 1e9)

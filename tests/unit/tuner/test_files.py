@@ -8,8 +8,8 @@ import stat
 
 import pytest
 
-from synth.errors import InvalidInput, Unavailable
-from tuner.files import read_file, write_file
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.tuner.files import read_file, write_file
 
 
 def test_what_is_written_is_read(tmp_path):

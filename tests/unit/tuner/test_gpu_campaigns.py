@@ -16,29 +16,29 @@ from typing import Any
 import pytest
 import yaml
 
-from runners.api import FailureKind
-from runners.msccl.options import JobOptions
-from runners.msccl.runner import MscclRunner
-from synth.build.build import build
-from synth.build.request import BuildResult
-from synth.lowering.lift import lift
+from chorale.runners.api import FailureKind
+from chorale.runners.msccl.options import JobOptions
+from chorale.runners.msccl.runner import MscclRunner
+from chorale.synth.build.build import build
+from chorale.synth.build.request import BuildResult
+from chorale.synth.lowering.lift import lift
+from chorale.tuner.campaigns import runner_choice
+from chorale.tuner.campaigns.answer import TableEntry, tuning_table
+from chorale.tuner.campaigns.answer_programs import table_programs
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.final import ranked_trials
+from chorale.tuner.campaigns.reading import read_snapshot
+from chorale.tuner.campaigns.records import CompleteTrial, FailedTrial, PrunedTrial
+from chorale.tuner.campaigns.store import Store
+from chorale.tuner.home import Home
+from chorale.tuner.launch.request_builder import RequestBuilder
+from chorale.tuner.specs import load_topology
 from tests.campaigns import small_campaign, space_of
 from tests.command import chorale
 from tests.fakes import FakeRunner, InlineWorkers
 from tests.stand_ins.gpu_cluster import on_stand_ins, put_stand_ins, stand_in_environment
 from tests.stand_ins.nccl_tests import PROTOCOLS, Loaded
 from tests.unit.tuner.launch.test_loop import launch
-from tuner.campaigns import runner_choice
-from tuner.campaigns.answer import TableEntry, tuning_table
-from tuner.campaigns.answer_programs import table_programs
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.final import ranked_trials
-from tuner.campaigns.reading import read_snapshot
-from tuner.campaigns.records import CompleteTrial, FailedTrial, PrunedTrial
-from tuner.campaigns.store import Store
-from tuner.home import Home
-from tuner.launch.request_builder import RequestBuilder
-from tuner.specs import load_topology
 
 SIZES = (2**14, 2**18, 2**22)
 ANSWER = {2**14: "LL", 2**18: "Simple", 2**22: "library:nccl"}

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from runners.api import Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement, library_result
-from synth.errors import CheckFailed
+from chorale.runners.api import Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement, library_result
+from chorale.synth.errors import CheckFailed
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.home import Home
+from chorale.tuner.reports.tune_report import tune_document
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tracking.best import load_best
+from chorale.tuner.tracking.mlflow_store import ModelVersion
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.fakes import FakeRunner
 from tests.unit.tuner.test_tuning import run, store_of
-from tuner.campaigns.campaign import Campaign
-from tuner.home import Home
-from tuner.reports.tune_report import tune_document
-from tuner.specs import load_topology
-from tuner.tracking.best import load_best
-from tuner.tracking.mlflow_store import ModelVersion
 
 FAST_S, SLOW_S = 1e-6, 1.0
 WHERE = ("best", "--topology", "ring:4", "--collective", "allreduce", "--size")

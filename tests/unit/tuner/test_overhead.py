@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_info
 
+from chorale.tuner.campaigns import size_choice
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.progress import PlainLines
+from chorale.tuner.home import Home
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tracking import mlflow_store
+from chorale.tuner.tuning import TuneReport, tune
 from tests.campaigns import small_campaign
 from tests.fakes import InlineWorkers
 from tests.unit.tuner.test_tuning import SILENT, simulated
-from tuner.campaigns import size_choice
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.progress import PlainLines
-from tuner.home import Home
-from tuner.specs import load_topology
-from tuner.tracking import mlflow_store
-from tuner.tuning import TuneReport, tune
 
 PER_TRIAL = {"create_run": 1, "log_batch": 1, "set_terminated": 1}
 """What MLflow is asked for each trial, besides its three files."""

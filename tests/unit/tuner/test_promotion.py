@@ -7,25 +7,25 @@ from typing import Any
 
 import pytest
 
-from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
-from synth.errors import CheckFailed
+from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from chorale.synth.errors import CheckFailed
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.final import RankedTrial
+from chorale.tuner.campaigns.records import Candidate, SizeResult
+from chorale.tuner.campaigns.size_class import SizeClass
+from chorale.tuner.home import Home
+from chorale.tuner.promotion import CHALLENGER, CHAMPION, REPEATS, judge, unseen_size
+from chorale.tuner.reports.tune_report import refused_table, tune_document
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tracking.best import load_best
+from chorale.tuner.tracking.champions import PROMOTION, RATIO, REASON, ROLLED_BACK, roll_back
+from chorale.tuner.tracking.mlflow_store import ModelVersion
+from chorale.tuner.tracking.registry import SPEEDUP
+from chorale.tuner.tracking.winners import best_programs
+from chorale.tuner.tuning import TuneReport
 from tests.campaigns import complete, small_campaign
 from tests.fakes import FakeRunner
 from tests.unit.tuner.test_tuning import run, store_of
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.final import RankedTrial
-from tuner.campaigns.records import Candidate, SizeResult
-from tuner.campaigns.size_class import SizeClass
-from tuner.home import Home
-from tuner.promotion import CHALLENGER, CHAMPION, REPEATS, judge, unseen_size
-from tuner.reports.tune_report import refused_table, tune_document
-from tuner.specs import load_topology
-from tuner.tracking.best import load_best
-from tuner.tracking.champions import PROMOTION, RATIO, REASON, ROLLED_BACK, roll_back
-from tuner.tracking.mlflow_store import ModelVersion
-from tuner.tracking.registry import SPEEDUP
-from tuner.tracking.winners import best_programs
-from tuner.tuning import TuneReport
 
 SMALL, LARGE = SizeClass(16), SizeClass(20)
 SIZES = (2**16, 2**20)  # at both bfb is faster than a ring, by the formula of the fake

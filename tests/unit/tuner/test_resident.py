@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 import yaml
 
-from runners.ray_cluster import ray
-from runners.ray_resident import DetachedActor, DetachedActors
-from synth.errors import CheckFailed
-from synth.topology.exchange import to_json
+from chorale.runners.ray_cluster import ray
+from chorale.runners.ray_resident import DetachedActor, DetachedActors
+from chorale.synth.errors import CheckFailed
+from chorale.synth.topology.exchange import to_json
+from chorale.tuner.campaigns.store import Store
+from chorale.tuner.home import Home
+from chorale.tuner.resident import LaunchState, detached_name
+from chorale.tuner.specs import load_topology
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.integration.launch_files import tracked_trials
-from tuner.campaigns.store import Store
-from tuner.home import Home
-from tuner.resident import LaunchState, detached_name
-from tuner.specs import load_topology
 
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(300), pytest.mark.usefixtures("ray_cluster")]
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from runners.api import Measurement, RunRequest
-from runners.simulated import SimulatedRunner
-from synth.build.build import build
-from synth.build.request import BuildResult
-from synth.simulation.network_model import NetworkModel
+from chorale.runners.api import Measurement, RunRequest
+from chorale.runners.simulated import SimulatedRunner
+from chorale.synth.build.build import build
+from chorale.synth.build.request import BuildResult
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.launch.request_builder import RequestBuilder
+from chorale.tuner.screening import leaders, screened_candidates
+from chorale.tuner.specs import load_topology
 from tests.campaigns import small_campaign, space_of
 from tests.fakes import FakeRunner, InlineWorkers
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.records import Candidate
-from tuner.launch.request_builder import RequestBuilder
-from tuner.screening import leaders, screened_candidates
-from tuner.specs import load_topology
 
 A, B, C = Candidate("a"), Candidate("b"), Candidate("c")
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from synth.errors import InvalidInput
-from synth.topology.exchange import to_json
-from tuner.specs import absolute_spec, load_topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.exchange import to_json
+from chorale.tuner.specs import absolute_spec, load_topology
 
 
 @pytest.fixture

@@ -11,23 +11,23 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from runners.api import FailureKind
-from runners.recorded.runner import RecordedRunner
-from runners.simulated import SimulatedRunner
-from synth.errors import CheckFailed, InvalidInput, Unavailable
-from synth.simulation.network_model import NetworkModel
+from chorale.runners.api import FailureKind
+from chorale.runners.recorded.runner import RecordedRunner
+from chorale.runners.simulated import SimulatedRunner
+from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.progress import PlainLines
+from chorale.tuner.campaigns.records import Candidate, CompleteTrial
+from chorale.tuner.home import Home
+from chorale.tuner.reports.tune_report import tune_document, tune_table
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tracking.best import load_best
+from chorale.tuner.tracking.mlflow_store import PARENT_TAG, MlflowStore, load_mlflow
+from chorale.tuner.tracking.tracker import LAUNCH_ID, TRIAL_ID
+from chorale.tuner.tuning import TuneReport, tune
 from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner, InlineWorkers, fail_with
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.progress import PlainLines
-from tuner.campaigns.records import Candidate, CompleteTrial
-from tuner.home import Home
-from tuner.reports.tune_report import tune_document, tune_table
-from tuner.specs import load_topology
-from tuner.tracking.best import load_best
-from tuner.tracking.mlflow_store import PARENT_TAG, MlflowStore, load_mlflow
-from tuner.tracking.tracker import LAUNCH_ID, TRIAL_ID
-from tuner.tuning import TuneReport, tune
 
 SILENT = Console(quiet=True)
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there

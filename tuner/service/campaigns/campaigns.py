@@ -9,20 +9,20 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from runners.ray_resident import DetachedActor, DetachedActors
-from runners.registry import RUNNERS
-from synth.errors import CheckFailed, InvalidInput
-from synth.topology.topology import Topology
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.launch import launch_folders, stored_campaign
-from tuner.campaigns.plan import check_methods, check_runner
-from tuner.campaigns.reading import LaunchSnapshot, read_snapshot
-from tuner.campaigns.records import CompleteTrial
-from tuner.home import Home
-from tuner.resident import DetachedLaunch, LaunchState, LaunchStatus, detached_name
-from tuner.service.access import Caller, NotFound, TooManyRequests
-from tuner.service.jobs.job_store import JobStore
-from tuner.service.jobs.limits import NetworkPlanner
+from chorale.runners.ray_resident import DetachedActor, DetachedActors
+from chorale.runners.registry import RUNNERS
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.launch import launch_folders, stored_campaign
+from chorale.tuner.campaigns.plan import check_methods, check_runner
+from chorale.tuner.campaigns.reading import LaunchSnapshot, read_snapshot
+from chorale.tuner.campaigns.records import CompleteTrial
+from chorale.tuner.home import Home
+from chorale.tuner.resident import DetachedLaunch, LaunchState, LaunchStatus, detached_name
+from chorale.tuner.service.access import Caller, NotFound, TooManyRequests
+from chorale.tuner.service.jobs.job_store import JobStore
+from chorale.tuner.service.jobs.limits import NetworkPlanner
 
 STORED = "stored"
 """State of a campaign that no launch of is known to the cluster."""

@@ -18,21 +18,21 @@ from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 
-from runners.ray_jobs import RayTaskBackend
-from synth.errors import ChoraleError
-from tuner.home import Home
-from tuner.service.access import Access, load_access, status_of
-from tuner.service.campaigns.campaigns import Campaigns, DetachedLaunches
-from tuner.service.http.access_log import CONTENT_TYPE, AccessLog, AuditLog, Metrics
-from tuner.service.http.campaign_routes import best_router, campaign_router
-from tuner.service.http.dependencies import CurrentCaller
-from tuner.service.http.job_routes import job_router, result_router, submission_router
-from tuner.service.http.request_limits import BodyLimits, RequestLimits
-from tuner.service.http.responses import REFUSALS, HealthView
-from tuner.service.jobs.job_store import JobStore
-from tuner.service.jobs.limits import JobLimits, NetworkPlanner
-from tuner.service.jobs.plan import JobPlanner
-from tuner.service.jobs.scheduler import JobScheduler
+from chorale.runners.ray_jobs import RayTaskBackend
+from chorale.synth.errors import ChoraleError
+from chorale.tuner.home import Home
+from chorale.tuner.service.access import Access, load_access, status_of
+from chorale.tuner.service.campaigns.campaigns import Campaigns, DetachedLaunches
+from chorale.tuner.service.http.access_log import CONTENT_TYPE, AccessLog, AuditLog, Metrics
+from chorale.tuner.service.http.campaign_routes import best_router, campaign_router
+from chorale.tuner.service.http.dependencies import CurrentCaller
+from chorale.tuner.service.http.job_routes import job_router, result_router, submission_router
+from chorale.tuner.service.http.request_limits import BodyLimits, RequestLimits
+from chorale.tuner.service.http.responses import REFUSALS, HealthView
+from chorale.tuner.service.jobs.job_store import JobStore
+from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
+from chorale.tuner.service.jobs.plan import JobPlanner
+from chorale.tuner.service.jobs.scheduler import JobScheduler
 
 TITLE = "Chorale"
 PLANNING_THREADS = 4
@@ -53,7 +53,7 @@ def create_api(
     scheduler: JobScheduler, campaigns: Campaigns, access: Access, audit: AuditLog, body_limits: BodyLimits
 ) -> FastAPI:
     """Return the application. Refusals have the same form everywhere: rule, value, way out."""
-    version = importlib.metadata.version("chorale")
+    version = importlib.metadata.version("chorale-collectives")
     api = FastAPI(title=TITLE, version=version, responses=REFUSALS, docs_url=None, redoc_url=None, lifespan=_working)
     metrics = Metrics(lambda: scheduler.counts)
 
@@ -70,7 +70,7 @@ def create_api(
 
     for router in (submission_router, job_router, result_router, campaign_router, best_router):
         api.include_router(router)
-    page = resources.files("tuner.service").joinpath("page")
+    page = resources.files("chorale.tuner.service").joinpath("page")
     api.mount("/", StaticFiles(directory=str(page), html=True), name="page")
     _add_refusals(api)
     api.add_middleware(RequestLimits, limits=body_limits, local_only=not access.needs_token)

@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import Depends, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from tuner.service.access import Access, Caller
-from tuner.service.campaigns.campaigns import Campaigns
-from tuner.service.jobs.scheduler import JobScheduler
+from chorale.tuner.service.access import Access, Caller
+from chorale.tuner.service.campaigns.campaigns import Campaigns
+from chorale.tuner.service.jobs.scheduler import JobScheduler
 
 _bearer = HTTPBearer(auto_error=False, description="A token from the service's token file.")
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]

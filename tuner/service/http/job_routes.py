@@ -9,14 +9,14 @@ from anyio import to_thread
 from fastapi import APIRouter, Depends, Path, Query, Request, Response, status
 from fastapi.responses import FileResponse
 
-from tuner.service.access import NotFound
-from tuner.service.http.dependencies import CurrentCaller, CurrentScheduler
-from tuner.service.http.responses import JobsView, JobView, ResultView
-from tuner.service.http.schedule_view import schedule_view
-from tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
-from tuner.service.jobs.job_store import Job, JobState
-from tuner.service.jobs.scheduler import JobScheduler
-from tuner.service.jobs.tasks import PROGRAM_FILE, SCHEDULE_FILE
+from chorale.tuner.service.access import NotFound
+from chorale.tuner.service.http.dependencies import CurrentCaller, CurrentScheduler
+from chorale.tuner.service.http.responses import JobsView, JobView, ResultView
+from chorale.tuner.service.http.schedule_view import schedule_view
+from chorale.tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
+from chorale.tuner.service.jobs.job_store import Job, JobState
+from chorale.tuner.service.jobs.scheduler import JobScheduler
+from chorale.tuner.service.jobs.tasks import PROGRAM_FILE, SCHEDULE_FILE
 
 _STORED: dict[int | str, dict[str, Any]] = {200: {"model": JobView, "description": "The result was known already."}}
 _ACCEPTED: dict[str, Any] = {"response_model": JobView, "status_code": status.HTTP_202_ACCEPTED}

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from tuner.service.jobs.job_store import ErrorFacts, JobFacts
+from chorale.tuner.service.jobs.job_store import ErrorFacts, JobFacts
 
 
 class ErrorView(BaseModel):

@@ -7,10 +7,10 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from synth.collective import Collective, parse_collective
-from synth.lowering.options import LoweringOptions
-from synth.method import Options
-from tuner.service.jobs.limits import NetworkSource
+from chorale.synth.collective import Collective, parse_collective
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.method import Options
+from chorale.tuner.service.jobs.limits import NetworkSource
 
 MAX_COUNT = 2**20
 

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple
 import sqlalchemy as sql
 from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
 
-from tuner.files import write_file
-from tuner.service.jobs.job_specs import AnyJobSpec
+from chorale.tuner.files import write_file
+from chorale.tuner.service.jobs.job_specs import AnyJobSpec
 
 
 class JobState(StrEnum):

@@ -9,12 +9,12 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from synth.errors import InvalidInput
-from synth.topology.check import check_topology
-from synth.topology.exchange import from_bytes
-from synth.topology.registry import TooLarge
-from synth.topology.spec import parse_topology, plan_topology
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.check import check_topology
+from chorale.synth.topology.exchange import from_bytes
+from chorale.synth.topology.registry import TooLarge
+from chorale.synth.topology.spec import parse_topology, plan_topology
+from chorale.synth.topology.topology import Topology
 
 BASE_BYTES = 340 * 2**20
 """A worker with everything imported and its kernels loaded."""

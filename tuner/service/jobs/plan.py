@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from synth.bfb.network import MAX_CHUNKS
-from synth.collective import Collective
-from synth.errors import InvalidInput
-from synth.finder.query import FinderQuery
-from synth.identity import content_id
-from synth.lowering.targets import target_named
-from synth.method import Method
-from synth.methods import form_of, method_named
-from synth.topology.isomorphism import shape_key
-from synth.topology.topology import Topology
-from tuner.service.jobs.job_specs import (
+from chorale.synth.bfb.network import MAX_CHUNKS
+from chorale.synth.collective import Collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.identity import content_id
+from chorale.synth.lowering.targets import target_named
+from chorale.synth.method import Method
+from chorale.synth.methods import form_of, method_named
+from chorale.synth.topology.isomorphism import shape_key
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.service.jobs.job_specs import (
     AnyJobSpec,
     BoundSpec,
     CollectiveSpec,
@@ -24,9 +24,9 @@ from tuner.service.jobs.job_specs import (
     ProgramSpec,
     SynthesisSpec,
 )
-from tuner.service.jobs.job_store import JobStore
-from tuner.service.jobs.limits import NetworkPlanner, memory_estimate, require_affordable
-from tuner.service.jobs.tasks import SCHEDULE_FILE, JobTask
+from chorale.tuner.service.jobs.job_store import JobStore
+from chorale.tuner.service.jobs.limits import NetworkPlanner, memory_estimate, require_affordable
+from chorale.tuner.service.jobs.tasks import SCHEDULE_FILE, JobTask
 
 VERSION = 1
 """Of what workers compute: another number makes all results anew."""

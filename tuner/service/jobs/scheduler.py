@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runners.ray_jobs import TaskCompletion, TaskCompletionKind
-from synth.errors import CheckFailed, ChoraleError
-from tuner.service.access import Caller, NotFound, TooManyRequests
-from tuner.service.jobs.job_specs import AnyJobSpec
-from tuner.service.jobs.job_store import ErrorFacts, Job, JobState, JobStore, Progress
-from tuner.service.jobs.plan import JobPlan, JobPlanner
-from tuner.service.jobs.tasks import TaskBackend, TaskResult, run_task
+from chorale.runners.ray_jobs import TaskCompletion, TaskCompletionKind
+from chorale.synth.errors import CheckFailed, ChoraleError
+from chorale.tuner.service.access import Caller, NotFound, TooManyRequests
+from chorale.tuner.service.jobs.job_specs import AnyJobSpec
+from chorale.tuner.service.jobs.job_store import ErrorFacts, Job, JobState, JobStore, Progress
+from chorale.tuner.service.jobs.plan import JobPlan, JobPlanner
+from chorale.tuner.service.jobs.tasks import TaskBackend, TaskResult, run_task
 
 _log = logging.getLogger("chorale.service")
 

@@ -6,27 +6,27 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from runners.ray_jobs import TaskCompletion
-from synth.build.build import build_program, verified_schedule, verify_schedule
-from synth.build.request import ScheduleRequest
-from synth.executor.port import Progress
-from synth.executor.serial import SerialExecutor
-from synth.finder.find import find as find_topologies
-from synth.finder.query import FinderQuery
-from synth.schedule.codec import from_parquet, to_parquet
-from synth.schedule.renamed import renamed_schedule
-from synth.simulation.simulate import simulate as simulate_traffic
-from synth.topology.isomorphism import isomorphism
-from synth.topology.topology import Topology
-from tuner.costs.pricing import DEFAULTS, Pricing
-from tuner.costs.simulated_traffic import traffic_of_content
-from tuner.reports.bound_report import bound_document, bound_report
-from tuner.reports.find_report import find_document
-from tuner.reports.stages import Stopwatch
-from tuner.reports.synthesis import proved_document, warm_kernels
-from tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
-from tuner.service.jobs.limits import NetworkSource, network_of
-from tuner.specs import load_topology
+from chorale.runners.ray_jobs import TaskCompletion
+from chorale.synth.build.build import build_program, verified_schedule, verify_schedule
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.executor.port import Progress
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.find import find as find_topologies
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.schedule.codec import from_parquet, to_parquet
+from chorale.synth.schedule.renamed import renamed_schedule
+from chorale.synth.simulation.simulate import simulate as simulate_traffic
+from chorale.synth.topology.isomorphism import isomorphism
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.costs.pricing import DEFAULTS, Pricing
+from chorale.tuner.costs.simulated_traffic import traffic_of_content
+from chorale.tuner.reports.bound_report import bound_document, bound_report
+from chorale.tuner.reports.find_report import find_document
+from chorale.tuner.reports.stages import Stopwatch
+from chorale.tuner.reports.synthesis import proved_document, warm_kernels
+from chorale.tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
+from chorale.tuner.service.jobs.limits import NetworkSource, network_of
+from chorale.tuner.specs import load_topology
 
 SCHEDULE_FILE, PROGRAM_FILE = "schedule.parquet", "program.xml"
 
@@ -56,7 +56,7 @@ class TaskResult:
 
 
 class TaskBackend(Protocol):
-    """Where tasks are computed; see `runners.ray_jobs.RayTaskBackend`. One thread uses it."""
+    """Where tasks are computed; see `chorale.runners.ray_jobs.RayTaskBackend`. One thread uses it."""
 
     @property
     def cpus(self) -> int: ...

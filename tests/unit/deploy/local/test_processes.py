@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from chorale.synth.errors import Unavailable
 from deploy.local.processes import MOST_RESTARTS, Processes
-from synth.errors import Unavailable
 
 ORPHAN = """
 import subprocess, sys, time

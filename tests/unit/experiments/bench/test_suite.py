@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.bench import schedules, suite
-from experiments.bench.benchmark import BenchmarkOutcome
-from synth.errors import InvalidInput
+from chorale.experiments.bench import schedules, suite
+from chorale.experiments.bench.benchmark import BenchmarkOutcome
+from chorale.synth.errors import InvalidInput
 from tests.command import chorale
 
 

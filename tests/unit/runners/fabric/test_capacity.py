@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from runners.fabric import capacity
-from runners.fabric.capacity import require_capacity
-from runners.fabric.probe import CarriedRate
-from synth.errors import InvalidInput
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.runners.fabric import capacity
+from chorale.runners.fabric.capacity import require_capacity
+from chorale.runners.fabric.probe import CarriedRate
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 
 RING = parse_topology("ring:4")  # eight links
 

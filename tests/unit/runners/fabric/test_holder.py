@@ -8,9 +8,9 @@ import subprocess
 
 import pytest
 
-from runners.fabric import holder
-from runners.fabric.holder import NamespaceHolder, enter_command
-from synth.errors import Unavailable
+from chorale.runners.fabric import holder
+from chorale.runners.fabric.holder import NamespaceHolder, enter_command
+from chorale.synth.errors import Unavailable
 
 
 def _refused(reason: str) -> subprocess.Popen[str]:

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.fabric.plan import Cable, FabricPlan, namespace_name, plan_fabric, rank_address
-from synth.errors import InvalidInput
-from synth.topology.distance import hop_distances
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.runners.fabric.plan import Cable, FabricPlan, namespace_name, plan_fabric, rank_address
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.distance import hop_distances
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.strategies import MIXED, strongly_connected_topologies
 
 networks = strongly_connected_topologies(bandwidths=MIXED, switches=3)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from runners.fabric.plan import plan_fabric
-from runners.fabric.script import setup_script
-from synth.topology.spec import parse_topology
+from chorale.runners.fabric.plan import plan_fabric
+from chorale.runners.fabric.script import setup_script
+from chorale.synth.topology.spec import parse_topology
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 

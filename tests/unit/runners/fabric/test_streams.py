@@ -8,10 +8,10 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 
-from runners.fabric.plan import FabricPlan, plan_fabric
-from runners.fabric.streams import busy_streams, fair_bits_per_s
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.runners.fabric.plan import FabricPlan, plan_fabric
+from chorale.runners.fabric.streams import busy_streams, fair_bits_per_s
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.reference.fair_flows import fair_rates
 from tests.strategies import MIXED, strongly_connected_topologies
 

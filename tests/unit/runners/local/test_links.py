@@ -7,7 +7,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from runners.local.links import HEADER, NEVER, QUANTUM_BYTES, FrameForwarder, IncomingLink, LinkClosed, OutgoingLink
+from chorale.runners.local.links import (
+    HEADER,
+    NEVER,
+    QUANTUM_BYTES,
+    FrameForwarder,
+    IncomingLink,
+    LinkClosed,
+    OutgoingLink,
+)
 
 RATE = 1e-6  # seconds per byte
 

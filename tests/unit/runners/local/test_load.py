@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from runners.api import FailureKind, Measurement, RunFailure, RunRequest
-from runners.local.load import ComputeLoad
-from runners.local.runner import LocalRunner
-from runners.simulated import SimulatedRunner
-from synth.simulation.network_model import NetworkModel
-from synth.topology.spec import parse_topology
+from chorale.runners.api import FailureKind, Measurement, RunFailure, RunRequest
+from chorale.runners.local.load import ComputeLoad
+from chorale.runners.local.runner import LocalRunner
+from chorale.runners.simulated import SimulatedRunner
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allreduce
 
 REQUEST = RunRequest(parse_topology("ring:3"), {"ring": ring_allreduce(range(3))}, (4096, 65536), repeats=3)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from runners.local.loading import seconds_per_byte
-from synth.topology.links import Link, Links
-from synth.topology.topology import Topology
+from chorale.runners.local.loading import seconds_per_byte
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.topology import Topology
 
 
 def test_links_keep_their_proportions_and_the_fastest_gets_the_rate() -> None:

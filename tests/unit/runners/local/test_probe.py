@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from runners.local import probe
-from runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
+from chorale.runners.local import probe
+from chorale.runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
 
 
 class Machine:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
-from runners.measurement.analysis import analyse
-from runners.measurement.driver import AdaptiveMeasurement, StopReason, measure_once, measure_until
-from runners.measurement.goal import Goal
-from synth.errors import InvalidInput
-from synth.topology.spec import parse_topology
+from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
+from chorale.runners.measurement.analysis import analyse
+from chorale.runners.measurement.driver import AdaptiveMeasurement, StopReason, measure_once, measure_until
+from chorale.runners.measurement.goal import Goal
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allreduce
 
 SMALL, LARGE = 4096, 65536

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runners.measurement.goal import MAX_REPEATS, MAX_SECONDS, parse_budget, parse_precision
-from synth.errors import InvalidInput
+from chorale.runners.measurement.goal import MAX_REPEATS, MAX_SECONDS, parse_budget, parse_precision
+from chorale.synth.errors import InvalidInput
 
 
 @pytest.mark.parametrize(("text", "share"), [("2%", 0.02), ("0.02", 0.02), (" 0.5 % ", 0.005), ("1", 1.0)])

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.measurement.interval import MIN_SAMPLES, median_interval, ratio_interval
-from synth.errors import CheckFailed
+from chorale.runners.measurement.interval import MIN_SAMPLES, median_interval, ratio_interval
+from chorale.synth.errors import CheckFailed
 
 
 def _coverage(samples: int, low: int, high: int) -> float:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from runners.mpi import launch
-from runners.mpi.launch import ALLOCATIONS, SCRIPT, mpi_launch_of
-from synth.errors import InvalidInput, Unavailable
-from synth.topology.spec import parse_topology
+from chorale.runners.mpi import launch
+from chorale.runners.mpi.launch import ALLOCATIONS, SCRIPT, mpi_launch_of
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.topology.spec import parse_topology
 
 RING = parse_topology("ring:4")
 

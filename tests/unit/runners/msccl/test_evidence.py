@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from runners.msccl.evidence import log_fault, time_fault
-from runners.msccl.runtimes import EXECUTOR, MSCCL, RCCL, RUNTIMES, runtime_for
-from synth.lowering.program import Program
+from chorale.runners.msccl.evidence import log_fault, time_fault
+from chorale.runners.msccl.runtimes import EXECUTOR, MSCCL, RCCL, RUNTIMES, runtime_for
+from chorale.synth.lowering.program import Program
 from tests.conformance.example_programs import ring_allreduce
 
 PROGRAM: Program = ring_allreduce(range(4))

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from runners.msccl.command import launch_command
-from runners.msccl.job import EXECUTABLE, job_files
-from runners.msccl.options import JobOptions
-from runners.msccl.sizes import served_size, size_progressions
-from synth.collective import ALLTOALL
-from synth.errors import InvalidInput
-from synth.lowering.lift import lift
-from synth.lowering.program import Program
+from chorale.runners.msccl.command import launch_command
+from chorale.runners.msccl.job import EXECUTABLE, job_files
+from chorale.runners.msccl.options import JobOptions
+from chorale.runners.msccl.sizes import served_size, size_progressions
+from chorale.synth.collective import ALLTOALL
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.lift import lift
+from chorale.synth.lowering.program import Program
 from tests.conformance.example_programs import ring_allgather, ring_allreduce, star_broadcast
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "msccl-job"

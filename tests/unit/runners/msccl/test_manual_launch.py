@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from runners.api import FailureKind, RunRequest
-from runners.msccl.cluster import LeasedHosts
-from runners.msccl.manual_launch import MpichHost
-from runners.msccl.options import JobOptions
-from runners.msccl.runner import MscclRunner
-from runners.needs import ResourceRequest
-from runners.places.local import LocalHost
-from runners.places.place import ProcessSpec
-from runners.ray_gpus import nodes_with_gpus
-from runners.registry import create_runner
-from synth.errors import InvalidInput, Unavailable
-from synth.topology.spec import parse_topology
+from chorale.runners.api import FailureKind, RunRequest
+from chorale.runners.msccl.cluster import LeasedHosts
+from chorale.runners.msccl.manual_launch import MpichHost
+from chorale.runners.msccl.options import JobOptions
+from chorale.runners.msccl.runner import MscclRunner
+from chorale.runners.needs import ResourceRequest
+from chorale.runners.places.local import LocalHost
+from chorale.runners.places.place import ProcessSpec
+from chorale.runners.ray_gpus import nodes_with_gpus
+from chorale.runners.registry import create_runner
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allreduce
 from tests.conformance.runner_kit import failed, measured
 from tests.stand_ins.nccl_tests import PROGRAM_BYTES_PER_US, PROGRAM_US

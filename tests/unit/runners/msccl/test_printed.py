@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runners.msccl.printed import parse_output
-from runners.msccl.table_rows import TableCell, parse_row
-from runners.recorded.configuration import RecordedConfiguration
-from runners.recorded.table import mi250_table
+from chorale.runners.msccl.printed import parse_output
+from chorale.runners.msccl.table_rows import TableCell, parse_row
+from chorale.runners.recorded.configuration import RecordedConfiguration
+from chorale.runners.recorded.table import mi250_table
 
 DATA = Path(__file__).parents[3] / "data" / "rccl-tests"
 REAL = sorted(DATA.glob("*.txt"))

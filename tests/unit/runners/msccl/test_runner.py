@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from runners.api import FailureKind, Measurement, Outcome, ProgramSettings, RunRequest
-from runners.msccl.options import JobOptions
-from runners.msccl.runner import MscclRunner
-from runners.registry import create_runner
-from synth.lowering.program import Program, Protocol
-from synth.topology.spec import parse_topology
+from chorale.runners.api import FailureKind, Measurement, Outcome, ProgramSettings, RunRequest
+from chorale.runners.msccl.options import JobOptions
+from chorale.runners.msccl.runner import MscclRunner
+from chorale.runners.registry import create_runner
+from chorale.synth.lowering.program import Program, Protocol
+from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allgather, ring_allreduce, ring_reduce_scatter, with_swapped_offset
 from tests.conformance.runner_kit import failed, measured
 from tests.stand_ins.nccl_tests import (

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from runners.oneccl import build, install, wheels
-from runners.oneccl.build import build_interpreter
-from synth.errors import Unavailable
+from chorale.runners.oneccl import build, install, wheels
+from chorale.runners.oneccl.build import build_interpreter
+from chorale.synth.errors import Unavailable
 
 ROOT = Path(__file__).parents[4]
 
@@ -56,7 +56,7 @@ def test_only_what_is_needed_is_unpacked(parts: Path) -> None:
 def test_missing_parts_are_unavailable_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wheels, "install_folder", lambda: tmp_path)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
-    with pytest.raises(Unavailable, match=r"run: python -m runners\.oneccl\.install"):
+    with pytest.raises(Unavailable, match=r"run: python -m chorale\.runners\.oneccl\.install"):
         wheels.find_parts()
 
 

@@ -7,8 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runners.oneccl.library import ALGORITHMS, VARIABLES, LibrarySizes, library_sizes
-from synth.collective import CollectiveName
+from chorale.runners.oneccl.library import ALGORITHMS, VARIABLES, LibrarySizes, library_sizes
+from chorale.synth.collective import CollectiveName
 from tests.conformance.runner_kit import RING, request_of
 
 RANKS = 4

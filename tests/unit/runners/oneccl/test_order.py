@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from runners.api import ProgramSettings, RunRequest
-from runners.oneccl.library import library_sizes
-from runners.oneccl.order import RunEntry, collect_measurements, run_descriptions, run_order
-from synth.collective import CollectiveName
+from chorale.runners.api import ProgramSettings, RunRequest
+from chorale.runners.oneccl.library import library_sizes
+from chorale.runners.oneccl.order import RunEntry, collect_measurements, run_descriptions, run_order
+from chorale.synth.collective import CollectiveName
 from tests.conformance.runner_kit import RING, request_of
 
 REQUEST = replace(

@@ -6,12 +6,12 @@ from fractions import Fraction
 
 import pytest
 
-from runners.fabric.fabric import EmulatedFabric
-from runners.oneccl import places
-from runners.oneccl.places import RankPlacement, place_ranks
-from runners.places.local import LocalHost
-from synth.errors import InvalidInput, Unavailable
-from synth.topology.spec import parse_topology
+from chorale.runners.fabric.fabric import EmulatedFabric
+from chorale.runners.oneccl import places
+from chorale.runners.oneccl.places import RankPlacement, place_ranks
+from chorale.runners.places.local import LocalHost
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.topology.spec import parse_topology
 
 RING = parse_topology("ring:4")
 UP = EmulatedFabric("up", "ring:4", RING.id, Fraction(50), 4, 0, 400, False, 1)

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from runners.places.local import LocalHost, LocalProcess
-from runners.places.place import STDERR, STDOUT, ProcessSpec
-from synth.errors import InvalidInput, Unavailable
+from chorale.runners.places.local import LocalHost, LocalProcess
+from chorale.runners.places.place import STDERR, STDOUT, ProcessSpec
+from chorale.synth.errors import InvalidInput, Unavailable
 
 PATIENCE_S = 10.0
 
@@ -119,8 +119,8 @@ def test_closing_removes_folder_and_stragglers(start: Start) -> None:
 
 OWNER = """
 import time
-from runners.places.local import LocalPlace
-from runners.places.place import Job
+from chorale.runners.places.local import LocalPlace
+from chorale.runners.places.place import Job
 started = LocalPlace().start(Job(("sh", "-c", "pwd; sleep 100; sleep 100")))
 while not started.read("stdout.txt"):
     time.sleep(0.01)
@@ -151,6 +151,6 @@ def test_what_cannot_be_started_is_unavailable(monkeypatch: pytest.MonkeyPatch) 
     def fail(*_: object, **__: object) -> None:
         raise BlockingIOError(11, "no more processes")
 
-    monkeypatch.setattr("runners.places.local.subprocess.Popen", fail)
+    monkeypatch.setattr("chorale.runners.places.local.subprocess.Popen", fail)
     with pytest.raises(Unavailable, match="no more processes"):
         LocalHost().start(ProcessSpec(("true",)))

@@ -7,14 +7,14 @@ from statistics import median
 
 import pytest
 
-from experiments.mi250_runs import mi250_program
-from runners.api import FailureKind, Measurement, ProgramSettings, RunRequest
-from runners.recorded.runner import RecordedRunner
-from runners.recorded.table import mi250_table
-from runners.registry import create_runner
-from synth.collective import ALLGATHER
-from synth.lowering.program import Program
-from synth.topology.spec import parse_topology
+from chorale.experiments.mi250_runs import mi250_program
+from chorale.runners.api import FailureKind, Measurement, ProgramSettings, RunRequest
+from chorale.runners.recorded.runner import RecordedRunner
+from chorale.runners.recorded.table import mi250_table
+from chorale.runners.registry import create_runner
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allgather, ring_allreduce
 from tests.conformance.runner_kit import failed, measured
 

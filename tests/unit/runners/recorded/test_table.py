@@ -11,16 +11,16 @@ from statistics import median
 
 import pytest
 
-from runners.recorded.configuration import RecordedConfiguration, ScheduleOrigin
-from runners.recorded.reader import COLUMNS, read_runs
-from runners.recorded.table import RecordedTable, mi250_table
-from synth.errors import InvalidInput
+from chorale.runners.recorded.configuration import RecordedConfiguration, ScheduleOrigin
+from chorale.runners.recorded.reader import COLUMNS, read_runs
+from chorale.runners.recorded.table import RecordedTable, mi250_table
+from chorale.synth.errors import InvalidInput
 
 HALF, FULL = "mi250_8+8", "mi250_16+16"
 
 
 def _rows() -> list[dict[str, str]]:
-    data = (files("runners.recorded") / "mi250-runs.csv.gz").read_bytes()
+    data = (files("chorale.runners.recorded") / "mi250-runs.csv.gz").read_bytes()
     return list(csv.DictReader(io.StringIO(gzip.decompress(data).decode())))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from synth.kernels import warm_alltoall
+from chorale.synth.kernels import warm_alltoall
 
 
 @pytest.fixture(scope="session", autouse=True)

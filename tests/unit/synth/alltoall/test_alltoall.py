@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.alltoall.alltoall import METHODS, alltoall_rate, approximate, certify, parse_method
-from synth.alltoall.commodities import commodities_of
-from synth.alltoall.product import factors_of
-from synth.alltoall.reduction import reduced_problem
-from synth.errors import InvalidInput
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.alltoall.alltoall import METHODS, alltoall_rate, approximate, certify, parse_method
+from chorale.synth.alltoall.commodities import commodities_of
+from chorale.synth.alltoall.product import factors_of
+from chorale.synth.alltoall.reduction import reduced_problem
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.reference.full_alltoall_program import full_alltoall_rate
 from tests.strategies import MIXED, networks, regular_topologies, strongly_connected_topologies
 

@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 from hypothesis import given
 
-from synth.alltoall.commodities import commodities_of
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.alltoall.commodities import commodities_of
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.strategies import MIXED, strongly_connected_topologies
 
 

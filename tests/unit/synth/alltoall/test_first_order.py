@@ -9,14 +9,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.alltoall import first_order
-from synth.alltoall.commodities import commodities_of
-from synth.alltoall.prices import distance_bound, integer_prices
-from synth.alltoall.routing import Router, fine_units
-from synth.alltoall.shortest import hop_counts, shortest_flows
-from synth.topology.distance import hop_distances
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.alltoall import first_order
+from chorale.synth.alltoall.commodities import commodities_of
+from chorale.synth.alltoall.prices import distance_bound, integer_prices
+from chorale.synth.alltoall.routing import Router, fine_units
+from chorale.synth.alltoall.shortest import hop_counts, shortest_flows
+from chorale.synth.topology.distance import hop_distances
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.strategies import networks, strongly_connected_topologies
 
 

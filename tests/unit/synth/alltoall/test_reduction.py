@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from synth.alltoall.commodities import Commodities, commodities_of
-from synth.alltoall.reduction import reduced_problem
-from synth.alltoall.refinement import column_colours, refine
-from synth.topology.spec import parse_topology
+from chorale.synth.alltoall.commodities import Commodities, commodities_of
+from chorale.synth.alltoall.reduction import reduced_problem
+from chorale.synth.alltoall.refinement import column_colours, refine
+from chorale.synth.topology.spec import parse_topology
 from tests.strategies import networks
 
 

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.alltoall.commodities import Commodities, commodities_of
-from synth.alltoall.cycles import cancel_cycles
-from synth.alltoall.paths import flow_paths_of
-from synth.alltoall.prices import PRICE_UNITS, distance_bound, integer_prices
-from synth.alltoall.routing import Router, fine_units
-from synth.rational import common_denominator
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.alltoall.commodities import Commodities, commodities_of
+from chorale.synth.alltoall.cycles import cancel_cycles
+from chorale.synth.alltoall.paths import flow_paths_of
+from chorale.synth.alltoall.prices import PRICE_UNITS, distance_bound, integer_prices
+from chorale.synth.alltoall.routing import Router, fine_units
+from chorale.synth.rational import common_denominator
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.strategies import networks, strongly_connected_topologies
 
 EVERY = slice(None)

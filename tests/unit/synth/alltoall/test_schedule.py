@@ -9,16 +9,16 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 
-from synth.alltoall.alltoall import alltoall_rate
-from synth.alltoall.certificate import check_alltoall_certificate
-from synth.alltoall.schedule import alltoall_schedule, require_schedule_size
-from synth.errors import CheckFailed, InvalidInput
-from synth.schedule.codec import from_parquet, to_parquet
-from synth.schedule.schedule import Schedule
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.verify.verify import inspect, verify
+from chorale.synth.alltoall.alltoall import alltoall_rate
+from chorale.synth.alltoall.certificate import check_alltoall_certificate
+from chorale.synth.alltoall.schedule import alltoall_schedule, require_schedule_size
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.schedule.codec import from_parquet, to_parquet
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import inspect, verify
 from tests.reference.full_alltoall_program import full_alltoall_rate
 from tests.strategies import MIXED, networks, strongly_connected_topologies
 

@@ -7,18 +7,18 @@ from fractions import Fraction
 
 import pytest
 
-from synth.bases import database
-from synth.bases.entry import BaseEntry, read_entries
-from synth.bases.schedule import base_schedule
-from synth.collective import ALLGATHER
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.finder.search import CayleySearch, search_cayley_graphs
-from synth.methods import synthesize
-from synth.topology.check import check_topology
-from synth.topology.families.bases import base_topology
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
+from chorale.synth.bases import database
+from chorale.synth.bases.entry import BaseEntry, read_entries
+from chorale.synth.bases.schedule import base_schedule
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.search import CayleySearch, search_cayley_graphs
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.check import check_topology
+from chorale.synth.topology.families.bases import base_topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
 from tests.bfb_cost import moore_steps
 
 ENTRIES = list(database.load_bases().values())

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.bases import database
-from synth.bases.entry import BaseEntry, Claim, read_entries, write_entries
-from synth.errors import InvalidInput
+from chorale.synth.bases import database
+from chorale.synth.bases.entry import BaseEntry, Claim, read_entries, write_entries
+from chorale.synth.errors import InvalidInput
 
-WAY_OUT = "restore the file from the distribution, or write it anew with synth.bases.entry.write_entries"
+WAY_OUT = "restore the file from the distribution, or write it anew with chorale.synth.bases.entry.write_entries"
 
 
 @pytest.mark.parametrize("file_name", database.BASE_FILES)

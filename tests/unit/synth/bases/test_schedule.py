@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import pytest
 
-from synth.bases.database import base_entry
-from synth.bases.schedule import base_schedule, transposed_base_schedule
-from synth.errors import InvalidInput
-from synth.expand.prediction import prediction_of
-from synth.topology.spec import parse_topology
-from synth.topology.transpose import transpose
-from synth.verify.verify import verify
+from chorale.synth.bases.database import base_entry
+from chorale.synth.bases.schedule import base_schedule, transposed_base_schedule
+from chorale.synth.errors import InvalidInput
+from chorale.synth.expand.prediction import prediction_of
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.transpose import transpose
+from chorale.synth.verify.verify import verify
 from tests.bfb_cost import bfb_cost
 
 

@@ -8,18 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.bfb.bfb import bfb_allgather
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.method import Options
-from synth.methods import synthesize, synthesize_unverified
-from synth.topology.diameter import diameter
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.verify.bfb_certificate import check_bfb_steps
-from synth.verify.verify import verify
+from chorale.synth.bfb.bfb import bfb_allgather
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize, synthesize_unverified
+from chorale.synth.topology.diameter import diameter
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.bfb_certificate import check_bfb_steps
+from chorale.synth.verify.verify import verify
 from tests.reference.breadth_first_programs import least_load, least_whole_chunk_time
 from tests.reference.set_replay import violations
 from tests.strategies import networks

@@ -11,21 +11,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.bfb.bfb import bfb_allgather
-from synth.bfb.network import network_of
-from synth.bfb.symmetric import symmetric_bfb
-from synth.bfb.tasks import Block, IntegralChunks, StepTimes, block_chunk_times, block_loads
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from synth.errors import CheckFailed, InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.method import Options
-from synth.methods import synthesize
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.verify.bfb_certificate import check_bfb_steps, least_time
-from synth.verify.general import set_replay_violations
-from synth.verify.verify import verify
+from chorale.synth.bfb.bfb import bfb_allgather
+from chorale.synth.bfb.network import network_of
+from chorale.synth.bfb.symmetric import symmetric_bfb
+from chorale.synth.bfb.tasks import Block, IntegralChunks, StepTimes, block_chunk_times, block_loads
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.bfb_certificate import check_bfb_steps, least_time
+from chorale.synth.verify.general import set_replay_violations
+from chorale.synth.verify.verify import verify
 from tests.reference.breadth_first_programs import least_time_with_latencies
 from tests.strategies import MIXED, strongly_connected_topologies
 from tests.symmetric_networks import unequal_torus

@@ -7,21 +7,21 @@ from fractions import Fraction
 
 import pytest
 
-from synth.bfb.bfb import bfb_allgather
-from synth.bfb.network import network_of
-from synth.bfb.plan import certificate_of, make_plan
-from synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb, uses_symmetries
-from synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER
-from synth.compiled import compilations
-from synth.errors import InvalidInput
-from synth.executor.processes import ProcessExecutor
-from synth.executor.serial import SerialExecutor
-from synth.kernels import warm
-from synth.method import Options
-from synth.methods import form_of, synthesize
-from synth.topology.spec import parse_topology
-from synth.verify.bfb_certificate import check_bfb_steps
-from synth.verify.verify import verify
+from chorale.synth.bfb.bfb import bfb_allgather
+from chorale.synth.bfb.network import network_of
+from chorale.synth.bfb.plan import certificate_of, make_plan
+from chorale.synth.bfb.symmetric import prefers_symmetric_form, symmetric_bfb, uses_symmetries
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER
+from chorale.synth.compiled import compilations
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.processes import ProcessExecutor
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.kernels import warm
+from chorale.synth.method import Options
+from chorale.synth.methods import form_of, synthesize
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.bfb_certificate import check_bfb_steps
+from chorale.synth.verify.verify import verify
 from tests.symmetric_networks import symmetric_networks, unequal_torus
 
 SERIAL = SerialExecutor()

@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import pytest
 
-from synth.bound.allreduce import allreduce_bounds, reduce_scatter_allgather_time
-from synth.bound.bound import lower_bound
-from synth.bound.certificate import check_certificate
-from synth.collective import ALLREDUCE
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.bound.allreduce import allreduce_bounds, reduce_scatter_allgather_time
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bound.certificate import check_certificate
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.random_fabrics import random_fabric
 from tests.reference.all_cuts import AllCuts
 

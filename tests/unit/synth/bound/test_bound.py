@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from synth.bound.bound import lower_bound
-from synth.bound.certificate import check_certificate
-from synth.bound.cut import Bound
-from synth.bound.fixed_k import fixed_k_optimum
-from synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
-from synth.errors import CheckFailed
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bound.certificate import check_certificate
+from chorale.synth.bound.cut import Bound
+from chorale.synth.bound.fixed_k import fixed_k_optimum
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import CheckFailed
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose
 from tests.reference.all_cuts import AllCuts
 from tests.strategies import networks
 

@@ -7,15 +7,15 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 
-from synth.bound.cut_search import CutSearch
-from synth.bound.fixed_k import fixed_k_optimum
-from synth.bound.optimum import Optimum, integral_trees, optimum
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose
+from chorale.synth.bound.cut_search import CutSearch
+from chorale.synth.bound.fixed_k import fixed_k_optimum
+from chorale.synth.bound.optimum import Optimum, integral_trees, optimum
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose
 from tests.random_fabrics import random_fabric
 from tests.reference.all_cuts import AllCuts, previous_breakpoint
 from tests.strategies import MIXED, strongly_connected_topologies

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from synth.bound.allreduce import reduce_scatter_allgather_time
-from synth.bound.bound import lower_bound
-from synth.bound.pair_certificate import check_pair_certificate
-from synth.bound.pair_split import PairSplit
-from synth.bound.tree_pairs import tree_pairs
-from synth.collective import ALLREDUCE
-from synth.errors import CheckFailed, InvalidInput
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.bound.allreduce import reduce_scatter_allgather_time
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bound.pair_certificate import check_pair_certificate
+from chorale.synth.bound.pair_split import PairSplit
+from chorale.synth.bound.tree_pairs import tree_pairs
+from chorale.synth.collective import ALLREDUCE
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.random_fabrics import random_fabric
 
 

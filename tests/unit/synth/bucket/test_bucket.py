@@ -6,12 +6,12 @@ from fractions import Fraction
 
 import pytest
 
-from synth.bucket.bucket import bucket, traditional_torus
-from synth.bucket.line import ring_line
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.topology.grid import grid_shape
-from synth.topology.spec import parse_topology
+from chorale.synth.bucket.bucket import bucket, traditional_torus
+from chorale.synth.bucket.line import ring_line
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.grid import grid_shape
+from chorale.synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic
 from tests.shapes import torus_specs
 

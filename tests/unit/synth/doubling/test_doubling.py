@@ -8,12 +8,12 @@ from math import log2
 import numpy as np
 import pytest
 
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from synth.doubling.doubling import rabenseifner, recursive_doubling
-from synth.doubling.line import doubling_peers, halving_line
-from synth.errors import InvalidInput
-from synth.topology.grid import grid_shape
-from synth.topology.spec import parse_topology
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.doubling.doubling import rabenseifner, recursive_doubling
+from chorale.synth.doubling.line import doubling_peers, halving_line
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.grid import grid_shape
+from chorale.synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic
 from tests.shapes import torus_specs
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from synth.errors import Unavailable
-from synth.executor.processes import MAX_ATTEMPTS, ProcessExecutor
+from chorale.synth.errors import Unavailable
+from chorale.synth.executor.processes import MAX_ATTEMPTS, ProcessExecutor
 from tests.conformance import executor_kit
 
 
@@ -109,7 +109,7 @@ def test_no_more_workers_than_tasks(executor):
 
 SCRIPT = textwrap.dedent("""
     import os, sys
-    from synth.executor.processes import ProcessExecutor
+    from chorale.synth.executor.processes import ProcessExecutor
     from tests.unit.synth.executor.test_processes import report_and_sleep
 
     if __name__ == "__main__":

@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from hypothesis import strategies as st
 
-from synth.bfb.bfb import bfb_allgather
-from synth.executor.serial import SerialExecutor
-from synth.schedule.schedule import Schedule
-from synth.topology.links import Link, Links
-from synth.topology.topology import Topology
+from chorale.synth.bfb.bfb import bfb_allgather
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.topology import Topology
 
 SERIAL = SerialExecutor()
 

@@ -7,13 +7,13 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 
-from synth.bfb.bfb import bfb_allgather
-from synth.errors import InvalidInput
-from synth.expand.bfb_line import predict_bfb_line
-from synth.expand.expand import expand_allgather
-from synth.expand.prediction import prediction_of
-from synth.topology.expansions.line import line_graph
-from synth.topology.spec import parse_topology
+from chorale.synth.bfb.bfb import bfb_allgather
+from chorale.synth.errors import InvalidInput
+from chorale.synth.expand.bfb_line import predict_bfb_line
+from chorale.synth.expand.expand import expand_allgather
+from chorale.synth.expand.prediction import prediction_of
+from chorale.synth.topology.expansions.line import line_graph
+from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.expand.networks import SERIAL, regular_networks
 
 

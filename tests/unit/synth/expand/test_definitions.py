@@ -9,21 +9,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.collective import REDUCE_SCATTER
-from synth.errors import InvalidInput
-from synth.expand.bidirectional import bidirectional_schedule
-from synth.expand.degree import degree_schedule
-from synth.expand.line import line_schedule
-from synth.expand.power import power_schedule
-from synth.methods import synthesize_unverified
-from synth.schedule.renamed import renamed_schedule
-from synth.topology.expansions.bidirectional import bidirectional
-from synth.topology.expansions.degree import degree_expansion
-from synth.topology.expansions.line import line_graph
-from synth.topology.expansions.product import cartesian_product
-from synth.topology.spec import parse_topology
-from synth.topology.transpose import transpose
-from synth.verify.verify import verify
+from chorale.synth.collective import REDUCE_SCATTER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.expand.bidirectional import bidirectional_schedule
+from chorale.synth.expand.degree import degree_schedule
+from chorale.synth.expand.line import line_schedule
+from chorale.synth.expand.power import power_schedule
+from chorale.synth.methods import synthesize_unverified
+from chorale.synth.schedule.renamed import renamed_schedule
+from chorale.synth.topology.expansions.bidirectional import bidirectional
+from chorale.synth.topology.expansions.degree import degree_expansion
+from chorale.synth.topology.expansions.line import line_graph
+from chorale.synth.topology.expansions.product import cartesian_product
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.transpose import transpose
+from chorale.synth.verify.verify import verify
 from tests.strategies import MIXED, strongly_connected_topologies
 from tests.unit.synth.expand.networks import (
     SERIAL,

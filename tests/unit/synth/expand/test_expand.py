@@ -7,22 +7,22 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from synth.errors import InvalidInput
-from synth.expand import columns
-from synth.expand.expand import base_schedule_builder, expand_allgather, expanded_schedule
-from synth.expand.mirror import reverse_symmetry
-from synth.expand.own import base_allgather, stored_allgather
-from synth.expand.prediction import predict_allgather
-from synth.expand.recipe import expansion_plan
-from synth.method import Options
-from synth.methods import synthesize, synthesize_unverified
-from synth.topology.grammar import parse_spec
-from synth.topology.links import Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose
-from synth.verify.verify import verify
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.expand import columns
+from chorale.synth.expand.expand import base_schedule_builder, expand_allgather, expanded_schedule
+from chorale.synth.expand.mirror import reverse_symmetry
+from chorale.synth.expand.own import base_allgather, stored_allgather
+from chorale.synth.expand.prediction import predict_allgather
+from chorale.synth.expand.recipe import expansion_plan
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize, synthesize_unverified
+from chorale.synth.topology.grammar import parse_spec
+from chorale.synth.topology.links import Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose
+from chorale.synth.verify.verify import verify
 from tests.unit.synth.expand.networks import SERIAL
 
 PUBLISHED = [  # tables 5 and 7 of the paper, and theorem 12

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.errors import InvalidInput
-from synth.expand.expand import base_schedule_builder, expand_allgather, expanded_schedule
-from synth.expand.line import line_schedule
-from synth.expand.prediction import bound_line, predict, predict_allgather, predict_line, prediction_of
-from synth.expand.recipe import (
+from chorale.synth.errors import InvalidInput
+from chorale.synth.expand.expand import base_schedule_builder, expand_allgather, expanded_schedule
+from chorale.synth.expand.line import line_schedule
+from chorale.synth.expand.prediction import bound_line, predict, predict_allgather, predict_line, prediction_of
+from chorale.synth.expand.recipe import (
     BaseNetwork,
     BidirectionalUnion,
     CartesianPower,
@@ -21,12 +21,12 @@ from synth.expand.recipe import (
     LineGraph,
     expansion_plan,
 )
-from synth.topology.expansions.line import line_graph
-from synth.topology.grammar import parse_spec
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose
-from synth.verify.verify import verify
+from chorale.synth.topology.expansions.line import line_graph
+from chorale.synth.topology.grammar import parse_spec
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose
+from chorale.synth.verify.verify import verify
 from tests.unit.synth.expand.networks import SERIAL, breadth_first, regular_networks
 
 MOST_LINKS = 1500

@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import pytest
 
-from synth.bases.database import load_bases
-from synth.finder.base_families import DISTANCE_REGULAR_STEPS, further_families, paper_families
-from synth.finder.score import bfb_score
-from synth.finder.scored_bases import circulants, database_entries, de_bruijn, generalized_kautz, traits_of
-from synth.finder.scores import ScoreCache
-from synth.finder.sources import BaseSources
-from synth.topology.spec import parse_topology
+from chorale.synth.bases.database import load_bases
+from chorale.synth.finder.base_families import DISTANCE_REGULAR_STEPS, further_families, paper_families
+from chorale.synth.finder.score import bfb_score
+from chorale.synth.finder.scored_bases import circulants, database_entries, de_bruijn, generalized_kautz, traits_of
+from chorale.synth.finder.scores import ScoreCache
+from chorale.synth.finder.sources import BaseSources
+from chorale.synth.topology.spec import parse_topology
 
 
 def check(candidate) -> None:

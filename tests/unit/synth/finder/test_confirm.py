@@ -7,17 +7,17 @@ from fractions import Fraction
 
 import pytest
 
-from synth.collective import ALLGATHER
-from synth.errors import CheckFailed
-from synth.executor.serial import SerialExecutor
-from synth.finder import confirm as module
-from synth.finder.candidate import TopologyCandidate, Traits
-from synth.finder.confirm import confirm
-from synth.finder.find import find
-from synth.finder.query import FinderQuery
-from synth.finder.score import bfb_score
-from synth.methods import synthesize
-from synth.topology.spec import parse_topology
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.errors import CheckFailed
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder import confirm as module
+from chorale.synth.finder.candidate import TopologyCandidate, Traits
+from chorale.synth.finder.confirm import confirm
+from chorale.synth.finder.find import find
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.score import bfb_score
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.spec import parse_topology
 
 
 def claim(spec: str, method: str = "bfb") -> TopologyCandidate:

@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.executor.serial import SerialExecutor
-from synth.finder.candidate import TopologyCandidate
-from synth.finder.confirm import confirm
-from synth.finder.rules import bidirectional_of, degree_of, line_of, power_of, product_of
-from synth.finder.score import bfb_score
-from synth.finder.scored_bases import traits_of
-from synth.finder.scores import ScoreCache
-from synth.finder.sources import BaseSources
-from synth.topology.spec import parse_topology
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.confirm import confirm
+from chorale.synth.finder.rules import bidirectional_of, degree_of, line_of, power_of, product_of
+from chorale.synth.finder.score import bfb_score
+from chorale.synth.finder.scored_bases import traits_of
+from chorale.synth.finder.scores import ScoreCache
+from chorale.synth.finder.sources import BaseSources
+from chorale.synth.topology.spec import parse_topology
 
 SCORES = ScoreCache()
 SMALL = [

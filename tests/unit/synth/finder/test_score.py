@@ -7,17 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.collective import ALLGATHER
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.finder.kautz import kautz_score
-from synth.finder.reach import loads_of_low_diameter
-from synth.finder.score import BfbScore, bfb_score
-from synth.finder.scores import ScoreCache, bfb_score_of
-from synth.methods import synthesize
-from synth.topology.links import Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.kautz import kautz_score
+from chorale.synth.finder.reach import loads_of_low_diameter
+from chorale.synth.finder.score import BfbScore, bfb_score
+from chorale.synth.finder.scores import ScoreCache, bfb_score_of
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.links import Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 
 
 def schedule_score(topology: Topology) -> BfbScore:

@@ -8,20 +8,20 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from synth.errors import InvalidInput
-from synth.executor.processes import ProcessExecutor
-from synth.executor.serial import SerialExecutor
-from synth.finder.find import find
-from synth.finder.groups import multiplication_table, semidirect_groups
-from synth.finder.pareto import cost_of, frontier
-from synth.finder.query import FinderQuery
-from synth.finder.score import bfb_score
-from synth.finder.scored_bases import traits_of
-from synth.finder.search import CayleySearch, search_cayley_graphs, searches_for
-from synth.finder.search_log import SearchProgress, read_log, write_log
-from synth.finder.trials import LOAD_UNIT, NO_LOAD, best_generators
-from synth.topology.semidirect import SemidirectProduct
-from synth.topology.spec import parse_topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.processes import ProcessExecutor
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.find import find
+from chorale.synth.finder.groups import multiplication_table, semidirect_groups
+from chorale.synth.finder.pareto import cost_of, frontier
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.finder.score import bfb_score
+from chorale.synth.finder.scored_bases import traits_of
+from chorale.synth.finder.search import CayleySearch, search_cayley_graphs, searches_for
+from chorale.synth.finder.search_log import SearchProgress, read_log, write_log
+from chorale.synth.finder.trials import LOAD_UNIT, NO_LOAD, best_generators
+from chorale.synth.topology.semidirect import SemidirectProduct
+from chorale.synth.topology.spec import parse_topology
 
 
 @pytest.mark.parametrize("order", [2, 6, 8, 12, 20, 21])

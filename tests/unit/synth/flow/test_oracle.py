@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.flow.graph import LARGEST_AMOUNT, amounts_on, residual_graph
-from synth.flow.oracle import violated_cuts
+from chorale.synth.flow.graph import LARGEST_AMOUNT, amounts_on, residual_graph
+from chorale.synth.flow.oracle import violated_cuts
 from tests.reference.crossing_cuts import Arc, violated_sink_sides
 
 

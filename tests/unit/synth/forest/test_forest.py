@@ -9,17 +9,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from synth.bound.bound import lower_bound
-from synth.bound.certificate import check_certificate
-from synth.bound.fixed_k import fixed_k_optimum
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.executor.processes import ProcessExecutor
-from synth.executor.serial import SerialExecutor
-from synth.method import Options
-from synth.methods import synthesize
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bound.certificate import check_certificate
+from chorale.synth.bound.fixed_k import fixed_k_optimum
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.processes import ProcessExecutor
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.random_fabrics import random_fabric
 
 SERIAL = SerialExecutor()

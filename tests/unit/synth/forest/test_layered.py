@@ -7,12 +7,12 @@ from random import Random
 import numpy as np
 import pytest
 
-from synth.forest.layered import layered_trees
-from synth.forest.network import ForestNetwork, forest_network
-from synth.forest.trees import Trees, tree_heights
-from synth.topology.distance import hop_distances
-from synth.topology.spec import parse_topology
-from synth.topology.transversal import Transversal
+from chorale.synth.forest.layered import layered_trees
+from chorale.synth.forest.network import ForestNetwork, forest_network
+from chorale.synth.forest.trees import Trees, tree_heights
+from chorale.synth.topology.distance import hop_distances
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.transversal import Transversal
 from tests.forest_networks import network_of, tight_network
 from tests.reference.packed_trees import depth_of, faults_of, height_of
 

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.errors import CheckFailed, InvalidInput
-from synth.flow.graph import LARGEST_AMOUNT
-from synth.forest.network import ForestNetwork
-from synth.forest.objective import Objective
-from synth.forest.packing import ROLLBACKS, pack_trees
-from synth.forest.trees import Trees
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.flow.graph import LARGEST_AMOUNT
+from chorale.synth.forest.network import ForestNetwork
+from chorale.synth.forest.objective import Objective
+from chorale.synth.forest.packing import ROLLBACKS, pack_trees
+from chorale.synth.forest.trees import Trees
 from tests.forest_networks import boxes, can_be_packed, network_of, random_arcs, random_supply, tight_network, torus
 from tests.reference.crossing_cuts import Arc
 from tests.reference.packed_trees import faults_of, height_of
@@ -117,7 +117,7 @@ def test_switches_and_huge_amounts_are_refused() -> None:
 def test_the_same_trees_in_every_process() -> None:
     program = (
         "from tests.forest_networks import torus\n"
-        "from synth.forest.packing import pack_trees\n"
+        "from chorale.synth.forest.packing import pack_trees\n"
         "from tests.unit.synth.forest.test_packing import _digest\n"
         "print(*(_digest(pack_trees(torus(5, 4), objective, 3)) for objective in ('height', 'trees')))"
     )

@@ -8,32 +8,32 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from synth.bound.allreduce import reduce_scatter_allgather_time
-from synth.bound.bound import lower_bound
-from synth.bound.pair_certificate import check_pair_certificate
-from synth.bound.pair_split import PairSplit, merged_arcs
-from synth.bound.tree_pairs import TreePairs, tree_pairs
-from synth.collective import ALLGATHER, ALLREDUCE
-from synth.errors import CheckFailed, InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.forest import pairs as pairs_module
-from synth.forest import whole_pairs as whole_module
-from synth.forest.packing import pack_trees
-from synth.forest.pair_schedule import pair_schedule
-from synth.forest.pairs import faster_pairs
-from synth.forest.whole_pairs import IntegralPairs, integral_pairs
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.reading import read_checked
-from synth.lowering.targets import target_named
-from synth.method import Options
-from synth.methods import synthesize
-from synth.schedule.schedule import Schedule
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
+from chorale.synth.bound.allreduce import reduce_scatter_allgather_time
+from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bound.pair_certificate import check_pair_certificate
+from chorale.synth.bound.pair_split import PairSplit, merged_arcs
+from chorale.synth.bound.tree_pairs import TreePairs, tree_pairs
+from chorale.synth.collective import ALLGATHER, ALLREDUCE
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.forest import pairs as pairs_module
+from chorale.synth.forest import whole_pairs as whole_module
+from chorale.synth.forest.packing import pack_trees
+from chorale.synth.forest.pair_schedule import pair_schedule
+from chorale.synth.forest.pairs import faster_pairs
+from chorale.synth.forest.whole_pairs import IntegralPairs, integral_pairs
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.reading import read_checked
+from chorale.synth.lowering.targets import target_named
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
 from tests.random_fabrics import random_fabric
 
 STAR = Topology(

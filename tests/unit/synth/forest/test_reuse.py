@@ -7,19 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.bound.fixed_k import fixed_k_optimum
-from synth.bound.optimum import optimum
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.forest.network import forest_network
-from synth.forest.reuse import reused_trees
-from synth.forest.split.remove import remove_switches
-from synth.method import Options
-from synth.methods import synthesize, synthesize_unverified
-from synth.schedule.schedule import Schedule
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.bound.fixed_k import fixed_k_optimum
+from chorale.synth.bound.optimum import optimum
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.forest.network import forest_network
+from chorale.synth.forest.reuse import reused_trees
+from chorale.synth.forest.split.remove import remove_switches
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize, synthesize_unverified
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.random_fabrics import random_fabric
 
 SERIAL = SerialExecutor()

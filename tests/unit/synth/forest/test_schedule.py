@@ -7,20 +7,20 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from synth.bound.fixed_k import fixed_k_optimum
-from synth.bound.optimum import optimum
-from synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.forest.network import forest_network
-from synth.forest.packing import pack_trees
-from synth.forest.schedule import tree_schedule
-from synth.forest.split.remove import remove_switches
-from synth.forest.trees import Trees
-from synth.schedule.schedule import Schedule
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.verify.verify import verify
+from chorale.synth.bound.fixed_k import fixed_k_optimum
+from chorale.synth.bound.optimum import optimum
+from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.forest.network import forest_network
+from chorale.synth.forest.packing import pack_trees
+from chorale.synth.forest.schedule import tree_schedule
+from chorale.synth.forest.split.remove import remove_switches
+from chorale.synth.forest.trees import Trees
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import verify
 from tests.unit.synth.forest.split.fabrics import random_fabric
 from tests.unit.synth.forest.trees_on import trees_on
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.forest.scramble import shuffled_order, splitmix
+from chorale.synth.forest.scramble import shuffled_order, splitmix
 
 
 def test_numbers_stay_different_and_never_change() -> None:

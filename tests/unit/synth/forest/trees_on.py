@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.bound.optimum import Optimum, optimum
-from synth.collective import ALLGATHER, Collective
-from synth.forest.network import forest_network
-from synth.forest.packing import pack_trees
-from synth.forest.schedule import tree_schedule
-from synth.forest.split.remove import remove_switches
-from synth.schedule.schedule import Schedule
-from synth.topology.topology import Topology
+from chorale.synth.bound.optimum import Optimum, optimum
+from chorale.synth.collective import ALLGATHER, Collective
+from chorale.synth.forest.network import forest_network
+from chorale.synth.forest.packing import pack_trees
+from chorale.synth.forest.schedule import tree_schedule
+from chorale.synth.forest.split.remove import remove_switches
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.topology import Topology
 
 
 def trees_on(topology: Topology, collective: Collective = ALLGATHER, best: Optimum | None = None) -> Schedule:

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.bucket.line import ring_line
-from synth.doubling.line import halving_line
-from synth.grid.line import LineReduceScatter
-from synth.grid.order import Turn, dimension_by_dimension, round_robin, synchronised_dimensions
-from synth.grid.port import TimeReversed
-from synth.grid.scatter import GridReduceScatter, ReduceToRoot
-from synth.swing.line import swing_line
+from chorale.synth.bucket.line import ring_line
+from chorale.synth.doubling.line import halving_line
+from chorale.synth.grid.line import LineReduceScatter
+from chorale.synth.grid.order import Turn, dimension_by_dimension, round_robin, synchronised_dimensions
+from chorale.synth.grid.port import TimeReversed
+from chorale.synth.grid.scatter import GridReduceScatter, ReduceToRoot
+from chorale.synth.swing.line import swing_line
 
 MAKERS = [swing_line, ring_line, lambda size: halving_line(size, returns=True)]
 lines = st.builds(lambda make, size: make(size), st.sampled_from(MAKERS), st.integers(2, 7))

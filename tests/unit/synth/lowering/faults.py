@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from synth.collective import CollectiveName
-from synth.lowering.check import check_program
-from synth.lowering.lift import lift_with_findings, violations_on
-from synth.lowering.msccl_executor_xml import MscclExecutorXml
-from synth.lowering.msccl_xml import MscclXml
-from synth.lowering.program import Program
-from synth.lowering.target import Lifted
-from synth.topology.spec import parse_topology
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.lift import lift_with_findings, violations_on
+from chorale.synth.lowering.msccl_executor_xml import MscclExecutorXml
+from chorale.synth.lowering.msccl_xml import MscclXml
+from chorale.synth.lowering.program import Program
+from chorale.synth.lowering.target import Lifted
+from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.programs import block, edited, instructions, lowered, program, step, with_block
 
 GOOD = lowered("ring:4", "reduce_scatter", "msccl-xml", in_place=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from synth.lowering.program import Program
+from chorale.synth.lowering.program import Program
 
 Buffers = dict[str, list[int | None]]
 

@@ -8,19 +8,19 @@ from functools import lru_cache
 
 import numpy as np
 
-from synth.collective import ALLREDUCE, Collective, CollectiveName
-from synth.executor.serial import SerialExecutor
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
-from synth.method import Options
-from synth.methods import synthesize
-from synth.schedule.routes import Routes
-from synth.schedule.schedule import Schedule
-from synth.schedule.transfers import ColumnBounds
-from synth.topology.spec import parse_topology
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
+from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.transfers import ColumnBounds
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
 
 Edit = tuple[int, int, int, Instruction | None]
 """Rank, block, step, and what to put there; None removes the instruction."""

@@ -12,17 +12,17 @@ from functools import lru_cache
 from hashlib import sha256
 from itertools import islice, product
 
-from synth.collective import Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.reading import read_program
-from synth.lowering.targets import target_named
-from synth.method import Options
-from synth.methods import synthesize
-from synth.topology.spec import parse_topology
-from synth.verify.verified import VerifiedSchedule
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.reading import read_program
+from chorale.synth.lowering.targets import target_named
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verified import VerifiedSchedule
 
 DIRECT = (
     "ring:5", "torus:3x3", "torus:4x2", "hypercube:3", "mesh:2x3", "bipartite:3", "complete:4", "circulant:7,1,2",

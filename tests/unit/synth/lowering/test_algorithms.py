@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from synth.bucket.bucket import bucket, traditional_torus
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from synth.doubling.doubling import rabenseifner, recursive_doubling
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.reading import read_checked
-from synth.lowering.targets import target_named
-from synth.rings.boxes import box_ring
-from synth.rings.hamiltonian import bfb_ring, hamiltonian_ring
-from synth.swing.swing import swing, swing_latency
-from synth.topology.spec import parse_topology
-from synth.verify.verify import verify
+from chorale.synth.bucket.bucket import bucket, traditional_torus
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.doubling.doubling import rabenseifner, recursive_doubling
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.reading import read_checked
+from chorale.synth.lowering.targets import target_named
+from chorale.synth.rings.boxes import box_ring
+from chorale.synth.rings.hamiltonian import bfb_ring, hamiltonian_ring
+from chorale.synth.swing.swing import swing, swing_latency
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verify import verify
 
 SCATTERING = [swing, rabenseifner, bucket, traditional_torus]
 EXCHANGING = [swing_latency, recursive_doubling]

@@ -6,15 +6,15 @@ from collections import Counter
 
 import pytest
 
-from synth.alltoall.schedule import alltoall_schedule
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from synth.errors import InvalidInput
-from synth.lowering.check import check_program
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
-from synth.topology.spec import parse_topology
-from synth.verify.verify import verify
+from chorale.synth.alltoall.schedule import alltoall_schedule
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verify import verify
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import exchange_schedule, lowered, verified
 from tests.unit.synth.lowering.tree_schedules import trees

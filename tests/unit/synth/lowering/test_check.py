@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.collective import CollectiveName
-from synth.lowering.check import check_program
-from synth.lowering.connectivity import reachability
-from synth.lowering.program import BufferRef, Instruction, Op, Program, Wait
-from synth.topology.spec import parse_topology
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.connectivity import reachability
+from chorale.synth.lowering.program import BufferRef, Instruction, Op, Program, Wait
+from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import (
     block,

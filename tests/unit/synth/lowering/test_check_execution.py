@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.collective import Collective, CollectiveName
-from synth.lowering.check_execution import execution_violations
-from synth.lowering.check_structure import structure_violations
-from synth.lowering.program import Op, Program, ThreadBlock, Wait
-from synth.lowering.targets import target_named
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.lowering.check_execution import execution_violations
+from chorale.synth.lowering.check_structure import structure_violations
+from chorale.synth.lowering.program import Op, Program, ThreadBlock, Wait
+from chorale.synth.lowering.targets import target_named
 from tests.conformance import example_programs as examples
 from tests.reference.program_check import execution_violations as reference_violations
 from tests.unit.synth.lowering.mutations import mutate

@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import pytest
 
-from synth.errors import InvalidInput
-from synth.lowering.chunking import min_chunks, rechunked
-from synth.verify.verify import verify
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.chunking import min_chunks, rechunked
+from chorale.synth.verify.verify import verify
 from tests.unit.synth.lowering.programs import verified
 
 

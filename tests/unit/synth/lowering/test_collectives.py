@@ -6,19 +6,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.alltoall.schedule import alltoall_schedule
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.lowering.check import check_program
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Op
-from synth.lowering.reading import read_checked
-from synth.lowering.targets import XML_TARGETS, target_named
-from synth.topology.spec import parse_topology
-from synth.trees.double_binary import double_binary_tree
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
+from chorale.synth.alltoall.schedule import alltoall_schedule
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Op
+from chorale.synth.lowering.reading import read_checked
+from chorale.synth.lowering.targets import XML_TARGETS, target_named
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.trees.double_binary import double_binary_tree
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import instructions
 from tests.unit.synth.lowering.tree_schedules import hopping_alltoall, trees

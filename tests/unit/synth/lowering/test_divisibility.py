@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.errors import InvalidInput
-from synth.lowering.chunking import rechunked
-from synth.lowering.divisibility import chunks_of_vector, options_for_sizes
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.verify.verify import verify
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.chunking import rechunked
+from chorale.synth.lowering.divisibility import chunks_of_vector, options_for_sizes
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.verify.verify import verify
 from tests.unit.synth.lowering.programs import verified
 
 RING = verified("ring:5", "allreduce", "ring").schedule

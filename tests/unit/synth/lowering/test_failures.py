@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from synth.collective import Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.lowering.lift import lift_with_findings
-from synth.lowering.msccl_xml import MscclXml
-from synth.lowering.program import BufferRef, Op, Program, Wait
-from synth.lowering.target import Lifted
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.lift import lift_with_findings
+from chorale.synth.lowering.msccl_xml import MscclXml
+from chorale.synth.lowering.program import BufferRef, Op, Program, Wait
+from chorale.synth.lowering.target import Lifted
 from tests.unit.synth.lowering.faults import (
     EXECUTOR,
     GOOD,

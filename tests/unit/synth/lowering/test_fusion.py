@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from synth.executor.serial import SerialExecutor
-from synth.lowering.check import check_program
-from synth.lowering.lift import lift
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
-from synth.lowering.progress import hanging_blocks
-from synth.lowering.targets import XML_TARGETS, target_named
-from synth.method import Options
-from synth.methods import synthesize
-from synth.topology.spec import parse_topology
-from synth.trees.double_binary import double_binary_tree
-from synth.verify.verify import verify
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.lift import lift
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program
+from chorale.synth.lowering.progress import hanging_blocks
+from chorale.synth.lowering.targets import XML_TARGETS, target_named
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.trees.double_binary import double_binary_tree
+from chorale.synth.verify.verify import verify
 from tests.strategies import strongly_connected_topologies
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import (

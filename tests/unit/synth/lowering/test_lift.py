@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.errors import CheckFailed, ChoraleError, InvalidInput
-from synth.lowering.check import check_program
-from synth.lowering.lift import fitting_targets, lift, lift_with_findings, violations_on
-from synth.lowering.msccl_xml import MscclXml
-from synth.lowering.oneccl_xml import OneCclXml
-from synth.lowering.program import Op, Wait
-from synth.lowering.reading import read_checked
-from synth.lowering.targets import XML_TARGETS
-from synth.lowering.xml_reader import read_document
-from synth.topology.spec import parse_topology
+from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.lift import fitting_targets, lift, lift_with_findings, violations_on
+from chorale.synth.lowering.msccl_xml import MscclXml
+from chorale.synth.lowering.oneccl_xml import OneCclXml
+from chorale.synth.lowering.program import Op, Wait
+from chorale.synth.lowering.reading import read_checked
+from chorale.synth.lowering.targets import XML_TARGETS
+from chorale.synth.lowering.xml_reader import read_document
+from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.programs import lowered
 
 

@@ -10,19 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.lowering.check import check_program
-from synth.lowering.lower import lower, with_default_channels
-from synth.lowering.messages import messages_of, streaming_chunks, tree_levels
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Op, Program
-from synth.lowering.targets import target_named
-from synth.lowering.vector import vector_layout_of
-from synth.method import Options
-from synth.methods import synthesize
-from synth.topology.spec import parse_topology
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.lower import lower, with_default_channels
+from chorale.synth.lowering.messages import messages_of, streaming_chunks, tree_levels
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Op, Program
+from chorale.synth.lowering.targets import target_named
+from chorale.synth.lowering.vector import vector_layout_of
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.spec import parse_topology
 from tests.strategies import strongly_connected_topologies
 from tests.unit.synth.lowering.naive import result_of
 from tests.unit.synth.lowering.programs import edited, exchange_schedule, instructions, lowered, verified

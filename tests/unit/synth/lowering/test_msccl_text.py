@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from synth.lowering.lift import lift_with_findings
-from synth.lowering.msccl_executor_xml import MscclExecutorXml
-from synth.lowering.msccl_xml import MscclXml
+from chorale.synth.lowering.lift import lift_with_findings
+from chorale.synth.lowering.msccl_executor_xml import MscclExecutorXml
+from chorale.synth.lowering.msccl_xml import MscclXml
 from tests.unit.synth.lowering.programs import lowered
 from tests.unit.synth.lowering.scanner import ScanError, accept
 

@@ -6,15 +6,15 @@ from functools import lru_cache
 
 import pytest
 
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
-from synth.executor.serial import SerialExecutor
-from synth.lowering.check import check_program
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import Program
-from synth.methods import synthesize
-from synth.topology.spec import parse_topology
-from synth.verify.verified import VerifiedSchedule
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import Program
+from chorale.synth.methods import synthesize
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verified import VerifiedSchedule
 
 
 @lru_cache

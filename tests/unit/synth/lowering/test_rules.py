@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from synth.collective import Collective, CollectiveName
-from synth.lowering import check_execution
-from synth.lowering.check import check_program
-from synth.lowering.lift import lift_with_findings
-from synth.lowering.msccl_xml import MscclXml
-from synth.lowering.program import BufferRef, Op, Program, Wait
-from synth.lowering.target import Lifted
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.lowering import check_execution
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.lift import lift_with_findings
+from chorale.synth.lowering.msccl_xml import MscclXml
+from chorale.synth.lowering.program import BufferRef, Op, Program, Wait
+from chorale.synth.lowering.target import Lifted
 from tests.unit.synth.lowering.faults import (
     EXECUTOR,
     GOOD,

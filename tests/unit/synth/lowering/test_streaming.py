@@ -8,14 +8,14 @@ from itertools import islice
 
 import pytest
 
-from synth.errors import InvalidInput
-from synth.lowering import streaming
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import RankProgram
-from synth.lowering.stream import EMPTY_RANK, ProgramStream
-from synth.lowering.streaming import streamed_text
-from synth.lowering.targets import XML_TARGETS, target_named
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering import streaming
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import RankProgram
+from chorale.synth.lowering.stream import EMPTY_RANK, ProgramStream
+from chorale.synth.lowering.streaming import streamed_text
+from chorale.synth.lowering.targets import XML_TARGETS, target_named
 from tests.unit.synth.lowering.programs import verified
 
 NAMES = [target.name for target in XML_TARGETS]

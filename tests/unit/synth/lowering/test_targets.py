@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from synth.lowering.msccl_executor_xml import MscclExecutorXml
-from synth.lowering.msccl_xml import MscclXml
-from synth.lowering.oneccl_xml import OneCclXml
-from synth.lowering.target import Target
+from chorale.synth.lowering.msccl_executor_xml import MscclExecutorXml
+from chorale.synth.lowering.msccl_xml import MscclXml
+from chorale.synth.lowering.oneccl_xml import OneCclXml
+from chorale.synth.lowering.target import Target
 from tests.conformance.target_kit import TargetKit
 
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from synth.lowering.check import check_program
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.timetable import FASTEST_CHUNK_TIME, MAX_VISITS, Timetable, timetable_of
-from synth.schedule.schedule import Schedule
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.timetable import FASTEST_CHUNK_TIME, MAX_VISITS, Timetable, timetable_of
+from chorale.synth.schedule.schedule import Schedule
 from tests.unit.synth.lowering.programs import verified
 from tests.unit.synth.lowering.tree_schedules import trees
 
@@ -67,7 +67,7 @@ def test_links_take_turns_and_are_never_idle_while_something_is_ready(schedule):
 
 
 def test_depths_alone_take_longer():
-    """In the order of the depths all wait for the busiest link of each depth; see the loss in docs/guide/programs.md."""
+    """In the order of the depths all wait for the busiest link of each depth, see docs/guide/programs.md."""
     schedule = verified("mi250:2", "allgather", "forest").schedule
     times, busy = made(schedule), durations(schedule)
     of_step = np.zeros((schedule.steps, len(schedule.topology.links)))

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
-from synth.schedule.routes import Routes
-from synth.schedule.schedule import Kind, Schedule
-from synth.schedule.transfers import ColumnBounds
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.schedule import Kind, Schedule
+from chorale.synth.schedule.transfers import ColumnBounds
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
 
 Row = tuple[int, int, int, int, int, int]
 """Step, link, shard, low, high, reduces."""

@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from synth.rings.boxes import box_ring, count_boxes
-from synth.topology.spec import parse_topology
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.rings.boxes import box_ring, count_boxes
+from chorale.synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic
 
 

@@ -8,11 +8,11 @@ from math import gcd
 
 import pytest
 
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.rings.disjoint import disjoint_cycles, torus_has_disjoint_cycles
-from synth.rings.hamiltonian import bfb_ring, hamiltonian_ring
-from synth.topology.spec import parse_topology
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.rings.disjoint import disjoint_cycles, torus_has_disjoint_cycles
+from chorale.synth.rings.hamiltonian import bfb_ring, hamiltonian_ring
+from chorale.synth.topology.spec import parse_topology
 from tests.patterns import verified_with_traffic
 from tests.shapes import shapes
 

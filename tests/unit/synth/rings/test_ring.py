@@ -7,14 +7,14 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 
-from synth.collective import ALLGATHER, ALLREDUCE
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.method import Options
-from synth.methods import synthesize
-from synth.rings.cycle import hamiltonian_cycle
-from synth.rings.ring import ring_allgather
-from synth.topology.spec import parse_topology
+from chorale.synth.collective import ALLGATHER, ALLREDUCE
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize
+from chorale.synth.rings.cycle import hamiltonian_cycle
+from chorale.synth.rings.ring import ring_allgather
+from chorale.synth.topology.spec import parse_topology
 from tests.reference.set_replay import violations
 from tests.strategies import networks
 

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.methods import synthesize
-from synth.rings.ring_traffic import ring_traffic
-from synth.schedule.traffic import traffic_of
-from synth.simulation.congestion import congestion_of
-from synth.simulation.network_model import NetworkModel
-from synth.topology.spec import parse_topology
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods import synthesize
+from chorale.synth.rings.ring_traffic import ring_traffic
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.simulation.congestion import congestion_of
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.spec import parse_topology
 from tests.strategies import networks
 
 COLLECTIVES = (ALLGATHER, REDUCE_SCATTER, ALLREDUCE)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from synth.routing.minimal import minimal_paths
-from synth.topology.spec import parse_topology
+from chorale.synth.routing.minimal import minimal_paths
+from chorale.synth.topology.spec import parse_topology
 
 
 def paths(spec, src, dst):

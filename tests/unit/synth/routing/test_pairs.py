@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from synth.routing.pairs import PairRoutes, pair_routes
-from synth.routing.torus import TorusLinks
-from synth.topology.distance import distances_from
-from synth.topology.grid import grid_shape
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.routing.pairs import PairRoutes, pair_routes
+from chorale.synth.routing.torus import TorusLinks
+from chorale.synth.topology.distance import distances_from
+from chorale.synth.topology.grid import grid_shape
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.strategies import strongly_connected_topologies
 
 

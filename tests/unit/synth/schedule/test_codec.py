@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 
-from synth.collective import ALLGATHER, ALLREDUCE
-from synth.errors import ChoraleError, InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.method import Options
-from synth.methods import synthesize_unverified
-from synth.schedule.codec import from_json_text, from_parquet, stated_id, to_json_text, to_parquet
-from synth.topology.exchange import to_json
-from synth.topology.spec import parse_topology
+from chorale.synth.collective import ALLGATHER, ALLREDUCE
+from chorale.synth.errors import ChoraleError, InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize_unverified
+from chorale.synth.schedule.codec import from_json_text, from_parquet, stated_id, to_json_text, to_parquet
+from chorale.synth.topology.exchange import to_json
+from chorale.synth.topology.spec import parse_topology
 from tests.strategies import networks
 
 SERIAL = SerialExecutor()

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from runners.api import Measurement, RunRequest
-from runners.simulated import SimulatedRunner
-from synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.methods import synthesize
-from synth.schedule.cut import pipeline_split
-from synth.simulation.network_model import NetworkModel
-from synth.topology.spec import parse_topology
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import verify
+from chorale.runners.api import Measurement, RunRequest
+from chorale.runners.simulated import SimulatedRunner
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.cut import pipeline_split
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
 
 
 def made(method: str, spec: str, collective: Collective = ALLGATHER) -> VerifiedSchedule:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from synth.collective import parse_collective
-from synth.executor.serial import SerialExecutor
-from synth.methods import synthesize
-from synth.schedule.renamed import renamed_schedule
-from synth.topology.links import Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.verify.verify import verify
+from chorale.synth.collective import parse_collective
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.renamed import renamed_schedule
+from chorale.synth.topology.links import Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import verify
 
 CASES = [
     ("bfb", "torus:3x3", "allreduce"),

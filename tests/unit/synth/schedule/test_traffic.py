@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from synth.alltoall.schedule import alltoall_schedule
-from synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL
-from synth.executor.serial import SerialExecutor
-from synth.methods import synthesize
-from synth.schedule.traffic import Traffic, TrafficStep, merged_step, traffic_of
-from synth.topology.spec import parse_topology
+from chorale.synth.alltoall.schedule import alltoall_schedule
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step, traffic_of
+from chorale.synth.topology.spec import parse_topology
 from tests.strategies import networks
 
 SERIAL = SerialExecutor()

@@ -6,13 +6,13 @@ from fractions import Fraction
 
 import pytest
 
-from synth.alltoall.schedule import alltoall_schedule
-from synth.collective import parse_collective
-from synth.executor.serial import SerialExecutor
-from synth.methods import synthesize
-from synth.schedule.schedule import Schedule
-from synth.schedule.ways import DataPath, data_paths
-from synth.topology.spec import parse_topology
+from chorale.synth.alltoall.schedule import alltoall_schedule
+from chorale.synth.collective import parse_collective
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.ways import DataPath, data_paths
+from chorale.synth.topology.spec import parse_topology
 
 
 def schedule_of(method: str, spec: str, collective: str, root: int = 0) -> Schedule:

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
-from synth.executor.serial import SerialExecutor
-from synth.methods import synthesize
-from synth.schedule.routes import Routes
-from synth.schedule.traffic import Traffic, TrafficStep, traffic_of
-from synth.simulation.congestion import congestion_of
-from synth.simulation.network_model import NetworkModel
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods import synthesize
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.traffic import Traffic, TrafficStep, traffic_of
+from chorale.synth.simulation.congestion import congestion_of
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.strategies import MIXED, strongly_connected_topologies
 
 LATENCIES = (Fraction(0), Fraction(1, 3), Fraction(2, 7))

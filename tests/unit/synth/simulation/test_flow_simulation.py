@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.errors import InvalidInput
-from synth.schedule.routes import Routes
-from synth.simulation.flow_graph import MessageGraph
-from synth.simulation.flow_simulation import FlowTimes, simulate_flows
-from synth.simulation.network_model import NetworkModel
-from synth.topology.links import Link, Links
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.simulation.flow_graph import MessageGraph
+from chorale.synth.simulation.flow_simulation import FlowTimes, simulate_flows
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.topology import Topology
 from tests.reference.fair_flows import Flow, arrival_times
 from tests.strategies import MIXED, strongly_connected_topologies
 

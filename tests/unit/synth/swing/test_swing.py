@@ -8,14 +8,14 @@ from math import log2
 import numpy as np
 import pytest
 
-from synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.schedule.traffic import traffic_of
-from synth.swing.line import swing_distance, swing_line, swing_peers
-from synth.swing.swing import swing, swing_latency
-from synth.topology.grid import grid_shape
-from synth.topology.spec import parse_topology
-from synth.verify.verify import verify
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.swing.line import swing_distance, swing_line, swing_peers
+from chorale.synth.swing.swing import swing, swing_latency
+from chorale.synth.topology.grid import grid_shape
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verify import verify
 from tests.patterns import verified_with_traffic
 from tests.shapes import torus_specs
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from synth.errors import InvalidInput
-from synth.topology.failures import single_failures
-from synth.topology.spec import parse_topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.failures import single_failures
+from chorale.synth.topology.spec import parse_topology
 from tests.links import both_directions, links_of
 
 

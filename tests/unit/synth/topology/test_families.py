@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.topology.automorphism import automorphisms_are_transitive, is_automorphism, orbits
-from synth.topology.diameter import diameter
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.topology.automorphism import automorphisms_are_transitive, is_automorphism, orbits
+from chorale.synth.topology.diameter import diameter
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.strategies import regular_topologies
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from synth.topology.grid import grid_shape
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.topology.grid import grid_shape
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 
 
 @pytest.mark.parametrize(

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.errors import InvalidInput
-from synth.topology.exchange import from_bytes
-from synth.topology.json_format import from_json, json_number, to_json
-from synth.topology.spec import parse_topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.exchange import from_bytes
+from chorale.synth.topology.json_format import from_json, json_number, to_json
+from chorale.synth.topology.spec import parse_topology
 from tests.strategies import MIXED, strongly_connected_topologies
 
 FOLLOW = "follow the format chorale-topology/1 in the guide"

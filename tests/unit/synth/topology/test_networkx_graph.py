@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from synth.errors import InvalidInput
-from synth.topology.exchange import from_bytes
-from synth.topology.graphml_format import from_graphml
-from synth.topology.networkx_graph import from_networkx, to_networkx
-from synth.topology.spec import parse_topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.exchange import from_bytes
+from chorale.synth.topology.graphml_format import from_graphml
+from chorale.synth.topology.networkx_graph import from_networkx, to_networkx
+from chorale.synth.topology.spec import parse_topology
 from tests.strategies import MIXED, strongly_connected_topologies
 
 

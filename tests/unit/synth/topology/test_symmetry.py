@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.symmetry import is_automorphism, is_vertex_transitive
-from synth.topology.topology import Topology
-from synth.topology.transpose import transpose
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.symmetry import is_automorphism, is_vertex_transitive
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.transpose import transpose
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
 
 

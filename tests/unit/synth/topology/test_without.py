@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.errors import InvalidInput
-from synth.topology.assemble import NamedLink, NamedNode, assemble_topology
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.topology.without import LostLink, without
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.assemble import NamedLink, NamedNode, assemble_topology
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.without import LostLink, without
 from tests.strategies import MIXED, strongly_connected_topologies
 
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.errors import InvalidInput
-from synth.training.iteration import BUCKETS_BYTES, best_iteration, train_iteration
-from synth.training.layer import Layer
+from chorale.synth.errors import InvalidInput
+from chorale.synth.training.iteration import BUCKETS_BYTES, best_iteration, train_iteration
+from chorale.synth.training.layer import Layer
 
 layers_of_whole_seconds = st.lists(
     st.builds(

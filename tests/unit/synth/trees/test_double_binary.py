@@ -7,11 +7,11 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
-from synth.errors import InvalidInput
-from synth.topology.families.baselines import double_tree_parents
-from synth.topology.spec import parse_topology
-from synth.trees.double_binary import double_binary_tree, tree_depths
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.families.baselines import double_tree_parents
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.trees.double_binary import double_binary_tree, tree_depths
 from tests.patterns import verified_with_traffic
 from tests.shapes import torus_specs
 

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
-from synth.executor.serial import SerialExecutor
-from synth.method import Options
-from synth.methods import synthesize_unverified
-from synth.schedule.schedule import Schedule
-from synth.schedule.transfers import COLUMN_NAMES
-from synth.topology.spec import parse_topology
-from synth.verify.cells import ChunkIntervals
-from synth.verify.verified import VerifiedSchedule
-from synth.verify.verify import inspect
-from synth.verify.violation import ScheduleViolation
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize_unverified
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.transfers import COLUMN_NAMES
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.cells import ChunkIntervals
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import inspect
+from chorale.synth.verify.violation import ScheduleViolation
 from tests.unit.synth.forest.trees_on import trees_on
 
 CHUNKS = 12
@@ -37,7 +37,7 @@ def with_column(schedule: Schedule, name: str, row: int, value: int) -> Schedule
 
 def inspected(schedule: Schedule, few_chunks: int) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("synth.verify.cells.FEW_CHUNKS", few_chunks)
+        patch.setattr("chorale.synth.verify.cells.FEW_CHUNKS", few_chunks)
         return inspect(schedule)
 
 

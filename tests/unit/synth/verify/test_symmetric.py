@@ -9,15 +9,15 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from synth.bfb.symmetric import symmetric_bfb
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from synth.errors import CheckFailed
-from synth.executor.serial import SerialExecutor
-from synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
-from synth.schedule.transfers import COLUMN_NAMES, Transfers
-from synth.topology.spec import parse_topology
-from synth.topology.transpose import transpose
-from synth.verify.verify import inspect, verify
+from chorale.synth.bfb.symmetric import symmetric_bfb
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.errors import CheckFailed
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
+from chorale.synth.schedule.transfers import COLUMN_NAMES, Transfers
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.transpose import transpose
+from chorale.synth.verify.verify import inspect, verify
 from tests.symmetric_networks import unequal_torus
 
 SERIAL = SerialExecutor()

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.alltoall.schedule import alltoall_schedule
-from synth.collective import ALLGATHER, ALLREDUCE
-from synth.errors import InvalidInput
-from synth.executor.serial import SerialExecutor
-from synth.method import Options
-from synth.methods import synthesize, synthesize_unverified
-from synth.schedule.schedule import Schedule
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
-from synth.verify.verify import verify
+from chorale.synth.alltoall.schedule import alltoall_schedule
+from chorale.synth.collective import ALLGATHER, ALLREDUCE
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.method import Options
+from chorale.synth.methods import synthesize, synthesize_unverified
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import verify
 from tests.strategies import MIXED, strongly_connected_topologies
 
 SERIAL = SerialExecutor()

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from synth.errors import CheckFailed
-from synth.executor.serial import SerialExecutor
-from synth.methods import synthesize_unverified
-from synth.schedule.routes import Routes
-from synth.schedule.schedule import Schedule
-from synth.schedule.transfers import COLUMN_NAMES, ColumnBounds
-from synth.topology.spec import parse_topology
-from synth.verify import general
-from synth.verify.verify import inspect, verify
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import CheckFailed
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods import synthesize_unverified
+from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.schedule.transfers import COLUMN_NAMES, ColumnBounds
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify import general
+from chorale.synth.verify.verify import inspect, verify
 from tests.reference import set_replay
 
 SERIAL = SerialExecutor()
@@ -123,8 +123,8 @@ def test_what_the_synthesizers_make_is_accepted_by_both_replays(spec, collective
 
 def test_windows_of_shards_give_the_same_answer(monkeypatch):
     whole = verify(make("torus:2x4", ALLREDUCE))
-    monkeypatch.setattr("synth.verify.verify.MEMORY_BYTES", 1)
-    monkeypatch.setattr("synth.verify.verify.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("chorale.synth.verify.verify.MEMORY_BYTES", 1)
+    monkeypatch.setattr("chorale.synth.verify.verify.ROWS_AT_ONCE", 7)
     cut = verify(make("torus:2x4", ALLREDUCE))
     assert (cut.cost, cut.link_loads) == (whole.cost, whole.link_loads)
     assert not accepted(drop(make("torus:2x4", ALLREDUCE), 11))

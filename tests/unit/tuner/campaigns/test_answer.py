@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from chorale.tuner.campaigns.answer import table_ranges, tuning_table
+from chorale.tuner.campaigns.final import RankedTrial
+from chorale.tuner.campaigns.records import Candidate, SizeResult
 from tests.campaigns import complete
-from tuner.campaigns.answer import table_ranges, tuning_table
-from tuner.campaigns.final import RankedTrial
-from tuner.campaigns.records import Candidate, SizeResult
 
 SIZES = (1024, 4096, 16384, 65536)
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from synth.lowering.lift import lift
-from synth.lowering.targets import target_named
+from chorale.synth.lowering.lift import lift
+from chorale.synth.lowering.targets import target_named
+from chorale.tuner.campaigns.answer import tuning_table
+from chorale.tuner.campaigns.answer_programs import table_programs
 from tests.conformance.example_programs import ring_allreduce
 from tests.unit.tuner.campaigns.test_answer import SIZES, standing
-from tuner.campaigns.answer import tuning_table
-from tuner.campaigns.answer_programs import table_programs
 
 TARGETS = ("msccl-xml", "msccl-executor-xml", "oneccl-xml")
 

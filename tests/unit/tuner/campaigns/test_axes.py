@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tuner.campaigns.axes import axes_of
-from tuner.campaigns.records import Candidate
+from chorale.tuner.campaigns.axes import axes_of
+from chorale.tuner.campaigns.records import Candidate
 
 ALL = np.arange(4)
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from runners.registry import RUNNERS
-from synth.errors import InvalidInput
+from chorale.runners.registry import RUNNERS
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.campaign_file import load_campaign, parse_campaign
+from chorale.tuner.campaigns.runner_section import SECTIONS
 from tests.campaigns import space_of
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.campaign_file import load_campaign, parse_campaign
-from tuner.campaigns.runner_section import SECTIONS
 
 TEXT = """
 name: small

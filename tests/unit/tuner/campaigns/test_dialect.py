@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from synth.build.build import build
-from synth.build.request import BuildResult
-from synth.lowering.options import LoweringOptions
+from chorale.synth.build.build import build
+from chorale.synth.build.request import BuildResult
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.tuner.campaigns.dialect import LoweringTarget, lowering_target
+from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.campaigns.runner_section import read_section
+from chorale.tuner.launch.request_builder import RequestBuilder
+from chorale.tuner.specs import load_topology
 from tests.campaigns import small_campaign
-from tuner.campaigns.dialect import LoweringTarget, lowering_target
-from tuner.campaigns.records import Candidate
-from tuner.campaigns.runner_section import read_section
-from tuner.launch.request_builder import RequestBuilder
-from tuner.specs import load_topology
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from chorale.tuner.campaigns.duration import min_measuring_s
+from chorale.tuner.campaigns.plan import campaign_plan
+from chorale.tuner.specs import load_topology
 from tests.campaigns import small_campaign
-from tuner.campaigns.duration import min_measuring_s
-from tuner.campaigns.plan import campaign_plan
-from tuner.specs import load_topology
 
 
 def test_a_ring_of_four_at_a_rate():

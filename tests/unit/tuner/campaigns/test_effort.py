@@ -6,7 +6,7 @@ from itertools import count
 
 import pytest
 
-from tuner.campaigns.effort import MEASURING, PREPARING, SAVE, SEARCH, Overhead
+from chorale.tuner.campaigns.effort import MEASURING, PREPARING, SAVE, SEARCH, Overhead
 
 
 def test_seconds_become_milliseconds_per_trial() -> None:

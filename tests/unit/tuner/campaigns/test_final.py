@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from chorale.tuner.campaigns.final import MAX_FINALISTS, FinalComparison, finalists, ranked_trials
+from chorale.tuner.campaigns.records import Candidate, CompleteTrial, SizeResult
 from tests.campaigns import complete
-from tuner.campaigns.final import MAX_FINALISTS, FinalComparison, finalists, ranked_trials
-from tuner.campaigns.records import Candidate, CompleteTrial, SizeResult
 
 
 def trial(channels: int, small: tuple[float, float], large: tuple[float, float]) -> CompleteTrial:

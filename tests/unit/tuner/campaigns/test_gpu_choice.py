@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from runners.msccl.choice import job_options
-from runners.msccl.command import launch_command
-from runners.msccl.config import MscclConfig
-from runners.needs import ResourceRequest
-from synth.errors import InvalidInput
+from chorale.runners.msccl.choice import job_options
+from chorale.runners.msccl.command import launch_command
+from chorale.runners.msccl.config import MscclConfig
+from chorale.runners.needs import ResourceRequest
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.launch import conditions_of
+from chorale.tuner.campaigns.plan import campaign_plan, check_runner
+from chorale.tuner.specs import load_topology
 from tests.campaigns import small_campaign
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.launch import conditions_of
-from tuner.campaigns.plan import campaign_plan, check_runner
-from tuner.specs import load_topology
 
 FOLDER = {"shared_folder": "/shared/tmp"}
 

@@ -6,9 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.errors import CheckFailed
-from tuner.campaigns.nccl_tuner_csv import ALGORITHMS, COLLECTIVES, NcclTableEntry, nccl_table_entries, nccl_tuner_csv
-from tuner.campaigns.records import Candidate, CompleteTrial, FailedTrial, SizeResult
+from chorale.synth.errors import CheckFailed
+from chorale.tuner.campaigns.nccl_tuner_csv import (
+    ALGORITHMS,
+    COLLECTIVES,
+    NcclTableEntry,
+    nccl_table_entries,
+    nccl_tuner_csv,
+)
+from chorale.tuner.campaigns.records import Candidate, CompleteTrial, FailedTrial, SizeResult
 
 LONGEST_LINE = 254
 

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from runners.api import FailureKind
+from chorale.runners.api import FailureKind
+from chorale.tuner.campaigns.progress import LiveTable, PlainLines, outcome_text, progress_display
+from chorale.tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial
 from tests.campaigns import complete
-from tuner.campaigns.progress import LiveTable, PlainLines, outcome_text, progress_display
-from tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial
 
 TRIAL = complete(Candidate("bfb", chunks=2), time_s=1.0)
 FAILED = FailedTrial("a", 2, Candidate("ring"), 1e9, 1.0, FailureKind.TIMEOUT, "hung")

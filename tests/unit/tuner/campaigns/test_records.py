@@ -9,9 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from runners.api import FailureKind
+from chorale.runners.api import FailureKind
+from chorale.tuner.campaigns.records import (
+    Candidate,
+    FailedTrial,
+    PrunedTrial,
+    SizeResult,
+    TrialRecord,
+    trial_codec,
+    trial_id,
+)
 from tests.campaigns import complete
-from tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial, SizeResult, TrialRecord, trial_codec, trial_id
 
 candidates = st.builds(
     Candidate,

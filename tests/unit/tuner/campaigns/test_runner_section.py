@@ -8,25 +8,25 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
-from runners.api import Runner
-from runners.needs import ResourceRequest
-from runners.registry import RUNNERS
-from runners.runner_config import Capabilities, MeasurerRequest, RunnerConfig
-from synth.errors import InvalidInput
-from synth.lowering.options import LoweringOptions
-from synth.topology.topology import Topology
+from chorale.runners.api import Runner
+from chorale.runners.needs import ResourceRequest
+from chorale.runners.registry import RUNNERS
+from chorale.runners.runner_config import Capabilities, MeasurerRequest, RunnerConfig
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.campaign_file import parse_campaign
+from chorale.tuner.campaigns.dialect import LoweringTarget, lowering_target
+from chorale.tuner.campaigns.launch import Launch, check_same_conditions, conditions_of, space_id, stored_campaign
+from chorale.tuner.campaigns.runner_choice import runner_factory
+from chorale.tuner.campaigns.runner_section import SECTIONS, RunnerSection, read_section, section_model, section_union
+from chorale.tuner.campaigns.store import Store
+from chorale.tuner.home import Home
+from chorale.tuner.open_launch import open_store
+from chorale.tuner.specs import load_topology
 from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.campaign_file import parse_campaign
-from tuner.campaigns.dialect import LoweringTarget, lowering_target
-from tuner.campaigns.launch import Launch, check_same_conditions, conditions_of, space_id, stored_campaign
-from tuner.campaigns.runner_choice import runner_factory
-from tuner.campaigns.runner_section import SECTIONS, RunnerSection, read_section, section_model, section_union
-from tuner.campaigns.store import Store
-from tuner.home import Home
-from tuner.open_launch import open_store
-from tuner.specs import load_topology
 
 TEXT = """
 name: small

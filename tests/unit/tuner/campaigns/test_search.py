@@ -9,12 +9,12 @@ import pytest
 from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.trial import TrialState
 
-from runners.api import FailureKind
-from synth.errors import Unavailable
+from chorale.runners.api import FailureKind
+from chorale.synth.errors import Unavailable
+from chorale.tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial, TrialRecord, trial_id
+from chorale.tuner.campaigns.samplers import distribution_of, make_sampler
+from chorale.tuner.campaigns.search import REPEAT_OF, TRIAL_ID, Search, SearchPlan, open_storage
 from tests.campaigns import complete, small_campaign, space_of
-from tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial, TrialRecord, trial_id
-from tuner.campaigns.samplers import distribution_of, make_sampler
-from tuner.campaigns.search import REPEAT_OF, TRIAL_ID, Search, SearchPlan, open_storage
 
 SPACE = space_of(small_campaign())
 SAMPLERS = ["sizes-gp", "tpe", "random", "nsga2", "qmc"]

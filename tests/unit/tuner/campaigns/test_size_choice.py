@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tuner.campaigns.records import Candidate
-from tuner.campaigns.size_choice import AcquisitionOptimizer
+from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.campaigns.size_choice import AcquisitionOptimizer
 
 SIZES = [2**10, 2**14, 2**18]
 POINTS = [Candidate(method, chunks=chunks) for method in ("a", "b") for chunks in (1, 2, 4, 8, 16, 32)]

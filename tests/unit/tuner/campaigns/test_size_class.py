@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.campaigns.size_class import SizeClass
+from chorale.tuner.campaigns.size_class import SizeClass
 
 
 @given(st.integers(1, 2**40))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tuner.campaigns.axes import axes_of
-from tuner.campaigns.records import Candidate
-from tuner.campaigns.size_model import SizeModel
+from chorale.tuner.campaigns.axes import axes_of
+from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.campaigns.size_model import SizeModel
 
 POINTS = [Candidate(method, k=k, channels=c) for method in ("a", "b") for k in (None, 1, 2) for c in (1, 2, 4)]
 SIZES = [2**10, 2**13, 2**14, 2**20]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.campaigns.runner_section import RunnerSection, read_section
 from tests.campaigns import small_campaign, space_of
-from tuner.campaigns.records import Candidate
-from tuner.campaigns.runner_section import RunnerSection, read_section
 
 
 def test_every_point_is_there_once() -> None:

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from synth.errors import InvalidInput, Unavailable
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.tuner.campaigns.final import FinalComparison
+from chorale.tuner.campaigns.launch import Launch
+from chorale.tuner.campaigns.records import Candidate, PrunedTrial
+from chorale.tuner.campaigns.store import Store
 from tests.campaigns import complete
-from tuner.campaigns.final import FinalComparison
-from tuner.campaigns.launch import Launch
-from tuner.campaigns.records import Candidate, PrunedTrial
-from tuner.campaigns.store import Store
 
 LAUNCH = Launch("launch", 1, {"topology": "x"}, {"name": "small"}, 1e9)
 TRIALS = [complete(Candidate("bfb", channels=number), number=number) for number in range(1, 5)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.campaigns.search import StudyJournal
+from chorale.tuner.campaigns.search import StudyJournal
 
 
 @contextmanager

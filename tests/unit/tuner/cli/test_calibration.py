@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from runners.calibration import Calibration
+from chorale.runners.calibration import Calibration
 from tests.command import chorale
 
 

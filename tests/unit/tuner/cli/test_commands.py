@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
+from chorale.tuner.cli.commands import COMMANDS, load_command
+from chorale.tuner.cli.main import command_line
 from tests.command import chorale
-from tuner.cli.commands import COMMANDS, load_command
-from tuner.cli.main import command_line
 
 HEAVY = {"numpy", "scipy", "numba", "networkx", "ray", "mlflow", "optuna", "matplotlib", "pyarrow"}
 MOST_MODULES = 500
@@ -17,7 +17,7 @@ MOST_MODULES = 500
 
 IMPORTED = """
 import sys
-from tuner.cli.main import main
+from chorale.tuner.cli.main import main
 try:
     main(sys.argv[1:])
 finally:
@@ -39,7 +39,7 @@ def imported_by(*arguments: str) -> tuple[str, set[str]]:
 def test_no_command_is_imported_for_the_list(arguments: tuple[str, ...]):
     _, modules = imported_by(*arguments)
     assert not modules & HEAVY
-    assert not modules & {f"tuner.cli.{module}" for module, _ in COMMANDS.values()}
+    assert not modules & {f"chorale.tuner.cli.{module}" for module, _ in COMMANDS.values()}
     assert len(modules) < MOST_MODULES
 
 
@@ -47,7 +47,7 @@ def test_no_command_is_imported_for_the_list(arguments: tuple[str, ...]):
 def test_a_command_imports_itself_only(name: str):
     output, modules = imported_by(name, "--help")
     assert "Example:" in output
-    assert {module for module, _ in COMMANDS.values() if f"tuner.cli.{module}" in modules} == {name}
+    assert {module for module, _ in COMMANDS.values() if f"chorale.tuner.cli.{module}" in modules} == {name}
     assert not modules & {"ray", "mlflow", "optuna", "matplotlib"}
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from chorale.tuner.doctor import services
 from tests.command import chorale
 from tests.stand_ins.gpu_cluster import put_stand_ins
-from tuner.doctor import services
 
 NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
 

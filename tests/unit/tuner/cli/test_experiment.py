@@ -7,12 +7,12 @@ import json
 
 import pytest
 
-from experiments import catalog
+from chorale.experiments import catalog
+from chorale.tuner import executors
+from chorale.tuner.home import Home
+from chorale.tuner.tracking.answer_run import FOLDER
+from chorale.tuner.tracking.mlflow_store import MlflowStore
 from tests.command import chorale
-from tuner import executors
-from tuner.home import Home
-from tuner.tracking.answer_run import FOLDER
-from tuner.tracking.mlflow_store import MlflowStore
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from synth.lowering.lift import lift
+from chorale.synth.lowering.lift import lift
 from tests.command import chorale
 
 
@@ -80,7 +80,7 @@ def test_a_job_for_cpus_runs(capsys, tmp_path, schedule):
     assert b"chorale lift program.xml --spec ring:3" in (job / "oneccl/README.md").read_bytes()
     command = tmp_path / "bin" / "chorale"
     command.parent.mkdir()
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tuner "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m chorale "$@"\n')
     command.chmod(0o755)
     environment = dict(os.environ) | {"PATH": f"{command.parent}:{os.environ['PATH']}", "PYTHONPATH": os.getcwd()}
     arguments = [job / "oneccl/run.sh", "simulated", "--link-mbps", "1000", "--json"]

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from chorale.tuner.cli import lower
 from tests.command import chorale
-from tuner.cli import lower
 
 
 @pytest.fixture

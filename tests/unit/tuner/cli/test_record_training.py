@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from chorale.tuner.training.training_profile import load_profile
 from tests.command import chorale
 from tests.fake_torch import FAKE_TORCH
-from tuner.training.training_profile import load_profile
 
 MODEL = """
 from tests.fake_torch import FakeClock, FakeLeaf, FakeParameter, FakeSequence, FakeTensor

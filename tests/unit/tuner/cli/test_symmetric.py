@@ -6,15 +6,15 @@ from dataclasses import replace
 
 import pytest
 
-from synth.bfb.symmetric import symmetric_bfb
-from synth.collective import ALLGATHER
-from synth.executor.serial import SerialExecutor
-from synth.schedule.codec import to_parquet
-from synth.schedule.symmetric import SymmetricSchedule
-from synth.topology.spec import parse_topology
-from synth.verify.verify import verify
+from chorale.synth.bfb.symmetric import symmetric_bfb
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.schedule.codec import to_parquet
+from chorale.synth.schedule.symmetric import SymmetricSchedule
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verify import verify
+from chorale.tuner.schedule_files import save_schedule
 from tests.command import chorale
-from tuner.schedule_files import save_schedule
 
 
 def test_a_large_torus_is_designed_written_and_verified(capsys, tmp_path):

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from chorale.tuner.cli.output import people
 from tests.command import chorale
-from tuner.cli.output import people
 
 
 def test_the_document_of_the_contract(capsys, tmp_path):

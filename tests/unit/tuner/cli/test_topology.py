@@ -9,11 +9,11 @@ import typer
 from click.testing import Result
 from typer.testing import CliRunner
 
-from synth.errors import ChoraleError, InvalidInput
-from synth.topology.exchange import from_bytes
-from synth.topology.spec import parse_topology
+from chorale.synth.errors import ChoraleError, InvalidInput
+from chorale.synth.topology.exchange import from_bytes
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.cli import topology as command
 from tests.dumps import cpu, nvswitch_machine, pairs_machine, pci, system
-from tuner.cli import topology as command
 
 FABRIC = {
     "format": "chorale-topology/1",

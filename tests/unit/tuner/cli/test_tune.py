@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from chorale.tuner.home import Home
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.unit.tuner.test_tuning import run
-from tuner.home import Home
 
 ROOT = Path(__file__).parents[4]
 QUICKSTART = ROOT / "examples" / "quickstart.yaml"

@@ -7,20 +7,20 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from runners.simulated import SimulatedRunner
-from synth.collective import ALLGATHER
-from synth.errors import CheckFailed, InvalidInput
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.program import BufferRef, Instruction, Op, ThreadBlock
-from synth.schedule.traffic import traffic_of
-from synth.simulation.network_model import NetworkModel
-from synth.topology.spec import parse_topology
+from chorale.runners.simulated import SimulatedRunner
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.program import BufferRef, Instruction, Op, ThreadBlock
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.costs import program_costs
+from chorale.tuner.costs.program_costs import program_loads, program_time_per_byte, simulate_program
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import program_of, rank_of
 from tests.unit.synth.lowering.programs import lowered, verified
-from tuner.costs import program_costs
-from tuner.costs.program_costs import program_loads, program_time_per_byte, simulate_program
 
 MODEL = NetworkModel.of(alpha_us=1, hop_us="0.3", link_gbps=100)
 

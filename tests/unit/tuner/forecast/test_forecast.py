@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.plan import campaign_plan
+from chorale.tuner.forecast.forecast import NOT_KNOWN, forecast
+from chorale.tuner.home import Home
+from chorale.tuner.reports.plan_report import format_duration, plan_lines
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tuning import TuneReport
 from tests.campaigns import small_campaign
 from tests.unit.tuner.test_tuning import run
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.plan import campaign_plan
-from tuner.forecast.forecast import NOT_KNOWN, forecast
-from tuner.home import Home
-from tuner.reports.plan_report import format_duration, plan_lines
-from tuner.specs import load_topology
-from tuner.tuning import TuneReport
 
 FACTOR = 3.0
 """This machine may do something else while one of two launches is timed."""

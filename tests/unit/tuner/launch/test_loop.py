@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from runners.api import FailureKind, RunFailure, RunRequest
-from synth.errors import CheckFailed, Unavailable
+from chorale.runners.api import FailureKind, RunFailure, RunRequest
+from chorale.synth.errors import CheckFailed, Unavailable
+from chorale.tuner.campaigns.campaign import Campaign
+from chorale.tuner.campaigns.launch import Launch
+from chorale.tuner.campaigns.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, TrialRecord, trial_id
+from chorale.tuner.campaigns.search import Search, SearchPlan, open_storage
+from chorale.tuner.campaigns.store import Store
+from chorale.tuner.launch.loop import Clocks, TrialLoop
+from chorale.tuner.specs import load_topology
 from tests.campaigns import small_campaign, space_of
 from tests.fakes import FakeRunner, InlineWorkers, fail_with
-from tuner.campaigns.campaign import Campaign
-from tuner.campaigns.launch import Launch
-from tuner.campaigns.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, TrialRecord, trial_id
-from tuner.campaigns.search import Search, SearchPlan, open_storage
-from tuner.campaigns.store import Store
-from tuner.launch.loop import Clocks, TrialLoop
-from tuner.specs import load_topology
 
 LAUNCH = Launch("launch", 1, {}, {"name": "small"}, 1e9)
 TOPOLOGY = load_topology("ring:4")

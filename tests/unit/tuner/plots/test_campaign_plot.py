@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.plots.campaign_plot import campaign_png
 from tests.campaigns import complete
-from tuner.campaigns.records import Candidate
-from tuner.plots.campaign_plot import campaign_png
 
 
 def test_the_same_trials_give_the_same_picture():

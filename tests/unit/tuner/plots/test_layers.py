@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from synth.topology.spec import parse_topology
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.plots.layers import switched_positions
+from chorale.tuner.plots.layout import node_positions
 from tests.strategies import strongly_connected_topologies
-from tuner.plots.layers import switched_positions
-from tuner.plots.layout import node_positions
 
 
 def heights(spec: str) -> dict[str, float]:

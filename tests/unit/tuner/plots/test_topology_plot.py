@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.plots.connections import DrawnConnection, connections_of, curves_of
+from chorale.tuner.plots.layout import node_positions
+from chorale.tuner.plots.topology_plot import plot_topology
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
-from tuner.plots.connections import DrawnConnection, connections_of, curves_of
-from tuner.plots.layout import node_positions
-from tuner.plots.topology_plot import plot_topology
 
 ONE, TWO = Fraction(1), Fraction(2)
 

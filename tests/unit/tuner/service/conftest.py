@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from chorale.tuner.home import Home
+from chorale.tuner.service.access import Access
+from chorale.tuner.service.campaigns.campaigns import Campaigns
+from chorale.tuner.service.http.access_log import AuditLog
+from chorale.tuner.service.http.application import create_api
+from chorale.tuner.service.http.request_limits import BodyLimits
+from chorale.tuner.service.jobs.job_store import JobStore
+from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
+from chorale.tuner.service.jobs.plan import JobPlanner
+from chorale.tuner.service.jobs.scheduler import JobScheduler
 from tests.unit.tuner.service.fakes import FakeLaunches, FakeTaskBackend
-from tuner.home import Home
-from tuner.service.access import Access
-from tuner.service.campaigns.campaigns import Campaigns
-from tuner.service.http.access_log import AuditLog
-from tuner.service.http.application import create_api
-from tuner.service.http.request_limits import BodyLimits
-from tuner.service.jobs.job_store import JobStore
-from tuner.service.jobs.limits import JobLimits, NetworkPlanner
-from tuner.service.jobs.plan import JobPlanner
-from tuner.service.jobs.scheduler import JobScheduler
 
 URL = "http://127.0.0.1:8600"
 

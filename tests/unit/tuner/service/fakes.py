@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from runners.ray_jobs import TaskCompletion, TaskCompletionKind
-from synth.errors import CheckFailed, ChoraleError
+from chorale.runners.ray_jobs import TaskCompletion, TaskCompletionKind
+from chorale.synth.errors import CheckFailed, ChoraleError
 
 
 class FakeTaskBackend:

@@ -10,20 +10,20 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from synth.errors import InvalidInput, Unavailable
-from synth.lowering.lift import lift
-from synth.schedule.codec import from_parquet
-from synth.topology.json_format import to_json
-from synth.topology.spec import parse_topology
-from synth.verify.verify import verify
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.lowering.lift import lift
+from chorale.synth.schedule.codec import from_parquet
+from chorale.synth.topology.json_format import to_json
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verify import verify
+from chorale.tuner.service.access import Access, Caller, load_access, make_token
+from chorale.tuner.service.jobs import job_store
+from chorale.tuner.service.jobs.limits import JobLimits, memory_estimate
+from chorale.tuner.service.jobs.plan import JobPlanner
+from chorale.tuner.specs import load_topology
 from tests.unit.synth.topology.test_isomorphism import renamed
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeTaskBackend
-from tuner.service.access import Access, Caller, load_access, make_token
-from tuner.service.jobs import job_store
-from tuner.service.jobs.limits import JobLimits, memory_estimate
-from tuner.service.jobs.plan import JobPlanner
-from tuner.specs import load_topology
 
 
 def test_a_synthesis_gives_a_proved_document_and_a_schedule_that_verifies(service: Service):

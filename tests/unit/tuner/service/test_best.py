@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from synth.lowering.lift import lift
-from synth.schedule.codec import from_parquet
-from synth.verify.verify import verify
+from chorale.synth.lowering.lift import lift
+from chorale.synth.schedule.codec import from_parquet
+from chorale.synth.verify.verify import verify
+from chorale.tuner.home import Home
+from chorale.tuner.specs import load_topology
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeTaskBackend
 from tests.unit.tuner.test_tuning import run
-from tuner.home import Home
-from tuner.specs import load_topology
 
 ASKED = {"topology": "ring:4", "collective": "allreduce", "size_bytes": 5000}
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from runners.api import FailureKind
+from chorale.runners.api import FailureKind
+from chorale.tuner.campaigns.launch import Launch
+from chorale.tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial
+from chorale.tuner.campaigns.store import Store
 from tests.campaigns import complete, small_campaign
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeLaunches, FakeTaskBackend
 from tests.unit.tuner.service.test_api import TOKENS, access_of
-from tuner.campaigns.launch import Launch
-from tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial
-from tuner.campaigns.store import Store
 
 DOCUMENT = small_campaign().model_dump(by_alias=True, mode="json")
 

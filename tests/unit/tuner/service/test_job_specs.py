@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from synth.topology.spec import parse_topology
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.service.jobs.job_specs import BoundSpec, SynthesisSpec
+from chorale.tuner.service.jobs.job_store import Job, JobStore
+from chorale.tuner.service.jobs.limits import JobLimits, NetworkPlanner
+from chorale.tuner.service.jobs.plan import JobPlanner
+from chorale.tuner.service.jobs.tasks import JobTask, run_task
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeTaskBackend
-from tuner.service.jobs.job_specs import BoundSpec, SynthesisSpec
-from tuner.service.jobs.job_store import Job, JobStore
-from tuner.service.jobs.limits import JobLimits, NetworkPlanner
-from tuner.service.jobs.plan import JobPlanner
-from tuner.service.jobs.tasks import JobTask, run_task
 
 EARLIER_KEY = "3f898216bee29b49458039082f4a370b9cb5c75b79d1ace15ac12afd7a625caf"
 EARLIER: dict[str, Any] = {

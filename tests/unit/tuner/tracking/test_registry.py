@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tuner.tracking.registry import LIBRARY_ALGORITHM, PROGRAM_ID, RUNNER, is_same
+from chorale.tuner.tracking.registry import LIBRARY_ALGORITHM, PROGRAM_ID, RUNNER, is_same
 
 
 def tags(runner: str = "local") -> dict[str, str]:

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tracking.mlflow_store import ModelVersion
+from chorale.tuner.tracking.registry import MANIFEST_FILE, SIZE_CLASS
+from chorale.tuner.tracking.similar import degree, family, similar_champions
 from tests.campaigns import small_campaign
-from tuner.campaigns.records import Candidate
-from tuner.specs import load_topology
-from tuner.tracking.mlflow_store import ModelVersion
-from tuner.tracking.registry import MANIFEST_FILE, SIZE_CLASS
-from tuner.tracking.similar import degree, family, similar_champions
 
 WINNER = Candidate("bfb", chunks=2)
 

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from synth.errors import Unavailable
+from chorale.synth.errors import Unavailable
+from chorale.tuner.campaigns.launch import Launch
+from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.campaigns.store import Store
+from chorale.tuner.home import Home
+from chorale.tuner.specs import load_topology
+from chorale.tuner.tracking.mlflow_store import MlflowStore, RunState, load_mlflow
+from chorale.tuner.tracking.tracker import LAUNCH_ID, LONGEST_PAUSE_S, TRIAL_ID, Tracker, TrackingResult
 from tests.campaigns import complete, small_campaign
-from tuner.campaigns.launch import Launch
-from tuner.campaigns.records import Candidate
-from tuner.campaigns.store import Store
-from tuner.home import Home
-from tuner.specs import load_topology
-from tuner.tracking.mlflow_store import MlflowStore, RunState, load_mlflow
-from tuner.tracking.tracker import LAUNCH_ID, LONGEST_PAUSE_S, TRIAL_ID, Tracker, TrackingResult
 
 LAUNCH = Launch("launch", 1, {}, {"name": "small"}, 1e9)
 TRIALS = [complete(Candidate("bfb", channels=number), number=number) for number in range(1, 6)]

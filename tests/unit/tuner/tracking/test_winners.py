@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from chorale.tuner.campaigns.final import RankedTrial
+from chorale.tuner.campaigns.records import Candidate, SizeResult
+from chorale.tuner.tracking.winners import best_programs
 from tests.campaigns import complete
-from tuner.campaigns.final import RankedTrial
-from tuner.campaigns.records import Candidate, SizeResult
-from tuner.tracking.winners import best_programs
 
 SIZES = (1024, 1536, 4096)
 

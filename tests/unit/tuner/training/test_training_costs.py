@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from synth.errors import InvalidInput
-from tuner.costs.pricing import Pricing
-from tuner.training.training_costs import split_network, training_costs
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.costs.pricing import Pricing
+from chorale.tuner.training.training_costs import split_network, training_costs
 
 GIVEN = {"alpha_us": "10", "link_latency_us": "0", "hop_us": "0", "link_gbps": "25"}
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from synth.errors import InvalidInput
-from tuner.training.training_profile import FORMAT, SHIPPED, load_profile
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.training.training_profile import FORMAT, SHIPPED, load_profile
 
 PARAMETERS = {
     "resnet-50": 25_557_032,

@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from synth.bound.fixed_k import fixed_k_optimum
-from synth.bound.optimum import optimum
-from synth.collective import ALLGATHER
-from synth.forest.network import ForestNetwork, forest_network
-from synth.topology.links import Link, Links
-from synth.topology.topology import Topology
+from chorale.synth.bound.fixed_k import fixed_k_optimum
+from chorale.synth.bound.optimum import optimum
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.forest.network import ForestNetwork, forest_network
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.topology import Topology
 from tests.reference.crossing_cuts import Arc, violated_sink_sides
 
 

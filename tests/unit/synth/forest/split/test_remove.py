@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from synth.errors import InvalidInput
-from synth.forest.network import ForestNetwork
-from synth.forest.split.cuts import find_violated_cuts
-from synth.forest.split.remove import remove_switches
-from synth.forest.split.split_network import SplitNetwork
-from synth.topology.spec import parse_topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.forest.network import ForestNetwork
+from chorale.synth.forest.split.cuts import find_violated_cuts
+from chorale.synth.forest.split.remove import remove_switches
+from chorale.synth.forest.split.split_network import SplitNetwork
+from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.forest.split.fabrics import carries, optimal_network, random_fabric
 
 SEEDS = range(300)

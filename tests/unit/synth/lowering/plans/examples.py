@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from synth.lowering.mscclpp_json import MscclppJson
-from synth.lowering.plans.plan import ExecutionPlan, Operation, PlanBlock
-from synth.lowering.plans.read import parse_plan
+from chorale.synth.lowering.mscclpp_json import MscclppJson
+from chorale.synth.lowering.plans.plan import ExecutionPlan, Operation, PlanBlock
+from chorale.synth.lowering.plans.read import parse_plan
 from tests.unit.synth.lowering.programs import lowered
 
 Spot = tuple[int, int, int, Operation]

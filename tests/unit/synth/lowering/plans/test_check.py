@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.collective import Collective, CollectiveName
-from synth.lowering.check import check_program
-from synth.lowering.plans import check_execution
-from synth.lowering.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock
-from synth.lowering.plans.text import plan_text
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.plans import check_execution
+from chorale.synth.lowering.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock
+from chorale.synth.lowering.plans.text import plan_text
 from tests.unit.synth.lowering.plans.examples import SMALL, Spot, edited, operations, with_block
 from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from synth.errors import CheckFailed, InvalidInput
-from synth.lowering.check import check_program
-from synth.lowering.lower import lower
-from synth.lowering.options import LoweringOptions
-from synth.lowering.plans.plan import Action
-from synth.lowering.plans.read import parse_plan
-from synth.lowering.plans.text import plan_text
-from synth.lowering.plans.translate import plan_of
-from synth.lowering.reading import read_checked, read_program
-from synth.topology.spec import parse_topology
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.plans.plan import Action
+from chorale.synth.lowering.plans.read import parse_plan
+from chorale.synth.lowering.plans.text import plan_text
+from chorale.synth.lowering.plans.translate import plan_of
+from chorale.synth.lowering.reading import read_checked, read_program
+from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.plans.examples import made
 from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
 from tests.unit.synth.lowering.programs import exchange_schedule, lowered, verified

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from synth.errors import InvalidInput
-from synth.lowering.check import check_program
-from synth.lowering.plans.read import parse_plan
+from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.check import check_program
+from chorale.synth.lowering.plans.read import parse_plan
 from tests.unit.synth.lowering.plans.examples import made
 from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
 

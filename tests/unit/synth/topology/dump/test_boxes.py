@@ -6,11 +6,11 @@ from fractions import Fraction
 
 import pytest
 
-from synth.errors import InvalidInput
-from synth.topology.automorphism import is_automorphism
-from synth.topology.dump.boxes import BoxNetwork, boxes_topology
-from synth.topology.exchange import dumped_machine, from_bytes
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.automorphism import is_automorphism
+from chorale.synth.topology.dump.boxes import BoxNetwork, boxes_topology
+from chorale.synth.topology.exchange import dumped_machine, from_bytes
+from chorale.synth.topology.topology import Topology
 from tests.dumps import cpu, gpu, nic, nvlink, nvswitch_machine, pairs_machine, pci, system, to_nvswitches, xgmi_machine
 from tests.reference.allgather_by_flows import allgather_by_flows
 

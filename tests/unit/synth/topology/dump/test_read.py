@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.errors import InvalidInput
-from synth.topology.dump.machine import Machine
-from synth.topology.exchange import dumped_machine, from_bytes
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.dump.machine import Machine
+from chorale.synth.topology.exchange import dumped_machine, from_bytes
 from tests.dumps import cpu, gpu, nets, nic, nvswitch_machine, pairs_machine, pci, system, xgmi_machine
 
 

@@ -6,8 +6,8 @@ from fractions import Fraction
 
 import pytest
 
-from synth.errors import InvalidInput
-from synth.topology.dump.speeds import cpu_bandwidth, nvlink_bandwidth, pci_bandwidth, xgmi_bandwidth
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.dump.speeds import cpu_bandwidth, nvlink_bandwidth, pci_bandwidth, xgmi_bandwidth
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,10 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 
-from synth.topology.automorphism import is_automorphism
-from synth.topology.expansions.bidirectional import bidirectional
-from synth.topology.spec import parse_topology
-from synth.topology.transpose import transpose
+from chorale.synth.topology.automorphism import is_automorphism
+from chorale.synth.topology.expansions.bidirectional import bidirectional
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.transpose import transpose
 from tests.bfb_cost import bfb_cost
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
 

@@ -12,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.errors import InvalidInput
-from synth.topology.automorphism import is_automorphism
-from synth.topology.diameter import diameter
-from synth.topology.expansions import line
-from synth.topology.expansions.line import line_graph
-from synth.topology.links import Link, Links
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.automorphism import is_automorphism
+from chorale.synth.topology.diameter import diameter
+from chorale.synth.topology.expansions import line
+from chorale.synth.topology.expansions.line import line_graph
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.bfb_cost import bfb_cost
 from tests.links import graph_of, links_of
 from tests.strategies import regular_topologies, strongly_connected_topologies

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.errors import InvalidInput
-from synth.topology.catalog import FAMILIES, FUNCTIONS
-from synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
-from synth.topology.registry import TopologyPlan
-from synth.topology.spec import parse_topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.catalog import FAMILIES, FUNCTIONS
+from chorale.synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
+from chorale.synth.topology.registry import TopologyPlan
+from chorale.synth.topology.spec import parse_topology
 from tests.strategies import regular_topologies
 
 NODES = "a topology must have at most 1048576 nodes; got {}; choose a smaller network"

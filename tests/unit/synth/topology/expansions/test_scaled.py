@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.errors import InvalidInput
-from synth.topology.expansions.scaled import scaled
-from synth.topology.links import Links
-from synth.topology.spec import parse_topology
-from synth.topology.without import LostLink
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.expansions.scaled import scaled
+from chorale.synth.topology.links import Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.without import LostLink
 from tests.strategies import MIXED, strongly_connected_topologies
 
 

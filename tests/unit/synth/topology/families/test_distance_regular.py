@@ -6,10 +6,10 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from synth.errors import InvalidInput
-from synth.topology.automorphism import automorphisms_are_transitive, checked_orbits, is_automorphism
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.automorphism import automorphisms_are_transitive, checked_orbits, is_automorphism
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.bfb_cost import bfb_cost, is_bandwidth_optimal
 from tests.links import graph_of, links_of
 

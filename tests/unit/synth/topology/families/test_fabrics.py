@@ -10,12 +10,12 @@ from itertools import combinations
 
 import pytest
 
-from synth.errors import InvalidInput
-from synth.topology.automorphism import automorphisms_are_transitive, is_automorphism
-from synth.topology.catalog import FAMILIES
-from synth.topology.grammar import parse_spec
-from synth.topology.spec import parse_topology
-from synth.topology.topology import Topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.automorphism import automorphisms_are_transitive, is_automorphism
+from chorale.synth.topology.catalog import FAMILIES
+from chorale.synth.topology.grammar import parse_spec
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
 from tests.reference.allgather_by_flows import allgather_by_flows
 
 Wires = Counter[tuple[str, str, Fraction]]

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.errors import InvalidInput
-from synth.topology.families.hammingmesh import plan_hxmesh
-from synth.topology.grammar import parse_spec
-from synth.topology.spec import parse_topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.families.hammingmesh import plan_hxmesh
+from chorale.synth.topology.grammar import parse_spec
+from chorale.synth.topology.spec import parse_topology
 
 
 @given(st.integers(1, 3), st.integers(1, 3), st.integers(1, 3))

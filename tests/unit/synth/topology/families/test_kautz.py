@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from synth.errors import InvalidInput
-from synth.topology.automorphism import is_automorphism
-from synth.topology.diameter import diameter
-from synth.topology.spec import parse_topology
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.automorphism import is_automorphism
+from chorale.synth.topology.diameter import diameter
+from chorale.synth.topology.spec import parse_topology
 from tests.bfb_cost import bfb_cost, moore_steps
 from tests.links import graph_of, links_of
 

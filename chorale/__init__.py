@@ -1,0 +1,1 @@
+"""Design, verify and tune collective communication for a given network."""

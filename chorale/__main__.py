@@ -1,0 +1,6 @@
+"""`python -m chorale` does what `chorale` does."""
+
+from chorale.tuner.cli.main import main
+
+if __name__ == "__main__":
+    main()
