@@ -18,7 +18,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $(INSTALLED)
 
 $(KERNELS): $(INSTALLED)
-	$(BIN)/python -m chorale.synth.kernels
+	$(BIN)/python -m chorale.synth.kernels.warm_up
 	touch $(KERNELS)
 
 quickstart: setup

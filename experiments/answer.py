@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from chorale.experiments.catalog import load
 from chorale.experiments.experiment import Case, Experiment, Row
 from chorale.experiments.kept_parts import ExperimentPart, PartStore
-from chorale.synth.executor.port import Executor
+from chorale.synth.executor.base import Executor
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.tuner.reports.stages import peak_memory_bytes
 

@@ -15,7 +15,7 @@ from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.method import Options
+from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
 
 NETWORK, LINK_MBPS = "hypercube:3", 50

@@ -10,10 +10,8 @@ from typing import Any
 
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.frontiers import Frontiers, find_frontiers, frontiers_of
-from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
-from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.candidate import TopologyCandidate, Workload, least_bandwidth_factor, least_steps
 from chorale.synth.finder.query import FinderQuery
-from chorale.synth.finder.workload import Workload
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, Number, Option, SpecTree, parse_spec
 
 DEGREE, LARGEST, _QUICK_STRIDE = 4, 2000, 13

@@ -9,8 +9,8 @@ from typing import Any
 
 from chorale.experiments.comparison import short_text
 from chorale.experiments.experiment import Column, Experiment, Row
-from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
-from chorale.synth.finder.kautz import kautz_score
+from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
+from chorale.synth.finder.score_cache import kautz_score
 
 DEGREES = (2, 4, 8, 16)
 FIGURE_18_MAX_NODES = 2000

@@ -11,8 +11,8 @@ from chorale.experiments.comparison import short_text
 from chorale.experiments.experiment import Column, Experiment, Row, concatenate_rows
 from chorale.experiments.measured import measure_schedule
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.expand.prediction import predict_allgather
-from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
+from chorale.synth.methods.expand.prediction import predict_allgather
 
 DEGREE = 4
 BASES: Mapping[str, int] = {"complete:5": 5, "dicirculant:4": 6, "bipartite:4": 8, "hamming:2,3": 9}

@@ -15,11 +15,10 @@ from chorale.experiments.measured import alltoall_interval, moore_rate
 from chorale.experiments.testbed_findings import times_text
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.synth.finder.candidate import Workload, least_bandwidth_factor, least_steps
+from chorale.synth.finder.find import find_all
 from chorale.synth.finder.query import FinderQuery
-from chorale.synth.finder.table import find_all
-from chorale.synth.finder.workload import Workload
-from chorale.synth.patterns import ALGORITHMS
+from chorale.synth.methods.closed_forms import ALGORITHMS
 from chorale.synth.simulation.congestion import congestion_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology

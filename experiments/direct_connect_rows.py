@@ -7,7 +7,7 @@ from fractions import Fraction
 from chorale.experiments.comparison import Quantity, short_text
 from chorale.experiments.measured import MeasuredSchedule, alltoall_interval, distance_bound, moore_rate
 from chorale.experiments.verdict import Interval
-from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
 
 DEGREE = 4
 

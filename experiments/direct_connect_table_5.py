@@ -11,8 +11,8 @@ from chorale.experiments.published import PublishedRow, published
 from chorale.experiments.verdict import Interval
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.expand.prediction import predict_allgather
-from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
+from chorale.synth.methods.expand.prediction import predict_allgather
 
 
 def _table_5_cases(_quick: bool) -> Sequence[PublishedRow]:

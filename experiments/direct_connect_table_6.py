@@ -11,10 +11,10 @@ from pathlib import Path
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.finder.bounds import least_bandwidth_factor
-from chorale.synth.methods import synthesize_unverified
+from chorale.synth.finder.candidate import least_bandwidth_factor
+from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.schedule.schedule import AnySchedule
-from chorale.synth.topology.diameter import diameter
+from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify

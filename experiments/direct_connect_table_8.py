@@ -9,7 +9,7 @@ from chorale.experiments.experiment import Experiment, Row
 from chorale.experiments.measured import measure_schedule
 from chorale.experiments.published import PublishedRow, published
 from chorale.experiments.verdict import Interval
-from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
 
 
 def _table_8_cases(_quick: bool) -> Sequence[PublishedRow]:

@@ -11,7 +11,7 @@ import networkx as nx
 
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.measured import measure_schedule
-from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 

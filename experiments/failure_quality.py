@@ -12,11 +12,11 @@ import numpy as np
 
 from chorale.experiments.comparison import short_text
 from chorale.experiments.experiment import Column, Experiment, Row
-from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 

@@ -11,10 +11,10 @@ from chorale.experiments.comparison import short_text
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.max_flows import max_flows_reach
 from chorale.experiments.timing import min_seconds
-from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods import synthesize_unverified
+from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

@@ -13,8 +13,8 @@ from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.verdict import Interval, judge
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.method import Options
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.spec import parse_topology
 

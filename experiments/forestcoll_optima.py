@@ -8,13 +8,12 @@ from chorale.experiments.comparison import Quantity, columns_of, compare
 from chorale.experiments.experiment import Experiment, Row
 from chorale.experiments.published import PublishedRow
 from chorale.experiments.verdict import Interval
-from chorale.synth.bound.bound import lower_bound
-from chorale.synth.bound.fixed_k import fixed_k_optimum
-from chorale.synth.bound.optimum import optimum
+from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.method import Options
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
 
 _PUBLISHED_OPTIMA = (

@@ -13,11 +13,11 @@ from fractions import Fraction
 from chorale.experiments.comparison import short_text
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.timing import growth_exponent, min_seconds
-from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods import synthesize, synthesize_unverified
+from chorale.synth.methods.catalog import synthesize, synthesize_unverified
 from chorale.synth.topology.spec import parse_topology
 
 SWITCHED = "a100:2"

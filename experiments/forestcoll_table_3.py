@@ -13,8 +13,8 @@ from chorale.experiments.two_point_fit import fit_two_points, predicted_gbps
 from chorale.runners.sizes import format_size
 from chorale.synth.collective import parse_collective
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.method import Options
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.method import Options
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.congestion import Congestion, congestion_of
 from chorale.synth.topology.spec import parse_topology

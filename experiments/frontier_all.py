@@ -12,10 +12,9 @@ from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.frontiers import Frontier, Frontiers, find_frontiers, frontiers_of
 from chorale.experiments.published import PublishedRow, published
 from chorale.experiments.verdict import digits_of
-from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.base_candidates import BaseSet
+from chorale.synth.finder.candidate import TopologyCandidate, Workload
 from chorale.synth.finder.query import FinderQuery
-from chorale.synth.finder.sources import BaseSet
-from chorale.synth.finder.workload import Workload
 
 DEGREE, SMALLEST, LARGEST, QUICK_LARGEST = 4, 5, 2000, 300
 ALPHA_US, NODE_GBPS = 10, 100

@@ -9,8 +9,8 @@ from typing import Any, TypeAlias
 
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.candidate import TopologyCandidate, Traits
+from chorale.synth.finder.find import find_all
 from chorale.synth.finder.query import FinderQuery
-from chorale.synth.finder.table import find_all
 
 Frontier: TypeAlias = tuple[TopologyCandidate, ...]
 Frontiers: TypeAlias = Mapping[int, Frontier]

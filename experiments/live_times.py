@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from chorale.experiments.live_fabric import measure_live
 from chorale.runners.api import RunFailure, RunRequest
 from chorale.synth.errors import CheckFailed
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 _TIMEOUT_S = 300.0

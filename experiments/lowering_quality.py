@@ -11,10 +11,10 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
-from chorale.synth.lowering.resources import resources_of
-from chorale.synth.method import Options
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.method import Options
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.resources import resources_of
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.program_costs import lowering_loss, program_time_per_byte
 from chorale.tuner.specs import load_topology

@@ -8,12 +8,11 @@ from fractions import Fraction
 import numpy as np
 
 from chorale.experiments.verdict import Interval
-from chorale.synth.alltoall.alltoall import alltoall_rate
 from chorale.synth.collective import ALLGATHER, Collective
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods import synthesize
-from chorale.synth.topology.diameter import diameter
-from chorale.synth.topology.distance import hop_distances
+from chorale.synth.methods.alltoall.alltoall import alltoall_rate
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.topology.distance import diameter, hop_distances
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import Cost

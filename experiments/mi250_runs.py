@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from chorale.runners.recorded.table import MI250_SOURCE, mi250_table
-from chorale.synth.lowering.lift import lift
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.lift import lift
 
 _DATA = files("chorale.experiments") / "data"
 FABRIC = "mi250half:2"

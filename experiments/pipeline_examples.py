@@ -8,14 +8,13 @@ from fractions import Fraction
 import numpy as np
 
 from chorale.experiments.experiment import Column, Experiment, Row
-from chorale.synth.bound.fixed_k import fixed_k_optimum
-from chorale.synth.bound.optimum import optimum
+from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, Collective, CollectiveName
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.forest.network import forest_network
-from chorale.synth.forest.split.remove import remove_switches
-from chorale.synth.methods import synthesize
-from chorale.synth.topology.assemble import NamedLink, NamedNode, assemble_topology
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.forest.network import forest_network
+from chorale.synth.methods.forest.split.switch_removal import remove_switches
+from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
 from chorale.synth.topology.topology import Topology
 
 CLUSTERS, RANKS = 2, 4

@@ -8,7 +8,7 @@ from pathlib import Path
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.swing_findings import OVERHEAD_US
 from chorale.runners.sizes import format_size
-from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import InvalidInput
 from chorale.synth.simulation.congestion import Congestion, congestion_of

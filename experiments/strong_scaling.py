@@ -14,13 +14,13 @@ from typing import Any
 
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.synth.collective import ALLGATHER
-from chorale.synth.executor.port import Executor
+from chorale.synth.executor.base import Executor
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.find import find_all
 from chorale.synth.finder.query import FinderQuery
-from chorale.synth.finder.table import find_all
 from chorale.synth.identity import content_id
-from chorale.synth.method import Options
-from chorale.synth.methods import synthesize_unverified
+from chorale.synth.methods.catalog import synthesize_unverified
+from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.executors import open_executor
 from chorale.tuner.home import Home

@@ -9,12 +9,12 @@ from functools import cache
 from typing import Any
 
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.patterns import ALGORITHMS
+from chorale.synth.methods.closed_forms import ALGORITHMS
+from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.schedule.traffic import Traffic
 from chorale.synth.simulation.congestion import Congestion, congestion_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.simulation.simulate import simulate
-from chorale.synth.topology.grid import grid_shape
 from chorale.synth.topology.spec import parse_topology
 
 SIZES = tuple(32 * 4**power for power in range(14))

@@ -8,8 +8,8 @@ from math import log2
 
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.deficiency import Deficiencies, deficiencies
-from chorale.synth.patterns import ALGORITHMS
+from chorale.synth.methods.closed_forms import ALGORITHMS
+from chorale.synth.schedule.traffic import Deficiencies, deficiencies
 from chorale.synth.topology.spec import parse_topology
 
 TORI = ((8, 8), (32, 32), (8, 8, 8))

@@ -9,11 +9,11 @@ from typing import Any
 
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.timing import growth_exponent, min_seconds
-from chorale.synth.bfb.symmetric import symmetric_bfb
-from chorale.synth.bound.optimum import optimum
+from chorale.synth.bounds.optimum import optimum
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods import synthesize_unverified
+from chorale.synth.methods.bfb.bfb import symmetric_bfb
+from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 

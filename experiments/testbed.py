@@ -12,9 +12,9 @@ from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
-from chorale.synth.method import Options
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.method import Options
+from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.congestion import congestion_of
 from chorale.synth.simulation.network_model import NetworkModel

@@ -16,8 +16,8 @@ from typing import TypeAlias
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.measured import moore_rate
 from chorale.experiments.published import published
-from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
-from chorale.synth.training.iteration import BUCKETS_BYTES, best_iteration
+from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
+from chorale.synth.training import BUCKETS_BYTES, best_iteration
 from chorale.tuner.costs.pricing import Pricing
 from chorale.tuner.training.training_costs import training_costs
 from chorale.tuner.training.training_profile import TrainingProfile, load_profile

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from chorale.runners.api import FailureKind, RunRequest, library_result
 from chorale.runners.element_types import ELEMENT_TYPES
-from chorale.synth.lowering.check import execution_blockers
+from chorale.synth.targets.lift import execution_blockers
 
 RequestFault = tuple[FailureKind, str]
 """Why a request cannot run, in one line."""

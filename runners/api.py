@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from chorale.runners.race import Race
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 

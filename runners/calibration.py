@@ -20,7 +20,7 @@ from chorale.runners.api import Measurement
 from chorale.runners.program_flows import ProgramFlows
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.identity import parse_rational
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import Traffic
 from chorale.synth.simulation.flow_simulation import simulate_flows
 from chorale.synth.simulation.network_model import NetworkModel

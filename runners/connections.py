@@ -6,9 +6,9 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from chorale.synth.lowering.check_structure import message_counts
-from chorale.synth.lowering.definition import AnyProgram
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.check_structure import message_counts
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 

@@ -8,7 +8,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from chorale.runners.api import Outcome, RunRequest
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 POLL_S = 0.5

@@ -9,10 +9,9 @@ import numpy as np
 
 from chorale.runners.connections import Connection, ConnectionPaths
 from chorale.runners.program_trace import ProgramTrace, Stuck
-from chorale.synth.lowering.plans.plan import Action, ExecutionPlan, Operation, PlanBlock
-from chorale.synth.schedule.routes import Routes
-from chorale.synth.simulation.flow_graph import MessageGraph
-from chorale.synth.simulation.flow_simulation import FlowTimes
+from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operation, PlanBlock
+from chorale.synth.schedule.schedule import Routes
+from chorale.synth.simulation.flow_simulation import FlowTimes, MessageGraph
 from chorale.synth.topology.topology import Topology
 
 

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from chorale.runners.connections import Connection, ConnectionPaths
 from chorale.runners.plan_flows import PlanFlows
 from chorale.runners.program_trace import ProgramTrace, Stuck
-from chorale.synth.lowering.definition import AnyProgram
-from chorale.synth.lowering.plans.plan import ExecutionPlan
-from chorale.synth.lowering.program import QUEUE_DEPTH, Instruction, Op, Program, ThreadBlock
-from chorale.synth.schedule.routes import Routes
-from chorale.synth.simulation.flow_graph import MessageGraph
-from chorale.synth.simulation.flow_simulation import FlowTimes
+from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import QUEUE_DEPTH, Instruction, Op, Program, ThreadBlock
+from chorale.synth.schedule.schedule import Routes
+from chorale.synth.simulation.flow_simulation import FlowTimes, MessageGraph
 from chorale.synth.topology.topology import Topology
 
 Indices = NDArray[np.int64]

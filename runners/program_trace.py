@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.schedule.routes import Routes
+from chorale.synth.schedule.schedule import Routes
 
 TraceIndices = NDArray[np.integer[Any]]
 Seconds = NDArray[np.float64]

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from chorale.runners.ray_cluster import RayCluster, ray
 from chorale.runners.ray_pool import Call, RayPool, wait_for_results
-from chorale.synth.executor.port import OnResult, Progress
+from chorale.synth.executor.base import OnResult, Progress
 
 Result = TypeVar("Result")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from chorale.runners.ray_cluster import RayCluster, ray
 from chorale.synth.errors import ChoraleError
-from chorale.synth.executor.port import Progress
+from chorale.synth.executor.base import Progress
 
 MAX_TASK_RETRIES = 2
 """How often a computation is begun again after the death of its worker."""

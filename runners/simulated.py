@@ -12,8 +12,8 @@ from chorale.runners.program_flows import ProgramFlows
 from chorale.runners.program_trace import Stuck
 from chorale.runners.sizes import divisible_size
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.check_execution import execution_violations
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.check_execution import execution_violations
+from chorale.synth.programs.program import Program
 from chorale.synth.simulation.flow_simulation import simulate_flows
 from chorale.synth.simulation.network_model import NetworkModel
 

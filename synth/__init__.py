@@ -8,22 +8,22 @@ from typing import TYPE_CHECKING
 from chorale.synth.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from chorale.synth.bound.bound import lower_bound as lower_bound
+    from chorale.synth.bounds.lower_bound import lower_bound as lower_bound
     from chorale.synth.collective import Collective as Collective
     from chorale.synth.collective import parse_collective as parse_collective
     from chorale.synth.errors import ChoraleError as ChoraleError
     from chorale.synth.executor.processes import ProcessExecutor as ProcessExecutor
     from chorale.synth.executor.serial import SerialExecutor as SerialExecutor
-    from chorale.synth.lowering.lift import lift as lift
     from chorale.synth.lowering.lower import lower as lower
     from chorale.synth.lowering.options import LoweringOptions as LoweringOptions
-    from chorale.synth.method import Options as Options
-    from chorale.synth.methods import synthesize as synthesize
+    from chorale.synth.methods.catalog import synthesize as synthesize
+    from chorale.synth.methods.method import Options as Options
     from chorale.synth.schedule.traffic import traffic_of as traffic_of
     from chorale.synth.simulation.network_model import NetworkModel as NetworkModel
     from chorale.synth.simulation.simulate import simulate as simulate
-    from chorale.synth.topology.networkx_graph import from_networkx as from_networkx
-    from chorale.synth.topology.networkx_graph import to_networkx as to_networkx
+    from chorale.synth.targets.lift import lift as lift
+    from chorale.synth.topology.formats.networkx_graph import from_networkx as from_networkx
+    from chorale.synth.topology.formats.networkx_graph import to_networkx as to_networkx
     from chorale.synth.topology.spec import parse_topology as parse_topology
     from chorale.synth.topology.topology import Topology as Topology
 
@@ -31,20 +31,20 @@ _HOMES = {
     "ChoraleError": "chorale.synth.errors",
     "Collective": "chorale.synth.collective",
     "LoweringOptions": "chorale.synth.lowering.options",
-    "Options": "chorale.synth.method",
+    "Options": "chorale.synth.methods.method",
     "NetworkModel": "chorale.synth.simulation.network_model",
     "ProcessExecutor": "chorale.synth.executor.processes",
     "SerialExecutor": "chorale.synth.executor.serial",
     "Topology": "chorale.synth.topology.topology",
-    "from_networkx": "chorale.synth.topology.networkx_graph",
-    "lift": "chorale.synth.lowering.lift",
+    "from_networkx": "chorale.synth.topology.formats.networkx_graph",
+    "lift": "chorale.synth.targets.lift",
     "lower": "chorale.synth.lowering.lower",
-    "lower_bound": "chorale.synth.bound.bound",
+    "lower_bound": "chorale.synth.bounds.lower_bound",
     "parse_collective": "chorale.synth.collective",
     "parse_topology": "chorale.synth.topology.spec",
     "simulate": "chorale.synth.simulation.simulate",
-    "synthesize": "chorale.synth.methods",
-    "to_networkx": "chorale.synth.topology.networkx_graph",
+    "synthesize": "chorale.synth.methods.catalog",
+    "to_networkx": "chorale.synth.topology.formats.networkx_graph",
     "traffic_of": "chorale.synth.schedule.traffic",
 }
 

@@ -1,4 +1,7 @@
-"""Content ids: one SHA-256 over canonical JSON and canonical column bytes names every value."""
+"""Content ids: one SHA-256 over canonical JSON and canonical column bytes names every value.
+
+Guessing the exact numbers behind a solver's floats, so that bounds made from them can meet.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,11 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
+from math import lcm
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from chorale.synth.errors import InvalidInput
 
@@ -88,3 +93,23 @@ def _plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, bool)):
         return value
     raise TypeError(f"{type(value).__name__} has no canonical form: use int, str, bool, Fraction, list or dict")
+
+
+_LARGEST_DENOMINATOR = 1000
+_CLOSE = 1e-9
+
+
+def common_denominator(values: NDArray[np.float64], largest: int) -> int:
+    """Return the least n up to `largest` that turns all `values` into whole numbers, nearly; 1 where there is none.
+
+    A guess for choosing units in which rounding loses nothing; whatever it is, bounds stay bounds. O(values).
+    """
+    denominator = 1
+    for value in np.unique(np.round(values, 10)).tolist():
+        guess = Fraction(value).limit_denominator(_LARGEST_DENOMINATOR)
+        if abs(float(guess) - value) > _CLOSE * max(1.0, abs(value)):
+            return 1
+        denominator = lcm(denominator, guess.denominator)
+        if denominator > largest:
+            return 1
+    return denominator

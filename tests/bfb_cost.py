@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.spec import parse_topology
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from chorale.synth.kernels import warm, warm_lowering
+from chorale.synth.kernels.warm_up import warm, warm_lowering
 from chorale.tuner.home import Home
 
 # Ray and MLflow read these when they are imported: no tokens in the home folder, no reports, no long retries.

@@ -12,7 +12,7 @@ from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, R
 from chorale.runners.futures import Completion, Future
 from chorale.runners.measurement.rungs import measure_in_rungs
 from chorale.synth.build.cache import CachingBuilder
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 Fault = Callable[[RunRequest], RunFailure | None]

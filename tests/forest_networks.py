@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from chorale.synth.forest.network import ForestNetwork
+from chorale.synth.methods.forest.network import ForestNetwork
 from tests.reference.crossing_cuts import Arc, violated_sink_sides
 
 

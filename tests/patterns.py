@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from chorale.synth.grid.pattern import CollectivePattern
+from chorale.synth.methods.grid.pattern import CollectivePattern
 from chorale.synth.schedule.traffic import Traffic, traffic_of
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.port import Executor
+from chorale.synth.executor.base import Executor
 from chorale.synth.executor.processes import ProcessExecutor
 from chorale.synth.executor.serial import SerialExecutor
 

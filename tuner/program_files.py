@@ -5,15 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.lowering.definition import AnyProgram
-from chorale.synth.lowering.lift import violations_on
 from chorale.synth.lowering.lower import LONGEST_NAME
-from chorale.synth.lowering.plans.read import is_plan_text
-from chorale.synth.lowering.program import Program
-from chorale.synth.lowering.reading import read_unchecked
-from chorale.synth.lowering.target import Lifted
-from chorale.synth.lowering.xml_reader import MAX_TEXT_BYTES
-from chorale.synth.methods import METHODS
+from chorale.synth.methods.catalog import METHODS
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.base import Lifted
+from chorale.synth.targets.lift import read_unchecked, violations_on
+from chorale.synth.targets.mscclpp_json import is_plan_text
+from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.files import read_file
 from chorale.tuner.specs import load_topology

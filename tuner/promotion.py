@@ -22,8 +22,8 @@ from chorale.runners.sizes import format_size
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import BuildResult
 from chorale.synth.errors import CheckFailed, ChoraleError
-from chorale.synth.lowering.lift import lift
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.campaigns.answer import fastest_baseline
 from chorale.tuner.campaigns.campaign import Campaign

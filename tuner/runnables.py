@@ -9,7 +9,7 @@ from chorale.runners.api import ProgramSettings
 from chorale.synth.build.build import build_program, verify_schedule
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.program_files import is_plan_file, load_program
 from chorale.tuner.schedule_files import SUFFIXES, load_schedule

@@ -8,10 +8,10 @@ import networkx as nx
 import numpy as np
 
 from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
-from chorale.synth.bfb.bfb import bfb_allgather
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.kernels import warm_method
+from chorale.synth.kernels.warm_up import warm_method
 from chorale.synth.linear_program import minimum
+from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify

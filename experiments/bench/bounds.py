@@ -6,9 +6,9 @@ from fractions import Fraction
 
 from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
 from chorale.experiments.max_flows import max_flows_reach
-from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER
-from chorale.synth.kernels import warm_bounds
+from chorale.synth.kernels.warm_up import warm_bounds
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.reports.stages import Stopwatch
 

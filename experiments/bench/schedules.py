@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from chorale.experiments.bench.benchmark import Benchmark, BenchmarkOutcome
-from chorale.synth.bound.bound import lower_bound
-from chorale.synth.bound.certificate import check_certificate
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import parse_collective
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.kernels import warm_method
-from chorale.synth.method import Options
-from chorale.synth.methods import synthesize
+from chorale.synth.kernels.warm_up import warm_method
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
 
 

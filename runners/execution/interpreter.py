@@ -12,7 +12,7 @@ from chorale.runners.data import Vector
 from chorale.runners.execution.inbox import Inbox
 from chorale.runners.execution.memory import RankMemory
 from chorale.runners.execution.plan import BlockPlan, NodePlan
-from chorale.synth.lowering.program import Instruction, Op
+from chorale.synth.programs.program import Instruction, Op
 
 Post = Callable[[int, memoryview], None]
 """Hands a message to the link of a connection; nobody else uses its bytes."""

@@ -7,7 +7,7 @@ import numpy as np
 from chorale.runners.data import UNTOUCHED, DataPattern, Vector, expected_output, input_data
 from chorale.runners.execution.plan import NodePlan
 from chorale.synth.collective import CollectiveName
-from chorale.synth.lowering.program import Buffer, BufferRef
+from chorale.synth.programs.program import Buffer, BufferRef
 
 
 class RankMemory:

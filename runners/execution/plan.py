@@ -8,7 +8,7 @@ from typing import Any
 
 from chorale.runners.connections import ConnectionPaths, program_connections
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.lowering.program import BufferRef, Instruction, Op, Program, RankProgram, Wait
+from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, RankProgram, Wait
 from chorale.synth.topology.topology import Topology
 
 

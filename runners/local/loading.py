@@ -7,7 +7,7 @@ from fractions import Fraction
 
 from chorale.runners.execution.plan import encode_plan, node_plans
 from chorale.runners.local.fleet import LocalRanks
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 

@@ -18,7 +18,7 @@ from chorale.runners.local.fleet import LocalRanks
 from chorale.runners.local.loading import load_programs
 from chorale.runners.rate_cache import read_probe_cache, write_probe_cache
 from chorale.synth.collective import ALLREDUCE
-from chorale.synth.lowering.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
+from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
 from chorale.synth.topology.links import Links
 from chorale.synth.topology.topology import Topology
 

@@ -17,7 +17,7 @@ from chorale.runners.mpi.job import JobEnded, MpiJob
 from chorale.runners.mpi.launch import MpiLaunch
 from chorale.runners.mpi.lines import Message
 from chorale.synth.collective import Collective
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 _LEAD_S = 0.01  # from the order to start until the start, so that every rank has heard it

@@ -8,7 +8,7 @@ from chorale.runners.msccl.options import DTYPES, JobOptions
 from chorale.runners.msccl.sizes import SizeProgression
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 
 TEST_PROGRAMS: Mapping[CollectiveName, str] = {
     CollectiveName.ALLREDUCE: "all_reduce_perf",

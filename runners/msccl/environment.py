@@ -7,7 +7,7 @@ from typing import Literal
 
 from chorale.runners.msccl.options import JobOptions
 from chorale.runners.msccl.runtimes import JOB, MSCCL, PART, Runtime
-from chorale.synth.lowering.program import Program, Protocol
+from chorale.synth.programs.program import Program, Protocol
 
 Mode = Literal["program", "proof", "library", "library-ring", "library-tree"]
 """The program timed; the program with a log that says whether it ran, which costs time; the library by itself, with the

@@ -8,7 +8,7 @@ from chorale.runners.msccl.runtimes import EXECUTOR, MSCCL, Runtime
 from chorale.runners.msccl.sizes import size_progressions
 from chorale.runners.sizes import format_size
 from chorale.synth.collective import CollectiveName
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 
 
 def readme_text(program: Program, runtime: Runtime, options: JobOptions) -> str:

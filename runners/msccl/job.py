@@ -20,8 +20,8 @@ from chorale.runners.msccl.options import JobOptions
 from chorale.runners.msccl.runtimes import ALGORITHMS, JOB, PART, Runtime, runtime_for
 from chorale.runners.msccl.sizes import size_mismatch, size_progressions
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.program import Program
-from chorale.synth.lowering.targets import target_named
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.registry import target_named
 
 _REFERENCES = re.compile("(" + "|".join(map(re.escape, (JOB, PART, LIBRARY_PATH_SUFFIX))) + ")")
 EXECUTABLE = (".sh", ".sbatch")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 
 JOB = "$CHORALE_JOB"
 """What the folder of a job is called in values of variables; the launch script sets it."""
@@ -22,7 +22,7 @@ ALGORITHMS = "algorithms"
 class Runtime:
     """A library with NCCL's interface that executes programs of one dialect.
 
-    dialect:   name of the target, see `chorale.synth.lowering.targets`
+    dialect:   name of the target, see `chorale.synth.targets.registry`
     enabling:  variables with which it executes the program of a job
     disabling: variables with which it uses its own algorithms only, if those of `enabling` are not set
     subsystems: of NCCL_DEBUG_SUBSYS, with which the log says whether it loaded and ran a program

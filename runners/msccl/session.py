@@ -22,7 +22,7 @@ from chorale.runners.msccl.sizes import served_size, size_progressions
 from chorale.runners.places.place import Host
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 
 DEFAULT_LIBRARY = "nccl"
 """The library's own choice, as it makes it when no program is there."""

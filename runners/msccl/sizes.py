@@ -7,9 +7,9 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 
 from chorale.synth.collective import CollectiveName
-from chorale.synth.lowering.memory import SPLIT_BY_RANK
-from chorale.synth.lowering.program import Program
-from chorale.synth.lowering.targets import target_named
+from chorale.synth.programs.memory import SPLIT_BY_RANK
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.registry import target_named
 
 ALIGNMENT_BYTES = 16
 """The test programs round what each rank of a sharded collective gets down to a multiple of this."""

@@ -10,7 +10,7 @@ from chorale.runners.api import RunRequest, SizeMeasurement, library_result
 from chorale.runners.element_types import ELEMENT_TYPES
 from chorale.runners.oneccl.library import LibrarySizes
 from chorale.runners.sizes import divisible_size
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 
 
 @dataclass(frozen=True, slots=True)

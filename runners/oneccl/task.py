@@ -10,7 +10,7 @@ from chorale.runners.data import DataPattern
 from chorale.runners.element_types import ELEMENT_TYPES
 from chorale.runners.oneccl.order import RunEntry
 from chorale.synth.collective import CollectiveName
-from chorale.synth.lowering.program import QUEUE_DEPTH, Instruction, Program, RankProgram, ThreadBlock
+from chorale.synth.programs.program import QUEUE_DEPTH, Instruction, Program, RankProgram, ThreadBlock
 
 Words = Iterable[str | int | float]
 

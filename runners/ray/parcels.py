@@ -11,7 +11,7 @@ from chorale.runners.packed import Packed
 from chorale.runners.ray_cluster import ray
 from chorale.synth.build.request import BuildRequest, ScheduleRequest
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 Parcel = Any

@@ -19,7 +19,7 @@ from chorale.runners.retries import RetryPolicy
 from chorale.synth.build.cache import CachingBuilder
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult
 from chorale.synth.errors import Unavailable
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 BUILD_LIMIT_S = 600.0

@@ -21,7 +21,7 @@ from chorale.runners.recorded.configuration import RecordedConfiguration
 from chorale.runners.recorded.table import MI250_SOURCE, RecordedTable, mi250_table
 from chorale.runners.sizes import format_size
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 

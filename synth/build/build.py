@@ -11,18 +11,18 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest, program_id
-from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.identity import rational_text
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
-from chorale.synth.lowering.reading import read_checked
-from chorale.synth.lowering.targets import target_named
-from chorale.synth.methods import synthesize_unverified
+from chorale.synth.methods.catalog import synthesize_unverified
+from chorale.synth.programs.program import Program
 from chorale.synth.schedule.codec import to_parquet
-from chorale.synth.schedule.cut import pipeline_split
 from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.schedule.transforms import pipeline_split
+from chorale.synth.targets.lift import read_checked
+from chorale.synth.targets.registry import target_named
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 

@@ -17,7 +17,7 @@ from chorale.synth.build.build import (
     unobserved,
 )
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 
 Value = TypeVar("Value")
 

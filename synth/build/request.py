@@ -10,8 +10,8 @@ from chorale.synth.collective import Collective
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput
 from chorale.synth.identity import content_id
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
-from chorale.synth.method import Options
+from chorale.synth.methods.method import Options
+from chorale.synth.programs.program import Program
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.topology import Topology
 

@@ -10,9 +10,8 @@ from multiprocessing.connection import wait
 from typing import Any, TypeVar
 
 from chorale.synth.errors import Unavailable
-from chorale.synth.executor.port import OnResult, Progress
-from chorale.synth.executor.worker import Call, CallOutcome, SharedValue, pickled
-from chorale.synth.executor.worker_process import WorkerLostError, WorkerProcess
+from chorale.synth.executor.base import OnResult, Progress
+from chorale.synth.executor.worker import Call, CallOutcome, SharedValue, WorkerLostError, WorkerProcess, pickled
 
 Result = TypeVar("Result")
 

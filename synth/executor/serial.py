@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from chorale.synth.executor.port import OnResult, Progress
+from chorale.synth.executor.base import OnResult, Progress
 
 Result = TypeVar("Result")
 

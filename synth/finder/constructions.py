@@ -1,4 +1,8 @@
-"""All ways to reach a number of nodes and a degree by expansions of bases, with pruning on the way.
+"""Ways to cut a number of nodes into factors and roots.
+
+The parts of Cartesian products: simple topologies on which BFB is bandwidth-optimal, with the fewest steps.
+
+All ways to reach a number of nodes and a degree by expansions of bases, with pruning on the way.
 
 Works backwards from the goal: a line graph comes from N / d nodes, a degree expansion from N / k nodes of degree
 d / k, a power from the root, a product from factors. What is found for a smaller size is remembered, so that asking
@@ -7,15 +11,78 @@ for all sizes in rising order is a dynamic programme. Source: full paper, sectio
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from chorale.synth.finder.candidate import TopologyCandidate
-from chorale.synth.finder.divisors import divisors, roots
-from chorale.synth.finder.optimal_parts import OptimalParts
-from chorale.synth.finder.pareto import promising
-from chorale.synth.finder.rules import bidirectional_of, degree_of, line_of, power_of
-from chorale.synth.finder.sources import BaseSources
+from chorale.synth.finder.base_candidates import BaseSources
+from chorale.synth.finder.candidate import TopologyCandidate, promising
+from chorale.synth.finder.expansion_rules import bidirectional_of, degree_of, line_of, power_of, product_of
+
+
+def divisors(number: int) -> list[int]:
+    """Return all divisors of `number` in rising order. O(sqrt(number))."""
+    small = [candidate for candidate in range(1, math.isqrt(number) + 1) if number % candidate == 0]
+    large = [number // candidate for candidate in reversed(small) if candidate * candidate != number]
+    return small + large
+
+
+def roots(number: int) -> Iterator[tuple[int, int]]:
+    """Yield (root, n) with root^n = number and n, root >= 2, by rising n."""
+    for times in range(2, number.bit_length()):
+        root = round(number ** (1 / times))
+        for candidate in (root - 1, root, root + 1):
+            if candidate >= 2 and candidate**times == number:
+                yield candidate, times
+
+
+class OptimalParts:
+    """For each (nodes, degree) the best such topology, found by recursion over expansions that keep optimality."""
+
+    def __init__(self, sources: BaseSources) -> None:
+        self._sources = sources
+        self._best: dict[tuple[int, int], TopologyCandidate | None] = {}
+
+    def best(self, nodes: int, degree: int) -> TopologyCandidate | None:
+        """Return the one with the fewest steps, the simplest of equals; None if there is none."""
+        key = (nodes, degree)
+        if key not in self._best:
+            fit = [candidate for candidate in self._all(nodes, degree) if _is_fit(candidate)]
+            self._best[key] = min(fit, key=lambda candidate: (candidate.steps, candidate.tie_break), default=None)
+        return self._best[key]
+
+    def products(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
+        """Yield the product of the best parts for every way to split nodes and degree in two."""
+        for left in divisors(nodes)[1:-1]:
+            right = nodes // left
+            if left > right:
+                continue
+            for left_degree in range(1, degree):
+                first = self.best(left, left_degree)
+                second = self.best(right, degree - left_degree)
+                if first is not None and second is not None:
+                    yield product_of((first, second))
+
+    def _all(self, nodes: int, degree: int) -> Iterable[TopologyCandidate]:
+        if nodes < 2 or degree >= nodes:
+            return
+        yield from self._sources.optimal(nodes, degree)
+        for copies in divisors(degree)[1:]:
+            if nodes % copies == 0:
+                base = self.best(nodes // copies, degree // copies)
+                if base is not None:
+                    yield degree_of(base, copies)
+        for root, times in roots(nodes):
+            if degree % times == 0:
+                base = self.best(root, degree // times)
+                if base is not None:
+                    yield power_of(base, times)
+        yield from self.products(nodes, degree)
+
+
+def _is_fit(candidate: TopologyCandidate) -> bool:
+    return candidate.traits.simple and candidate.method == "bfb" and candidate.is_bandwidth_optimal
+
 
 _TIES = 3
 """Candidates of equal predicted cost and method that are expanded further."""

@@ -1,21 +1,28 @@
-"""The topology finder: the whole Pareto frontier of steps against bandwidth time for a number of nodes and degree."""
+"""The topology finder: the whole Pareto frontier of steps against bandwidth time for a number of nodes and degree.
+
+The frontiers of many sizes at once: a dynamic programme over rising numbers of nodes.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from chorale.synth.executor.port import Executor, Progress
-from chorale.synth.finder.candidate import TopologyCandidate
-from chorale.synth.finder.confirm import Confirmation, confirm
-from chorale.synth.finder.constructions import SeparateConstructions
-from chorale.synth.finder.pareto import frontier
+from chorale.synth.executor.base import Executor, Progress
+from chorale.synth.finder.base_candidates import BaseSources
+from chorale.synth.finder.candidate import TopologyCandidate, frontier
+from chorale.synth.finder.confirmation import (
+    Confirmation,
+    break_ties,
+    check_claims,
+    confirm,
+    specs_to_score,
+    with_exact_costs,
+)
+from chorale.synth.finder.constructions import SeparateConstructions, divisors
 from chorale.synth.finder.query import MAX_NODES, FinderQuery
-from chorale.synth.finder.refine import check_claims, specs_to_score, with_exact_costs
-from chorale.synth.finder.scores import ScoreCache
-from chorale.synth.finder.sources import BaseSources
-from chorale.synth.finder.ties import break_ties
-from chorale.synth.topology.diameter import diameter
+from chorale.synth.finder.score_cache import ScoreCache
+from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.spec import parse_topology
 
 Stage = Callable[[str], Progress | None]
@@ -27,7 +34,7 @@ class FrontierPoint:
     """A Pareto-efficient candidate with its real cost.
 
     diameter: of the topology; a stored schedule may take more steps
-    confirmation: how its cost was confirmed, beyond being computed exactly; see `chorale.synth.finder.confirm`
+    confirmation: how its cost was confirmed, beyond being computed exactly; see `chorale.synth.finder.confirmation`
     equals: how many other candidates that were considered cost the same
     """
 
@@ -63,9 +70,9 @@ def find(
 
     Costs are exact: candidates near the predicted frontier are scored by BFB on the built topology, those of a stored
     schedule by the exact rules; up to `confirmed_nodes` nodes every row is confirmed too, by a verified schedule where
-    that is not too large. `found` adds bases, such as those of `chorale.synth.finder.search`. Equal for any executor.
-    Raises InvalidInput for a question without an answer, CheckFailed if a schedule does not cost what was claimed.
-    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5.4.
+    that is not too large. `found` adds bases, such as those of `chorale.synth.finder.cayley_search`. Equal for any
+    executor. Raises InvalidInput for a question without an answer, CheckFailed if a schedule does not cost what was
+    claimed. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5.4.
     """
     enter: Stage = stage or (lambda _name: None)
     scores = ScoreCache()
@@ -97,3 +104,37 @@ def _confirm_all(chosen: Sequence[TopologyCandidate], executor: Executor, enter:
 
 def _diameter(candidate: TopologyCandidate) -> int:
     return candidate.steps if candidate.method == "bfb" else diameter(parse_topology(candidate.spec))
+
+
+def find_all(
+    queries: Sequence[FinderQuery], executor: Executor, stage: Stage | None = None
+) -> dict[FinderQuery, tuple[TopologyCandidate, ...]]:
+    """Return the Pareto frontier by rising steps of every query, as `find` would, the simplest of equals.
+
+    All queries must agree in degree, bases and direction. Costs that follow from theorems or that the database
+    claims are taken as they are, all others computed on the built topology; no schedule is made.
+    """
+    enter: Stage = stage or (lambda _name: None)
+    scores = ScoreCache()
+    ordered = sorted(queries, key=lambda query: query.nodes)
+    first = ordered[0]
+    if not first.bidirectional:
+        scores.compute(_kautz_specs(ordered), executor, enter("generalized Kautz graphs"))
+    constructions = SeparateConstructions(BaseSources(scores, first.bases, first.bidirectional))
+    enter("constructions")
+    candidates = {query: constructions.candidates(query.nodes, query.degree) for query in ordered}
+    wanted = [spec for query in ordered for spec in specs_to_score(candidates[query])]
+    scores.compute(wanted, executor, enter("scores"))
+    return {
+        query: tuple(group[0] for group in frontier(with_exact_costs(candidates[query], scores))) for query in ordered
+    }
+
+
+def _kautz_specs(queries: Sequence[FinderQuery]) -> list[str]:
+    """Return the generalized Kautz graphs that the constructions will ask for, also for degree expansion."""
+    return [
+        f"genkautz:{query.degree // copies},{query.nodes // copies}"
+        for query in queries
+        for copies in divisors(query.degree)
+        if query.nodes % copies == 0 and query.nodes // copies > query.degree // copies + 1 and copies < query.degree
+    ]

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
-from chorale.synth.finder.sources import BASE_SETS, BaseSet
+from chorale.synth.finder.base_candidates import BASE_SETS, BaseSet
+from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
 
 MAX_NODES = 2**14
 MAX_LINKS = 2**20

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from chorale.synth.lowering.limits import TargetLimits, limit_violations
 from chorale.synth.lowering.options import MAX_CHANNELS, LoweringOptions
-from chorale.synth.lowering.plans.check_structure import exceeded_plan_limit
-from chorale.synth.lowering.plans.translate import plan_of
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.limits import TargetLimits, limit_violations
+from chorale.synth.programs.plans.check_structure import exceeded_plan_limit
+from chorale.synth.programs.plans.translate import plan_of
+from chorale.synth.programs.program import Program
 
 MAX_DOUBLINGS = 5
 

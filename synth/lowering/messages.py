@@ -10,12 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.collective import CollectiveName
-from chorale.synth.lowering.columns import Column, NarrowColumn, expand_intervals
-from chorale.synth.lowering.limits import TargetLimits
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.rails import rails_of
 from chorale.synth.lowering.timetable import Timetable, timetable_of
-from chorale.synth.lowering.vector import VectorLayout
+from chorale.synth.lowering.vector_layout import Column, NarrowColumn, VectorLayout, expand_intervals
+from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.schedule.schedule import Schedule
 
 MIN_LEVELS_FOR_CHANNEL_RANGES = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.program import Protocol, as_protocol
+from chorale.synth.programs.program import Protocol, as_protocol
 
 MAX_CHANNELS = 1024
 MAX_INSTANCES = 1024
@@ -17,7 +17,7 @@ MAX_CHUNKS = 2**20
 class LoweringOptions:
     """Choices of the lowering; the target's limits decide whether they fit.
 
-    target:    name of the dialect, see `chorale.synth.lowering.targets`
+    target:    name of the dialect, see `chorale.synth.targets.registry`
     channels:  over how many channels the transfers of each step and connection are spread
     instances: how many copies of the schedule run side by side, each on a part of the data and its own channels
     protocol:  wire protocol of the runtime
@@ -25,8 +25,8 @@ class LoweringOptions:
     sm_count:  streaming multiprocessors of the device: how many blocks of a rank surely run at once; None for what the
                target assumes
     fuse:      whether ranks hand on what arrives in one instruction where they can, instead of in two blocks
-    chunks:    into how many chunks each instance cuts a shard, see `chorale.synth.lowering.chunking`; None for those
-               of the schedule
+    chunks:    into how many chunks each instance cuts a shard, see `chorale.synth.lowering.vector_layout`; None for
+               those of the schedule
     min_bytes, max_bytes: sizes of the vector, both inclusive, that the program is meant for; max_bytes 0: no limit
     """
 

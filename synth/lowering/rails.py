@@ -11,9 +11,8 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from chorale.synth.lowering.columns import Column, expand_intervals
-from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.schedule.transfers import Transfers
+from chorale.synth.lowering.vector_layout import Column, expand_intervals
+from chorale.synth.schedule.schedule import Schedule, Transfers
 
 Flags = NDArray[np.bool_]
 

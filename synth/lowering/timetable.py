@@ -15,10 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chorale.synth.lowering.columns import Column
 from chorale.synth.lowering.timetable_kernel import Moves, Visits, remaining_times, start_times, time_stretches
-from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.schedule.transfers import Transfers
+from chorale.synth.lowering.vector_layout import Column
+from chorale.synth.schedule.schedule import Schedule, Transfers
 from chorale.synth.topology.topology import Topology
 
 FASTEST_CHUNK_TIME = 2**12

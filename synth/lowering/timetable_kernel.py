@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.compiled import compiled, inlined
-from chorale.synth.heap import drop_first, push
-from chorale.synth.lowering.columns import Column
+from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.heap import drop_first, push
+from chorale.synth.lowering.vector_layout import Column
 
 NO_ROW = -1
 

@@ -17,13 +17,18 @@ import pyarrow.parquet as pq
 
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.schedule.routes import Routes
-from chorale.synth.schedule.schedule import AnySchedule, Schedule, shard_count
+from chorale.synth.schedule.schedule import (
+    COLUMN_NAMES,
+    AnySchedule,
+    ColumnBounds,
+    Routes,
+    Schedule,
+    Transfers,
+    shard_count,
+)
 from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
-from chorale.synth.schedule.transfers import COLUMN_NAMES, ColumnBounds, Transfers
-from chorale.synth.topology.exchange import from_json, to_json
-from chorale.synth.topology.topology import Topology
-from chorale.synth.topology.transpose import transpose_with_links
+from chorale.synth.topology.formats.files import from_json, to_json
+from chorale.synth.topology.topology import Topology, transpose_with_links
 
 FORMAT = "chorale-schedule/1"
 METADATA_KEY = b"chorale"

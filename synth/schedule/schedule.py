@@ -1,8 +1,13 @@
-"""A schedule: who sends which part of which shard to whom, over which links, when."""
+"""The transfers of a schedule as columns: tens of millions of rows must stay cheap.
+
+Routes: the path of links that a transfer takes, as one table shared by all transfers.
+
+A schedule: who sends which part of which shard to whom, over which links, when.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -11,9 +16,113 @@ from numpy.typing import NDArray
 
 from chorale.synth.collective import Collective
 from chorale.synth.identity import content_id
-from chorale.synth.schedule.routes import Routes
-from chorale.synth.schedule.transfers import ColumnBounds, Transfers
+from chorale.synth.topology.links import Links
 from chorale.synth.topology.topology import Topology
+
+Column = NDArray[np.unsignedinteger]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Transfers:
+    """Columns of equal length; row i moves chunks `lo[i]` to `hi[i] - 1` of shard `shard[i]` over `route[i]`.
+
+    step:   0-based step of a stepped schedule, or depth in the tree of a pipelined one
+    route:  index into the schedule's `Routes`; fixes source and destination
+    shard:  which shard (by the rank that owns it)
+    lo, hi: chunk interval in units of 1 / chunks_per_shard
+    reduce: 1 where the destination adds what arrives to what it holds, 0 where it stores it
+
+    Every column has the smallest unsigned type that fits its largest legal value, so that equal schedules
+    have equal bytes.
+    """
+
+    step: Column
+    route: Column
+    shard: Column
+    lo: Column
+    hi: Column
+    reduce: Column
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        return (self.step, self.route, self.shard, self.lo, self.hi, self.reduce)
+
+    def select(self, rows: NDArray[np.integer] | NDArray[np.bool_] | slice) -> Transfers:
+        """Return the rows picked by an index array, a mask or a slice."""
+        return Transfers(*(column[rows] for column in self.columns))
+
+
+COLUMN_NAMES = ("step", "route", "shard", "lo", "hi", "reduce")
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnBounds:
+    """The counts that fix the column types: steps, routes, shards and chunks per shard."""
+
+    steps: int
+    routes: int
+    shards: int
+    chunks_per_shard: int
+
+    @property
+    def dtypes(self) -> tuple[np.dtype, ...]:
+        """Return the type of each column, in the order of `COLUMN_NAMES`."""
+        largest = (self.steps, self.routes, self.shards, self.chunks_per_shard, self.chunks_per_shard, 1)
+        return tuple(np.min_scalar_type(value) for value in largest)
+
+    def pack(self, columns: Sequence[NDArray[np.integer]]) -> Transfers:
+        """Return `columns` (in the order of `COLUMN_NAMES`) as Transfers of the canonical types."""
+        pairs = zip(columns, self.dtypes, strict=True)
+        return Transfers(*(np.ascontiguousarray(column, dtype=dtype) for column, dtype in pairs))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Routes:
+    """Paths of links in compressed rows: route r uses `link_ids[offsets[r]:offsets[r + 1]]`, in travel order.
+
+    On direct-connect networks every link is a route of its own and route id equals link id. Longer routes
+    lead through switches or through nodes that pass data on.
+    """
+
+    offsets: NDArray[np.int64]
+    link_ids: NDArray[np.int32]
+
+    @staticmethod
+    def direct(link_count: int) -> Routes:
+        """Return the table in which route r is just link r."""
+        return Routes(np.arange(link_count + 1, dtype=np.int64), np.arange(link_count, dtype=np.int32))
+
+    @staticmethod
+    def of_paths(paths: Iterable[Iterable[int]]) -> Routes:
+        """Return the table whose route r is the r-th of `paths` (link ids in travel order)."""
+        rows = [list(path) for path in paths]
+        lengths = [len(row) for row in rows]
+        offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return Routes(offsets, np.array([link for row in rows for link in row], dtype=np.int32))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def is_direct(self, link_count: int) -> bool:
+        """Whether this is `Routes.direct(link_count)`: there are as many routes as links, and route r is link r."""
+        as_many = len(self.link_ids) == len(self) == link_count
+        return as_many and bool(np.array_equal(self.link_ids, np.arange(link_count)))
+
+    def path(self, route: int) -> NDArray[np.int32]:
+        """Return the link ids of `route` in travel order."""
+        return self.link_ids[self.offsets[route] : self.offsets[route + 1]]
+
+    def sources(self, links: Links) -> NDArray[np.int32]:
+        """Return the node where each route starts."""
+        return links.src[self.link_ids[self.offsets[:-1]]]
+
+    def destinations(self, links: Links) -> NDArray[np.int32]:
+        """Return the node where each route ends."""
+        return links.dst[self.link_ids[self.offsets[1:] - 1]]
+
 
 Kind = Literal["stepped", "pipelined"]
 Form = Literal["columns", "symmetric"]

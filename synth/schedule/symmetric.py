@@ -13,12 +13,18 @@ from numpy.typing import NDArray
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
-from chorale.synth.schedule.compose import concatenate, joined_certificate, reverse_allgather, reversed_certificate
-from chorale.synth.schedule.routes import Routes
-from chorale.synth.schedule.schedule import MAX_EXPANDED_ROWS, Form, Kind, Parameter, Schedule
-from chorale.synth.schedule.transfers import ColumnBounds, Transfers
-from chorale.synth.topology.topology import Topology
-from chorale.synth.topology.transpose import transpose_with_links
+from chorale.synth.schedule.schedule import (
+    MAX_EXPANDED_ROWS,
+    ColumnBounds,
+    Form,
+    Kind,
+    Parameter,
+    Routes,
+    Schedule,
+    Transfers,
+)
+from chorale.synth.schedule.transforms import concatenate, joined_certificate, reverse_allgather, reversed_certificate
+from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.topology.transversal import Transversal
 
 
@@ -91,7 +97,7 @@ class SymmetricSchedule:
 
     gather:  an allgather on `topology`, for allgather and allreduce
     scatter: an allgather on the transpose of `topology`, which runs backwards in time (see
-             `chorale.synth.schedule.compose.reverse_allgather`), for reduce_scatter and allreduce; it comes first
+             `chorale.synth.schedule.transforms.reverse_allgather`), for reduce_scatter and allreduce; it comes first
     """
 
     topology: Topology

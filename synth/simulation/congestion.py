@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.compiled import compiled
+from chorale.synth.kernels.compiled import compiled
 from chorale.synth.schedule.traffic import Traffic, TrafficStep
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology

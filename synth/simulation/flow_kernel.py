@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.compiled import compiled, inlined
-from chorale.synth.simulation.event_heap import EventHeap, next_event, schedule_event
-from chorale.synth.simulation.sharing import (
+from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.heap import EventHeap, next_event, schedule_event
+from chorale.synth.simulation.max_min_fairness import (
     RELATIVE_TOLERANCE,
     FairShares,
     MessagePaths,
@@ -32,7 +32,7 @@ class FlowMessages(NamedTuple):
 
 
 class FlowDependencies(NamedTuple):
-    """What waits for what; see `chorale.synth.simulation.flow_graph.FlowGraph`.
+    """What waits for what; see `chorale.synth.simulation.flow_simulation.FlowGraph`.
 
     Happenings are numbered: gate g opens: g; message m has left: gates + m; it has arrived: gates + messages + m.
     Happening h helps `targets[offsets[h] : offsets[h + 1]]`: gates, or above their number messages, which start.

@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from typing import Literal, TypeAlias, cast, get_args
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.port import Progress
+from chorale.synth.executor.base import Progress
 from chorale.synth.schedule.traffic import Traffic
 from chorale.synth.simulation.congestion import congestion_of
-from chorale.synth.simulation.flow_simulation import simulate_flows
+from chorale.synth.simulation.flow_simulation import pipelined_flows, simulate_flows, stepped_flows
 from chorale.synth.simulation.network_model import NetworkModel
-from chorale.synth.simulation.traffic_flows import pipelined_flows, stepped_flows
 
 Fidelity: TypeAlias = Literal["step", "flow"]
 FIDELITIES: tuple[str, ...] = get_args(Fidelity)

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from chorale.synth.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.topology.topology import Topology
 
 _FEW = 32

@@ -1,14 +1,22 @@
-"""Functions of topology specs: how their arguments are read."""
+"""Functions of topology specs: how their arguments are read.
+
+Expansions in topology specs: how their arguments are read, and how large the result will be.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
+from fractions import Fraction
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Option
+from chorale.synth.identity import parse_rational
+from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph
+from chorale.synth.topology.failures import LostLink, scaled, without
+from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, Option
 from chorale.synth.topology.registry import Function, PlanOf, TopologyPlan, require
-from chorale.synth.topology.transpose import transpose
-from chorale.synth.topology.without import LostLink, without
+from chorale.synth.topology.topology import MAX_NODES, Topology, transpose
 
 _LINK = re.compile(r"([A-Za-z0-9_.:]+)([->])([A-Za-z0-9_.:]+)")
 _WITHOUT = "without(spec;node=K;link=A-B;link=A>B;…)"
@@ -63,5 +71,175 @@ TRANSFORM_FUNCTIONS = (
         "without(torus:4x4;node=5;link=0-1)",
         "failed nodes and links taken out; K, A, B are ranks or node ids",
         plan_without,
+    ),
+)
+
+
+_MAX_TIMES = MAX_NODES.bit_length() - 1
+_SCALED = "scaled(spec;link=A-B;link=A>B;…;factor=p/q;…)"
+
+
+def plan_line(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
+    """Line graph, n times: every link becomes a node, linked with those that follow it.
+
+    Degree d stays, N nodes become d N, the diameter grows by one each time; reverse-symmetry stays. Keeps Moore
+    optimality; the bandwidth factor grows by at most 1/N (appendix D.1). Self-loops count as links.
+    """
+    times = _times(call, "line(spec) or line(spec;n)", optional=True)
+    plan = inner_plan(call, plan_of, "write line(spec) or line(spec;n)")
+    for _ in range(times):
+        plan = _line_of(plan, str(call))
+    return plan
+
+
+def plan_degree(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
+    """Degree expansion: n copies of every node, each linked with all copies of the neighbours.
+
+    Degree d becomes n d, N nodes n N; reverse-symmetry and bandwidth optimality stay (theorem 11). No self-loops.
+    """
+    copies = _times(call, "degree(spec;n)", optional=False, largest=MAX_NODES)
+    inner = inner_plan(call, plan_of, "write degree(spec;n)")
+    spec = str(call)
+    links = inner.links * copies**2
+    return TopologyPlan(spec, inner.nodes * copies, links, lambda: degree_expansion(inner.build(), copies, spec))
+
+
+def plan_power(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
+    """Cartesian power: the product of n copies.
+
+    Degree d becomes n d, N nodes N^n, diameters add up; reverse-symmetry stays, and so does bandwidth optimality
+    (theorem 12).
+    """
+    times = _times(call, "power(spec;n)", optional=False)
+    inner = inner_plan(call, plan_of, "write power(spec;n)")
+    return _plan_product(str(call), [inner] * times, "power")
+
+
+def plan_product(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
+    """Cartesian product: nodes are tuples, a link changes one coordinate.
+
+    Degrees and diameters add up; the last factor's rank runs fastest. BFB is bandwidth-optimal on it if it is so on
+    every factor and the factors have no parallel links (theorem 13).
+    """
+    way_out = "write product(spec;spec;…)"
+    require(len(call.arguments) >= 2, "product must have at least two arguments", call, way_out)
+    inner: list[TopologyPlan] = []
+    for argument in call.arguments:
+        if not isinstance(argument, (FamilyCall, FileCall, FunctionCall)):
+            raise InvalidInput("every argument of product must be a topology spec", str(argument), way_out)
+        inner.append(plan_of(argument))
+    return _plan_product(str(call), inner, "product")
+
+
+def plan_bidirectional(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
+    """The network and its transpose together: degree 2 d, every link with one in the other direction.
+
+    Costs stay for reverse-symmetric networks: half of the data runs each way (appendix A.6).
+    """
+    way_out = "write bidirectional(spec)"
+    require(len(call.arguments) == 1, "bidirectional must have exactly one argument", call, way_out)
+    inner = inner_plan(call, plan_of, way_out)
+    return TopologyPlan(str(call), inner.nodes, 2 * inner.links, lambda: bidirectional(inner.build(), str(call)))
+
+
+def plan_scaled(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
+    """A degraded fabric: the bandwidth of some links multiplied by a positive factor.
+
+    A factor is for the links before it, back to the factor before; a single one may stand anywhere. A link that is
+    named with two factors is multiplied by both.
+    """
+    inner = inner_plan(call, plan_of, f"write {_SCALED}")
+    groups = _scaled_groups(call)
+
+    def build() -> Topology:
+        topology = inner.build()
+        for links, factor in groups:
+            topology = scaled(topology, links, factor, str(call))
+        return topology
+
+    return TopologyPlan(str(call), inner.nodes, inner.links, build)
+
+
+def _scaled_groups(call: FunctionCall) -> list[tuple[list[LostLink], Fraction]]:
+    """Return the links that go with each factor."""
+    way_out = f"write {_SCALED}"
+    groups: list[tuple[list[LostLink], Fraction]] = []
+    links: list[LostLink] = []
+    options = call.arguments[1:]
+    single = sum(map(_is_factor, options)) == 1
+    for option in sorted(options, key=_is_factor) if single else options:
+        if not isinstance(option, Option) or option.key not in ("link", "factor"):
+            raise InvalidInput("scaled takes link=A-B and factor=p/q", str(option), way_out)
+        if option.key == "link":
+            links.append(read_link(option.value))
+        else:
+            require(bool(links), "scaled must be told which links, before each factor", call, way_out)
+            groups.append((links, _factor(option.value, call)))
+            links = []
+    require(not links or bool(groups), "scaled must have a factor", call, way_out)
+    require(not links, "every link of scaled must have a factor after it", call, way_out)
+    require(bool(groups), "scaled must be told which links", call, way_out)
+    return groups
+
+
+def _is_factor(option: object) -> bool:
+    return isinstance(option, Option) and option.key == "factor"
+
+
+def _factor(text: str, call: FunctionCall) -> Fraction:
+    factor = parse_rational(text, "the factor of scaled")
+    require(factor > 0, "the factor of scaled must be positive", call, "use without(…) to take links out")
+    return factor
+
+
+def _line_of(plan: TopologyPlan, spec: str) -> TopologyPlan:
+    """Plan the line graph: exact if all nodes have the same degree, else `line_graph` checks the exact size too."""
+    links = plan.links * plan.links // plan.nodes
+    return TopologyPlan(spec, plan.links, links, lambda: line_graph(plan.build(), spec))
+
+
+def _plan_product(spec: str, inner: Sequence[TopologyPlan], function: str) -> TopologyPlan:
+    nodes = math.prod(plan.nodes for plan in inner)
+    links = sum(plan.links * nodes // plan.nodes for plan in inner)
+
+    def build() -> Topology:
+        built: dict[int, Topology] = {}
+        for plan in inner:
+            if id(plan) not in built:
+                built[id(plan)] = plan.build()
+        return cartesian_product([built[id(plan)] for plan in inner], spec, function)
+
+    return TopologyPlan(spec, nodes, links, build)
+
+
+def _times(call: FunctionCall, syntax: str, optional: bool, largest: int = _MAX_TIMES) -> int:
+    """Return the number that follows the inner spec, 1 if it may be and is left out."""
+    if optional and len(call.arguments) == 1:
+        return 1
+    wanted = "a spec and a whole number" if not optional else "a spec and at most one whole number"
+    numbers = call.arguments[1:]
+    if len(numbers) != 1 or not isinstance(numbers[0], Number):
+        raise InvalidInput(f"{call.name} must have {wanted}", str(call), f"write {syntax}")
+    text = numbers[0].text
+    value = int(text) if len(text) <= 18 else largest + 1
+    rule = f"the number of {call.name} must lie between 1 and {largest}"
+    require(1 <= value <= largest, rule, call, "choose another number")
+    return value
+
+
+EXPANSION_FUNCTIONS = (
+    Function("line", "line(spec;n)", "line(bipartite:4;2)", "line graph, n times (once without n)", plan_line),
+    Function("degree", "degree(spec;n)", "degree(complete:3;2)", "n copies of every node, all linked", plan_degree),
+    Function("power", "power(spec;n)", "power(uniring:1,4;2)", "Cartesian product of n copies", plan_power),
+    Function("product", "product(spec;spec;…)", "product(biring:2,8;uniring:1,4)", "Cartesian product", plan_product),
+    Function(
+        "bidirectional", "bidirectional(spec)", "bidirectional(kautz:2,2)", "with its transpose", plan_bidirectional
+    ),
+    Function(
+        "scaled",
+        _SCALED,
+        "scaled(torus:4x4;link=0-1;factor=1/2)",
+        "some links slower or faster by a factor",
+        plan_scaled,
     ),
 )

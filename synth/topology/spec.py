@@ -1,4 +1,7 @@
-"""From a spec to a checked topology: parse, plan (sizes are checked here), build, check."""
+"""All families and functions of topology specs, by name.
+
+From a spec to a checked topology: parse, plan (sizes are checked here), build, check.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,49 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.catalog import FAMILIES, FUNCTIONS
 from chorale.synth.topology.check import check_topology
-from chorale.synth.topology.exchange import from_bytes
+from chorale.synth.topology.families.amd_boxes import AMD_FAMILIES
+from chorale.synth.topology.families.bases import BASE_FAMILIES
+from chorale.synth.topology.families.complete import COMPLETE_FAMILIES, HAMMING_FAMILIES, HAMMINGMESH_FAMILIES
+from chorale.synth.topology.families.directed import CAYLEY_FAMILIES, KAUTZ_FAMILIES
+from chorale.synth.topology.families.distance_regular import DISTANCE_REGULAR_FAMILIES
+from chorale.synth.topology.families.grids import GRID_FAMILIES, TWISTED_FAMILIES
+from chorale.synth.topology.families.nvidia_boxes import NVIDIA_FAMILIES
+from chorale.synth.topology.families.rings import BASELINE_FAMILIES, RING_FAMILIES
+from chorale.synth.topology.families.switched import DATACENTRE_FAMILIES, SWITCH_FAMILIES
+from chorale.synth.topology.formats.files import from_bytes
+from chorale.synth.topology.functions import EXPANSION_FUNCTIONS, TRANSFORM_FUNCTIONS
 from chorale.synth.topology.grammar import FILE_PREFIX, FamilyCall, FileCall, FunctionCall, SpecTree, parse_spec
-from chorale.synth.topology.registry import Family, Function, TopologyPlan
+from chorale.synth.topology.registry import Family, Function, SpecForm, TopologyPlan
 from chorale.synth.topology.topology import Topology
+
+_FAMILIES: tuple[Family, ...] = (
+    *RING_FAMILIES,
+    *GRID_FAMILIES,
+    *TWISTED_FAMILIES,
+    *COMPLETE_FAMILIES,
+    *HAMMING_FAMILIES,
+    *KAUTZ_FAMILIES,
+    *BASE_FAMILIES,
+    *CAYLEY_FAMILIES,
+    *DISTANCE_REGULAR_FAMILIES,
+    *BASELINE_FAMILIES,
+    *HAMMINGMESH_FAMILIES,
+    *SWITCH_FAMILIES,
+    *NVIDIA_FAMILIES,
+    *AMD_FAMILIES,
+    *DATACENTRE_FAMILIES,
+)
+
+FAMILIES: dict[str, Family] = {family.name: family for family in _FAMILIES}
+FUNCTIONS: dict[str, Function] = {function.name: function for function in (*EXPANSION_FUNCTIONS, *TRANSFORM_FUNCTIONS)}
+FILE_FORM = SpecForm(
+    "file",
+    "file:PATH",
+    "file:fabric.json",
+    "JSON (chorale-topology/1), GraphML, or one box of an NCCL or RCCL dump (XML)",
+)
+
 
 ReadFile = Callable[[str], bytes]
 SpecFormT = TypeVar("SpecFormT", Family, Function)

@@ -1,7 +1,13 @@
-"""The network: compute nodes, switch nodes and directed links with exact bandwidth and latency."""
+"""The network: compute nodes, switch nodes and directed links with exact bandwidth and latency.
+
+The transpose of a topology: every link turned around.
+
+What a unit of bandwidth means in bytes and seconds.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Literal
@@ -9,6 +15,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
 from chorale.synth.topology.links import Links
 
@@ -87,3 +94,51 @@ def _topology_id(topology: Topology) -> str:
         "latencies_s": links.latencies_s,
     }
     return content_id(facts, (links.src, links.dst, links.bandwidth_class, links.latency_class))
+
+
+def transpose(topology: Topology) -> Topology:
+    """Return `topology` with every link turned around; its spec is `transpose(<spec>)`."""
+    return transpose_with_links(topology)[0]
+
+
+def transpose_with_links(topology: Topology) -> tuple[Topology, NDArray[np.int32]]:
+    """Return the transpose and int32[links]: the link of `topology` that each link of the transpose came from.
+
+    Parallel links keep their order among themselves. Symmetries stay symmetries. O(L log L).
+    """
+    links = topology.links
+    origin = np.lexsort((links.dst, links.src)).astype(np.int32)
+    turned = Links(
+        src=links.dst[origin],
+        dst=links.src[origin],
+        bandwidth_class=links.bandwidth_class[origin],
+        bandwidths=links.bandwidths,
+        latency_class=links.latency_class[origin],
+        latencies_s=links.latencies_s,
+    )
+    result = Topology(
+        spec=f"transpose({topology.spec})",
+        node_ids=topology.node_ids,
+        compute_count=topology.compute_count,
+        links=turned,
+        bandwidth_unit=topology.bandwidth_unit,
+        automorphisms=topology.automorphisms,
+    )
+    return result, origin
+
+
+_BYTES_PER_SECOND: Mapping[str, int] = {"GB/s": 10**9, "Gbit/s": 125 * 10**6}
+
+
+def bytes_per_second(topology: Topology) -> int:
+    """Return the bytes per second of a link of bandwidth 1.
+
+    Raises InvalidInput where bandwidths count links: such a network says how links compare, not how fast they are,
+    so that bytes and latencies in seconds do not meet.
+    """
+    unit = topology.bandwidth_unit
+    if unit not in _BYTES_PER_SECOND:
+        rule = "a size in bytes needs bandwidths in GB/s or Gbit/s"
+        way_out = "describe the network in a file with one of these units, or leave out the size"
+        raise InvalidInput(rule, f'{topology.spec}, whose unit is "{unit}"', way_out)
+    return _BYTES_PER_SECOND[unit]

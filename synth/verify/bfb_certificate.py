@@ -17,9 +17,7 @@ from numpy.typing import NDArray
 
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.links import Link
-from chorale.synth.topology.topology import Topology
-from chorale.synth.topology.transpose import transpose
-from chorale.synth.topology.units import bytes_per_second
+from chorale.synth.topology.topology import Topology, bytes_per_second, transpose
 
 _AGAIN = "synthesize again"
 

@@ -1,4 +1,4 @@
-"""Kernels that replay a schedule over all cells at once, in any order of rows (`chorale.synth.verify.cells`).
+"""Kernels that replay a schedule over all cells at once, in any order of rows (`chorale.synth.verify.verify`).
 
 Copying collectives keep for every (rank, cell) the step after which it is there. Reducing ones keep the step
 in which a rank hands its partial sum on: if every rank but one hands on once, to a rank that hands on later,
@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.compiled import compiled
+from chorale.synth.kernels.compiled import compiled
 
 NEVER = 65535
 Times = NDArray[np.uint16]

@@ -17,15 +17,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
+from chorale.synth.schedule.schedule import COLUMN_NAMES
 from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
-from chorale.synth.schedule.transfers import COLUMN_NAMES
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.distance import distances_to
-from chorale.synth.topology.transpose import transpose_with_links
-from chorale.synth.topology.units import bytes_per_second
+from chorale.synth.topology.topology import bytes_per_second, transpose_with_links
 from chorale.synth.verify.replay import NEVER
-from chorale.synth.verify.verified import Cost, LoadSummary
-from chorale.synth.verify.violation import ScheduleViolation
+from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation
 
 
 def inspect_symmetric(

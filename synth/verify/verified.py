@@ -1,13 +1,38 @@
-"""What verification knows about a schedule: replayed facts, exact cost, gap to the lower bound."""
+"""A broken rule, said so that a person can find it.
+
+What verification knows about a schedule: replayed facts, exact cost, gap to the lower bound.
+
+Exact time of a stepped schedule at one size of the vector, latencies and bandwidths of links together.
+
+A step takes as long as its slowest transfer: the latency along its route, plus what the most loaded link of the route
+carries in the step over that link's bandwidth (full paper, appendix E.3; a route of one link is the paper's case).
+That is at most, and often less than, the step's share of `CollectiveTime.latency_s` plus its share of
+`CollectiveTime.time_per_byte`.
+
+Exact cost of a schedule from its link loads.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from math import lcm
 from typing import Any
 
-from chorale.synth.schedule.schedule import AnySchedule
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.schedule.schedule import AnySchedule, Schedule
+from chorale.synth.topology.topology import bytes_per_second
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleViolation:
+    """`rule` is a stable key for scripts, `message` a sentence for people."""
+
+    rule: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +44,7 @@ class Cost:
     bandwidth_factor: T_B / (M / B) with B the egress bandwidth of a node; None unless the topology is regular,
                       direct-connect and of unit capacity
     latency_s:        sum over steps of the largest latency, along its route, of a transfer in the step
-    time_s:           seconds at the size that verification was asked about, see `chorale.synth.verify.timing`; else
+    time_s:           seconds at the size that verification was asked about, see `chorale.synth.verify.verified`; else
     None
     """
 
@@ -62,3 +87,94 @@ class VerifiedSchedule:
     schedule: AnySchedule
     cost: Cost
     link_loads: LoadSummary
+
+
+Loads = NDArray[np.int64]
+
+
+def stepped_time_s(schedule: Schedule, loads: Loads, size_bytes: int) -> Fraction:
+    """Return the seconds that `schedule` takes for `size_bytes`, from its loads in chunks per step and link.
+
+    O(steps * links + rows log rows). Raises InvalidInput where bandwidths count links.
+    """
+    topology = schedule.topology
+    byte_s = Fraction(1, bytes_per_second(topology))
+    chunk_s = size_bytes * byte_s / (schedule.chunks_per_shard * topology.compute_count)
+    of_step = _direct_time_s if schedule.routes.is_direct(len(topology.links)) else _routed_time_s
+    return sum((of_step(schedule, step, loads[step], chunk_s) for step in range(schedule.steps)), Fraction(0))
+
+
+def _direct_time_s(schedule: Schedule, _step: int, loads: Loads, chunk_s: Fraction) -> Fraction:
+    links = schedule.topology.links
+    kinds = links.bandwidth_class * len(links.latencies_s) + links.latency_class
+    most = np.zeros(len(links.bandwidths) * len(links.latencies_s), dtype=np.int64)
+    np.maximum.at(most, kinds, loads)
+    times = []
+    for kind in np.flatnonzero(most):
+        bandwidth, latency = divmod(int(kind), len(links.latencies_s))
+        times.append(links.latencies_s[latency] + int(most[kind]) * chunk_s / links.bandwidths[bandwidth])
+    return max(times, default=Fraction(0))
+
+
+def _routed_time_s(schedule: Schedule, step: int, loads: Loads, chunk_s: Fraction) -> Fraction:
+    links, routes = schedule.topology.links, schedule.routes
+    latencies = np.array(links.latencies_s, dtype=object)[links.latency_class[routes.link_ids]]
+    carried = loads.astype(object) / np.array(links.bandwidths, dtype=object)[links.bandwidth_class]
+    starts = routes.offsets[:-1]
+    times = np.add.reduceat(latencies, starts) + np.maximum.reduceat(carried[routes.link_ids], starts) * chunk_s
+    used = np.unique(schedule.transfers.route[schedule.transfers.step == step])
+    return max(times[used], default=Fraction(0))
+
+
+def cost_of(schedule: Schedule, loads: Loads, size_bytes: int | None = None) -> Cost:
+    """Return the exact cost, with the time at `size_bytes` if given.
+
+    Stepped: steps follow one another, each as long as its slowest link. Pipelined: all links stream at once, as long
+    as the slowest one, from one barrier to the next.
+    """
+    periods = np.add.reduceat(loads, (0, *schedule.barriers)) if schedule.kind == "pipelined" else loads
+    chunk = Fraction(1, schedule.chunks_per_shard * schedule.topology.compute_count)
+    time_per_byte = sum((schedule.topology.links.longest_time(period) for period in periods), Fraction(0)) * chunk
+    bandwidth = schedule.topology.node_bandwidth
+    factor = None if bandwidth is None else time_per_byte * bandwidth
+    latency_s = _latency_s(schedule, loads)
+    if size_bytes is None:
+        return Cost(schedule.steps, time_per_byte, factor, latency_s)
+    if schedule.kind == "stepped":
+        time_s = stepped_time_s(schedule, loads, size_bytes)
+    else:
+        time_s = latency_s + time_per_byte * size_bytes / bytes_per_second(schedule.topology)
+    return Cost(schedule.steps, time_per_byte, factor, latency_s, time_s)
+
+
+def summarize(schedule: Schedule, loads: Loads, duplicates: int) -> LoadSummary:
+    """Return the link loads over the whole schedule, as fractions of the vector M."""
+    chunk = Fraction(1, schedule.chunks_per_shard * schedule.topology.compute_count)
+    total = loads.sum(axis=0)
+    largest, smallest = int(total.max()) * chunk, int(total.min()) * chunk
+    return LoadSummary(largest, smallest, int(total.sum()) * chunk, int((total == 0).sum()), duplicates)
+
+
+def _latency_s(schedule: Schedule, loads: Loads) -> Fraction:
+    links = schedule.topology.links
+    if links.latencies_s == (Fraction(0),):
+        return Fraction(0)
+    if not schedule.routes.is_direct(len(links)):
+        return _route_latency_s(schedule)
+    total = Fraction(0)
+    for period in loads:
+        used = np.unique(links.latency_class[period > 0])
+        total += max((links.latencies_s[index] for index in used), default=Fraction(0))
+    return total
+
+
+def _route_latency_s(schedule: Schedule) -> Fraction:
+    """Like `_latency_s` where transfers cross several links one after the other. O(rows log rows + links of routes)."""
+    links, routes = schedule.topology.links, schedule.routes
+    scale = lcm(*(latency.denominator for latency in links.latencies_s))
+    table = np.array([int(latency * scale) for latency in links.latencies_s], dtype=object)
+    of_route = np.add.reduceat(table[links.latency_class[routes.link_ids]], routes.offsets[:-1])
+    used = np.unique(schedule.transfers.step.astype(np.int64) * len(routes) + schedule.transfers.route)
+    longest = np.zeros(max(1, schedule.steps), dtype=object)
+    np.maximum.at(longest, used // len(routes), of_route[used % len(routes)])
+    return Fraction(sum(longest), scale)

@@ -1,4 +1,6 @@
-"""Verification: an independent replay of a schedule, chunk by chunk, before anything may use it.
+"""What a replay keeps a time for: runs of chunks of a shard that no transfer tells apart.
+
+Verification: an independent replay of a schedule, chunk by chunk, before anything may use it.
 
 This code shares nothing with the synthesizers. It takes any Schedule, from any method or file, and finds
 whether every chunk is there before it is sent, everything is delivered, and nothing is reduced twice. A schedule in
@@ -14,16 +16,65 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.errors import CheckFailed
-from chorale.synth.schedule.schedule import AnySchedule, Schedule
+from chorale.synth.schedule.schedule import AnySchedule, Schedule, Transfers
 from chorale.synth.schedule.symmetric import SymmetricSchedule
-from chorale.synth.verify import general, replay
-from chorale.synth.verify.cells import ChunkIntervals
-from chorale.synth.verify.cost import cost_of, summarize
-from chorale.synth.verify.structure import structural_violations
+from chorale.synth.verify import replay, set_replay
+from chorale.synth.verify.conditions import ShardConditions, shard_conditions, structural_violations
 from chorale.synth.verify.symmetric import inspect_symmetric
-from chorale.synth.verify.terms import ShardConditions, shard_conditions
-from chorale.synth.verify.verified import Cost, LoadSummary, VerifiedSchedule
-from chorale.synth.verify.violation import ScheduleViolation
+from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation, VerifiedSchedule, cost_of, summarize
+
+FEW_CHUNKS = 16
+MAX_BOUNDARIES = 2**27
+"""Tables of runs take five bytes for each boundary between chunks."""
+
+Numbers = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChunkIntervals:
+    """Cells of all shards, one shard after the other.
+
+    offsets:   int64[shards + 1]: shard s has the cells `offsets[s]` to `offsets[s + 1] - 1`
+    size:      int64 per cell: chunks in it; empty where every cell is one chunk
+    at_chunk:  int32[shards, chunks + 1]: how many cells of the shard end before each chunk; None where that is the
+               number of the chunk
+    """
+
+    offsets: Numbers
+    size: Numbers
+    at_chunk: NDArray[np.int32] | None
+
+    @staticmethod
+    def of(schedule: Schedule) -> ChunkIntervals:
+        """Return the runs that the intervals of `schedule` cut; single chunks if there are few, or far too many.
+
+        A shard of thousands of chunks often moves in a handful of intervals. O(rows + shards * chunks).
+        """
+        shards, chunks, rows = schedule.shard_count, schedule.chunks_per_shard, schedule.transfers
+        if chunks <= FEW_CHUNKS or shards * (chunks + 1) > MAX_BOUNDARIES:
+            offsets = np.arange(shards + 1, dtype=np.int64) * chunks
+            return ChunkIntervals(offsets, np.zeros(0, dtype=np.int64), None)
+        begins = np.zeros((shards, chunks + 1), dtype=np.bool_)
+        begins[:, [0, chunks]] = True
+        begins[rows.shard, rows.lo] = begins[rows.shard, rows.hi] = True
+        at_chunk = np.cumsum(begins, axis=1, dtype=np.int32) - np.int32(1)
+        offsets = np.concatenate([[0], np.cumsum(at_chunk[:, -1], dtype=np.int64)])
+        shard, first = np.nonzero(begins)
+        size = np.diff(first)[np.diff(shard) == 0]
+        return ChunkIntervals(offsets, size.astype(np.int64), at_chunk)
+
+    def interval(self, rows: Transfers) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+        """Return the first cell of each row within its shard, and the one after its last."""
+        if self.at_chunk is None:
+            return rows.lo, rows.hi
+        return self.at_chunk[rows.shard, rows.lo], self.at_chunk[rows.shard, rows.hi]
+
+    def locate(self, cell: int) -> tuple[int, int]:
+        """Return (shard, chunk) of the first chunk of `cell`."""
+        shard = int(np.searchsorted(self.offsets, cell, side="right")) - 1
+        within = cell - int(self.offsets[shard])
+        return shard, within if self.at_chunk is None else int(np.searchsorted(self.at_chunk[shard], within))
+
 
 ROWS_AT_ONCE = 2**20
 MEMORY_BYTES = 2**29
@@ -49,7 +100,7 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
     form O(generators * links log links + degree * links + rows of rank 0 * log).
 
     >>> from synth import SerialExecutor, parse_collective, parse_topology
-    >>> from chorale.synth.methods import synthesize_unverified
+    >>> from chorale.synth.methods.catalog import synthesize_unverified
     >>> ring = parse_topology("uniring:1,4")
     >>> schedule = synthesize_unverified("bfb", ring, parse_collective("allgather"), None, SerialExecutor())
     >>> str(verify(schedule).cost.time_per_byte)
@@ -81,7 +132,7 @@ def _inspect_columns(
         return found, None
     found, duplicates = _replay(schedule)
     if found and _may_be_general(schedule, found):
-        found = general.set_replay_violations(schedule)
+        found = set_replay.set_replay_violations(schedule)
     if found:
         return found, None
     loads = _link_loads(schedule)
@@ -92,7 +143,7 @@ def _may_be_general(schedule: Schedule, found: list[ScheduleViolation]) -> bool:
     """Sums that do not flow along trees (exchanges) may still be right; a slower replay of sets decides."""
     rules = {violation.rule for violation in found}
     signs = {"reduced-twice", "sum-incomplete"}  # the second alone where each rank exchanges once: two ranks
-    return schedule.collective.reduces and not rules.isdisjoint(signs) and general.fits_set_replay(schedule)
+    return schedule.collective.reduces and not rules.isdisjoint(signs) and set_replay.fits_set_replay(schedule)
 
 
 def _replay(schedule: Schedule) -> tuple[list[ScheduleViolation], int]:

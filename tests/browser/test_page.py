@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from chorale.synth.lowering.lift import lift
 from chorale.synth.schedule.codec import from_parquet
-from chorale.synth.topology.json_format import to_json
+from chorale.synth.targets.lift import lift
+from chorale.synth.topology.formats.files import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.specs import load_topology

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from chorale.synth.lowering.program import Buffer, BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
+from chorale.synth.programs.program import Buffer, BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
 
 
 def program_of(

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.port import Executor
+from chorale.synth.executor.base import Executor
 
 Factory = Callable[[], Executor]
 

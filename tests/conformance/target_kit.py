@@ -7,13 +7,12 @@ from dataclasses import replace
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.check import check_program
-from chorale.synth.lowering.lift import lift, lift_with_findings
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import BufferRef, Op, Program, ThreadBlock, Wait
-from chorale.synth.lowering.target import Target
-from chorale.synth.lowering.targets import TARGETS
+from chorale.synth.programs.program import BufferRef, Op, Program, ThreadBlock, Wait
+from chorale.synth.targets.base import Target
+from chorale.synth.targets.lift import check_program, lift, lift_with_findings
+from chorale.synth.targets.registry import TARGETS
 from tests.unit.synth.lowering.programs import verified
 
 CASES = [
@@ -26,7 +25,7 @@ CASES = [
 
 
 class TargetKit:
-    """Inherit, and give a fixture `target`. Needs a target that is registered in `chorale.synth.lowering.targets`."""
+    """Inherit, and give a fixture `target`. Needs a target that is registered in `chorale.synth.targets.registry`."""
 
     @pytest.fixture(params=CASES, ids=lambda case: "-".join(map(str, case)))
     def program(self, request: pytest.FixtureRequest, target: Target) -> Program:

@@ -18,10 +18,10 @@ from typing import Any
 
 from chorale.runners.ray_cluster import ray
 from chorale.runners.ray_executor import RayExecutor
-from chorale.synth.executor.port import Progress
+from chorale.synth.executor.base import Progress
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.find import find_all
 from chorale.synth.finder.query import FinderQuery
-from chorale.synth.finder.table import find_all
 from chorale.tuner.cli.main import main as chorale
 from tests.integration.two_nodes import two_nodes
 

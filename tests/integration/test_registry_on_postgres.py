@@ -13,7 +13,7 @@ import pytest
 import sqlalchemy
 
 from chorale.runners.api import FailureKind, RunFailure, RunRequest
-from chorale.synth.lowering.lift import lift
+from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.campaigns.size_class import SizeClass
 from chorale.tuner.home import Home

@@ -16,17 +16,17 @@ import pytest
 
 from chorale.runners.api import FailureKind, Outcome
 from chorale.runners.local.runner import LocalRunner
-from chorale.synth.alltoall.schedule import alltoall_schedule
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.double_binary_tree import double_binary_tree
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from chorale.synth.trees.double_binary import double_binary_tree
 from chorale.synth.verify.verify import verify
 from tests.conformance import live_kit, runner_kit
 from tests.conformance.example_programs import ring_allreduce, star_broadcast, with_deadlock

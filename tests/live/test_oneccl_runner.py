@@ -27,16 +27,16 @@ from chorale.runners.oneccl.runner import OneCclRunner
 from chorale.runners.oneccl.task import InjectedFault
 from chorale.runners.oneccl.wheels import VERSIONS
 from chorale.runners.places.local import LocalHost
-from chorale.synth.alltoall.schedule import alltoall_schedule
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower
-from chorale.synth.lowering.oneccl_xml import OneCclXml
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.double_binary_tree import double_binary_tree
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.oneccl_xml import OneCclXml
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.trees.double_binary import double_binary_tree
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from tests.command import chorale

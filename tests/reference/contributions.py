@@ -7,8 +7,8 @@ A value stands for the sum of the contributions of some ranks to one chunk of th
 from __future__ import annotations
 
 from chorale.synth.collective import CollectiveName
-from chorale.synth.lowering.memory import buffer_chunks
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.memory import buffer_chunks
+from chorale.synth.programs.program import Program
 from tests.reference.program_interpreter import DomainError
 
 

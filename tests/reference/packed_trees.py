@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from chorale.synth.forest.network import ForestNetwork
-from chorale.synth.forest.trees import Trees
+from chorale.synth.methods.forest.network import ForestNetwork
+from chorale.synth.methods.forest.trees import Trees
 
 
 def faults_of(network: ForestNetwork, trees: Trees) -> list[str]:

@@ -1,5 +1,5 @@
 """The slow check of a program: one object per message and one Python integer per chunk. The reference for
-`chorale.synth.lowering.check_execution`.
+`chorale.synth.programs.check_execution`.
 """
 
 from __future__ import annotations
@@ -7,9 +7,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 
-from chorale.synth.lowering.memory import layout_of
-from chorale.synth.lowering.program import QUEUE_DEPTH, Program
-from chorale.synth.lowering.violation import ProgramViolation
+from chorale.synth.programs.memory import layout_of
+from chorale.synth.programs.program import QUEUE_DEPTH, Program, ProgramViolation
 from tests.reference.contributions import add, describe, expected_outputs, initial_inputs
 from tests.reference.program_interpreter import Conditions, ExecutionError, Interpreter
 from tests.reference.vector_clocks import HappensBefore

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from chorale.synth.lowering.memory import layout_of
-from chorale.synth.lowering.program import Instruction, Op, Program, ThreadBlock
+from chorale.synth.programs.memory import layout_of
+from chorale.synth.programs.program import Instruction, Op, Program, ThreadBlock
 from tests.reference.vector_clocks import Clock, HappensBefore
 
 Value = Any
@@ -102,7 +102,7 @@ class _Message:
 class Interpreter:
     """One execution of a structurally sound program.
 
-    memory:  one list of cells per rank, as `chorale.synth.lowering.memory` lays them out; changed in place
+    memory:  one list of cells per rank, as `chorale.synth.programs.memory` lays them out; changed in place
     add:     the sum of two values; raises DomainError where there is none
     watcher: sees all accesses, if given, and lets races fail
     """

@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.verify.terms import shard_conditions
-from chorale.synth.verify.violation import ScheduleViolation
+from chorale.synth.verify.conditions import shard_conditions
+from chorale.synth.verify.verified import ScheduleViolation
 
 
 def violations(schedule: Schedule) -> list[ScheduleViolation]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 
 Clock = NDArray[np.int32]
 

@@ -86,8 +86,8 @@ class Loaded:
         memory = Path(os.environ["STAND_IN_MEMORY"]) / hashlib.sha256(text).hexdigest()
         if memory.exists():
             return Loaded(**json.loads(memory.read_text()))
-        from chorale.synth.lowering.check_execution import execution_violations  # noqa: PLC0415 (takes a second)
-        from chorale.synth.lowering.lift import lift  # noqa: PLC0415
+        from chorale.synth.programs.check_execution import execution_violations  # noqa: PLC0415 (takes a second)
+        from chorale.synth.targets.lift import lift  # noqa: PLC0415
 
         program = lift(text)
         loaded = Loaded(

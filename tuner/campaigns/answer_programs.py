@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from chorale.synth.lowering.lift import lift
-from chorale.synth.lowering.targets import target_named
+from chorale.synth.targets.lift import lift
+from chorale.synth.targets.registry import target_named
 from chorale.tuner.campaigns.answer import TableEntry, table_ranges
 
 

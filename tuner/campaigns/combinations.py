@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from chorale.runners.runner_config import Capabilities
 from chorale.runners.sizes import divisible_size
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods import METHODS
+from chorale.synth.methods.catalog import METHODS
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.campaigns.campaign import Campaign
 from chorale.tuner.campaigns.dialect import LoweringTarget, lowering_target

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chorale.synth.lowering.limits import TargetLimits
 from chorale.synth.lowering.lower import limits_of
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.limits import TargetLimits
+from chorale.synth.programs.program import Program
 from chorale.tuner.campaigns.records import Candidate
 from chorale.tuner.campaigns.runner_section import RunnerSection
 
 
 @dataclass(frozen=True, slots=True)
 class LoweringTarget:
-    """A target of `chorale.synth.lowering.targets`; `sm_count` and `in_place` as in `LoweringOptions`."""
+    """A target of `chorale.synth.targets.registry`; `sm_count` and `in_place` as in `LoweringOptions`."""
 
     name: str
     sm_count: int | None = None

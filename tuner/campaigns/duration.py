@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 from chorale.runners.api import LIBRARY
-from chorale.synth.bound.bound import lower_bound
+from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import parse_collective
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.campaigns.campaign import Campaign

@@ -6,7 +6,7 @@ from typing import Any
 
 from chorale.runners.api import LIBRARY
 from chorale.synth.errors import InvalidInput
-from chorale.synth.methods import METHODS
+from chorale.synth.methods.catalog import METHODS
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.campaigns.campaign import Campaign
 from chorale.tuner.campaigns.combinations import search_space

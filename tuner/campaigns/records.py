@@ -13,7 +13,7 @@ from pydantic import Field, TypeAdapter
 
 from chorale.runners.api import FailureKind
 from chorale.synth.identity import content_id
-from chorale.synth.lowering.program import Protocol
+from chorale.synth.programs.program import Protocol
 
 Environment = dict[str, str | int | float | None]
 

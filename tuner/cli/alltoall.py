@@ -10,13 +10,13 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from chorale.synth.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
-from chorale.synth.alltoall.certificate import check_alltoall_certificate
-from chorale.synth.alltoall.rate import AllToAllRate, BoundsListener, RateMethod
-from chorale.synth.alltoall.schedule import alltoall_schedule, require_schedule_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
-from chorale.synth.kernels import warm_alltoall
+from chorale.synth.kernels.warm_up import warm_alltoall
+from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, METHODS, alltoall_rate, parse_method
+from chorale.synth.methods.alltoall.certificate import check_alltoall_certificate
+from chorale.synth.methods.alltoall.rate import AllToAllRate, BoundsListener, RateMethod
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.cli.output import emit_json, people, results

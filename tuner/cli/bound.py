@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from chorale.synth.collective import parse_collective
-from chorale.synth.kernels import warm_bounds
+from chorale.synth.kernels.warm_up import warm_bounds
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.shared_options import AsJson, Root
 from chorale.tuner.reports.bound_report import bound_document, bound_report, bound_table

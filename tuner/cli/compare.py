@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from chorale.runners.sizes import parse_size, parse_sizes
-from chorale.synth.kernels import warm_simulation
+from chorale.synth.kernels.warm_up import warm_simulation
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify

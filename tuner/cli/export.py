@@ -18,7 +18,7 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program, as_protocol
+from chorale.synth.programs.program import Program, as_protocol
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.cli.output import emit_json, people, results

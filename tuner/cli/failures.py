@@ -8,9 +8,9 @@ import typer
 
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels import warm_method
-from chorale.synth.method import Options
-from chorale.synth.methods import METHODS, method_named
+from chorale.synth.kernels.warm_up import warm_method
+from chorale.synth.methods.catalog import METHODS, method_named
+from chorale.synth.methods.method import Options
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.progress_bar import progress_bar
 from chorale.tuner.cli.shared_options import AsJson, ExecutorName, Root, Workers

@@ -12,15 +12,14 @@ from rich.progress import Progress as ProgressBar
 
 from chorale.runners.sizes import parse_size
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.port import Progress
-from chorale.synth.finder.find import Stage
+from chorale.synth.executor.base import Progress
+from chorale.synth.finder.base_candidates import BASE_SETS, BaseSet
+from chorale.synth.finder.candidate import Workload
+from chorale.synth.finder.find import Stage, find_all
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.finder.query import MAX_NODES, FinderQuery
-from chorale.synth.finder.sources import BASE_SETS, BaseSet
-from chorale.synth.finder.table import find_all
-from chorale.synth.finder.workload import Workload
 from chorale.synth.identity import parse_rational
-from chorale.synth.kernels import warm, warm_finder
+from chorale.synth.kernels.warm_up import warm, warm_finder
 from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.cli.shared_options import AsJson, ExecutorName, Workers
 from chorale.tuner.costs.calibration_files import load_calibration

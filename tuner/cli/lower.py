@@ -12,15 +12,13 @@ from rich.table import Table
 from chorale.runners.element_types import element_bytes
 from chorale.runners.sizes import parse_size, parse_sizes
 from chorale.synth.build.build import build_program, verify_schedule
-from chorale.synth.lowering.divisibility import options_for_sizes
-from chorale.synth.lowering.lower import with_default_channels
+from chorale.synth.lowering.lower import streamed_text, with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import as_protocol
-from chorale.synth.lowering.reading import read_program, read_unchecked, reading_of
-from chorale.synth.lowering.streaming import streamed_text
-from chorale.synth.lowering.targets import TARGETS, target_named
-from chorale.synth.lowering.violation import ProgramViolation
-from chorale.synth.lowering.xml_reader import MAX_TEXT_BYTES
+from chorale.synth.lowering.vector_layout import options_for_sizes
+from chorale.synth.programs.program import ProgramViolation, as_protocol
+from chorale.synth.targets.lift import read_program, read_unchecked, reading_of
+from chorale.synth.targets.registry import TARGETS, target_named
+from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
 from chorale.tuner.cli.network_options import LinkGbps
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.shared_options import AsJson, Protocol, ScheduleFile

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from rich.progress import Progress as ProgressBar
 
-from chorale.synth.executor.port import Progress
+from chorale.synth.executor.base import Progress
 from chorale.tuner.cli.output import people
 
 

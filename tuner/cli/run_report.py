@@ -13,7 +13,7 @@ from chorale.runners.durations import format_us
 from chorale.runners.measurement.analysis import SizeAnalysis, analyse
 from chorale.runners.measurement.driver import AdaptiveMeasurement
 from chorale.runners.sizes import format_size
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.tuner.cli.output import emit_json, people, print_error, results
 
 UNAVAILABLE_EXIT_CODE = 3

@@ -9,7 +9,7 @@ import typer
 
 from chorale.runners.sizes import parse_size
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels import warm_simulation
+from chorale.synth.kernels.warm_up import warm_simulation
 from chorale.synth.verify.verify import verify
 from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs, pricing_of
 from chorale.tuner.cli.output import emit_json, results

@@ -8,8 +8,8 @@ import typer
 from rich.table import Table
 
 from chorale.runners.sizes import format_size, parse_sizes
-from chorale.synth.kernels import warm_simulation
-from chorale.synth.methods import METHODS
+from chorale.synth.kernels.warm_up import warm_simulation
+from chorale.synth.methods.catalog import METHODS
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
 from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs

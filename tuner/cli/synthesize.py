@@ -12,11 +12,10 @@ from chorale.synth.build.build import verified_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.forest.objective import Objective
-from chorale.synth.method import Options
-from chorale.synth.methods import METHODS, form_of, method_named
-from chorale.synth.topology.topology import Topology
-from chorale.synth.topology.units import bytes_per_second
+from chorale.synth.methods.catalog import METHODS, form_of, method_named
+from chorale.synth.methods.forest.trees import Objective
+from chorale.synth.methods.method import Options
+from chorale.synth.topology.topology import Topology, bytes_per_second
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.progress_bar import progress_bar
 from chorale.tuner.cli.shared_options import AsJson, ExecutorName, Root, Workers

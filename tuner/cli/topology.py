@@ -14,9 +14,9 @@ from rich.table import Table
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
-from chorale.synth.topology.catalog import FAMILIES, FILE_FORM, FUNCTIONS
-from chorale.synth.topology.dump.boxes import BoxNetwork, boxes_topology
-from chorale.synth.topology.exchange import dumped_machine, from_bytes, to_json
+from chorale.synth.topology.formats.files import dumped_machine, from_bytes, to_json
+from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_topology
+from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS
 from chorale.synth.topology.symmetry import is_vertex_transitive
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.cli.output import emit_json, people

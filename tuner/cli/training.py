@@ -9,8 +9,8 @@ import typer
 from rich.table import Table
 
 from chorale.runners.sizes import parse_sizes
-from chorale.synth.kernels import warm_simulation
-from chorale.synth.training.iteration import BUCKETS_BYTES
+from chorale.synth.kernels.warm_up import warm_simulation
+from chorale.synth.training import BUCKETS_BYTES
 from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.shared_options import AsJson

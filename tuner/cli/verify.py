@@ -10,13 +10,12 @@ import typer
 from rich.table import Table
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.lift import violations_on
-from chorale.synth.lowering.violation import ProgramViolation
+from chorale.synth.programs.program import ProgramViolation
 from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.targets.lift import violations_on
 from chorale.synth.topology.topology import Topology
-from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import inspect
-from chorale.synth.verify.violation import ScheduleViolation
 from chorale.tuner.cli.output import emit_json, results
 from chorale.tuner.cli.shared_options import AsJson, ReadableFile, SpecOfProgram
 from chorale.tuner.costs.program_costs import program_loads

@@ -14,9 +14,9 @@ from chorale.synth.build.build import BuiltSchedule, LoweredProgram
 from chorale.synth.build.cache import BuildCache, CachingBuilder, MemoryCache
 from chorale.synth.build.request import BuildRequest, ScheduleRequest
 from chorale.synth.errors import CheckFailed, ChoraleError
-from chorale.synth.lowering.program import Program
-from chorale.synth.lowering.reading import read_checked
+from chorale.synth.programs.program import Program
 from chorale.synth.schedule.codec import from_parquet
+from chorale.synth.targets.lift import read_checked
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files import read_file, write_parts
 

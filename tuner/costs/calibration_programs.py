@@ -6,7 +6,7 @@ from chorale.synth.build.build import build_program, build_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import CollectiveName
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 CALIBRATION_METHODS = ("bfb", "ring")

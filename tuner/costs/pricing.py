@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from chorale.runners.calibration import Calibration
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.definition import AnyProgram
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import Traffic
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology

@@ -13,8 +13,8 @@ from chorale.runners.program_flows import flows_of
 from chorale.runners.program_trace import ProgramTrace
 from chorale.runners.simulated import buffer_splits
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.lowering.definition import AnyProgram
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import Program
 from chorale.synth.simulation.flow_simulation import simulate_flows
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology

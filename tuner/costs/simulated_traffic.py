@@ -10,11 +10,11 @@ from chorale.synth.build.build import verified_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.port import Progress
+from chorale.synth.executor.base import Progress
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods import METHODS
-from chorale.synth.patterns import pattern_of
-from chorale.synth.rings.ring_traffic import ring_traffic
+from chorale.synth.methods.catalog import METHODS
+from chorale.synth.methods.closed_forms import pattern_of
+from chorale.synth.methods.rings.ring import ring_traffic
 from chorale.synth.schedule.schedule import AnySchedule
 from chorale.synth.schedule.traffic import Traffic, traffic_of
 from chorale.synth.verify.verify import verify

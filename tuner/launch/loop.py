@@ -11,7 +11,7 @@ from chorale.runners.api import FailureKind, Outcome, RunFailure
 from chorale.runners.futures import Completion, Future, Workers, completions
 from chorale.synth.build.request import BuildFailure
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
-from chorale.synth.lowering.lift import lift
+from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.campaigns.campaign import Campaign
 from chorale.tuner.campaigns.effort import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Overhead

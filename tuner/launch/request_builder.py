@@ -9,8 +9,8 @@ from chorale.runners.api import LIBRARY, ProgramSettings, RunRequest
 from chorale.runners.race import Race
 from chorale.synth.build.request import BuildRequest, ScheduleRequest
 from chorale.synth.collective import parse_collective
-from chorale.synth.lowering.program import Program
-from chorale.synth.method import Options
+from chorale.synth.methods.method import Options
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.campaigns.campaign import Campaign
 from chorale.tuner.campaigns.dialect import LoweringTarget, lowering_target

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from chorale.runners.program_trace import ProgramTrace
 from chorale.runners.sizes import format_size
-from chorale.synth.lowering.definition import AnyProgram
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.plots.figure_file import write_figure

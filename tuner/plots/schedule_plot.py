@@ -16,9 +16,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from chorale.synth.schedule.data_paths import DataPath, data_paths
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.schedule.ways import DataPath, data_paths
 from chorale.tuner.plots.fabric import NetworkCanvas
 from chorale.tuner.plots.figure_file import write_figure
 

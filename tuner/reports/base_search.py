@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from chorale.synth.executor.port import Executor
+from chorale.synth.executor.base import Executor
 from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.cayley_search import SearchProgress, read_log, search_cayley_graphs, searches_for, write_log
 from chorale.synth.finder.find import Stage
 from chorale.synth.finder.query import FinderQuery
-from chorale.synth.finder.search import search_cayley_graphs, searches_for
-from chorale.synth.finder.search_log import SearchProgress, read_log, write_log
 from chorale.tuner.files import read_file, write_file
 
 _BATCH = 16

@@ -8,14 +8,10 @@ from typing import Any
 
 from rich.table import Table
 
-from chorale.synth.bound.allreduce import reduce_scatter_allgather_time
-from chorale.synth.bound.bound import lower_bound
-from chorale.synth.bound.certificate import check_certificate
-from chorale.synth.bound.cut import Bound
-from chorale.synth.bound.fixed_k import fixed_k_optimum
-from chorale.synth.bound.optimum import Optimum, optimum
-from chorale.synth.bound.pair_certificate import check_pair_certificate
-from chorale.synth.bound.tree_pairs import TreePairs, is_within_limits, tree_pairs
+from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
+from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
+from chorale.synth.bounds.optimum import Bound, Optimum, fixed_k_optimum, optimum
+from chorale.synth.bounds.tree_pairs import TreePairs, is_within_limits, tree_pairs
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text

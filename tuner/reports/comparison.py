@@ -14,10 +14,10 @@ from rich.table import Table
 from chorale.runners.sizes import format_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
-from chorale.synth.lowering.definition import AnyProgram
-from chorale.synth.lowering.resources import resources_of
+from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.simulate import Fidelity, simulate
+from chorale.synth.targets.resources import resources_of
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.pricing import Pricing

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from chorale.synth.identity import rational_text
-from chorale.synth.topology.diameter import diameter
+from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.symmetry import is_vertex_transitive
 from chorale.synth.topology.topology import Topology
 

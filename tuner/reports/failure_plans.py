@@ -6,14 +6,14 @@ import time
 from dataclasses import dataclass
 from fractions import Fraction
 
-from chorale.synth.bound.bound import lower_bound
-from chorale.synth.bound.certificate import check_certificate
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import Collective
 from chorale.synth.errors import ChoraleError
-from chorale.synth.executor.port import Executor, Progress
+from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.method import Options
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.method import Options
 from chorale.synth.topology.failures import Failure, single_failures
 from chorale.synth.topology.topology import Topology
 

@@ -9,10 +9,9 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from chorale.synth.finder.candidate import TopologyCandidate
+from chorale.synth.finder.candidate import TopologyCandidate, Workload
 from chorale.synth.finder.find import FinderResult, FrontierPoint
 from chorale.synth.finder.query import FinderQuery
-from chorale.synth.finder.workload import Workload
 
 _WORDS = {"prediction": "cost computed twice", "none": "cost computed once"}
 

@@ -17,8 +17,8 @@ from chorale.runners.runner_config import CPU_TARGET
 from chorale.runners.sizes import format_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
-from chorale.synth.lowering.program import Program
-from chorale.synth.lowering.targets import target_named
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.reports.show_report import program_facts, topology_document

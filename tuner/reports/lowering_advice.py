@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from chorale.runners.sizes import format_size
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels import warm_simulation
+from chorale.synth.kernels.warm_up import warm_simulation
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.program_costs import lowering_loss, simulated_messages, usual_buffer_bytes
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from chorale.synth.identity import rational_text
-from chorale.synth.kernels import warm_simulation
-from chorale.synth.lowering.reading import LiftResult
+from chorale.synth.kernels.warm_up import warm_simulation
+from chorale.synth.targets.lift import LiftResult
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing
 from chorale.tuner.costs.program_costs import program_time_per_byte, simulate_program, usual_buffer_bytes

@@ -13,11 +13,11 @@ from rich.table import Table
 
 from chorale.runners.program_trace import ProgramTrace
 from chorale.synth.identity import rational_text
-from chorale.synth.lowering.definition import AnyProgram
-from chorale.synth.lowering.resources import resources_of
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.schedule.data_paths import data_paths
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.synth.schedule.ways import data_paths
+from chorale.synth.targets.resources import resources_of
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.program_costs import program_loads

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from chorale.synth.bound.bound import lower_bound
-from chorale.synth.bound.certificate import check_certificate
-from chorale.synth.kernels import warm_method
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.kernels.warm_up import warm_method
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.reports.stages import Stopwatch
 from chorale.tuner.reports.synthesis_report import synthesis_document, timing_document

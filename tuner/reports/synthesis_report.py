@@ -9,8 +9,8 @@ from typing import Any
 from rich.table import Table
 
 from chorale.runners.sizes import format_size
-from chorale.synth.bound.cut import Bound
-from chorale.synth.bound.pair_certificate import check_pair_certificate
+from chorale.synth.bounds.certificate import check_pair_certificate
+from chorale.synth.bounds.optimum import Bound
 from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.reports.describe import describe_topology

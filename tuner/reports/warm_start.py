@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.bound.bound import lower_bound
-from chorale.synth.bound.certificate import check_certificate
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify

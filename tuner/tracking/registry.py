@@ -16,9 +16,8 @@ from typing import Any
 
 from chorale.runners.sizes import format_size
 from chorale.synth.errors import CheckFailed, InvalidInput
-from chorale.synth.lowering.check import check_program
-from chorale.synth.lowering.lift import lift
 from chorale.synth.schedule.codec import from_parquet
+from chorale.synth.targets.lift import check_program, lift
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify

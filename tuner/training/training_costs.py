@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 
-from chorale.synth.alltoall.alltoall import alltoall_rate
-from chorale.synth.methods import METHODS
+from chorale.synth.methods.alltoall.alltoall import alltoall_rate
+from chorale.synth.methods.catalog import METHODS
 from chorale.synth.simulation.congestion import Congestion, congestion_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology

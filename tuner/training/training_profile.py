@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.training.layer import Layer
+from chorale.synth.training import Layer
 from chorale.tuner.files import read_file
 
 FORMAT = "chorale-training-profile/1"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from chorale.synth.training.iteration import Iteration, best_iteration
+from chorale.synth.training import Iteration, best_iteration
 from chorale.tuner.training.training_costs import TrainingCosts
 from chorale.tuner.training.training_profile import TrainingProfile
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from chorale.synth.topology.families.fabric import FabricBuilder, grid_ids, switch_ids
+from chorale.synth.topology.families.builders import FabricBuilder, grid_ids, switch_ids
 from chorale.synth.topology.grammar import FamilyCall
 from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
 from chorale.synth.topology.topology import Topology

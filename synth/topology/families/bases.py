@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from chorale.synth.bases.database import base_entry
-from chorale.synth.bases.entry import BaseEntry
-from chorale.synth.topology.families.cayley import build_cayley
-from chorale.synth.topology.families.unit import unit_topology
+from chorale.synth.topology.bases.database import BaseEntry, base_entry
+from chorale.synth.topology.families.builders import unit_topology
+from chorale.synth.topology.families.directed import SemidirectProduct, build_cayley
 from chorale.synth.topology.grammar import FamilyCall
 from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
-from chorale.synth.topology.semidirect import SemidirectProduct
 from chorale.synth.topology.topology import Topology
 
 _MODIFIED_DE_BRUIJN = ((2, 3), (2, 4), (3, 2), (4, 2))

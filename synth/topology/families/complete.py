@@ -1,13 +1,22 @@
-"""Dense graphs: complete and complete bipartite."""
+"""Dense graphs: complete and complete bipartite.
+
+Products of complete graphs: Hamming graphs and HyperX.
+
+HammingMesh: boards of nodes whose rows and columns meet in switches.
+"""
 
 from __future__ import annotations
 
-import numpy as np
+import math
 
-from chorale.synth.topology.families.unit import bidirectional_arcs, unit_topology
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.topology.families.builders import Arcs, bidirectional_arcs, unit_topology
 from chorale.synth.topology.grammar import FamilyCall
-from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
-from chorale.synth.topology.topology import Topology
+from chorale.synth.topology.links import Links
+from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
+from chorale.synth.topology.topology import MAX_NODES, Topology
 
 
 def plan_complete(call: FamilyCall) -> TopologyPlan:
@@ -48,4 +57,119 @@ def _bipartite(spec: str, d: int) -> Topology:
 COMPLETE_FAMILIES = (
     Family("complete", "complete:m", "complete:4", "all pairs of m >= 2 nodes", plan_complete),
     Family("bipartite", "bipartite:d", "bipartite:4", "complete bipartite graph on d + d nodes", plan_bipartite),
+)
+
+
+_MAX_DIMENSIONS = MAX_NODES.bit_length() - 1
+
+
+def plan_hamming(call: FamilyCall) -> TopologyPlan:
+    """Hamming graph H(n, q): words of n letters out of q, linked where they differ in one letter, both ways.
+
+    n >= 1, q >= 2; q^n nodes in lexicographic order, degree n (q - 1), diameter n, distance-regular,
+    reverse-symmetric. BFB is bandwidth-optimal; H(2, q) is Moore-optimal too.
+    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table of bases.
+    """
+    n, q = fixed_numbers(call, "hamming:n,q", 2)
+    require(n >= 1, "hamming:n,q must have words of n >= 1 letters", call, "use hamming:1,q")
+    require(q >= 2, "hamming:n,q must have q >= 2 letters", call, "use hamming:n,2")
+    require(n <= _MAX_DIMENSIONS, f"hamming:n,q must have n <= {_MAX_DIMENSIONS}", call, "choose a smaller network")
+    return _plan(call, [q] * n)
+
+
+def plan_hyperx(call: FamilyCall) -> TopologyPlan:
+    """HyperX A x B x …: a link to every node that differs in one coordinate, both ways.
+
+    Every size >= 2; the product of the sizes is the number of nodes; degree the sum of size - 1, diameter the number
+    of dimensions, reverse-symmetric. BFB is bandwidth-optimal (theorem 13: a product of optimal simple graphs).
+    Source: Ahn et al., "HyperX: topology, routing, and packaging of efficient large-scale networks", 2009, here with
+    one node per router and the routers taken for the nodes.
+    """
+    sizes = whole_numbers(call, "hyperx:AxB", separator="x")
+    require(min(sizes) >= 2, "every dimension of hyperx must be >= 2", call, "leave out dimensions of 1")
+    rule = f"hyperx must have at most {_MAX_DIMENSIONS} dimensions"
+    require(len(sizes) <= _MAX_DIMENSIONS, rule, call, "choose a smaller network")
+    return _plan(call, sizes)
+
+
+def _plan(call: FamilyCall, sizes: list[int]) -> TopologyPlan:
+    nodes = math.prod(sizes)
+    return TopologyPlan(str(call), nodes, nodes * sum(size - 1 for size in sizes), lambda: _build(str(call), sizes))
+
+
+def _build(spec: str, sizes: list[int]) -> Topology:
+    rank = np.arange(math.prod(sizes)).reshape(sizes)
+    arcs: list[Arcs] = []
+    for axis, size in enumerate(sizes):
+        arcs += [(rank.ravel(), np.roll(rank, -shift, axis).ravel()) for shift in range(1, size)]
+    turns = [np.roll(rank, -1, axis).ravel() for axis in range(len(sizes))]
+    return unit_topology(spec, rank.size, arcs, turns)
+
+
+HAMMING_FAMILIES = (
+    Family("hamming", "hamming:n,q", "hamming:2,3", "words of n letters out of q, differing in one", plan_hamming),
+    Family("hyperx", "hyperx:AxB", "hyperx:4x4", "complete graph along every dimension of a grid", plan_hyperx),
+)
+
+
+_SYNTAX = "hxmesh:b,XxY"
+
+Grid = NDArray[np.int64]
+
+
+def plan_hxmesh(call: FamilyCall) -> TopologyPlan:
+    """HammingMesh: X x Y boards of b x b nodes; inside a board a mesh, outside it a switch per row and column of nodes.
+
+    The nodes form a grid of X b rows and Y b columns, ranked row by row. The first and last node of a board in each
+    row are linked with the switch of that row of nodes (`row:I`), those in each column with the switch of that
+    column (`column:J`), all links both ways and of capacity 1; a switch stands for a fat tree without contention.
+    With b = 1 a node has two parallel links to its row and column, and the network behaves as a HyperX. Where there
+    is one board only in a direction, there is nothing to join and no switch. Compute nodes have degree 4 for
+    X, Y >= 2; diameter 2 b - 2 within a board; reverse-symmetric. BFB does not run on switches.
+    Source: Hoefler et al., "HammingMesh: a network topology for large-scale deep learning", 2022.
+    """
+    board_text, _, shape_text = call.text.partition(",")
+    (b,) = whole_numbers(call, _SYNTAX, text=board_text)
+    boards = whole_numbers(call, _SYNTAX, separator="x", text=shape_text)
+    way_out = f"write {_SYNTAX} such as hxmesh:2,4x4"
+    require(len(boards) == 2, "hxmesh must have two numbers of boards, XxY", call, way_out)
+    require(b >= 1 and min(boards) >= 1, "hxmesh:b,XxY must have b, X and Y >= 1", call, way_out)
+    rows, columns = (b * count for count in boards)
+    require(rows * columns >= 2, "hxmesh must have at least two nodes", call, way_out)
+    nodes, links = rows * columns, 0
+    for lines, boards_in_line in ((rows, boards[1]), (columns, boards[0])):
+        joined = boards_in_line > 1
+        nodes += lines if joined else 0
+        links += lines * boards_in_line * (2 * (b - 1) + (4 if joined else 0))
+    return TopologyPlan(str(call), nodes, links, lambda: _hxmesh(str(call), b, rows, columns))
+
+
+def _hxmesh(spec: str, b: int, rows: int, columns: int) -> Topology:
+    rank = np.arange(rows * columns).reshape(rows, columns)
+    ids = list(map(str, range(rank.size)))
+    arcs: list[Arcs] = []
+    for name, grid in (("row", rank), ("column", rank.T)):
+        arcs += _mesh_links(grid, b)
+        if grid.shape[1] > b:
+            arcs += _switch_links(grid, b, first_switch=len(ids))
+            ids += [f"{name}:{index}" for index in range(len(grid))]
+    src, dst = (np.concatenate(ends) for ends in zip(*arcs, strict=True))
+    return Topology(spec=spec, node_ids=tuple(ids), compute_count=rank.size, links=Links.of_unit_capacity(src, dst))
+
+
+def _mesh_links(grid: Grid, b: int) -> list[Arcs]:
+    """Return the links between neighbours in the rows of `grid` that share a board."""
+    left = np.flatnonzero(np.arange(grid.shape[1] - 1) % b != b - 1)
+    return bidirectional_arcs(grid[:, left].ravel(), grid[:, left + 1].ravel())
+
+
+def _switch_links(grid: Grid, b: int, first_switch: int) -> list[Arcs]:
+    """Return the links between both ends of every board in the rows of `grid` and the switch of the row."""
+    ends = np.concatenate([grid[:, ::b], grid[:, b - 1 :: b]], axis=1)
+    switch = np.repeat(first_switch + np.arange(len(grid)), ends.shape[1])
+    return bidirectional_arcs(ends.ravel(), switch)
+
+
+HAMMINGMESH_FAMILIES = (
+    Family("hxmesh", _SYNTAX, "hxmesh:2,2x2", "HammingMesh: boards of b x b nodes, a switch per row", plan_hxmesh),
 )

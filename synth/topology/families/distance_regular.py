@@ -9,9 +9,9 @@ from itertools import combinations
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.topology.families import geometry, polygons
+from chorale.synth.topology.families import geometry
+from chorale.synth.topology.families.builders import NodeColumn, bidirectional_arcs, unit_topology
 from chorale.synth.topology.families.geometry import Geometry
-from chorale.synth.topology.families.unit import NodeColumn, bidirectional_arcs, unit_topology
 from chorale.synth.topology.grammar import FamilyCall
 from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require
 from chorale.synth.topology.topology import Topology
@@ -151,16 +151,16 @@ def _doubled_odd_graph() -> _Graph:
 
 
 def _incidence_of_gq_3_3() -> _Graph:
-    quadrangle, moves = polygons.quadrangle_of_order_3()
+    quadrangle, moves = geometry.quadrangle_of_order_3()
     return _Graph(quadrangle.incidence_edges, moves)
 
 
 def _line_graph_of_12_cage() -> _Graph:
-    return _line_graph(*polygons.hexagon(2))
+    return _line_graph(*geometry.hexagon(2))
 
 
 def _incidence_of_gh_3_3() -> _Graph:
-    hexagon, moves = polygons.hexagon(3)
+    hexagon, moves = geometry.hexagon(3)
     return _Graph(hexagon.incidence_edges, moves)
 
 

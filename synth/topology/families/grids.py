@@ -1,4 +1,7 @@
-"""Grids: torus, mesh and hypercube."""
+"""Grids: torus, mesh and hypercube.
+
+Twisted grids: twisted torus in two and three dimensions, twisted hypercube.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.topology.families.unit import Arcs, bidirectional_arcs, unit_topology
+from chorale.synth.topology.families.builders import Arcs, bidirectional_arcs, unit_topology
 from chorale.synth.topology.grammar import FamilyCall
 from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
 from chorale.synth.topology.topology import MAX_NODES, Topology
@@ -95,4 +98,123 @@ GRID_FAMILIES = (
     Family("torus", "torus:AxBx…", "torus:4x4x2", "wrap-around grid, every dimension >= 2", plan_torus),
     Family("mesh", "mesh:AxBx…", "mesh:4x4", "grid without wrap-around links", plan_mesh),
     Family("hypercube", "hypercube:n", "hypercube:3", "2^n nodes, neighbours differ in one bit", plan_hypercube),
+)
+
+
+_SYNTAX = "twisted-torus:AxB,s or twisted-torus:AxBxC"
+
+
+Grid = NDArray[np.int64]
+
+
+def plan_twisted_torus(call: FamilyCall) -> TopologyPlan:
+    """Torus in which wrapping around one dimension also moves along another.
+
+    A x B with twist s: neighbours at distance 1 in one dimension, both ways; a step from (A - 1, b) in the first
+    dimension leads to (0, b + s modulo B). Every size >= 2, 0 <= s < B; a dimension of 2 that is not twisted is one
+    pair of links. A * B nodes, degree 4 (3 or 2 with pairs), vertex-transitive, reverse-symmetric.
+
+    k x k x 2k and k x 2k x 2k: the forms of TPU v4, k >= 2. In the first, wrapping in either short dimension moves by
+    k along the long one (face-centred cubic lattice); in the second, wrapping in the short dimension moves by k
+    along both long ones (body-centred cubic). 2 k^3 or 4 k^3 nodes, degree 6, diameter floor(3 k / 2) in both, against
+    2 k and 5 k / 2 of the plain torus.
+
+    BFB is bandwidth-optimal on k x 2k with s = k, in k steps, and on both forms of TPU v4: computed, not proved.
+    Source: Camara et al., "Twisted torus topologies for enhanced interconnection networks", 2010; Jouppi et al.,
+    "TPU v4", 2023; Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 6.
+    """
+    shape, comma, twist_text = call.text.partition(",")
+    sizes = whole_numbers(call, _SYNTAX, separator="x", text=shape)
+    require(min(sizes) >= 2, "every dimension of twisted-torus must be >= 2", call, f"write {_SYNTAX}")
+    if comma:
+        twists = whole_numbers(call, _SYNTAX, text=twist_text)
+        require(len(twists) == 1, "twisted-torus must have one twist s", call, f"write {_SYNTAX}")
+        require(len(sizes) == 2, "only a twisted torus of two dimensions takes a twist s", call, f"write {_SYNTAX}")
+        (twist,) = twists
+        require(twist < sizes[1], "the twist s of twisted-torus:AxB,s must be below B", call, f"write {_SYNTAX}")
+        return _plan_two(call, sizes, twist)
+    rule = "twisted-torus without s must have the shape k x k x 2k or k x 2k x 2k"
+    k = sizes[0]
+    require(sizes in ([k, k, 2 * k], [k, 2 * k, 2 * k]), rule, call, f"write {_SYNTAX}, the short dimensions first")
+    nodes = math.prod(sizes)
+    return TopologyPlan(str(call), nodes, 6 * nodes, lambda: _three(str(call), sizes))
+
+
+def plan_twisted_hypercube(call: FamilyCall) -> TopologyPlan:
+    """Hypercube in which two opposite links of one square are crossed.
+
+    n >= 3; of the square of the last four ranks z - 3, z - 2, z - 1, z, the links between z - 3 and z - 2 and between
+    z - 1 and z give way to its diagonals. 2^n nodes, degree n, diameter n - 1, reverse-symmetric. BFB is
+    bandwidth-optimal for n = 3, not for n = 4, 5, 6.
+    Source: Esfahanian, Ni, Sagan, "The twisted n-cube with application to multiprocessing", 1991.
+    """
+    (n,) = fixed_numbers(call, "twisted-hypercube:n", 1)
+    require(n >= 3, "twisted-hypercube:n must have n >= 3", call, "use twisted-hypercube:3")
+    rule = f"twisted-hypercube:n must have n <= {_MAX_DIMENSIONS}"
+    require(n <= _MAX_DIMENSIONS, rule, call, "choose a smaller network")
+    return TopologyPlan(str(call), 2**n, n * 2**n, lambda: _twisted_hypercube(str(call), n))
+
+
+def _plan_two(call: FamilyCall, sizes: list[int], twist: int) -> TopologyPlan:
+    nodes = math.prod(sizes)
+    degree = (1 if sizes[0] == 2 and twist == 0 else 2) + (1 if sizes[1] == 2 else 2)
+    return TopologyPlan(str(call), nodes, degree * nodes, lambda: _two(str(call), sizes, twist))
+
+
+def _two(spec: str, sizes: list[int], twist: int) -> Topology:
+    rank = np.arange(math.prod(sizes)).reshape(sizes)
+    down, right = _step(rank, 0, {1: twist}), _step(rank, 1, {})
+    single = (sizes[0] == 2 and twist == 0, sizes[1] == 2)
+    return _from_steps(spec, rank, [down, right], single)
+
+
+def _three(spec: str, sizes: list[int]) -> Topology:
+    k = sizes[0]
+    rank = np.arange(math.prod(sizes)).reshape(sizes)
+    if sizes[1] == k:
+        steps = [_step(rank, 0, {2: k}), _step(rank, 1, {2: k}), _step(rank, 2, {})]
+    else:
+        steps = [_step(rank, 0, {1: k, 2: k}), _step(rank, 1, {}), _step(rank, 2, {})]
+    return _from_steps(spec, rank, steps, (False, False, False))
+
+
+def _step(rank: Grid, axis: int, twists: dict[int, int]) -> Grid:
+    """Return the rank one step along `axis` from each node; wrapping moves by `twists[other]` along other axes."""
+    following = np.moveaxis(np.roll(rank, -1, axis), axis, 0).copy()
+    for other, shift in twists.items():
+        following[-1] = np.roll(following[-1], -shift, other - (other > axis))
+    return np.moveaxis(following, 0, axis)
+
+
+def _from_steps(spec: str, rank: Grid, steps: list[Grid], single: tuple[bool, ...]) -> Topology:
+    arcs: list[Arcs] = []
+    for following, one_pair in zip(steps, single, strict=True):
+        ends = (rank.ravel(), following.ravel())
+        arcs += [ends] if one_pair else bidirectional_arcs(*ends)
+    return unit_topology(spec, rank.size, arcs, [following.ravel() for following in steps])
+
+
+def _twisted_hypercube(spec: str, n: int) -> Topology:
+    node = np.arange(2**n)
+    arcs: list[Arcs] = [(node, node ^ (1 << bit)) for bit in range(1, n)]
+    first = 2**n - 4
+    crossed = np.where(node >= first, first + 3 - (node - first), node ^ 1)
+    return unit_topology(spec, 2**n, [*arcs, (node, crossed)])
+
+
+TWISTED_FAMILIES = (
+    Family(
+        "twisted-torus",
+        _SYNTAX,
+        "twisted-torus:4x8,4",
+        "torus that shifts where it wraps: by s in two dimensions, by k in k x k x 2k and k x 2k x 2k",
+        plan_twisted_torus,
+    ),
+    Family(
+        "twisted-hypercube",
+        "twisted-hypercube:n",
+        "twisted-hypercube:3",
+        "hypercube with one square crossed: diameter n - 1",
+        plan_twisted_hypercube,
+    ),
 )

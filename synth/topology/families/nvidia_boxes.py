@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from chorale.synth.topology.families.fabric import FabricBuilder, NodeGrid, grid_ids, positive_bandwidth, switch_ids
+from chorale.synth.topology.families.builders import FabricBuilder, NodeGrid, grid_ids, positive_bandwidth, switch_ids
 from chorale.synth.topology.grammar import FamilyCall
 from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
 from chorale.synth.topology.topology import Topology

@@ -13,8 +13,8 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.method import Options
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
 
 

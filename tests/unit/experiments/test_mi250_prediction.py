@@ -8,7 +8,7 @@ from chorale.experiments.answer import run_experiment
 from chorale.experiments.catalog import load
 from chorale.experiments.experiment import Row
 from chorale.experiments.mi250_runs import FABRIC, mi250_program, mi250_runs
-from chorale.synth.lowering.check import check_program
+from chorale.synth.targets.lift import check_program
 from chorale.synth.topology.spec import parse_topology
 
 PROGRAMS = ("mi250-allgather", "mi250-allreduce", "mi250-reduce-scatter")

@@ -8,7 +8,7 @@ import pytest
 
 from chorale.runners.admission import RequestFault, validate_request
 from chorale.runners.api import FailureKind, RunRequest
-from chorale.synth.lowering.program import BufferRef, Instruction, Op, Program, ThreadBlock, Wait
+from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, ThreadBlock, Wait
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology
 from tests.conformance.example_programs import ring_allgather, ring_allreduce, star_broadcast

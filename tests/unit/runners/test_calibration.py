@@ -16,8 +16,8 @@ from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.programs.program import Program
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.links import Link, Links

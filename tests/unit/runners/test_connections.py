@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.runners.connections import Connection, ConnectionPaths, program_connections, sent_chunks
-from chorale.synth.lowering.check_structure import message_counts
-from chorale.synth.lowering.program import Op, ThreadBlock
+from chorale.synth.programs.check_structure import message_counts
+from chorale.synth.programs.program import Op, ThreadBlock
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology
 from tests.conformance.example_programs import rank_of, ring_allreduce, step

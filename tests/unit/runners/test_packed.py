@@ -6,8 +6,8 @@ import pickle
 from dataclasses import dataclass, fields
 
 from chorale.runners.packed import Packed
-from chorale.synth.lowering.program import BufferRef, Instruction, RankProgram, ThreadBlock, Wait
 from chorale.synth.pickling import pickled_by_fields
+from chorale.synth.programs.program import BufferRef, Instruction, RankProgram, ThreadBlock, Wait
 from tests.conformance.runner_kit import RING
 
 

@@ -11,10 +11,10 @@ import pytest
 from chorale.runners.connections import sent_chunks
 from chorale.runners.plan_flows import PlanFlows
 from chorale.runners.program_flows import flows_of
-from chorale.synth.lowering.plans.plan import Action
-from chorale.synth.lowering.plans.read import parse_plan
+from chorale.synth.programs.plans.plan import Action
 from chorale.synth.simulation.flow_simulation import simulate_flows
 from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.targets.mscclpp_json import parse_plan
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.costs.program_costs import program_loads
 from tests.unit.synth.lowering.plans.examples import SMALL, made, operations

@@ -8,8 +8,8 @@ import pytest
 from chorale.runners.connections import program_connections
 from chorale.runners.program_flows import ProgramFlows
 from chorale.runners.program_trace import ProgramTrace
-from chorale.synth.lowering.check_structure import message_counts
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.check_structure import message_counts
+from chorale.synth.programs.program import Program
 from chorale.synth.simulation.flow_simulation import simulate_flows
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology

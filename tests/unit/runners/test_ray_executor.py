@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from chorale.runners.ray_executor import RayExecutor
-from chorale.synth.bfb.bfb import bfb_allgather
 from chorale.synth.errors import Unavailable
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.schedule.codec import to_parquet
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.executor_kit import CHECKS, WORKER_CHECKS, Factory, sleep_s

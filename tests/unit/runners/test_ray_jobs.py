@@ -12,7 +12,7 @@ import pytest
 
 from chorale.runners.ray_jobs import RayTaskBackend, TaskCompletion, TaskCompletionKind
 from chorale.synth.errors import InvalidInput
-from chorale.synth.executor.port import Progress
+from chorale.synth.executor.base import Progress
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
 MEMORY_BYTES = 2**20

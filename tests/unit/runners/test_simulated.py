@@ -17,8 +17,8 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import BufferRef, Op, Program, ThreadBlock
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.programs.program import BufferRef, Op, Program, ThreadBlock
 from chorale.synth.simulation.flow_simulation import simulate_flows
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.links import Link, Links

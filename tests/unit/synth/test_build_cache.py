@@ -10,7 +10,7 @@ from chorale.synth.build.cache import CachingBuilder, MemoryCache
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.method import Options
+from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
 
 SOURCE = ScheduleRequest(parse_topology("ring:4"), ALLREDUCE, "bfb", Options(chunks=2))

@@ -21,7 +21,7 @@ from chorale.runners.msccl.options import JobOptions
 from chorale.runners.msccl.runner import MscclRunner
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildResult
-from chorale.synth.lowering.lift import lift
+from chorale.synth.targets.lift import lift
 from chorale.tuner.campaigns import runner_choice
 from chorale.tuner.campaigns.answer import TableEntry, tuning_table
 from chorale.tuner.campaigns.answer_programs import table_programs

@@ -16,7 +16,7 @@ import yaml
 from chorale.runners.ray_cluster import ray
 from chorale.runners.ray_resident import DetachedActor, DetachedActors
 from chorale.synth.errors import CheckFailed
-from chorale.synth.topology.exchange import to_json
+from chorale.synth.topology.formats.files import to_json
 from chorale.tuner.campaigns.store import Store
 from chorale.tuner.home import Home
 from chorale.tuner.resident import LaunchState, detached_name

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.exchange import to_json
+from chorale.synth.topology.formats.files import to_json
 from chorale.tuner.specs import absolute_spec, load_topology
 
 

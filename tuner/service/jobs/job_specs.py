@@ -9,7 +9,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from chorale.synth.collective import Collective, parse_collective
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.method import Options
+from chorale.synth.methods.method import Options
 from chorale.tuner.service.jobs.limits import NetworkSource
 
 MAX_COUNT = 2**20

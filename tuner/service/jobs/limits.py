@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.check import check_topology
-from chorale.synth.topology.exchange import from_bytes
+from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.registry import TooLarge
 from chorale.synth.topology.spec import parse_topology, plan_topology
 from chorale.synth.topology.topology import Topology

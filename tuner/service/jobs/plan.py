@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from chorale.synth.bfb.network import MAX_CHUNKS
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.identity import content_id
-from chorale.synth.lowering.targets import target_named
-from chorale.synth.method import Method
-from chorale.synth.methods import form_of, method_named
+from chorale.synth.methods.bfb.network import MAX_CHUNKS
+from chorale.synth.methods.catalog import form_of, method_named
+from chorale.synth.methods.method import Method
+from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.isomorphism import shape_key
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.service.jobs.job_specs import (

@@ -9,12 +9,12 @@ from typing import Any, Literal, Protocol
 from chorale.runners.ray_jobs import TaskCompletion
 from chorale.synth.build.build import build_program, verified_schedule, verify_schedule
 from chorale.synth.build.request import ScheduleRequest
-from chorale.synth.executor.port import Progress
+from chorale.synth.executor.base import Progress
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.schedule.codec import from_parquet, to_parquet
-from chorale.synth.schedule.renamed import renamed_schedule
+from chorale.synth.schedule.transforms import renamed_schedule
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
 from chorale.synth.topology.isomorphism import isomorphism
 from chorale.synth.topology.topology import Topology

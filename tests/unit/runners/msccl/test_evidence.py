@@ -8,7 +8,7 @@ import pytest
 
 from chorale.runners.msccl.evidence import log_fault, time_fault
 from chorale.runners.msccl.runtimes import EXECUTOR, MSCCL, RCCL, RUNTIMES, runtime_for
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from tests.conformance.example_programs import ring_allreduce
 
 PROGRAM: Program = ring_allreduce(range(4))

@@ -14,8 +14,8 @@ from chorale.runners.msccl.options import JobOptions
 from chorale.runners.msccl.sizes import served_size, size_progressions
 from chorale.synth.collective import ALLTOALL
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.lift import lift
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.lift import lift
 from tests.conformance.example_programs import ring_allgather, ring_allreduce, star_broadcast
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "msccl-job"

@@ -13,7 +13,7 @@ from chorale.runners.api import FailureKind, Measurement, Outcome, ProgramSettin
 from chorale.runners.msccl.options import JobOptions
 from chorale.runners.msccl.runner import MscclRunner
 from chorale.runners.registry import create_runner
-from chorale.synth.lowering.program import Program, Protocol
+from chorale.synth.programs.program import Program, Protocol
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allgather, ring_allreduce, ring_reduce_scatter, with_swapped_offset
 from tests.conformance.runner_kit import failed, measured

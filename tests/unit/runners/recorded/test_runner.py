@@ -13,7 +13,7 @@ from chorale.runners.recorded.runner import RecordedRunner
 from chorale.runners.recorded.table import mi250_table
 from chorale.runners.registry import create_runner
 from chorale.synth.collective import ALLGATHER
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allgather, ring_allreduce
 from tests.conformance.runner_kit import failed, measured

@@ -6,12 +6,20 @@ from fractions import Fraction
 
 import pytest
 
-from chorale.synth.bases.database import load_bases
-from chorale.synth.finder.base_families import DISTANCE_REGULAR_STEPS, further_families, paper_families
-from chorale.synth.finder.score import bfb_score
-from chorale.synth.finder.scored_bases import circulants, database_entries, de_bruijn, generalized_kautz, traits_of
-from chorale.synth.finder.scores import ScoreCache
-from chorale.synth.finder.sources import BaseSources
+from chorale.synth.finder.base_candidates import (
+    DISTANCE_REGULAR_STEPS,
+    BaseSources,
+    circulants,
+    database_entries,
+    de_bruijn,
+    further_families,
+    generalized_kautz,
+    paper_families,
+    traits_of,
+)
+from chorale.synth.finder.bfb_score import bfb_score
+from chorale.synth.finder.score_cache import ScoreCache
+from chorale.synth.topology.bases.database import load_bases
 from chorale.synth.topology.spec import parse_topology
 
 

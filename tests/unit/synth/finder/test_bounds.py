@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from chorale.synth.finder.bounds import least_bandwidth_factor, least_steps
+from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
 
 
 def depth_of_fullest_tree(nodes: int, degree: int, bidirectional: bool) -> int:

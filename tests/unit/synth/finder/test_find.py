@@ -12,17 +12,14 @@ from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.executor.processes import ProcessExecutor
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.finder.confirm import confirm
+from chorale.synth.finder.base_candidates import BaseSources
+from chorale.synth.finder.candidate import Workload, frontier
+from chorale.synth.finder.confirmation import check_claims, confirm
 from chorale.synth.finder.constructions import Constructions
-from chorale.synth.finder.find import find
-from chorale.synth.finder.pareto import frontier
+from chorale.synth.finder.find import find, find_all
 from chorale.synth.finder.query import FinderQuery
-from chorale.synth.finder.refine import check_claims
-from chorale.synth.finder.scores import ScoreCache
-from chorale.synth.finder.sources import BaseSources
-from chorale.synth.finder.table import find_all
-from chorale.synth.finder.workload import Workload
-from chorale.synth.methods import synthesize
+from chorale.synth.finder.score_cache import ScoreCache
+from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.spec import parse_topology
 
 # Table 7 of the full paper: (steps, T_B to three digits) by number of nodes, degree 4.

@@ -7,8 +7,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.finder.candidate import TopologyCandidate, Traits
-from chorale.synth.finder.pareto import cost_of, frontier, promising
+from chorale.synth.finder.candidate import TopologyCandidate, Traits, cost_of, frontier, promising
 
 TRAITS = Traits(simple=True, self_loops=False, bidirectional=False, reverse_symmetric=False)
 

@@ -7,13 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.base_candidates import BaseSources, traits_of
+from chorale.synth.finder.bfb_score import bfb_score
 from chorale.synth.finder.candidate import TopologyCandidate
-from chorale.synth.finder.confirm import confirm
-from chorale.synth.finder.rules import bidirectional_of, degree_of, line_of, power_of, product_of
-from chorale.synth.finder.score import bfb_score
-from chorale.synth.finder.scored_bases import traits_of
-from chorale.synth.finder.scores import ScoreCache
-from chorale.synth.finder.sources import BaseSources
+from chorale.synth.finder.confirmation import confirm
+from chorale.synth.finder.expansion_rules import bidirectional_of, degree_of, line_of, power_of, product_of
+from chorale.synth.finder.score_cache import ScoreCache
 from chorale.synth.topology.spec import parse_topology
 
 SCORES = ScoreCache()

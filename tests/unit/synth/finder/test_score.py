@@ -10,11 +10,9 @@ from hypothesis import strategies as st
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.finder.kautz import kautz_score
-from chorale.synth.finder.reach import loads_of_low_diameter
-from chorale.synth.finder.score import BfbScore, bfb_score
-from chorale.synth.finder.scores import ScoreCache, bfb_score_of
-from chorale.synth.methods import synthesize
+from chorale.synth.finder.bfb_score import BfbScore, bfb_score, loads_of_low_diameter
+from chorale.synth.finder.score_cache import ScoreCache, bfb_score_of, kautz_score
+from chorale.synth.methods.catalog import synthesize
 from chorale.synth.topology.links import Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

@@ -11,16 +11,23 @@ import pytest
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.processes import ProcessExecutor
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.base_candidates import traits_of
+from chorale.synth.finder.bfb_score import bfb_score
+from chorale.synth.finder.candidate import cost_of, frontier
+from chorale.synth.finder.cayley_search import (
+    CayleySearch,
+    SearchProgress,
+    multiplication_table,
+    read_log,
+    search_cayley_graphs,
+    searches_for,
+    semidirect_groups,
+    write_log,
+)
+from chorale.synth.finder.cayley_trials import LOAD_UNIT, NO_LOAD, best_generators
 from chorale.synth.finder.find import find
-from chorale.synth.finder.groups import multiplication_table, semidirect_groups
-from chorale.synth.finder.pareto import cost_of, frontier
 from chorale.synth.finder.query import FinderQuery
-from chorale.synth.finder.score import bfb_score
-from chorale.synth.finder.scored_bases import traits_of
-from chorale.synth.finder.search import CayleySearch, search_cayley_graphs, searches_for
-from chorale.synth.finder.search_log import SearchProgress, read_log, write_log
-from chorale.synth.finder.trials import LOAD_UNIT, NO_LOAD, best_generators
-from chorale.synth.topology.semidirect import SemidirectProduct
+from chorale.synth.topology.families.directed import SemidirectProduct
 from chorale.synth.topology.spec import parse_topology
 
 

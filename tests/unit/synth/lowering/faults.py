@@ -6,12 +6,11 @@ import re
 from dataclasses import replace
 
 from chorale.synth.collective import CollectiveName
-from chorale.synth.lowering.check import check_program
-from chorale.synth.lowering.lift import lift_with_findings, violations_on
-from chorale.synth.lowering.msccl_executor_xml import MscclExecutorXml
-from chorale.synth.lowering.msccl_xml import MscclXml
-from chorale.synth.lowering.program import Program
-from chorale.synth.lowering.target import Lifted
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.base import Lifted
+from chorale.synth.targets.lift import check_program, lift_with_findings, violations_on
+from chorale.synth.targets.msccl_executor_xml import MscclExecutorXml
+from chorale.synth.targets.msccl_xml import MscclXml
 from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.programs import block, edited, instructions, lowered, program, step, with_block
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hypothesis import strategies as st
 
-from chorale.synth.lowering.program import BufferRef, Instruction, Op, Program, ThreadBlock, Wait
+from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, ThreadBlock, Wait
 from tests.unit.synth.lowering.programs import with_block
 
 Draw = st.DataObject

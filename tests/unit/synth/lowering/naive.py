@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from chorale.synth.lowering.program import Program
+from chorale.synth.programs.program import Program
 
 Buffers = dict[str, list[int | None]]
 

@@ -12,12 +12,10 @@ from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
-from chorale.synth.method import Options
-from chorale.synth.methods import synthesize
-from chorale.synth.schedule.routes import Routes
-from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.schedule.transfers import ColumnBounds
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.method import Options
+from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
+from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.synth.bucket.bucket import bucket, traditional_torus
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from chorale.synth.doubling.doubling import rabenseifner, recursive_doubling
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.reading import read_checked
-from chorale.synth.lowering.targets import target_named
-from chorale.synth.rings.boxes import box_ring
-from chorale.synth.rings.hamiltonian import bfb_ring, hamiltonian_ring
-from chorale.synth.swing.swing import swing, swing_latency
+from chorale.synth.methods.bucket import bucket, traditional_torus
+from chorale.synth.methods.recursive_doubling import rabenseifner, recursive_doubling
+from chorale.synth.methods.rings.patterns import bfb_ring, box_ring, hamiltonian_ring
+from chorale.synth.methods.swing import swing, swing_latency
+from chorale.synth.targets.lift import read_checked
+from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 

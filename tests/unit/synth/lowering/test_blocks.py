@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from chorale.synth.alltoall.schedule import alltoall_schedule
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.check import check_program
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.lift import check_program
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from tests.unit.synth.lowering.naive import result_of

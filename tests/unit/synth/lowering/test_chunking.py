@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.chunking import min_chunks, rechunked
+from chorale.synth.lowering.vector_layout import min_chunks, rechunked
 from chorale.synth.verify.verify import verify
 from tests.unit.synth.lowering.programs import verified
 

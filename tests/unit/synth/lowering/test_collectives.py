@@ -6,17 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from chorale.synth.alltoall.schedule import alltoall_schedule
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.check import check_program
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Op
-from chorale.synth.lowering.reading import read_checked
-from chorale.synth.lowering.targets import XML_TARGETS, target_named
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule
+from chorale.synth.methods.double_binary_tree import double_binary_tree
+from chorale.synth.programs.program import Op
+from chorale.synth.targets.lift import check_program, read_checked
+from chorale.synth.targets.registry import XML_TARGETS, target_named
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.trees.double_binary import double_binary_tree
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from tests.unit.synth.lowering.naive import result_of

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.chunking import rechunked
-from chorale.synth.lowering.divisibility import chunks_of_vector, options_for_sizes
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.vector_layout import chunks_of_vector, options_for_sizes, rechunked
 from chorale.synth.verify.verify import verify
 from tests.unit.synth.lowering.programs import verified
 

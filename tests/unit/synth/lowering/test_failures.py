@@ -11,10 +11,10 @@ import pytest
 
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering.lift import lift_with_findings
-from chorale.synth.lowering.msccl_xml import MscclXml
-from chorale.synth.lowering.program import BufferRef, Op, Program, Wait
-from chorale.synth.lowering.target import Lifted
+from chorale.synth.programs.program import BufferRef, Op, Program, Wait
+from chorale.synth.targets.base import Lifted
+from chorale.synth.targets.lift import lift_with_findings
+from chorale.synth.targets.msccl_xml import MscclXml
 from tests.unit.synth.lowering.faults import (
     EXECUTOR,
     GOOD,

@@ -10,17 +10,16 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.lowering.check import check_program
-from chorale.synth.lowering.lift import lift
+from chorale.synth.lowering.fusion import hanging_blocks
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
-from chorale.synth.lowering.progress import hanging_blocks
-from chorale.synth.lowering.targets import XML_TARGETS, target_named
-from chorale.synth.method import Options
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.double_binary_tree import double_binary_tree
+from chorale.synth.methods.method import Options
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.lift import check_program, lift
+from chorale.synth.targets.registry import XML_TARGETS, target_named
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.trees.double_binary import double_binary_tree
 from chorale.synth.verify.verify import verify
 from tests.strategies import strongly_connected_topologies
 from tests.unit.synth.lowering.naive import result_of

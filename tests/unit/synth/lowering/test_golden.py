@@ -6,16 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from chorale.synth.alltoall.schedule import alltoall_schedule
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.lowering.check import check_program
-from chorale.synth.lowering.lift import lift
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
-from chorale.synth.lowering.targets import target_named
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule
+from chorale.synth.methods.double_binary_tree import double_binary_tree
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.lift import check_program, lift
+from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.trees.double_binary import double_binary_tree
 from chorale.synth.verify.verify import verify
 from tests.unit.synth.lowering.programs import lowered
 from tests.unit.synth.lowering.scanner import accept

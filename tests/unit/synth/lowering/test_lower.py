@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.lowering.check import check_program
 from chorale.synth.lowering.lower import lower, with_default_channels
 from chorale.synth.lowering.messages import messages_of, streaming_chunks, tree_levels
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Op, Program
-from chorale.synth.lowering.targets import target_named
-from chorale.synth.lowering.vector import vector_layout_of
-from chorale.synth.method import Options
-from chorale.synth.methods import synthesize
+from chorale.synth.lowering.vector_layout import vector_layout_of
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.method import Options
+from chorale.synth.programs.program import Op, Program
+from chorale.synth.targets.lift import check_program
+from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.spec import parse_topology
 from tests.strategies import strongly_connected_topologies
 from tests.unit.synth.lowering.naive import result_of

@@ -8,11 +8,11 @@ import pytest
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.lowering.check import check_program
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import Program
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.lift import check_program
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule
 

@@ -9,13 +9,11 @@ from itertools import islice
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering import streaming
-from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering import lower as streaming
+from chorale.synth.lowering.lower import lower, streamed_text
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import RankProgram
-from chorale.synth.lowering.stream import EMPTY_RANK, ProgramStream
-from chorale.synth.lowering.streaming import streamed_text
-from chorale.synth.lowering.targets import XML_TARGETS, target_named
+from chorale.synth.programs.program import EMPTY_RANK, ProgramStream, RankProgram
+from chorale.synth.targets.registry import XML_TARGETS, target_named
 from tests.unit.synth.lowering.programs import verified
 
 NAMES = [target.name for target in XML_TARGETS]

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
-from chorale.synth.lowering.check import check_program
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.lowering.timetable import FASTEST_CHUNK_TIME, MAX_VISITS, Timetable, timetable_of
 from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.targets.lift import check_program
 from tests.unit.synth.lowering.programs import verified
 from tests.unit.synth.lowering.tree_schedules import trees
 

@@ -7,9 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL, REDUCE_SCATTER, Collective, CollectiveName
-from chorale.synth.schedule.routes import Routes
-from chorale.synth.schedule.schedule import Kind, Schedule
-from chorale.synth.schedule.transfers import ColumnBounds
+from chorale.synth.schedule.schedule import ColumnBounds, Kind, Routes, Schedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule

@@ -6,21 +6,19 @@ from dataclasses import replace
 
 import pytest
 
-from chorale.synth.bound.optimum import optimum
+from chorale.synth.bounds.optimum import optimum
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
-from chorale.synth.deficiency import deficiencies
 from chorale.synth.errors import CheckFailed
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.codec import from_json_text, from_parquet, to_json_text, to_parquet
-from chorale.synth.schedule.compose import concatenate, reverse_allgather
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.schedule.traffic import deficiencies, traffic_of
+from chorale.synth.schedule.transforms import concatenate, reverse_allgather
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.simulation.simulate import as_fidelity, simulate
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.topology import Topology
-from chorale.synth.topology.transpose import transpose_with_links
+from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verify import inspect, verify
 from tests.unit.synth.forest.split.fabrics import random_fabric
 from tests.unit.synth.forest.trees_on import trees_on

@@ -11,8 +11,8 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.methods import synthesize
-from chorale.synth.schedule.cut import pipeline_split
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.schedule.transforms import pipeline_split
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import VerifiedSchedule

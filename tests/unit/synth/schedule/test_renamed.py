@@ -7,8 +7,8 @@ import pytest
 
 from chorale.synth.collective import parse_collective
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods import synthesize
-from chorale.synth.schedule.renamed import renamed_schedule
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.schedule.transforms import renamed_schedule
 from chorale.synth.topology.links import Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from chorale.synth.bfb.symmetric import symmetric_bfb
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.schedule.symmetric import SymmetricGather
 from chorale.synth.topology.spec import parse_topology
 from tests.symmetric_networks import symmetric_networks

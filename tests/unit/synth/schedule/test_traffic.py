@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from chorale.synth.alltoall.schedule import alltoall_schedule
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, ALLTOALL
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule
+from chorale.synth.methods.catalog import synthesize
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step, traffic_of
 from chorale.synth.topology.spec import parse_topology
 from tests.strategies import networks

@@ -6,12 +6,12 @@ from fractions import Fraction
 
 import pytest
 
-from chorale.synth.alltoall.schedule import alltoall_schedule
 from chorale.synth.collective import parse_collective
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods import synthesize
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.schedule.data_paths import DataPath, data_paths
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.schedule.ways import DataPath, data_paths
 from chorale.synth.topology.spec import parse_topology
 
 

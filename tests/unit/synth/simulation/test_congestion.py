@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods import synthesize
-from chorale.synth.schedule.routes import Routes
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.schedule.schedule import Routes
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, traffic_of
 from chorale.synth.simulation.congestion import congestion_of
 from chorale.synth.simulation.network_model import NetworkModel

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.schedule.routes import Routes
-from chorale.synth.simulation.flow_graph import MessageGraph
-from chorale.synth.simulation.flow_simulation import FlowTimes, simulate_flows
+from chorale.synth.schedule.schedule import Routes
+from chorale.synth.simulation.flow_simulation import FlowTimes, MessageGraph, simulate_flows
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.topology import Topology

@@ -9,17 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.bfb.symmetric import symmetric_bfb
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.kernels import warm_simulation
-from chorale.synth.methods import synthesize
-from chorale.synth.schedule.routes import Routes
+from chorale.synth.kernels.warm_up import warm_simulation
+from chorale.synth.methods.bfb.bfb import symmetric_bfb
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.swing import swing
+from chorale.synth.schedule.schedule import Routes
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.simulation.simulate import as_fidelity, simulate
-from chorale.synth.swing.swing import swing
 from chorale.synth.topology.spec import parse_topology
 from tests.strategies import strongly_connected_topologies
 from tests.unit.synth.simulation.test_congestion import streaming

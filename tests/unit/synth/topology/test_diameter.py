@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.topology import diameter as module
-from chorale.synth.topology.diameter import diameter, largest_distance
-from chorale.synth.topology.distance import distances_from, hop_distances
+from chorale.synth.topology import distance as module
+from chorale.synth.topology.distance import diameter, distances_from, hop_distances, largest_distance
 from chorale.synth.topology.spec import parse_topology
 from tests.strategies import regular_topologies, strongly_connected_topologies
 

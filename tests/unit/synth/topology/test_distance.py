@@ -8,10 +8,15 @@ import pytest
 from hypothesis import given
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.diameter import diameter
-from chorale.synth.topology.distance import distances_from, distances_to, hop_distances, require_strongly_connected
+from chorale.synth.topology.distance import (
+    diameter,
+    distances_from,
+    distances_to,
+    hop_distances,
+    require_strongly_connected,
+)
+from chorale.synth.topology.formats.networkx_graph import to_networkx
 from chorale.synth.topology.links import Link, Links
-from chorale.synth.topology.networkx_graph import to_networkx
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.strategies import strongly_connected_topologies

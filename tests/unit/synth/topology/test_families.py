@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.topology.automorphism import automorphisms_are_transitive, is_automorphism, orbits
-from chorale.synth.topology.diameter import diameter
+from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.strategies import regular_topologies

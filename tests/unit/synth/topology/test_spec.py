@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.catalog import FAMILIES, FUNCTIONS
+from chorale.synth.topology.formats.files import to_json
 from chorale.synth.topology.grammar import FamilyCall, FileCall, FunctionCall, Number, Option, parse_spec
-from chorale.synth.topology.json_format import to_json
-from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.spec import FAMILIES, FUNCTIONS, parse_topology
 
 LIST = "`chorale topology list` shows all"
 FORMS = "write family:arguments, function(spec;…) or file:PATH (see `chorale topology list`)"

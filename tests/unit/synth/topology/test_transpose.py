@@ -7,7 +7,7 @@ from hypothesis import given
 
 from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.transpose import transpose, transpose_with_links
+from chorale.synth.topology.topology import transpose, transpose_with_links
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
 
 networks = strongly_connected_topologies(bandwidths=MIXED, latencies_s=MIXED[:2], switches=2)

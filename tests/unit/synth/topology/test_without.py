@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.assemble import NamedLink, NamedNode, assemble_topology
+from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology
+from chorale.synth.topology.failures import LostLink, without
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from chorale.synth.topology.without import LostLink, without
 from tests.strategies import MIXED, strongly_connected_topologies
 
 

@@ -11,15 +11,12 @@ from hypothesis import strategies as st
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.method import Options
-from chorale.synth.methods import synthesize_unverified
-from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.schedule.transfers import COLUMN_NAMES
+from chorale.synth.methods.catalog import synthesize_unverified
+from chorale.synth.methods.method import Options
+from chorale.synth.schedule.schedule import COLUMN_NAMES, Schedule
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.verify.cells import ChunkIntervals
-from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.synth.verify.verify import inspect
-from chorale.synth.verify.violation import ScheduleViolation
+from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
+from chorale.synth.verify.verify import ChunkIntervals, inspect
 from tests.unit.synth.forest.trees_on import trees_on
 
 CHUNKS = 12
@@ -37,7 +34,7 @@ def with_column(schedule: Schedule, name: str, row: int, value: int) -> Schedule
 
 def inspected(schedule: Schedule, few_chunks: int) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("chorale.synth.verify.cells.FEW_CHUNKS", few_chunks)
+        patch.setattr("chorale.synth.verify.verify.FEW_CHUNKS", few_chunks)
         return inspect(schedule)
 
 

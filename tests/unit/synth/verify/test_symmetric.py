@@ -9,14 +9,14 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from chorale.synth.bfb.symmetric import symmetric_bfb
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import CheckFailed
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods.bfb.bfb import symmetric_bfb
+from chorale.synth.schedule.schedule import COLUMN_NAMES, Transfers
 from chorale.synth.schedule.symmetric import SymmetricGather, SymmetricSchedule
-from chorale.synth.schedule.transfers import COLUMN_NAMES, Transfers
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.transpose import transpose
+from chorale.synth.topology.topology import transpose
 from chorale.synth.verify.verify import inspect, verify
 from tests.symmetric_networks import unequal_torus
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.synth.alltoall.schedule import alltoall_schedule
 from chorale.synth.collective import ALLGATHER, ALLREDUCE
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.method import Options
-from chorale.synth.methods import synthesize, synthesize_unverified
+from chorale.synth.methods.alltoall.schedule import alltoall_schedule
+from chorale.synth.methods.catalog import synthesize, synthesize_unverified
+from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

@@ -12,12 +12,10 @@ from hypothesis import strategies as st
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.errors import CheckFailed
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.synth.methods import synthesize_unverified
-from chorale.synth.schedule.routes import Routes
-from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.schedule.transfers import COLUMN_NAMES, ColumnBounds
+from chorale.synth.methods.catalog import synthesize_unverified
+from chorale.synth.schedule.schedule import COLUMN_NAMES, ColumnBounds, Routes, Schedule
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.verify import general
+from chorale.synth.verify import set_replay as general
 from chorale.synth.verify.verify import inspect, verify
 from tests.reference import set_replay
 

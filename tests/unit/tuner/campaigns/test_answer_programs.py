@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from chorale.synth.lowering.lift import lift
-from chorale.synth.lowering.targets import target_named
+from chorale.synth.targets.lift import lift
+from chorale.synth.targets.registry import target_named
 from chorale.tuner.campaigns.answer import tuning_table
 from chorale.tuner.campaigns.answer_programs import table_programs
 from tests.conformance.example_programs import ring_allreduce

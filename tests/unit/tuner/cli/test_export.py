@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from chorale.synth.lowering.lift import lift
+from chorale.synth.targets.lift import lift
 from tests.command import chorale
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from chorale.runners.api import FailureKind, Outcome, RunFailure, RunRequest
 from chorale.runners.simulated import SimulatedRunner
-from chorale.synth.lowering.targets import target_named
+from chorale.synth.targets.registry import target_named
 from tests.command import chorale
 from tests.conformance.example_programs import ring_allreduce, with_swapped_offset
 from tests.stand_ins.gpu_cluster import put_stand_ins

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from chorale.synth.bfb.symmetric import symmetric_bfb
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods.bfb.bfb import symmetric_bfb
 from chorale.synth.schedule.codec import to_parquet
 from chorale.synth.schedule.symmetric import SymmetricSchedule
 from chorale.synth.topology.spec import parse_topology

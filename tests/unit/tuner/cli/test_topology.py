@@ -10,7 +10,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from chorale.synth.errors import ChoraleError, InvalidInput
-from chorale.synth.topology.exchange import from_bytes
+from chorale.synth.topology.formats.files import from_bytes
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.cli import topology as command
 from tests.dumps import cpu, nvswitch_machine, pairs_machine, pci, system

@@ -12,7 +12,7 @@ from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.lowering.program import BufferRef, Instruction, Op, ThreadBlock
+from chorale.synth.programs.program import BufferRef, Instruction, Op, ThreadBlock
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from chorale.synth.errors import InvalidInput, Unavailable
-from chorale.synth.lowering.lift import lift
 from chorale.synth.schedule.codec import from_parquet
-from chorale.synth.topology.json_format import to_json
+from chorale.synth.targets.lift import lift
+from chorale.synth.topology.formats.files import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.service.access import Access, Caller, load_access, make_token

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.synth.lowering.lift import lift
 from chorale.synth.schedule.codec import from_parquet
+from chorale.synth.targets.lift import lift
 from chorale.synth.verify.verify import verify
 from chorale.tuner.home import Home
 from chorale.tuner.specs import load_topology

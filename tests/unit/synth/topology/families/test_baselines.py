@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.diameter import diameter
+from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.spec import parse_topology
 from tests.links import both_directions, graph_of, links_of
 

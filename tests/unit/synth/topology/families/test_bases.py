@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from chorale.synth.bases import database
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.automorphism import automorphisms_are_transitive, is_automorphism
-from chorale.synth.topology.diameter import diameter
+from chorale.synth.topology.bases import database
+from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.families.bases import base_topology
 from chorale.synth.topology.spec import parse_topology
 

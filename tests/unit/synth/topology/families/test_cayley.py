@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.automorphism import automorphisms_are_transitive, is_automorphism
-from chorale.synth.topology.diameter import diameter
-from chorale.synth.topology.semidirect import SemidirectProduct
+from chorale.synth.topology.distance import diameter
+from chorale.synth.topology.families.directed import SemidirectProduct
 from chorale.synth.topology.spec import parse_topology
 from tests.bfb_cost import bfb_cost, is_bandwidth_optimal, moore_steps
 from tests.links import links_of

@@ -12,9 +12,8 @@ import pytest
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.automorphism import automorphisms_are_transitive, is_automorphism
-from chorale.synth.topology.catalog import FAMILIES
 from chorale.synth.topology.grammar import parse_spec
-from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.spec import FAMILIES, parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.reference.allgather_by_flows import allgather_by_flows
 

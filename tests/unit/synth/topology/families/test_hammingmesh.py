@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.topology.families.hammingmesh import plan_hxmesh
+from chorale.synth.topology.families.complete import plan_hxmesh
 from chorale.synth.topology.grammar import parse_spec
 from chorale.synth.topology.spec import parse_topology
 

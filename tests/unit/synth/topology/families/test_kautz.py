@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.automorphism import is_automorphism
-from chorale.synth.topology.diameter import diameter
+from chorale.synth.topology.distance import diameter
 from chorale.synth.topology.spec import parse_topology
 from tests.bfb_cost import bfb_cost, moore_steps
 from tests.links import graph_of, links_of

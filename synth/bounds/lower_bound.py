@@ -1,0 +1,211 @@
+"""Groups of ranks that are bottlenecks all at once: what makes reduce_scatter and allgather the best allreduce.
+
+Lower bounds on allreduce; its optimum is open in general.
+
+Whatever the schedule, the whole vector crosses every cut, each way (bandwidth-optimal pipeline, theorem 16), and p
+groups of ranks receive 2 (p - 1) vectors in all (theorem 17 for single ranks). Where the groups are bottlenecks of
+allgather, the second bound is twice the time of allgather: reduce_scatter followed by allgather is then the best
+allreduce (theorem 19 has the cases of two groups and of single ranks).
+
+Lower bounds on the bandwidth time of collectives, exact and certified: one question for every schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from chorale.synth.bounds.cut_search import CutSearch, Nodes
+from chorale.synth.bounds.optimum import (
+    Bound,
+    cut_direction,
+    improving_cuts,
+    integral_trees,
+    node_set,
+    optimum,
+    search_for,
+    shards_of_vector,
+)
+from chorale.synth.bounds.residual_graph import Integers
+from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.topology.topology import Topology
+
+
+def tight_parts(search: CutSearch) -> list[Nodes]:
+    """Return bottlenecks of allgather that share no rank, as small as they come, over as many ranks as possible.
+
+    A set T is tight if what has to come in takes as long as the whole allgather. Tight sets that share a rank have
+    a tight union, if that leaves out a rank. One oracle call per set that is no single rank.
+    """
+    *_, (time, _) = improving_cuts(search)
+    trees_per_bandwidth, k = integral_trees(search.topology, time)
+    ranks = search.topology.compute_count
+    covered = search.ingress[:ranks] == (ranks - 1) * search.scale / time
+    search.settled[:] = False
+    groups = _Groups({}, np.full(ranks, -1))
+    # With this many times the trees, one more per shard is too many for tight cuts and for no others.
+    slack = ranks
+    while (part := search.violated_cut(trees_per_bandwidth * slack, k * slack + 1, ~covered)) is not None:
+        for image in _images(search, part):
+            groups.join(image)
+            covered[image[image < ranks]] = True
+    return list(groups.nodes.values())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Groups:
+    """Sets of nodes that share no rank, by number, and int64 per rank: the set it is in, or -1."""
+
+    nodes: dict[int, Nodes]
+    of_rank: Integers
+
+    def join(self, part: Nodes) -> None:
+        """Add `part`, joined with the sets that share a rank with it, unless that would leave no rank outside."""
+        ranks = len(self.of_rank)
+        touched = [number for number in np.unique(self.of_rank[part[part < ranks]]).tolist() if number >= 0]
+        union = np.unique(np.concatenate([part, *(self.nodes[number] for number in touched)]))
+        inside = union[union < ranks]
+        if len(inside) < ranks:
+            for number in touched:
+                del self.nodes[number]
+            self.of_rank[inside] = int(inside[0])
+            self.nodes[int(inside[0])] = union
+
+
+def _images(search: CutSearch, part: Nodes) -> list[Nodes]:
+    """Return `part` and the sets that known symmetries take it to, as far as they share no ranks.
+
+    Nothing is proved by symmetry: what sets of nodes prove is counted on their links. It saves oracle calls.
+    """
+    ranks = search.topology.compute_count
+    taken = np.zeros(ranks, dtype=np.bool_)
+    images: list[Nodes] = []
+    waiting = [part]
+    while waiting:
+        image = waiting.pop()
+        inside = image[image < ranks]
+        if taken[inside].any():
+            continue
+        taken[inside] = True
+        images.append(image)
+        waiting += [np.sort(generator[image]).astype(np.int64) for generator in search.topology.automorphisms]
+    return images
+
+
+def single_rank_cuts(search: CutSearch) -> list[Nodes]:
+    """Return a rank and the switches around it with the least bandwidth into them, for ranks where switches help.
+
+    One oracle call per rank behind a switch.
+    """
+    topology = search.topology
+    ranks, links = topology.compute_count, topology.links
+    behind = np.unique(links.dst[(links.src >= ranks) & (links.dst < ranks)])
+    too_many = int(search.ingress.max()) + 1
+    parts: list[Nodes] = []
+    for rank in behind.tolist():
+        search.settled[:ranks] = True
+        search.settled[rank] = False
+        part = search.violated_cut(Fraction(search.scale), too_many)
+        if part is not None and len(part) > 1:
+            parts.append(part)
+    return parts
+
+
+def group_time(search: CutSearch, parts: Sequence[Nodes]) -> Fraction:
+    """Return the time per byte of allreduce that `parts`, and all other ranks by themselves, prove.
+
+    p groups of ranks receive 2 (p - 1) M in all: contract each to one process (bandwidth-optimal pipeline, theorem
+    17, is the case of single ranks; theorem 16 of two groups, in Eulerian networks). O(links * parts).
+    """
+    ranks = search.topology.compute_count
+    single = np.ones(ranks, dtype=np.bool_)
+    total = Fraction(0)
+    for part in parts:
+        single[part[part < ranks]] = False
+        total += sum((value * count for value, count in search.entering(part)), Fraction(0))
+    total += Fraction(int(search.ingress[:ranks][single].sum()), search.scale)
+    groups = len(parts) + int(single.sum())
+    return Fraction(2 * (groups - 1)) / total
+
+
+_WAYS = (
+    ("received", "into", ALLGATHER, CollectiveName.BROADCAST),
+    ("sent", "out-of", REDUCE_SCATTER, CollectiveName.REDUCE),
+)
+
+
+def allreduce_bounds(topology: Topology) -> Iterator[Bound]:
+    """Yield bounds on allreduce, the cheapest first; the largest is the best one known.
+
+    Ranks by themselves; groups that are bottlenecks of allgather; single cuts; ranks with the switches that
+    narrow them. Each for what comes in and, on one-way networks, also for what goes out.
+    """
+    ways = _WAYS[:1] if topology.is_eulerian else _WAYS
+    searches = [(kind, search_for(topology, spread)) for kind, _, spread, _ in ways]
+    yield from (_of_groups(kind, search, []) for kind, search in searches)
+    yield from (_of_groups(kind, search, tight_parts(search)) for kind, search in searches)
+    for _, kind, _, rooted in ways:
+        for time, cut in improving_cuts(search_for(topology, Collective(rooted, 0))):
+            yield Bound(kind, node_set(cut), time)
+    yield from (_of_groups(kind, search, single_rank_cuts(search)) for kind, search in searches)
+
+
+def reduce_scatter_allgather_time(topology: Topology) -> Fraction:
+    """Return the time per byte of the best reduce_scatter followed by the best allgather."""
+    gather = optimum(topology, ALLGATHER).time_per_byte
+    return 2 * gather if topology.is_eulerian else gather + optimum(topology, REDUCE_SCATTER).time_per_byte
+
+
+def _of_groups(kind: str, search: CutSearch, parts: Sequence[Nodes]) -> Bound:
+    return Bound(kind, (), group_time(search, parts), parts=tuple(node_set(part) for part in parts))
+
+
+def lower_bound(topology: Topology, collective: Collective, achieved: Fraction | None = None) -> Bound:
+    """Return the best bound this package knows on T_B / M of `collective`, for any schedule.
+
+    It is the optimum of allgather, reduce_scatter, broadcast and reduce (see `Optimum` for what that means on
+    one-way networks), and a bound for allreduce and alltoall. With `achieved`, the time of a verified schedule,
+    the search ends as soon as a bound meets it: nothing can be better. No flows if single ranks already decide.
+
+    >>> from synth import parse_collective, parse_topology
+    >>> str(lower_bound(parse_topology("ring:4"), parse_collective("allreduce")).value)
+    '3/4'
+    """
+    best: Bound | None = None
+    for bound in _bounds(topology, collective):
+        if best is None or bound.value > best.value:
+            best = bound
+        if achieved is not None and best.value >= achieved:
+            break
+    if best is None:
+        raise AssertionError("every collective has at least one bound")
+    return best
+
+
+def _bounds(topology: Topology, collective: Collective) -> Iterator[Bound]:
+    if collective.name == CollectiveName.ALLREDUCE:
+        yield from allreduce_bounds(topology)
+    elif collective.name == CollectiveName.ALLTOALL:
+        yield from _alltoall_bounds(topology)
+    else:
+        parts = shards_of_vector(topology, collective)
+        for time, cut in improving_cuts(search_for(topology, collective)):
+            yield Bound(cut_direction(collective), node_set(cut), time / parts)
+
+
+def _alltoall_bounds(topology: Topology) -> Iterator[Bound]:
+    """Yield what single ranks and the bottlenecks of allgather must exchange; chorale.synth.alltoall proves more."""
+    for spread in (ALLGATHER, REDUCE_SCATTER):
+        search = search_for(topology, spread)
+        for _, cut in improving_cuts(search):
+            yield Bound(cut_direction(spread), node_set(cut), _exchange_time(search, cut))
+
+
+def _exchange_time(search: CutSearch, cut: Nodes) -> Fraction:
+    """Return the time per byte that each of the ranks inside takes to hear from each outside."""
+    ranks = search.topology.compute_count
+    inside = int(np.count_nonzero(cut < ranks))
+    return inside * search.time_per_shard(cut) / ranks

@@ -1,0 +1,247 @@
+"""How much of every link goes to out-trees and to in-trees, and how fast each root may go: counted exactly.
+
+The best allreduce made of pairs of trees: roots add up their parts over in-trees and spread them over out-trees.
+
+Roots may have parts of any size, and links may be shared in any way between in-trees and out-trees (ForestColl,
+appendix E). On symmetric fabrics that is no better than reduce_scatter followed by allgather, where all parts are
+equal and both have the whole network; where some ranks have less bandwidth than others it is, since a rank
+that is no root sends and receives M instead of 2 M (N - 1) / N.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.bounds.certificate import proven_time
+from chorale.synth.bounds.cut_oracle import Flags
+from chorale.synth.bounds.cut_search import CutSearch
+from chorale.synth.bounds.optimum import improving_cuts
+from chorale.synth.bounds.pair_program import Multipliers, PairProgram, PairSolution
+from chorale.synth.bounds.residual_graph import Integers
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import common_denominator
+from chorale.synth.linear_program import Floats
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MergedArcs:
+    """Links without self-loops, parallel ones joined. src, dst: int64 per arc;  width: bandwidth per arc."""
+
+    src: Integers
+    dst: Integers
+    width: tuple[Fraction, ...]
+
+    @property
+    def transposed(self) -> MergedArcs:
+        return MergedArcs(self.dst, self.src, self.width)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairSplit:
+    """A feasible split: trees rooted at rank v may carry `roots[v]`, in and out, all at once.
+
+    gather, reduce: bandwidth per arc for out-trees and in-trees, together at most its width. Switches get as much as
+    they pass on to out-trees, at least, and pass on as much as they get of in-trees, so that trees exist.
+    """
+
+    arcs: MergedArcs
+    roots: tuple[Fraction, ...]
+    gather: tuple[Fraction, ...]
+    reduce: tuple[Fraction, ...]
+
+    @property
+    def rate(self) -> Fraction:
+        """M / T_B of the allreduce."""
+        return sum(self.roots, Fraction(0))
+
+
+def merged_arcs(topology: Topology) -> MergedArcs:
+    """Return the arcs of `topology` in the order of (src, dst). O(links log links)."""
+    links = topology.links
+    useful = np.flatnonzero(links.src != links.dst)
+    keys = links.src[useful].astype(np.int64) * topology.node_count + links.dst[useful]
+    pairs, place = np.unique(keys, return_inverse=True)
+    width = [Fraction(0)] * len(pairs)
+    for arc, bandwidth_class in zip(place.tolist(), links.bandwidth_class[useful].tolist(), strict=True):
+        width[arc] += links.bandwidths[bandwidth_class]
+    return MergedArcs(pairs // topology.node_count, pairs % topology.node_count, tuple(width))
+
+
+def even_split(topology: Topology, arcs: MergedArcs) -> PairSplit | None:
+    """Return reduce_scatter with allgather: equal roots, half of every link each; None on one-way networks."""
+    if not topology.is_eulerian:
+        return None
+    _, scale = topology.links.integer_bandwidths()
+    halves = np.array([int(width * scale) for width in arcs.width], dtype=np.int64)
+    ones = np.ones(topology.compute_count, dtype=np.int64)
+    return _counted(topology, arcs, (ones, halves, halves), Fraction(1, 2 * scale))
+
+
+def rounded_split(topology: Topology, arcs: MergedArcs, point: PairSolution, unit: Fraction) -> PairSplit | None:
+    """Return `point` rounded down to whole `unit`s and slowed down until all cuts hold; None if nothing is left."""
+    room = np.array([int(width / unit) for width in arcs.width], dtype=np.int64)
+    roots, gather, reduce = (_whole(values, unit) for values in (point.roots, point.gather, point.reduce))
+    gather = np.minimum(gather, room)
+    reduce = np.minimum(reduce, room - gather)
+    trim_at_switches(topology, arcs.src, arcs.dst, gather)
+    trim_at_switches(topology, arcs.dst, arcs.src, reduce)
+    return _counted(topology, arcs, (roots, gather, reduce), unit)
+
+
+def _whole(values: NDArray[np.float64], unit: Fraction) -> Integers:
+    # A solver's 2.9999999 is a 3; what that adds too much is taken off again where it matters.
+    return np.floor(values / float(unit) + 1e-4).astype(np.int64)
+
+
+def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[np.integer], amounts: Integers) -> None:
+    """Take from the `amounts` of arcs out of switches what these do not get.
+
+    What is taken from one switch may be missing at the next, around circles too; later rounds take twice as much as
+    the one before, so that circles run dry.
+    """
+    switches = range(topology.compute_count, topology.node_count)
+    rounds = 0
+    short = True
+    while short:
+        short = False
+        for switch in switches:
+            outgoing = np.flatnonzero((src == switch) & (amounts > 0))
+            excess = int(amounts[outgoing].sum() - amounts[dst == switch].sum())
+            short |= excess > 0
+            wanted = max(excess, 0) << max(0, rounds - len(switches))
+            for arc in outgoing:
+                taken = min(wanted, int(amounts[arc]))
+                amounts[arc] -= taken
+                wanted -= taken
+        rounds += 1
+
+
+def _counted(
+    topology: Topology, arcs: MergedArcs, amounts: tuple[Integers, Integers, Integers], unit: Fraction
+) -> PairSplit | None:
+    """Return the split with the rates of roots scaled to what the narrowest cut allows."""
+    roots, gather, reduce = amounts
+    if not roots.any():
+        return None
+    try:
+        slowest = max(_time(topology, arcs, roots, gather), _time(topology, arcs.transposed, roots, reduce))
+    except InvalidInput:  # rounding has cut off a rank, or the numbers are too fine for 64 bits
+        return None
+    return PairSplit(
+        arcs,
+        tuple(int(root) * unit / slowest for root in roots),
+        tuple(int(amount) * unit for amount in gather),
+        tuple(int(amount) * unit for amount in reduce),
+    )
+
+
+def _time(topology: Topology, arcs: MergedArcs, roots: Integers, amounts: Integers) -> Fraction:
+    """Return the largest (roots outside T) / (amounts into T)."""
+    columns: Sequence[list[int]] = (arcs.src.tolist(), arcs.dst.tolist(), amounts.tolist())
+    links = Links.build(Link(src, dst, Fraction(amount)) for src, dst, amount in zip(*columns, strict=True) if amount)
+    part = Topology(topology.spec, topology.node_ids, topology.compute_count, links)
+    *_, (time, _) = improving_cuts(CutSearch.of(part, roots))
+    return time
+
+
+MAX_RANKS = 128
+MAX_LINKS = 1024
+_MAX_ROUNDS = 100
+_MET = 1e-9
+_COMMON = 2**20
+_FINE = 2**24
+_DENOMINATORS = (100, 1000, 10_000, 2**24)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TreePairs:
+    """A split of the network that was checked exactly, and what no split can beat.
+
+    time_per_byte: of `split`, exact;  bound: no pairs of trees take less, as `certificate` proves (see
+    `check_pair_certificate`). It is no bound on allreduce in general.
+    """
+
+    split: PairSplit
+    bound: Fraction
+    certificate: Mapping[str, Any]
+
+    @property
+    def time_per_byte(self) -> Fraction:
+        return 1 / self.split.rate
+
+    @property
+    def gap(self) -> Fraction:
+        """time_per_byte / bound - 1; 0 if the split is proven to be the best."""
+        return self.time_per_byte / self.bound - 1
+
+
+def is_within_limits(topology: Topology) -> bool:
+    """Whether `tree_pairs` takes the network: at most 128 ranks and 1024 links between pairs of nodes."""
+    return topology.compute_count <= MAX_RANKS and len(merged_arcs(topology).src) <= MAX_LINKS
+
+
+def tree_pairs(topology: Topology) -> TreePairs:
+    """Return the best pairs of trees for allreduce, with the gap that rounding leaves (mostly 0).
+
+    Solves the program over known cuts, asks the oracle for cuts that its answer breaks, and repeats. The answer is
+    rounded down and counted exactly; the multipliers of the cuts are rounded into a certificate. Raises
+    InvalidInput above 128 ranks or 1024 links between pairs of nodes, above which the program would take minutes.
+    """
+    arcs = merged_arcs(topology)
+    if not is_within_limits(topology):
+        rule = f"the linear program of allreduce takes at most {MAX_RANKS} ranks and {MAX_LINKS} links"
+        value = f"{topology.compute_count} ranks and {len(arcs.src)} links"
+        raise InvalidInput(rule, value, "take reduce_scatter and allgather, or a smaller fabric")
+    width = np.array([float(value) for value in arcs.width])
+    program = PairProgram(topology.compute_count, topology.node_count, arcs.src, arcs.dst, width)
+    even = even_split(topology, arcs)
+    for _ in range(_MAX_ROUNDS):
+        point, multipliers = program.solve()
+        met = even is not None and float(point.roots.sum()) <= float(even.rate) * (1 + _MET)
+        if met or program.add_cuts(point) == 0:
+            break
+    units = [Fraction(1, common_denominator(np.concatenate([point.values, width]), _COMMON)), max(arcs.width) / _FINE]
+    splits = [even, *(rounded_split(topology, arcs, point, unit) for unit in units)]
+    certificate = _certificate(topology, program, multipliers)
+    best = max((split for split in splits if split is not None), key=lambda split: split.rate)
+    return TreePairs(best, Fraction(certificate["time_per_byte"]), certificate)
+
+
+def _certificate(topology: Topology, program: PairProgram, multipliers: Multipliers) -> Mapping[str, Any]:
+    """Return the rounding of `multipliers` that proves most."""
+    candidates = [_rounded(topology, program, multipliers, largest) for largest in _DENOMINATORS]
+    return max(candidates, key=lambda candidate: Fraction(candidate["time_per_byte"]))
+
+
+def _rounded(topology: Topology, program: PairProgram, multipliers: Multipliers, largest: int) -> Mapping[str, Any]:
+    names = np.array(topology.node_ids)
+    switches = topology.node_ids[topology.compute_count :]
+
+    def weighted(cuts: Sequence[Flags], values: Floats) -> list[dict[str, Any]]:
+        pairs = zip(cuts, _rationals(values, largest), strict=True)
+        return [{"nodes": names[cut].tolist(), "weight": str(weight)} for cut, weight in pairs if weight]
+
+    def worth(values: Floats) -> dict[str, str]:
+        pairs = zip(switches, _rationals(values, largest), strict=True)
+        return {name: str(value) for name, value in pairs if value}
+
+    certificate = {
+        "kind": "tree-pairs",
+        "gather_cuts": weighted(program.gather_cuts, multipliers.gather_cuts),
+        "reduce_cuts": weighted(program.reduce_cuts, multipliers.reduce_cuts),
+        "gather_switches": worth(multipliers.gather_switches),
+        "reduce_switches": worth(multipliers.reduce_switches),
+    }
+    return certificate | {"time_per_byte": str(proven_time(topology, certificate))}
+
+
+def _rationals(values: Floats, largest: int) -> list[Fraction]:
+    return [Fraction(value).limit_denominator(largest) for value in values.tolist()]

@@ -1,0 +1,243 @@
+"""The groups that a search for Cayley digraphs tries: semidirect products of cyclic groups.
+
+Searching for base graphs: random Cayley digraphs of a size, by seed, spread over an executor.
+
+What a search has found so far, as JSON: the seeds that are done and the specs that came of them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.base import Executor, Progress
+from chorale.synth.finder.base_candidates import traits_of
+from chorale.synth.finder.bfb_score import bfb_score
+from chorale.synth.finder.candidate import TopologyCandidate, Traits, frontier, least_steps
+from chorale.synth.finder.cayley_trials import LOAD_UNIT, MAX_DEGREE, NO_LOAD, best_generators
+from chorale.synth.finder.constructions import divisors
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.topology.families.directed import SemidirectProduct
+from chorale.synth.topology.spec import parse_topology
+
+
+def semidirect_groups(order: int) -> Iterator[SemidirectProduct]:
+    """Yield Z_m x|_r Z_k x Z_l with m k l = `order`, for all factors and all r of order dividing k modulo m.
+
+    Cyclic groups come first. Some are isomorphic; a search loses time by that, not answers.
+    """
+    yield SemidirectProduct(order, 1, 1)
+    for m in divisors(order):
+        for k in divisors(order // m):
+            if k == 1 or m == 1:
+                continue
+            for r in range(1, m):
+                group = SemidirectProduct(m, k, r, order // (m * k))
+                if group.is_group:
+                    yield group
+
+
+@lru_cache(maxsize=8)
+def multiplication_table(group: SemidirectProduct) -> NDArray[np.int32]:
+    """Return int32[order, order]: entry [g, x] is x times g. O(order^2) time and memory."""
+    elements = np.arange(group.order)
+    rows = [group.product(elements, np.full_like(elements, generator)) for generator in elements]
+    return np.array(rows, dtype=np.int32)
+
+
+MAX_SEARCH_NODES = 2**11
+_EXTRA_STEPS = 6
+_WORK = 2**24
+"""Elements that one task looks at."""
+
+
+@dataclass(frozen=True, slots=True)
+class CayleySearch:
+    """What is searched for: Cayley digraphs of `nodes` and `degree`, with inverses of all generators or not."""
+
+    nodes: int
+    degree: int
+    bidirectional: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.is_possible(self.nodes, self.degree):
+            limits = f"a degree from 2 to {MAX_DEGREE} and more nodes than that, at most {MAX_SEARCH_NODES}"
+            rule = f"a search must have {limits}"
+            raise InvalidInput(rule, f"{self.nodes} nodes of degree {self.degree}", "search for a smaller base")
+
+    @staticmethod
+    def is_possible(nodes: int, degree: int) -> bool:
+        """Whether the search covers this size."""
+        return degree < nodes <= MAX_SEARCH_NODES and 2 <= degree <= MAX_DEGREE
+
+    @property
+    def trials(self) -> int:
+        """Generator sets that one seed tries."""
+        return max(64, _WORK // (self.nodes * self.degree))
+
+
+def searches_for(query: FinderQuery) -> list[CayleySearch]:
+    """Return what is worth searching for a query: graphs of its size, and those whose line graphs are of its size."""
+    hunts: list[CayleySearch] = []
+    nodes = query.nodes
+    while nodes > query.degree + 1:
+        if CayleySearch.is_possible(nodes, query.degree):
+            hunts.append(CayleySearch(nodes, query.degree, query.bidirectional))
+        if query.bidirectional or nodes % query.degree or query.degree == 1:
+            break
+        nodes //= query.degree
+    return hunts
+
+
+def search_cayley_graphs(
+    hunt: CayleySearch,
+    seeds: Iterable[int],
+    executor: Executor,
+    previous: Iterable[TopologyCandidate] = (),
+    progress: Progress | None = None,
+) -> tuple[TopologyCandidate, ...]:
+    """Return the Pareto-efficient Cayley digraphs among what all `seeds` find and what was `found` before.
+
+    A task is one seed, tried on one group: seed s takes group s modulo their number. So a search can be stopped and
+    taken up with the seeds that are missing; the union of seeds alone decides the answer, not who worked on them
+    or when. Of equal cost, the first spec by taste stays. All are scored at the identity only, which is exact: Cayley
+    digraphs are vertex-transitive.
+    """
+    tasks = [(hunt, seed) for seed in sorted(set(seeds))]
+    everyone = list(previous)
+    for candidates in executor.map(_hunt, tasks, None, progress):
+        everyone += candidates
+    return tuple(group[0] for group in frontier(everyone))
+
+
+def _hunt(_shared: None, task: tuple[CayleySearch, int]) -> list[TopologyCandidate]:
+    hunt, seed = task
+    groups = _groups(hunt.nodes)
+    group = groups[seed % len(groups)]
+    most_steps = least_steps(hunt.nodes, hunt.degree, hunt.bidirectional) + _EXTRA_STEPS
+    # A table that comes from another process may be read-only; this one is made here and remembered.
+    table = multiplication_table(group)
+    loads, generators = best_generators(table, hunt.degree, hunt.bidirectional, most_steps, hunt.trials, seed)
+    return [
+        _candidate(hunt, group, sorted(map(int, generators[steps])), steps, int(loads[steps]))
+        for steps in np.flatnonzero(loads != NO_LOAD).tolist()
+    ]
+
+
+@cache
+def _groups(order: int) -> tuple[SemidirectProduct, ...]:
+    return tuple(semidirect_groups(order))
+
+
+def _candidate(
+    hunt: CayleySearch, group: SemidirectProduct, generators: list[int], steps: int, load: int
+) -> TopologyCandidate:
+    factor = Fraction(hunt.degree * load, hunt.nodes * LOAD_UNIT)
+    spec = f"cayley:{group.m}.{group.k}.{group.r}.{group.l},{','.join(map(str, generators))}"
+    return TopologyCandidate(
+        spec=spec,
+        method="bfb",
+        nodes=hunt.nodes,
+        degree=hunt.degree,
+        steps=steps,
+        bandwidth_factor=factor,
+        exact=True,
+        traits=Traits(
+            simple=True,
+            self_loops=False,
+            bidirectional=hunt.bidirectional,
+            reverse_symmetric=hunt.bidirectional,
+        ),
+        least_steps=steps,
+        least_factor=factor,
+        origin=(spec,),
+    )
+
+
+FORMAT = "chorale-base-search/1"
+_WAY_OUT = "start a new file"
+_MAX_SEEDS = 10**6
+
+
+@dataclass(frozen=True, slots=True)
+class SearchProgress:
+    """Seeds 0 to `seeds` - 1 are done; `found` is the frontier of what they found."""
+
+    seeds: int
+    frontier: tuple[TopologyCandidate, ...]
+
+
+def write_log(log: Mapping[CayleySearch, SearchProgress]) -> bytes:
+    """Return the JSON that `read_log` reads, in order of size."""
+    hunts = sorted(log, key=lambda hunt: (hunt.nodes, hunt.degree, hunt.bidirectional))
+    entries = [
+        {
+            "nodes": hunt.nodes,
+            "degree": hunt.degree,
+            "bidirectional": hunt.bidirectional,
+            "seeds": log[hunt].seeds,
+            "found": [candidate.spec for candidate in log[hunt].frontier],
+        }
+        for hunt in hunts
+    ]
+    return (json.dumps({"format": FORMAT, "hunts": entries}, indent=1) + "\n").encode()
+
+
+def read_log(content: bytes, file_name: str) -> dict[CayleySearch, SearchProgress]:
+    """Return what `write_log` wrote; every spec is built and scored anew, so that nothing has to be believed.
+
+    Raises InvalidInput naming the file for anything else.
+    """
+    try:
+        document = json.loads(content)
+        if document["format"] != FORMAT:
+            raise ValueError("another format")
+        return dict(_entry(entry) for entry in document["hunts"])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        rule = f"{file_name} must be a record of a search ({FORMAT})"
+        raise InvalidInput(rule, str(error) or "something else", _WAY_OUT) from None
+
+
+def _entry(entry: Mapping[str, Any]) -> tuple[CayleySearch, SearchProgress]:
+    nodes, degree, seeds = entry["nodes"], entry["degree"], entry["seeds"]
+    if any(type(value) is not int for value in (nodes, degree, seeds)) or not 0 <= seeds <= _MAX_SEEDS:
+        raise ValueError("counts that are not whole numbers in range")
+    hunt = CayleySearch(nodes, degree, bool(entry["bidirectional"]))
+    return hunt, SearchProgress(seeds, _candidates(hunt, entry["found"]))
+
+
+def _candidates(hunt: CayleySearch, specs: Sequence[Any]) -> tuple[TopologyCandidate, ...]:
+    return tuple(_candidate_search_log(hunt, str(spec)) for spec in specs)
+
+
+def _candidate_search_log(hunt: CayleySearch, spec: str) -> TopologyCandidate:
+    if not spec.startswith("cayley:"):
+        raise ValueError(f"a base that is not a Cayley digraph: {spec[:60]}")
+    topology = parse_topology(spec)
+    traits = traits_of(topology)
+    if (topology.compute_count, topology.degree) != (hunt.nodes, hunt.degree):
+        raise ValueError(f"a base of another size: {spec[:60]}")
+    if hunt.bidirectional and not traits.bidirectional:
+        raise ValueError(f"a base that is not bidirectional: {spec[:60]}")
+    score = bfb_score(topology)
+    return TopologyCandidate(
+        spec=spec,
+        method="bfb",
+        nodes=hunt.nodes,
+        degree=hunt.degree,
+        steps=score.steps,
+        bandwidth_factor=score.bandwidth_factor,
+        exact=True,
+        traits=traits,
+        least_steps=score.steps,
+        least_factor=score.bandwidth_factor,
+        origin=(spec,),
+    )

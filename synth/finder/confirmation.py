@@ -1,0 +1,165 @@
+"""From predicted to real costs: candidates that may matter are scored on the built topology.
+
+Choosing among candidates of equal cost: the higher all-to-all rate wins, where it is cheap to know.
+
+The last word on a candidate: its schedule is made, replayed chunk by chunk and compared with the claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Literal
+
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.errors import CheckFailed
+from chorale.synth.executor.base import Executor, Progress
+from chorale.synth.finder.candidate import TopologyCandidate, cost_of, promising
+from chorale.synth.finder.score_cache import ScoreCache
+from chorale.synth.methods.alltoall.alltoall import alltoall_rate
+from chorale.synth.methods.bfb.bfb import MAX_EXPANDED_RANKS, symmetric_bfb
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.expand.prediction import MAX_DEGREE, Prediction, predict_allgather, predict_bfb_line
+from chorale.synth.topology.automorphism import automorphisms_are_transitive
+from chorale.synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import Cost
+from chorale.synth.verify.verify import verify
+
+
+def with_exact_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache) -> list[TopologyCandidate]:
+    """Return the promising `candidates` with real costs, scoring here what `scores` does not know yet.
+
+    A stored schedule, expanded, costs exactly what the rules say; all others are breadth-first broadcast.
+    """
+    return [candidate if candidate.exact else _real(candidate, scores) for candidate in promising(candidates)]
+
+
+def specs_to_score(candidates: Sequence[TopologyCandidate]) -> list[str]:
+    """Return the specs that `refined` needs the scores of."""
+    return [candidate.spec for candidate in promising(candidates) if not candidate.exact]
+
+
+def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreCache, executor: Executor) -> None:
+    """Score what stands on the frontier by a theorem or a claim of the database, one topology per task, and compare.
+
+    Raises CheckFailed if a real cost differs.
+    """
+    claimed = [candidate for group in groups for candidate in group if candidate.method == "bfb"]
+    scores.compute([candidate.spec for candidate in claimed], executor)
+    for candidate in claimed:
+        score = scores.of(candidate.spec)
+        if (score.steps, score.bandwidth_factor) != cost_of(candidate):
+            value = f"{score.steps} steps and {score.bandwidth_factor}"
+            rule = f"bfb on {candidate.spec} must take {candidate.steps} steps and {candidate.bandwidth_factor} M/B"
+            raise CheckFailed(rule, value, "report this as a defect of the finder")
+
+
+def _real(candidate: TopologyCandidate, scores: ScoreCache) -> TopologyCandidate:
+    score = scores.of(candidate.spec)
+    return replace(
+        candidate,
+        steps=score.steps,
+        bandwidth_factor=score.bandwidth_factor,
+        exact=True,
+        least_steps=score.steps,
+        least_factor=score.bandwidth_factor,
+    )
+
+
+MAX_RATED_NODES = 128
+"""Rates of larger networks can take seconds each."""
+_CONTENDERS = 4
+
+
+def break_ties(
+    groups: Sequence[tuple[TopologyCandidate, ...]], executor: Executor, progress: Progress | None = None
+) -> list[TopologyCandidate]:
+    """Return one candidate of each group of equals, in order of taste, with few nodes by all-to-all rate first.
+
+    The rate is the lower of its certified bounds: one that flows reach. One task per topology.
+    """
+    contenders = [group[:_CONTENDERS] if group[0].nodes <= MAX_RATED_NODES else group[:1] for group in groups]
+    specs = list(dict.fromkeys(c.spec for group in contenders if len(group) > 1 for c in group))
+    rates = dict(zip(specs, executor.map(_rate, specs, None, progress), strict=True))
+    return [min(group, key=lambda c: (-rates.get(c.spec, Fraction(0)), c.tie_break)) for group in contenders]
+
+
+def _rate(_shared: None, spec: str) -> Fraction:
+    return alltoall_rate(parse_topology(spec)).lower
+
+
+Confirmation = Literal["schedule", "symmetric schedule", "prediction", "none"]
+"""schedule: made with the rows of all ranks and verified; symmetric schedule: with those of rank 0, and symmetries;
+prediction: no schedule, but the cost follows from that of the network that was expanded, by other code than scored it.
+"""
+
+FULL_SCHEDULE_RANKS = 1024
+"""Up to this number of ranks schedules are made whole even where rank 0 would do."""
+
+
+def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
+    """Return how the claimed cost was confirmed; "none" only above 4096 ranks.
+
+    Raises CheckFailed if `synth METHOD SPEC` does not give a verified schedule of exactly that cost, or another
+    prediction than claimed.
+    """
+    topology = parse_topology(candidate.spec)
+    confirmation, real = _confirmed(candidate, topology, executor)
+    claimed = (candidate.nodes, candidate.degree, candidate.steps, candidate.bandwidth_factor)
+    found = (topology.compute_count, topology.degree, *(real or claimed[2:]))
+    if claimed != found:
+        rule = f"{candidate.method} on {candidate.spec} must have the nodes, degree, steps and factor that are claimed"
+        value = f"{', '.join(map(str, found))} instead of {', '.join(map(str, claimed))}"
+        raise CheckFailed(rule, value, "report this as a defect of the finder")
+    return confirmation
+
+
+def _confirmed(
+    candidate: TopologyCandidate, topology: Topology, executor: Executor
+) -> tuple[Confirmation, tuple[int, Fraction | None] | None]:
+    """Return how, and the real steps and factor."""
+    ranks = topology.compute_count
+    if ranks > FULL_SCHEDULE_RANKS and candidate.method == "bfb" and automorphisms_are_transitive(topology):
+        return "symmetric schedule", _facts(verify(symmetric_bfb(topology, ALLGATHER, executor)).cost)
+    if ranks <= MAX_EXPANDED_RANKS:
+        return "schedule", _facts(synthesize(candidate.method, topology, ALLGATHER, None, executor).cost)
+    prediction = _prediction(candidate, executor)
+    if prediction is None:
+        return "none", None
+    return "prediction", (prediction.steps, prediction.bandwidth_factor)
+
+
+def _prediction(candidate: TopologyCandidate, executor: Executor) -> Prediction | None:
+    """Return the exact cost from that of a smaller network, if the candidate is an expansion of one."""
+    if candidate.method == "expand":
+        return predict_allgather(candidate.spec, executor)
+    base = _line_base(candidate.spec)
+    if base is None or candidate.degree > MAX_DEGREE:
+        return None
+    return predict_bfb_line(parse_topology(base))
+
+
+def _line_base(spec: str) -> str | None:
+    """Return a network whose line graph is `spec` up to names, if there is one that can be told from the spec.
+
+    Generalized Kautz and de Bruijn graphs are line graphs of smaller ones of their kind: L(Pi(d, m)) = Pi(d, d m).
+    """
+    tree = parse_spec(spec)
+    if isinstance(tree, FunctionCall) and tree.name == "line":
+        base, *times = tree.arguments
+        count = int(str(times[0])) if times else 1
+        return f"line({base};{count - 1})" if count > 1 else str(base)
+    if isinstance(tree, FamilyCall) and tree.name in ("genkautz", "debruijn"):
+        degree, size = map(int, tree.text.split(","))
+        if tree.name == "debruijn" and size > 1:
+            return f"debruijn:{degree},{size - 1}"
+        if tree.name == "genkautz" and size % degree == 0 and size > degree * degree:
+            return f"genkautz:{degree},{size // degree}"
+    return None
+
+
+def _facts(cost: Cost) -> tuple[int, Fraction | None]:
+    return cost.steps, cost.bandwidth_factor

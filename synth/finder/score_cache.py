@@ -1,0 +1,77 @@
+"""Scores of generalized Kautz graphs, straight from their arithmetic: a search needs thousands of them.
+
+Exact costs of topologies by spec, computed once each, here or by an executor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from chorale.synth.executor.base import Executor, Progress
+from chorale.synth.finder.bfb_score import MAX_DEGREE, BfbScore, bfb_score, low_diameter_loads
+from chorale.synth.topology.grammar import FamilyCall, parse_spec
+from chorale.synth.topology.spec import parse_topology
+
+
+def kautz_score(degree: int, nodes: int) -> BfbScore:
+    """Return the score of genkautz:degree,nodes: links from x to -degree x - a modulo nodes for a = 1, …, degree.
+
+    Building the topology would take longer than scoring it. x to -1 - x keeps all links, and so does a shift by
+    nodes / gcd(nodes, degree + 1): one node of each orbit is enough.
+    """
+    if degree > MAX_DEGREE:
+        return bfb_score(parse_topology(f"genkautz:{degree},{nodes}"))
+    node = np.arange(nodes)
+    target = (-degree * node[:, None] - np.arange(1, degree + 1)) % nodes
+    by_target = np.argsort(target, axis=None, kind="stable")
+    tails = (by_target // degree).astype(np.int32).reshape(nodes, degree)
+    period = nodes // math.gcd(nodes, degree + 1)
+    chosen = np.unique(np.minimum(node % period, (-1 - node) % period))
+    loads = low_diameter_loads(tails, chosen)
+    return BfbScore(len(loads), Fraction(degree, nodes) * sum(loads))
+
+
+_MOST_TASKS = 64
+
+
+class ScoreCache:
+    """Remembers the BFB score of every spec that it was asked for."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, BfbScore] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def of(self, spec: str) -> BfbScore:
+        """Return the score of `spec`, computed here unless it is known."""
+        if spec not in self._known:
+            self._known[spec] = bfb_score_of(spec)
+        return self._known[spec]
+
+    def compute(self, specs: Iterable[str], executor: Executor, progress: Progress | None = None) -> None:
+        """Compute the scores of all `specs` that are not known yet on `executor`.
+
+        A task is one topology, or, of many, every 64th.
+        """
+        missing = [spec for spec in dict.fromkeys(specs) if spec not in self._known]
+        hands = [missing[first::_MOST_TASKS] for first in range(min(len(missing), _MOST_TASKS))]
+        for hand, scores in zip(hands, executor.map(_score_all, hands, None, progress), strict=True):
+            self._known.update(zip(hand, scores, strict=True))
+
+
+def bfb_score_of(spec: str) -> BfbScore:
+    """Return the exact BFB score of the topology `spec`."""
+    tree = parse_spec(spec)
+    if isinstance(tree, FamilyCall) and tree.name == "genkautz":
+        degree, nodes = map(int, tree.text.split(","))
+        return kautz_score(degree, nodes)
+    return bfb_score(parse_topology(spec))
+
+
+def _score_all(_shared: None, specs: Sequence[str]) -> list[BfbScore]:
+    return [bfb_score_of(spec) for spec in specs]

@@ -1,0 +1,123 @@
+"""Where the chunks of every rank lie while a program runs."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.collective import CollectiveName
+from chorale.synth.lowering.messages import ChannelMessages
+from chorale.synth.lowering.vector_layout import NarrowColumn
+from chorale.synth.programs.memory import BufferShape, Layout, buffer_chunks
+from chorale.synth.programs.program import Buffer, BufferRef
+
+Codes = NDArray[np.int32]
+"""Places of chunks as numbers: `buffer << SHIFT | offset`, so that neighbours differ by one. -1: nowhere."""
+
+BUFFERS: tuple[Buffer, ...] = ("i", "o", "s")
+SHIFT = 28
+OFFSET_MASK = (1 << SHIFT) - 1
+
+
+def buffer_ref_of(code: int) -> BufferRef:
+    """Return the place that `code` stands for."""
+    return BufferRef(BUFFERS[code >> SHIFT], code & OFFSET_MASK)
+
+
+class Placement:
+    """Where each chunk of each rank is (`home`) and where what arrives for it is put (`work`): int32[ranks, chunks].
+
+    A chunk has its home in the input until something is written for it, then where it was written. So the first
+    reduction reads the input and writes elsewhere, and an out-of-place program needs no copy before it. What arrives
+    and belongs into the result is put there, what only passes through goes to scratch (in place, partial sums of a
+    reduce_scatter stay in the buffer). Ranks other than the root of a reduce never write their buffers.
+    """
+
+    def __init__(self, shape: BufferShape, messages: ChannelMessages) -> None:
+        self.current: Codes = np.full((shape.ranks, shape.identities), -1, dtype=np.int32)
+        self.arrival: Codes = np.full((shape.ranks, shape.identities), -1, dtype=np.int32)
+        self.scratch_chunks = [0] * shape.ranks
+        self.shape = shape
+        arrives = _moments(shape, messages, messages.receiver)
+        leaves = _moments(shape, messages, messages.sender, latest=True)
+        for rank in range(shape.ranks):
+            self._put_held(rank)
+            self._put_arriving(rank, arrives[rank], leaves[rank])
+
+    @property
+    def used_chunks(self) -> tuple[int, int]:
+        """Return the chunks of input and output as a rank declares them: 0 where a buffer is never named."""
+        inputs, outputs = buffer_chunks(self.shape.collective, self.shape.chunks, self.shape.ranks)
+        if not self.shape.in_place:
+            return inputs, outputs
+        return (inputs, 0) if self.shape.collective == CollectiveName.REDUCE_SCATTER else (0, outputs)
+
+    def misplaced(self, rank: int) -> tuple[Codes, Codes]:
+        """Return where those chunks of the result of `rank` are that are not in their places, and these."""
+        result, final = self._result(rank)
+        home = self.current[rank, result]
+        wrong = home != final
+        return home[wrong], final[wrong]
+
+    def result_cells(self, rank: int, layout: Layout) -> NDArray[np.bool_]:
+        """Return bool[cells]: which cells of `rank` hold its result at the end."""
+        kept = np.zeros(layout.cells, dtype=np.bool_)
+        _, final = self._result(rank)
+        for number, buffer in enumerate(BUFFERS):
+            kept[layout.base(buffer) + (final[final >> SHIFT == number] & OFFSET_MASK)] = True
+        return kept
+
+    def _put_held(self, rank: int) -> None:
+        shape = self.shape
+        held = shape.initial_chunks(rank)
+        first = held.start if shape.in_place and shape.collective == CollectiveName.ALLGATHER else 0
+        buffer = self._shared_buffer if shape.in_place else "i"
+        self.current[rank, held] = _codes(buffer, first, held.stop - held.start)
+
+    def _put_arriving(self, rank: int, arrives: NarrowColumn, leaves: NarrowColumn) -> None:
+        shape, work = self.shape, self.arrival[rank]
+        result, final = self._result(rank)
+        work[result] = final
+        if shape.in_place and shape.collective == CollectiveName.REDUCE_SCATTER:
+            work[:] = _codes("i", 0, shape.chunks)
+        if shape.in_place and shape.collective == CollectiveName.ALLTOALL:
+            # Input and output are the same cells: what comes before its cell is free has to wait elsewhere.
+            occupant = rank * shape.chunks + (final & OFFSET_MASK)
+            work[result[leaves[occupant] > arrives[result]]] = -1
+        passing = np.flatnonzero((arrives >= 0) & (work < 0))
+        work[passing] = _codes("s", 0, len(passing))
+        self.scratch_chunks[rank] = len(passing)
+
+    @property
+    def _shared_buffer(self) -> Buffer:
+        """The one buffer that an in-place program names."""
+        return "i" if self.shape.collective == CollectiveName.REDUCE_SCATTER else "o"
+
+    def _result(self, rank: int) -> tuple[NDArray[np.int64], Codes]:
+        """Return the chunks that `rank` must hold at the end, and where."""
+        result = self.shape.result_chunks(rank)
+        in_shared = self.shape.in_place and self.shape.collective == CollectiveName.REDUCE_SCATTER
+        return result, (_codes("i", 0, self.shape.chunks)[result] if in_shared else _codes("o", 0, len(result)))
+
+
+def _moments(shape: BufferShape, messages: ChannelMessages, rank: NarrowColumn, latest: bool = False) -> NarrowColumn:
+    """Return int32[ranks, chunks]: the first (or latest) step in which a message takes a chunk from or to `rank`; -1
+    for none."""
+    moments: NarrowColumn = np.full((shape.ranks, shape.identities), -1, dtype=np.int32)
+    for rows in step_slices(messages)[:: 1 if latest else -1]:
+        some = messages.select(rows)
+        row, chunk = some.cells()
+        moments[rank[rows][row], chunk] = some.step[row]
+    return moments
+
+
+def step_slices(messages: ChannelMessages) -> list[slice]:
+    """Return the rows of every step, in order."""
+    edges = np.flatnonzero(np.diff(messages.step, prepend=-1, append=-1)).tolist()
+    return [slice(first, end) for first, end in pairwise(edges)]
+
+
+def _codes(buffer: Buffer, first: int, count: int) -> Codes:
+    return (BUFFERS.index(buffer) << SHIFT) + np.arange(first, first + count, dtype=np.int32)

@@ -1,0 +1,92 @@
+"""Which thread block of a rank executes which instruction."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+import numpy as np
+
+from chorale.synth.lowering.fusion import Joins
+from chorale.synth.lowering.unscheduled_ops import Role, UnscheduledOps
+from chorale.synth.lowering.vector_layout import Column
+
+UNBOUNDED = sys.maxsize
+
+Key = tuple[int, Role, int]
+"""Channel, role, peer: the work for one direction of one connection, or local work."""
+BlockKey = tuple[int | None, int | None, int]
+"""Rank to send to, rank to receive from, channel."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockAssignment:
+    """The thread blocks of a rank, and the number of the block of each of its instructions."""
+
+    keys: tuple[BlockKey, ...]
+    of_op: Column
+
+
+def assign_blocks(drafts: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAssignment:
+    """Return a block for each direction of each connection of a rank and channel, and one for local work.
+
+    `joins` says which directions share a block in any case. Where blocks are more than `most`, further ones that send
+    and that receive on one channel become one, those with the fewest chunks first, because sending and receiving then
+    take turns. There may be more than `most` even so: a block has one rank to send to.
+    O(instructions * log(instructions)).
+    """
+    columns = np.stack([drafts.channel, drafts.role, drafts.peer], axis=1)
+    found, index = np.unique(columns, axis=0, return_inverse=True)
+    index = index.reshape(-1)
+    keys = [(channel, Role(role), peer) for channel, role, peer in found.tolist()]
+    work = np.bincount(index, weights=drafts.count, minlength=len(keys)).astype(np.int64).tolist()
+    joined = _joined(keys, work, max_blocks, joins)
+    left = [number for number in range(len(keys)) if number not in joined]
+    numbers = {number: position for position, number in enumerate(left)}
+    block = np.array([numbers[joined.get(number, number)] for number in range(len(keys))], dtype=np.int64)
+    partner = {into: keys[number][2] for number, into in joined.items() if keys[number][1] == Role.SEND}
+    return BlockAssignment(tuple(_block_key(keys[number], partner.get(number), joins) for number in left), block[index])
+
+
+def _joined(keys: list[Key], work: list[int], most: int, joins: Joins) -> dict[int, int]:
+    """Return which of `keys` (that send, or work locally) join which others (that receive)."""
+    number_of = {key: number for number, key in enumerate(keys)}
+    asked = {
+        number_of[channel, Role.SEND, target]: number_of[channel, Role.RECEIVE, source]
+        for (channel, source), target in joins.items()
+        if (channel, Role.SEND, target) in number_of
+    }
+    excess = len(keys) - len(asked) - most
+    if excess <= 0:
+        return asked
+    order = sorted(range(len(keys)), key=lambda number: (work[number], number))
+    closed = {*asked, *(number_of[channel, Role.RECEIVE, source] for channel, source in joins)}
+    pairs = _pairs(keys, [number for number in order if number not in closed])
+    pairs.sort(key=lambda pair: work[pair[0]] + work[pair[1]])
+    receives = [number for number in order if keys[number][1] == Role.RECEIVE]
+    local = [(number, receives[0]) for number in order if keys[number][1] == Role.LOCAL and receives]
+    return asked | dict([*local, *pairs][:excess])
+
+
+def _pairs(keys: list[Key], order: list[int]) -> list[tuple[int, int]]:
+    """Return pairs of a sending and a receiving key of one channel: those with the same peer, then in `order`."""
+    pairs: list[tuple[int, int]] = []
+    for channel in sorted({keys[number][0] for number in order}):
+        sends, receives = (
+            [number for number in order if keys[number][:2] == (channel, role)] for role in (Role.SEND, Role.RECEIVE)
+        )
+        peers = {keys[number][2]: number for number in receives}
+        mutual = [(number, peers[keys[number][2]]) for number in sends if keys[number][2] in peers]
+        taken = {number for pair in mutual for number in pair}
+        rest = zip(*([n for n in side if n not in taken] for side in (sends, receives)), strict=False)
+        pairs += [*mutual, *rest]
+    return pairs
+
+
+def _block_key(key: Key, send_peer: int | None, joins: Joins) -> BlockKey:
+    channel, role, peer = key
+    if role == Role.SEND:
+        return peer, None, channel
+    if role == Role.RECEIVE:
+        return joins.get((channel, peer), send_peer), peer, channel
+    return None, None, channel

@@ -1,0 +1,123 @@
+"""From pieces to instructions of each rank, in an order in which executing one after another is right.
+
+What the instructions of a rank touch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from enum import IntEnum
+
+import numpy as np
+
+from chorale.synth.lowering.fragments import Fragments, contiguous_runs
+from chorale.synth.lowering.placement import BUFFERS, SHIFT, Placement
+from chorale.synth.lowering.vector_layout import Column, NarrowColumn, expand_intervals
+from chorale.synth.programs.memory import Layout
+from chorale.synth.programs.program import Op
+
+OPS = tuple(Op)
+_SEND, _RECV, _REDUCE, _COPY = (OPS.index(op) for op in (Op.SEND, Op.RECV, Op.RECV_REDUCE_COPY, Op.COPY))
+
+
+class Role(IntEnum):
+    """What a block is for. Separate blocks for each direction of a connection can wait on each other freely."""
+
+    RECEIVE = 0
+    SEND = 1
+    LOCAL = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class UnscheduledOps:
+    """Columns of equal length: the instructions of a rank without waits, in a right sequential order.
+
+    channel, role, peer: name the block; their order is that of the blocks. `peer` is -1 for local work
+    op: index into OPS; src, dst: places as codes, of the first of `count` chunks
+    """
+
+    channel: Column
+    role: Column
+    peer: Column
+    op: Column
+    src: Column
+    dst: Column
+    count: Column
+
+
+class OpGenerator:
+    """Makes, one rank at a time, the instructions that move `pieces`, and the copies of what belongs into a result and
+    never moved there.
+
+    Instructions are in the order of pieces, the send of a piece just before its receive; where ranks receive into
+    what they send, the sends of a turn come before its receives. With `sends_first`, those of a step come before its
+    receives everywhere. `longest` is the most chunks of a copy. O(pieces * log(pieces)) for all ranks together.
+    """
+
+    def __init__(self, fragments: Fragments, placement: Placement, longest: int, sends_first: bool = False) -> None:
+        self._pieces = fragments
+        self._places = placement
+        self._longest = longest
+        self._sends_first = sends_first
+        ranks = np.arange(len(placement.current) + 1)
+        self._orders = [np.argsort(column, kind="stable") for column in (fragments.sender, fragments.receiver)]
+        columns = (fragments.sender, fragments.receiver)
+        self._bounds = [
+            np.searchsorted(column[order], ranks) for column, order in zip(columns, self._orders, strict=True)
+        ]
+
+    def of_rank(self, rank: int) -> UnscheduledOps:
+        """Return the instructions of `rank`. O(own pieces * log(own pieces) + chunks of its result)."""
+        pieces = self._pieces
+        own = [order[bounds[rank] : bounds[rank + 1]] for order, bounds in zip(self._orders, self._bounds, strict=True)]
+        number = np.concatenate(own)
+        role = np.repeat([Role.SEND, Role.RECEIVE], [len(rows) for rows in own])
+        sends = role == Role.SEND
+        received = np.where(pieces.reduces[number] == 1, _REDUCE, _RECV)
+        columns = [
+            pieces.channel[number],
+            role,
+            np.where(sends, pieces.receiver[number], pieces.sender[number]),
+            np.where(sends, _SEND, received),
+            np.where(sends, pieces.source[number], pieces.operand[number]),
+            np.where(sends, pieces.source[number], pieces.target[number]),
+            pieces.count[number],
+        ]
+        late = (self._sends_first | pieces.exchanged[number]) * (role == Role.RECEIVE)
+        order = np.lexsort((-role, number, late, pieces.turn[number], pieces.step[number]))
+        copies = self._copies(rank)
+        whole = (np.concatenate([column[order], copy]) for column, copy in zip(columns, copies, strict=True))
+        return UnscheduledOps(*(column.astype(np.int64) for column in whole))
+
+    def _copies(self, rank: int) -> list[Column | NarrowColumn]:
+        """Return the columns of the copies of what is not in its place at the end."""
+        source, target = self._places.misplaced(rank)
+        first, count = contiguous_runs((source, target), self._longest)
+        same = np.ones(len(first), dtype=np.int64)
+        return [0 * same, Role.LOCAL * same, -same, _COPY * same, source[first], target[first], count]
+
+
+_READS = np.array([op.reads_src for op in OPS])
+_WRITES = np.array([op.writes_dst for op in OPS])
+_SCRATCH = BUFFERS.index("s")
+
+
+def operand_cells(drafts: UnscheduledOps, layout: Layout) -> tuple[Column, Column]:
+    """Return the first cell that each instruction reads and the first that it writes, -1 for none."""
+    bases = np.array([layout.base(buffer) for buffer in BUFFERS])
+    src, dst = (bases[code >> SHIFT] + (code & (1 << SHIFT) - 1) for code in (drafts.src, drafts.dst))
+    return np.where(_READS[drafts.op], src, -1), np.where(_WRITES[drafts.op], dst, -1)
+
+
+def with_dense_scratch(drafts: UnscheduledOps) -> tuple[UnscheduledOps, int]:
+    """Return the instructions of one rank with scratch chunks that are used numbered anew, and how many these are."""
+    reads = _READS[drafts.op] & (drafts.src >> SHIFT == _SCRATCH)
+    writes = _WRITES[drafts.op] & (drafts.dst >> SHIFT == _SCRATCH)
+    first = np.concatenate([drafts.src[reads], drafts.dst[writes]])
+    _, chunks = expand_intervals(first, np.concatenate([drafts.count[reads], drafts.count[writes]]))
+    used = np.unique(chunks)
+    src, dst = (_SCRATCH << SHIFT) + np.searchsorted(used, (drafts.src, drafts.dst))
+    # Operands that an instruction ignores name its other place.
+    src, dst = np.where(reads, src, drafts.src), np.where(writes, dst, drafts.dst)
+    src = np.where(_READS[drafts.op], src, dst)
+    return replace(drafts, src=src, dst=np.where(_WRITES[drafts.op], dst, src)), len(used)

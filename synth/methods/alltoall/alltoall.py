@@ -1,0 +1,145 @@
+"""All-to-all rates of Cartesian products from those of their factors, exactly.
+
+rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). At least: send along the first dimension to the node that lies in
+line with the target, N2 times as much as to one node, then along the second. At most: put prices on the links of
+one dimension only; all pairs pay for it what they pay in that factor.
+
+The all-to-all rate of a network, between exact bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import common_denominator
+from chorale.synth.methods.alltoall import first_order, linear_program
+from chorale.synth.methods.alltoall.commodities import commodities_of
+from chorale.synth.methods.alltoall.linear_program import ApproximateSolution
+from chorale.synth.methods.alltoall.rate import AllToAllRate, BoundsListener, RateMethod, distance_bound, integer_prices
+from chorale.synth.methods.alltoall.reduction import Reduction, reduced_problem
+from chorale.synth.methods.alltoall.routing import Router, fine_units
+from chorale.synth.topology.expansions import cartesian_product
+from chorale.synth.topology.grammar import FunctionCall, Number, SpecTree, parse_spec
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+
+
+def factors_of(topology: Topology) -> list[Topology]:
+    """Return the factors of a topology that was asked for as a product or a power, in order; [] for any other.
+
+    The spec is only a hint: the product of the factors is built again and must have the same id. O(L log L).
+    """
+    try:
+        specs = _factor_specs(parse_spec(topology.spec))
+        built = {spec: parse_topology(spec) for spec in set(specs)}
+        factors = [built[spec] for spec in specs]
+        is_product = len(factors) > 1 and cartesian_product(factors, topology.spec).id == topology.id
+    except InvalidInput:  # a name of its own, or a part that is read from a file
+        return []
+    return factors if is_product else []
+
+
+def rate_of_product(topology: Topology, factors: Sequence[Topology], rates: Sequence[AllToAllRate]) -> AllToAllRate:
+    """Return the rate of the product of `factors` from theirs; exact where theirs are."""
+    ranks = topology.compute_count
+    shares = [(rate, ranks // factor.compute_count) for factor, rate in zip(factors, rates, strict=True)]
+    method: RateMethod = "pdhg" if any(rate.method == "pdhg" for rate in rates) else "lp"
+    lower = min(rate.lower / others for rate, others in shares)
+    return AllToAllRate(lower, min(rate.upper / others for rate, others in shares), method)
+
+
+def _factor_specs(tree: SpecTree) -> list[str]:
+    if not isinstance(tree, FunctionCall):
+        return []
+    if tree.name == "product":
+        return [str(argument) for argument in tree.arguments]
+    if tree.name == "power" and len(tree.arguments) == 2 and isinstance(tree.arguments[1], Number):
+        return [str(tree.arguments[0])] * int(tree.arguments[1].text)
+    return []
+
+
+METHODS: tuple[RateMethod, ...] = get_args(RateMethod)
+DEFAULT_GAP = Fraction(1, 200)
+MAX_PROGRAM_VARIABLES = 50_000
+"""Variables up to which the linear program is solved as such."""
+MAX_ITERATIONS = 20_000
+_LARGEST_DENOMINATOR = 2**20
+
+
+def alltoall_rate(
+    topology: Topology,
+    gap: Fraction = DEFAULT_GAP,
+    method: RateMethod | None = None,
+    report: BoundsListener | None = None,
+) -> AllToAllRate:
+    """Return bounds on the rate at which every rank can send to every other, over any routes, all at once.
+
+    Products take the rates of their factors. Known symmetries and colour refinement shrink the linear program; up to
+    50000 variables it is solved as such ("lp"), beyond that by a first-order method ("pdhg") until the bounds differ
+    by at most the fraction `gap`. `method` chooses one of them. The bounds are computed in whole numbers on the
+    network itself, whatever the solver did. Data may pass through ranks and switches. Raises InvalidInput for too
+    large a network.
+    """
+    if gap < 0:
+        raise InvalidInput("the gap of an all-to-all rate must not be negative", gap, "choose 0.005 or so")
+    factors = factors_of(topology)
+    if factors:
+        known = {factor.id: alltoall_rate(factor, gap, method, report) for factor in factors}
+        return rate_of_product(topology, factors, [known[factor.id] for factor in factors])
+    reduction = reduced_problem(topology, commodities_of(topology))
+    chosen = choose_method(reduction, method)
+    return certify(reduction, approximate(reduction, chosen, gap, report), chosen)
+
+
+def parse_method(text: str | None) -> RateMethod | None:
+    """Return the method called `text`, None for None. Raises InvalidInput for an unknown one."""
+    if text is None:
+        return None
+    for method in METHODS:
+        if method == text:
+            return method
+    raise InvalidInput("an all-to-all method must be one that is known", text, f"choose from {', '.join(METHODS)}")
+
+
+def choose_method(reduction: Reduction, requested: RateMethod | None) -> RateMethod:
+    """Return the method for the size of the reduced problem, unless one is wanted."""
+    if requested is not None:
+        return requested
+    return "lp" if reduction.column_count <= MAX_PROGRAM_VARIABLES else "pdhg"
+
+
+def approximate(
+    reduction: Reduction, method: RateMethod, gap: Fraction, report: BoundsListener | None
+) -> ApproximateSolution:
+    """Return near-optimal class flows and prices by `method`."""
+    if method == "lp":
+        return linear_program.solve(reduction)
+    flows, prices = first_order.solve(reduction.small, gap, MAX_ITERATIONS, report)
+    return ApproximateSolution(reduction.class_means(flows), prices)
+
+
+def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMethod) -> AllToAllRate:
+    """Return exact bounds from flows and prices that need not be exact, on the full problem."""
+    full = reduction.full
+    denominator = common_denominator(solution.class_flow, _LARGEST_DENOMINATOR)
+    router = Router(full, fine_units(full.node_count, denominator))
+    for block, flows in reduction.lifted(solution.class_flow):
+        router.route(flows, block)
+    return AllToAllRate(router.rate(), upper_bound(reduction, solution)[0], method)
+
+
+def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fraction, NDArray[np.int64]]:
+    """Return the exact bound by the answer's prices, or by equal ones if these are better, and int64[C] prices."""
+    found: list[tuple[Fraction, NDArray[np.int64]]] = []
+    for prices in (solution.prices, np.ones_like(solution.prices)):  # equal prices always bound
+        whole = integer_prices(prices)[reduction.merged]
+        bound = distance_bound(reduction.full, whole)
+        if bound is not None:
+            found.append((bound, whole))
+    return min(found, key=lambda pair: pair[0])

@@ -1,0 +1,126 @@
+"""How fast every rank can send to every other at the same time: the answer, with what proves it.
+
+Upper bounds on the all-to-all rate: what all data must at least pay at given link prices.
+
+Every unit from s to t pays at least the price distance from s to t, and the links can earn no more than price times
+capacity in total, so rate <= sum of price * capacity / sum of distances, for any prices. The best prices are the
+duals of the capacities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.identity import common_denominator
+from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.heap import drop_first, push
+from chorale.synth.methods.alltoall.commodities import Commodities
+
+RateMethod = Literal["lp", "pdhg"]
+
+
+@dataclass(frozen=True, slots=True)
+class AllToAllRate:
+    """Exact bounds in the topology's bandwidth unit: each rank sends at this rate to every other.
+
+    lower: reached by flows that were found, in whole numbers
+    upper: no flows can be faster, by a set of link prices
+    """
+
+    lower: Fraction
+    upper: Fraction
+    method: RateMethod
+
+    @property
+    def rate(self) -> Fraction:
+        """The rate that is known to be reached."""
+        return self.lower
+
+    @property
+    def gap(self) -> Fraction:
+        """upper / lower - 1: 0 when the rate is known exactly."""
+        return self.upper / self.lower - 1
+
+
+BoundsListener: TypeAlias = Callable[[Fraction, Fraction], None]
+"""Hears the best (lower, upper) so far."""
+
+
+PRICE_UNITS = 720720 * 16
+"""The dearest link costs this many integer units; a multiple of 1 to 16, so that simple ratios stay exact."""
+
+
+def integer_prices(prices: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return non-negative `prices` in whole units, the largest at about `PRICE_UNITS`; simple ratios stay exact."""
+    clipped = np.clip(prices, 0, None)
+    largest = clipped.max(initial=0.0)
+    if not largest > 0:
+        return np.ones(len(prices), dtype=np.int64)
+    relative = clipped / largest
+    denominator = common_denominator(relative, PRICE_UNITS)
+    units = PRICE_UNITS if PRICE_UNITS % denominator == 0 else denominator * (PRICE_UNITS // denominator)
+    rounded: NDArray[np.int64] = np.rint(relative * units).astype(np.int64)
+    return rounded
+
+
+def distance_bound(problem: Commodities, prices: NDArray[np.int64]) -> Fraction | None:
+    """Return the exact upper bound on the rate by `prices`, one integer up to `PRICE_UNITS` per link of each class.
+
+    None where every pair has a path that costs nothing: such prices bound nothing.
+
+    Prices equal along symmetries make distances equal along symmetries, so one search per source class is enough.
+    O(sources * links * log links).
+    """
+    sums = np.empty(len(problem.sources), dtype=np.int64)
+    of_link = prices[problem.link_class].astype(np.float64)  # whole numbers: exact below 2^53
+    _distance_sums(
+        problem.outgoing, problem.outgoing_links, problem.dst, of_link, problem.demand, problem.sources, sums
+    )
+    paid = sum(int(weight) * int(total) for weight, total in zip(problem.weights, sums, strict=True))
+    if paid == 0:
+        return None
+    columns = zip(prices, problem.class_size, problem.class_capacity, strict=True)
+    earned = sum(int(price) * int(size) * int(capacity) for price, size, capacity in columns)
+    return Fraction(earned, paid * problem.scale)
+
+
+@compiled
+def _distance_sums(
+    outgoing: NDArray[np.int64],
+    outgoing_links: NDArray[np.int32],
+    dst: NDArray[np.int32],
+    prices: NDArray[np.float64],
+    demand: NDArray[np.int64],
+    sources: NDArray[np.int32],
+    sums: NDArray[np.int64],
+) -> None:
+    """Dijkstra's search from each source; `sums[k]` is the sum of the distances to all ranks."""
+    node_count = len(demand)
+    distance = np.empty(node_count, dtype=np.float64)
+    keys = np.empty(len(dst) + 1, dtype=np.float64)
+    nodes = np.empty(len(dst) + 1, dtype=np.int32)
+    for index in range(len(sources)):
+        distance[:] = np.inf
+        distance[sources[index]] = 0.0
+        total = 0
+        size = push(keys, nodes, 0, 0.0, sources[index])
+        while size > 0:
+            reached, node = keys[0], nodes[0]
+            size = drop_first(keys, nodes, size)
+            if reached > distance[node]:
+                continue
+            total += np.int64(reached) * demand[node]
+            distance[node] = reached
+            for position in range(outgoing[node], outgoing[node + 1]):
+                link = outgoing_links[position]
+                candidate = reached + prices[link]
+                if candidate < distance[dst[link]]:
+                    distance[dst[link]] = candidate
+                    size = push(keys, nodes, size, candidate, dst[link])
+        sums[index] = total

@@ -1,0 +1,218 @@
+"""From flows added up by source to paths: who takes which way to whom, in whole chunks.
+
+All-to-all schedules: the flows of the rate, in whole chunks along paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.collective import ALLTOALL
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import common_denominator
+from chorale.synth.kernels.compiled import compiled
+from chorale.synth.methods.alltoall import linear_program
+from chorale.synth.methods.alltoall.alltoall import DEFAULT_GAP, approximate, choose_method, upper_bound
+from chorale.synth.methods.alltoall.commodities import Commodities, commodities_of
+from chorale.synth.methods.alltoall.rate import BoundsListener, RateMethod
+from chorale.synth.methods.alltoall.reduction import Reduction, reduced_problem
+from chorale.synth.methods.alltoall.routing import IntegralFlows, Router
+from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
+from chorale.synth.topology.topology import Topology
+
+_START, _TARGET, _FIRST, _AMOUNT = range(4)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FlowPaths:
+    """Row i carries chunks `lo[i]` to `lo[i] + amount[i] - 1` from `source[i]` to `target[i]`, all int64.
+
+    Its path is links `links[offsets[i]:offsets[i + 1]]` of the problem, in travel order.
+    """
+
+    source: NDArray[np.int64]
+    target: NDArray[np.int64]
+    lo: NDArray[np.int64]
+    amount: NDArray[np.int64]
+    offsets: NDArray[np.int64]
+    links: NDArray[np.int32]
+
+
+def flow_paths_of(problem: Commodities, block: slice, flows: IntegralFlows) -> FlowPaths:
+    """Return paths that add up to `flows`, int64[block, links]: acyclic, bringing equally much to every rank.
+
+    At most one path per rank and link of each source. O(sources * (ranks + links) * longest path * degree).
+    """
+    sources = problem.sources[block]
+    most = int(problem.demand.sum()) + problem.link_count
+    rows = np.empty((most, 4), dtype=np.int64)
+    links = np.empty(most * problem.node_count, dtype=np.int32)
+    parts = [
+        _of_source(problem, int(source), flow.copy(), rows, links) for source, flow in zip(sources, flows, strict=True)
+    ]
+    table = np.concatenate([part[0] for part in parts])
+    lengths = np.concatenate([np.diff(part[0][:, _START], append=len(part[1])) for part in parts])
+    return FlowPaths(
+        source=np.repeat(sources, [len(part[0]) for part in parts]).astype(np.int64),
+        target=table[:, _TARGET],
+        lo=table[:, _FIRST],
+        amount=table[:, _AMOUNT],
+        offsets=np.concatenate([[0], np.cumsum(lengths)]),
+        links=np.concatenate([part[1] for part in parts]),
+    )
+
+
+def _of_source(
+    problem: Commodities, source: int, flow: NDArray[np.int64], rows: NDArray[np.int64], links: NDArray[np.int32]
+) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    leaving = problem.outgoing_links[problem.outgoing[source] : problem.outgoing[source + 1]]
+    units = int(flow[leaving].sum()) // (int(problem.demand.sum()) - 1)
+    count, used = _peel(problem.incoming, problem.src, problem.demand, source, units, flow, rows, links)
+    return rows[:count].copy(), links[:used].copy()
+
+
+@compiled
+def _peel(
+    incoming: NDArray[np.int64],
+    src: NDArray[np.int32],
+    demand: NDArray[np.int64],
+    source: int,
+    units: int,
+    flow: NDArray[np.int64],
+    rows: NDArray[np.int64],
+    links: NDArray[np.int32],
+) -> tuple[int, int]:
+    """Walk back from every rank along the widest links that are left, until its `units` are all explained.
+
+    Fills `rows` (start in `links`, target, first chunk, chunks) and `links`; returns how much of both.
+    """
+    count = used = 0
+    for target in range(len(demand)):
+        missing = units * demand[target] if target != source else 0
+        first = 0
+        while missing > 0:
+            node, start, amount = target, used, missing
+            while node != source:
+                widest = incoming[node]
+                for link in range(incoming[node], incoming[node + 1]):
+                    if flow[link] > flow[widest]:
+                        widest = link
+                amount = min(amount, flow[widest])
+                links[used] = widest
+                used += 1
+                node = src[widest]
+            links[start:used] = links[start:used][::-1].copy()
+            flow[links[start:used]] -= amount
+            rows[count] = np.array([start, target, first, amount])
+            count += 1
+            first += amount
+            missing -= amount
+    return count, used
+
+
+MAX_RANKS = 512
+MAX_CELLS = 2**22
+MAX_CHUNKS = 4096
+_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 40, 48, 60, 64)
+_LARGEST_DENOMINATOR = 64
+_NEARLY_BEST = Fraction(1, 200)
+
+
+def alltoall_schedule(
+    topology: Topology,
+    chunks: int | None = None,
+    gap: Fraction = DEFAULT_GAP,
+    method: RateMethod | None = None,
+    report: BoundsListener | None = None,
+) -> Schedule:
+    """Return a pipelined all-to-all of `topology`: one transfer per path, all of them streaming at once.
+
+    Shard source * N + target starts at source and must end at target. Transfers lead over paths of several links;
+    `steps` is the number of links of the longest. chunks: chunks per shard, None for the fewest of a short list
+    that come within half a percent of the best of it. `gap` and `method` as for `alltoall_rate`. The certificate
+    holds link prices that bound the rate from above; `chorale.synth.methods.alltoall.certificate` checks it.
+
+    Raises InvalidInput beyond 512 ranks or 2^22 pairs of a rank and a link.
+    """
+    require_schedule_size(topology, chunks)
+    reduction = reduced_problem(topology, commodities_of(topology, symmetric=False))
+    chosen = choose_method(reduction, method)
+    answer = approximate(reduction, chosen, gap, report)
+    if chosen == "lp":  # many flows are optimal: take one that lets the least data pass through other ranks
+        answer = linear_program.shorten(reduction, answer)
+    count = chunks or _best_count(reduction, answer.class_flow)
+    upper, prices = upper_bound(reduction, answer)
+    certificate = _certificate(topology, reduction, upper, prices)
+    parameters = {"chunks": chunks, "solver": chosen}
+    paths = list(_all_paths(reduction, answer.class_flow, count))
+    return _schedule(topology, reduction, paths, count, parameters, certificate)
+
+
+def require_schedule_size(topology: Topology, chunks: int | None) -> None:
+    """Refuse what `alltoall_schedule` would refuse, before anything is computed."""
+    if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
+        raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
+    cells = topology.compute_count * len(topology.links)
+    if topology.compute_count > MAX_RANKS or cells > MAX_CELLS:
+        rule = f"an all-to-all schedule must have at most {MAX_RANKS} ranks and {MAX_CELLS} pairs of a rank and a link"
+        value = f"{topology.compute_count} ranks, {cells} pairs in {topology.spec}"
+        raise InvalidInput(rule, value, "choose a smaller network; the rate alone can be had for larger ones")
+
+
+def _best_count(reduction: Reduction, class_flow: NDArray[np.float64]) -> int:
+    """Return the smallest listed number of chunks whose rate is nearly the best of all listed."""
+    exact = common_denominator(class_flow, _LARGEST_DENOMINATOR)
+    rates = {count: _routed(reduction, class_flow, count) for count in sorted({*_COUNTS, exact})}
+    best = max(rates.values())
+    return next(count for count, rate in rates.items() if rate * (1 + _NEARLY_BEST) >= best)
+
+
+def _routed(reduction: Reduction, class_flow: NDArray[np.float64], count: int) -> Fraction:
+    router = Router(reduction.full, count)
+    for block, flows in reduction.lifted(class_flow):
+        router.route(flows, block)
+    return router.rate()
+
+
+def _all_paths(reduction: Reduction, class_flow: NDArray[np.float64], count: int) -> Iterator[FlowPaths]:
+    router = Router(reduction.full, count)
+    for block, flows in reduction.lifted(class_flow):
+        yield flow_paths_of(reduction.full, block, router.route(flows, block))
+
+
+def _schedule(
+    topology: Topology,
+    reduction: Reduction,
+    parts: list[FlowPaths],
+    chunks: int,
+    parameters: Mapping[str, Any],
+    certificate: Mapping[str, Any],
+) -> Schedule:
+    ranks = topology.compute_count
+    lengths = np.concatenate([np.diff(part.offsets) for part in parts])
+    links = reduction.full.link_ids[np.concatenate([part.links for part in parts])]
+    routes = Routes(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), links)
+    shard = np.concatenate([part.source * ranks + part.target for part in parts])
+    lo = np.concatenate([part.lo for part in parts])
+    hi = lo + np.concatenate([part.amount for part in parts])
+    at_once = np.zeros(len(shard), dtype=np.uint8)
+    steps = int(lengths.max())
+    bounds = ColumnBounds(steps, len(routes), ranks * ranks, chunks)
+    transfers = bounds.pack((at_once, np.arange(len(shard)), shard, lo, hi, at_once))
+    return Schedule(
+        topology, ALLTOALL, "pipelined", steps, chunks, transfers, routes, "alltoall", parameters, certificate
+    )
+
+
+def _certificate(
+    topology: Topology, reduction: Reduction, upper: Fraction, prices: NDArray[np.int64]
+) -> Mapping[str, Any]:
+    of_link = np.zeros(len(topology.links), dtype=np.int64)
+    of_link[reduction.full.link_ids] = prices[reduction.full.link_class]
+    return {"kind": "alltoall-prices", "rate_upper": str(upper), "prices": of_link.tolist()}

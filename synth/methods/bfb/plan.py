@@ -1,0 +1,253 @@
+"""The tasks of breadth-first broadcast: one block of nodes each, pure, picklable, the same bytes anywhere.
+
+A task covers all steps of its block: one pass over a node's hop counts yields the problems of every step, so
+cutting by step as well would only repeat that pass.
+
+How many chunks a shard needs, and how long each step takes with them.
+
+The plan of a breadth-first broadcast: loads, chunks and step times, before chunks are placed on links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
+from math import lcm
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.base import Executor, Progress
+from chorale.synth.methods.bfb.network import MAX_CHUNKS, MAX_TIMED_CHUNKS, BfbNetwork, problems_of
+from chorale.synth.methods.bfb.node_batches import assign_chunks, integral_chunk_times, least_loads
+
+BLOCKS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Nodes `first` to `last - 1`."""
+
+    first: int
+    last: int
+
+
+def blocks_of(nodes: int) -> list[Block]:
+    """Cut the nodes into at most `BLOCKS` blocks; depends on nothing else, so results do not depend on workers."""
+    count = min(nodes, BLOCKS)
+    edges = [nodes * index // count for index in range(count + 1)]
+    return [Block(first, last) for first, last in pairwise(edges)]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class StepTimes:
+    """Time of each step as p / q (int64 columns), in ticks of a shard or of a chunk."""
+
+    top: NDArray[np.int64]
+    bottom: NDArray[np.int64]
+
+    def of_step(self, step: int) -> Fraction:
+        return Fraction(int(self.top[step]), int(self.bottom[step]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Loads:
+    """Largest time per step over some nodes, with the node that attains it and its critical in-links as bits."""
+
+    times: StepTimes
+    node: NDArray[np.int64]
+    links: NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IntegralChunks:
+    """Shared input of the passes for whole chunks: chunks per shard and the time of each step."""
+
+    network: BfbNetwork
+    chunks: int
+    times: StepTimes
+
+
+def block_loads(network: BfbNetwork, block: Block) -> Loads:
+    """Return the least loads of a block."""
+    problems = problems_of(network)
+    top, bottom, node, links = least_loads(block.first, block.last, problems, int(problems.rows.max()))
+    return Loads(StepTimes(top, bottom), node, links)
+
+
+def block_chunk_times(shared: IntegralChunks, block: Block) -> Loads:
+    """Return the least times of a block when shards are cut into whole chunks, at least the shared times."""
+    times = (shared.times.top.copy(), shared.times.bottom.copy())
+    problems = problems_of(shared.network)
+    top, bottom, node, links = integral_chunk_times(block.first, block.last, problems, shared.chunks, *times)
+    return Loads(StepTimes(top, bottom), node, links)
+
+
+def block_transfers(shared: IntegralChunks, block: Block) -> tuple[NDArray[np.unsignedinteger], ...]:
+    """Return the columns (step, link, shard, lo, hi) of what a block receives, as small unsigned integers."""
+    times = (shared.times.top.copy(), shared.times.bottom.copy())
+    step, rows = assign_chunks(block.first, block.last, problems_of(shared.network), shared.chunks, *times)
+    network = shared.network
+    largest = (len(shared.times.top), len(network.tails), network.shards, shared.chunks, shared.chunks)
+    columns = (step, *rows.T)
+    return tuple(column.astype(np.min_scalar_type(limit)) for column, limit in zip(columns, largest, strict=True))
+
+
+_USUAL_CHUNKS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, MAX_TIMED_CHUNKS)
+_NEARLY = Fraction(101, 100)
+
+
+def chunk_times(
+    network: BfbNetwork, loads: Loads, chunks: int, executor: Executor, progress: Progress | None = None
+) -> Loads:
+    """Return the least time of each step with `chunks` whole chunks per shard, in ticks of a chunk.
+
+    Equal links: ceil(chunks * U), exactly, because the transportation polytope is integral (the paper's
+    rounding, theorem 20, is only a bound). Unequal capacities or delays: one more pass over the problems.
+    """
+    top, bottom = loads.times.top * chunks, loads.times.bottom
+    if network.is_homogeneous:
+        return Loads(StepTimes(-(-top // bottom), np.ones_like(bottom)), loads.node, loads.links)
+    start = Loads(StepTimes(top, bottom), loads.node, loads.links)
+    shared = IntegralChunks(network, chunks, start.times)
+    return merge_loads([start, *executor.map(block_chunk_times, blocks_of(network.nodes), shared, progress)])
+
+
+def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
+    """Return the smallest number of chunks per shard that reaches the loads of divisible shards, and its times.
+
+    Necessary: every critical link of a step carries exactly c_k * (U - a_k), so that must be whole chunks. With equal
+    links this is also sufficient; else multiples are tried in turn, and the common denominator for all links always
+    works. Where delays differ that may be as large as the number of bytes: up to `MOST_TIMED_CHUNKS` are tried, then
+    `_nearly_best_chunks` chooses.
+    """
+    needed, sufficient = _denominators(network, loads)
+    most = MAX_TIMED_CHUNKS if network.has_delays else MAX_CHUNKS
+    for chunks in range(needed, min(sufficient, most) + 1, needed):
+        chosen = chunk_times(network, loads, chunks, executor)
+        if np.array_equal(chosen.times.top * loads.times.bottom, loads.times.top * chunks * chosen.times.bottom):
+            return chunks, chosen
+    if network.has_delays:
+        return _nearly_best_chunks(network, loads, executor)
+    rule = f"without --chunks, bfb needs at most {MAX_CHUNKS} chunks per shard to reach its optimum"
+    raise InvalidInput(
+        rule, f"a topology that needs more ({sufficient} suffice)", "choose a number with --chunks, such as 12"
+    )
+
+
+def _nearly_best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[int, Loads]:
+    """Return the first of `_USUAL_CHUNKS` within 1 % of the time of divisible shards; if none is, the fastest."""
+    ideal = _total_time(network, loads, 1)
+    best: tuple[Fraction, int, Loads] | None = None
+    for chunks in _USUAL_CHUNKS:
+        chosen = chunk_times(network, loads, chunks, executor)
+        total = _total_time(network, chosen, chunks)
+        if best is None or total < best[0]:
+            best = total, chunks, chosen
+        if total <= ideal * _NEARLY:
+            break
+    if best is None:
+        raise ValueError("there must be numbers of chunks to choose from")
+    return best[1:]
+
+
+def _total_time(network: BfbNetwork, loads: Loads, chunks: int) -> Fraction:
+    steps = range(len(loads.times.top))
+    return sum((network.step_time(loads.times.of_step(step), chunks) for step in steps), Fraction(0))
+
+
+def merge_loads(parts: list[Loads]) -> Loads:
+    """Return the largest load of each step over the blocks; the first block wins a tie."""
+    top, bottom = parts[0].times.top.copy(), parts[0].times.bottom.copy()
+    node, links = parts[0].node.copy(), parts[0].links.copy()
+    for part in parts[1:]:
+        larger = (part.times.bottom > 0) & ((bottom == 0) | (part.times.top * bottom > top * part.times.bottom))
+        top[larger], bottom[larger] = part.times.top[larger], part.times.bottom[larger]
+        node[larger], links[larger] = part.node[larger], part.links[larger]
+    return Loads(StepTimes(top, bottom), node, links)
+
+
+def _denominators(network: BfbNetwork, loads: Loads) -> tuple[int, int]:
+    """Return (lcm over critical links, lcm over all links) of the denominators of c_k * (U_t - a_k) / grain."""
+    needed = sufficient = 1
+    kinds = np.unique(np.column_stack([network.capacities, network.delays]), axis=0).tolist()
+    for step in range(len(loads.times.top)):
+        time = loads.times.of_step(step)
+        critical = critical_links(network, loads, step)
+        critical_kinds = [(int(network.capacities[link]), int(network.delays[link])) for link in critical]
+        sufficient = lcm(sufficient, *_parts(kinds, time, network.grain))
+        needed = lcm(needed, *_parts(critical_kinds, time, network.grain))
+    return needed, sufficient
+
+
+def _parts(kinds: Sequence[Sequence[int]], time: Fraction, grain: int) -> list[int]:
+    """Return the denominators of the shards that links of these (capacity, delay) carry until `time`."""
+    return [(capacity * (time - delay) / grain).denominator for capacity, delay in kinds if delay < time]
+
+
+def critical_links(network: BfbNetwork, loads: Loads, step: int) -> list[int]:
+    """Return the ids of the critical in-links of `step`."""
+    node = int(loads.node[step])
+    first = int(network.offsets[node])
+    degree = int(network.offsets[node + 1]) - first
+    words = [int(word) for word in loads.links[step]]
+    return [first + link for link in range(degree) if words[link // 64] >> (link % 64) & 1]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BfbPlan:
+    """Solved loads, chosen chunks and step times: all that the placement of chunks needs."""
+
+    network: BfbNetwork
+    loads: Loads  # of divisible shards
+    chunks: int
+    chosen: Loads  # of whole chunks
+
+    @property
+    def steps(self) -> int:
+        return len(self.loads.times.top)
+
+
+def make_plan(network: BfbNetwork, executor: Executor, chunks: int | None, progress: Progress | None) -> BfbPlan:
+    """Return the plan for the nodes of `network`; chunks as in `bfb_allgather`."""
+    if chunks is not None and not 1 <= chunks <= MAX_CHUNKS:
+        raise InvalidInput(f"chunks per shard must be 1 to {MAX_CHUNKS}", chunks, "choose a number in that range")
+    network.require_magnitude(MAX_TIMED_CHUNKS if chunks is None else chunks)
+    loads = merge_loads(executor.map(block_loads, blocks_of(network.nodes), network, progress))
+    if chunks is None:
+        return BfbPlan(network, loads, *best_chunks(network, loads, executor))
+    return BfbPlan(network, loads, chunks, chunk_times(network, loads, chunks, executor, progress))
+
+
+def parameters_of(chunks: int | None, size_bytes: int | None) -> Mapping[str, int | None]:
+    """Return what a schedule was asked for with."""
+    return {"chunks": chunks} if size_bytes is None else {"chunks": chunks, "size_bytes": size_bytes}
+
+
+def transfer_columns(plan: BfbPlan, executor: Executor, progress: Progress | None) -> list[NDArray[np.unsignedinteger]]:
+    """Return the columns of `Transfers`: what every node receives, by node, step and shard."""
+    shared = IntegralChunks(plan.network, plan.chunks, plan.chosen.times)
+    parts = executor.map(block_transfers, blocks_of(plan.network.nodes), shared, progress)
+    columns = [np.concatenate([part[column] for part in parts]) for column in range(5)]
+    return [*columns, np.zeros(len(columns[0]), dtype=np.uint8)]
+
+
+def certificate_of(plan: BfbPlan) -> Mapping[str, Any]:
+    """Say for every step which node and links make its load, and which make its time in whole chunks."""
+    steps = range(plan.steps)
+    clock = plan.network.latency_ticks
+    return {
+        "kind": "bfb-steps",
+        **({} if clock is None else {"size_bytes": clock.size_bytes}),
+        "loads": [_reason(plan.network, plan.loads, step, 1) for step in steps],
+        "times": [_reason(plan.network, plan.chosen, step, plan.chunks) for step in steps],
+    }
+
+
+def _reason(network: BfbNetwork, loads: Loads, step: int, chunks: int) -> Mapping[str, Any]:
+    value = network.step_time(loads.times.of_step(step), chunks)
+    return {"value": str(value), "node": int(loads.node[step]), "links": critical_links(network, loads, step)}

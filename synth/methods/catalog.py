@@ -1,0 +1,188 @@
+"""From a method's name to a verified schedule of any collective it can do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.base import Executor, Progress
+from chorale.synth.methods.auto import AUTO, auto_method
+from chorale.synth.methods.bfb.bfb import bfb_allgather, prefers_symmetric_form, symmetric_bfb
+from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm, pattern_of
+from chorale.synth.methods.expand.expand import expand_allgather
+from chorale.synth.methods.forest.allreduce_pairs import faster_pairs
+from chorale.synth.methods.forest.forest import forest
+from chorale.synth.methods.method import Method, Options, Spread, method_from_allgather, method_from_outward
+from chorale.synth.methods.rings.ring import ring_allgather
+from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
+
+
+def _bfb(topology: Topology, options: Options, executor: Executor, progress: Progress | None) -> Schedule:
+    return bfb_allgather(topology, executor, options.chunks, progress, options.size_bytes)
+
+
+def _ring(topology: Topology, options: Options, _executor: Executor, _progress: Progress | None) -> Schedule:
+    over_boxes = pattern_of("ring", topology, ALLGATHER)
+    if over_boxes is not None:
+        return over_boxes.schedule(options.chunks)
+    return ring_allgather(topology, bidirectional=False, chunks=options.chunks)
+
+
+def _biring(topology: Topology, options: Options, _executor: Executor, _progress: Progress | None) -> Schedule:
+    return ring_allgather(topology, bidirectional=True, chunks=options.chunks)
+
+
+def _expand(topology: Topology, options: Options, executor: Executor, progress: Progress | None) -> Schedule:
+    return expand_allgather(topology, executor, options.chunks, progress)
+
+
+def _trees(method: str) -> Spread:
+    """Return what makes allgather and broadcast by `forest`, signed by the method called so."""
+
+    def make(
+        topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
+    ) -> Schedule:
+        asked = options.k, options.objective, options.seed
+        return forest(topology, collective, *asked, method, options.warm_start, options.seeds, executor, progress)
+
+    return make
+
+
+def _faster_allreduce(method: Method) -> Method:
+    """Return `method` with allreduce by pairs of trees where that is faster; a warm start is one of two phases."""
+
+    def make(
+        topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
+    ) -> AnySchedule:
+        pairs = None
+        if collective.name == CollectiveName.ALLREDUCE and options.warm_start is None:
+            asked = options.k, options.objective, options.seed, options.seeds
+            pairs = faster_pairs(topology, *asked, executor, progress)
+        return pairs or method.make(topology, collective, options, executor, progress)
+
+    return replace(method, make=make)
+
+
+def _compact(method: Method) -> Method:
+    """Return `method`, breadth-first broadcast, in symmetric form where the rows of all ranks are too many."""
+
+    def make(
+        topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
+    ) -> AnySchedule:
+        if form_of(method.name, topology) == "columns":
+            return method.make(topology, collective, options, executor, progress)
+        return symmetric_bfb(topology, collective, executor, options.chunks, progress, options.size_bytes)
+
+    return replace(method, make=make)
+
+
+def form_of(method: str, topology: Topology) -> Form:
+    """Return the form of the schedules that `method` makes on `topology`."""
+    return "symmetric" if method == "bfb" and prefers_symmetric_form(topology) else "columns"
+
+
+def _closed_form(algorithm: Algorithm) -> Method:
+    def make(
+        topology: Topology, collective: Collective, options: Options, _executor: Executor, _progress: Progress | None
+    ) -> Schedule:
+        return algorithm.pattern(topology, collective).schedule(options.chunks)
+
+    return Method(algorithm.name, algorithm.summary, algorithm.collectives, ("chunks",), make)
+
+
+_ALL = (
+    _compact(
+        method_from_allgather(
+            "bfb", "every shard along all shortest paths, balanced exactly step by step", ("chunks",), _bfb
+        )
+    ),
+    method_from_allgather(
+        "ring",
+        "around one cycle of all ranks, in one direction; over boxes of GPUs one ring per network port",
+        ("chunks",),
+        _ring,
+    ),
+    method_from_allgather("biring", "around one cycle of all ranks, half the data each way", ("chunks",), _biring),
+    method_from_allgather(
+        "expand", "the stored schedule of a base network, expanded as its spec says", ("chunks",), _expand
+    ),
+    _faster_allreduce(
+        method_from_outward(
+            "forest",
+            "down trees that reach the optimum of the network exactly, through switches too",
+            (CollectiveName.ALLGATHER, CollectiveName.BROADCAST),
+            ("k", "objective", "seed", "seeds", "warm_start"),
+            _trees("forest"),
+        )
+    ),
+    replace(
+        method_from_outward(
+            "forest-phases",
+            "allreduce as reduce_scatter, then allgather of forest, even where pairs of higher trees are faster",
+            (CollectiveName.ALLGATHER,),
+            ("k", "objective", "seed", "seeds", "warm_start"),
+            _trees("forest-phases"),
+        ),
+        collectives=(CollectiveName.ALLREDUCE,),
+    ),
+    method_from_outward(
+        "blink",
+        "down the best trees of one root; allreduce by way of rank 0",
+        (CollectiveName.BROADCAST,),
+        ("k", "objective", "seed", "seeds"),
+        _trees("blink"),
+    ),
+    *(_closed_form(algorithm) for algorithm in ALGORITHMS.values()),
+)
+
+_NAMED = {method.name: method for method in _ALL}
+METHODS: Mapping[str, Method] = {**_NAMED, AUTO: auto_method(_NAMED)}
+"""All methods by name."""
+
+
+def method_named(name: str) -> Method:
+    """Return the method called `name`, or raise InvalidInput with the names that exist."""
+    if name not in METHODS:
+        raise InvalidInput("a method must be one that is known", name, f"choose from {', '.join(METHODS)}")
+    return METHODS[name]
+
+
+def synthesize_unverified(
+    method: str,
+    topology: Topology,
+    collective: Collective,
+    options: Options | None,
+    executor: Executor,
+    progress: Progress | None = None,
+) -> AnySchedule:
+    """Return the schedule that `method` makes, in the form that suits its size, not yet verified.
+
+    options: what is asked of the method; None asks for nothing in particular.
+    Raises InvalidInput for an unknown method, and for a collective or an option that it does not know.
+    """
+    return method_named(method).schedule(topology, collective, options or Options(), executor, progress)
+
+
+def synthesize(
+    method: str,
+    topology: Topology,
+    collective: Collective,
+    options: Options | None,
+    executor: Executor,
+    progress: Progress | None = None,
+) -> VerifiedSchedule:
+    """Return the verified schedule that `method` makes of `collective` on `topology`, timed at `options.size_bytes`.
+
+    >>> from synth import SerialExecutor, parse_collective, parse_topology
+    >>> ring = parse_topology("ring:4")
+    >>> verified = synthesize("bfb", ring, parse_collective("allgather"), None, SerialExecutor())
+    >>> verified.cost.steps, str(verified.cost.bandwidth_factor)
+    (2, '3/4')
+    """
+    schedule = synthesize_unverified(method, topology, collective, options, executor, progress)
+    return verify(schedule, options.size_bytes if options else None)

@@ -1,0 +1,116 @@
+"""Double binary tree: half of the data on each of two trees, in which no rank is inner twice.
+
+Source: Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.grid.pattern import CollectivePattern
+from chorale.synth.methods.grid.reduce_scatter import full_vector_sends
+from chorale.synth.methods.grid.subcollective import (
+    InSequence,
+    Piece,
+    ShardSends,
+    StepMessages,
+    SubCollective,
+    TimeReversed,
+)
+from chorale.synth.topology.families.rings import double_tree_parents
+from chorale.synth.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ReduceTree:
+    """A reduce of the whole vector along a tree: a rank sends to its parent when all below it have sent.
+
+    parent: int64[N], the parent of each rank, -1 for the root. height: of the tree, which is the number of steps
+    """
+
+    parent: NDArray[np.int64]
+    height: int
+    depth: NDArray[np.int64] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "depth", tree_depths(self.parent))
+
+    @property
+    def step_count(self) -> int:
+        return self.height
+
+    def reduces(self, step: int) -> bool:
+        return True
+
+    def piece(self, step: int) -> Piece:
+        return Piece()
+
+    def messages(self, step: int) -> StepMessages:
+        src = np.flatnonzero(self.depth == self.height - step)
+        return StepMessages(src, self.parent[src], np.full(len(src), len(self.parent), dtype=np.int64))
+
+    def shard_sends(self, step: int) -> ShardSends:
+        return full_vector_sends(self.messages(step), len(self.parent))
+
+    def signature(self, step: int) -> Hashable:
+        return self.height - step
+
+
+def tree_depths(parent: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return how many links each node is away from the root. O(nodes * height)."""
+    depth = np.zeros(len(parent), dtype=np.int64)
+    ancestor = parent
+    while (below := ancestor >= 0).any():
+        depth += below
+        ancestor = np.where(below, parent[ancestor], -1)
+    return depth
+
+
+def double_binary_tree(topology: Topology, collective: Collective) -> CollectivePattern:
+    """Return allreduce, broadcast or reduce on the two trees of dbt:N, pipelined.
+
+    allreduce sums up to the root of each tree and copies back down; `steps` is the height of both ways. For
+    broadcast and reduce the ranks are turned so that the root of the collective is the root of the first tree; it
+    hangs above the root of the second, where it was a leaf. Routes are minimal on other networks than dbt:N.
+    """
+    ranks = topology.compute_count
+    parents = double_tree_parents(ranks)
+    if collective.root is not None:
+        parents = (parents[0], _with_root(parents[1], 0))
+        parents = (_turned(parents[0], collective.root), _turned(parents[1], collective.root))
+    height = int(max(tree_depths(parent).max() for parent in parents))
+    trees = [ReduceTree(parent, height) for parent in parents]
+    ports = tuple(_port(tree, collective) for tree in trees)
+    return CollectivePattern(topology, collective, "double-binary-tree", {}, ports, kind="pipelined")
+
+
+def _port(tree: ReduceTree, collective: Collective) -> SubCollective:
+    ports: dict[CollectiveName, SubCollective] = {
+        CollectiveName.REDUCE: tree,
+        CollectiveName.BROADCAST: TimeReversed(tree),
+        CollectiveName.ALLREDUCE: InSequence(tree, TimeReversed(tree)),
+    }
+    if collective.name not in ports:
+        known = "allreduce, broadcast or reduce"
+        raise InvalidInput(f"double-binary-tree makes {known}", collective.name.value, f"choose {known}")
+    return ports[collective.name]
+
+
+def _with_root(parent: NDArray[np.int64], leaf: int) -> NDArray[np.int64]:
+    """Return the tree with `leaf` taken off and put above the root."""
+    changed = parent.copy()
+    changed[parent < 0] = leaf
+    changed[leaf] = -1
+    return changed
+
+
+def _turned(parent: NDArray[np.int64], by: int) -> NDArray[np.int64]:
+    """Return the tree in which rank r + by modulo N does what rank r does here."""
+    moved = np.where(parent < 0, -1, (parent + by) % len(parent))
+    return np.roll(moved, by)

@@ -1,0 +1,265 @@
+"""Pairs of trees for allreduce in whole numbers: how many each rank roots, and how many every link carries each way.
+
+Allreduce by pairs of trees: sums run up in-trees to many roots and down out-trees, all at the same time.
+
+Every root owns a part of the vector, as large as its rate; the vector is reduced to the roots over one share of
+every link and spread from there over the other (ForestColl, appendix E).
+
+Whether allreduce is faster by pairs of trees than by reduce_scatter and allgather, and the schedule if it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from math import gcd, lcm
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
+from chorale.synth.bounds.optimum import fixed_k_optimum
+from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, Ranks
+from chorale.synth.bounds.tree_pairs import PairSplit, is_within_limits, tree_pairs, trim_at_switches
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.base import Executor, Progress
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods.forest.network import ForestNetwork, network_of_links, overflow_error
+from chorale.synth.methods.forest.packing import Portfolio
+from chorale.synth.methods.forest.split.cut_table import find_violated_cuts
+from chorale.synth.methods.forest.split.switch_removal import remove_switches
+from chorale.synth.methods.forest.tree_transfers import TreeTransfers, split_over_shards, tree_transfers
+from chorale.synth.methods.forest.trees import Objective, Trees, tree_heights
+from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
+from chorale.synth.schedule.transforms import joined_routes, reversed_routes
+from chorale.synth.topology.topology import Topology, transpose_with_links
+
+MAX_PAIRS = 2**17
+"""Rounding to that many pairs of trees costs little, and packing and replaying more takes long."""
+
+_HALVINGS = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class IntegralPairs:
+    """A split of the network into whole trees.
+
+    roots:          int64 per rank: pairs of trees rooted there
+    gather, reduce: int64 per link: out-trees and in-trees that it may carry
+    time_per_byte:  the slowest link carries all it may in this time per byte of the vector
+    """
+
+    roots: Integers
+    gather: Integers
+    reduce: Integers
+    time_per_byte: Fraction
+
+
+def integral_pairs(
+    topology: Topology, split: PairSplit, k: int | None = None, most_pairs: int = MAX_PAIRS
+) -> IntegralPairs:
+    """Return `split` in the fewest trees that lose nothing, or in `k` pairs of trees per rank on average.
+
+    Where losing nothing would take more than `most_pairs` pairs of trees, there are about that many. Roots get them
+    in proportion to their rates; the time is the least one found in which they fit, by bisection. Raises
+    InvalidInput for k outside 1 to `most_pairs` / ranks and where amounts would leave 64 bits.
+    """
+    ranks = topology.compute_count
+    if k is not None and not 1 <= k * ranks <= most_pairs:
+        rule = f"there must be at least one tree per root, and at most {most_pairs} in all"
+        raise InvalidInput(rule, f"k = {k}", f"choose k from 1 to {most_pairs // ranks}")
+    scale = _common_scale(topology, split)
+    if k is None and scale * split.rate <= most_pairs:
+        return _rounded_down(topology, split, _integers([root * scale for root in split.roots]), scale)
+    pairs = (k or most_pairs // ranks) * ranks
+    return _at_least_scale(topology, split, _apportioned(split.roots, pairs))
+
+
+def _common_scale(topology: Topology, split: PairSplit) -> Fraction:
+    """Return the smallest factor that makes trees of all rates whole, and of the bandwidths of parallel links."""
+    links = topology.links
+    second = links.parallel_index() > 0
+    ends = links.dst.astype(np.int64) * topology.node_count + links.src
+    parallel = np.unique(links.bandwidth_class[np.isin(ends, ends[second])])
+    values = {*split.roots, *split.gather, *split.reduce, *(links.bandwidths[place] for place in parallel)}
+    denominator = lcm(*(value.denominator for value in values))
+    return Fraction(denominator, gcd(*(int(value * denominator) for value in values)))
+
+
+def _apportioned(rates: Sequence[Fraction], pairs: int) -> Integers:
+    """Return `pairs` shared out in proportion to `rates`; what is left over goes to the largest remainders."""
+    total = sum(rates, Fraction(0))
+    shares = [rate * pairs / total for rate in rates]
+    whole = [int(share) for share in shares]
+    by_remainder = sorted(range(len(rates)), key=lambda rank: whole[rank] - shares[rank])
+    for rank in by_remainder[: pairs - sum(whole)]:
+        whole[rank] += 1
+    return np.array(whole, dtype=np.int64)
+
+
+def _at_least_scale(topology: Topology, split: PairSplit, roots: Integers) -> IntegralPairs:
+    """Return the trees at the least scale found at which they fit: doubled until they do, then bisected."""
+    low = high = int(roots.sum()) / split.rate
+    while not _fits(topology, found := _rounded_down(topology, split, roots, high)):
+        low, high = high, 2 * high
+    for _ in range(_HALVINGS if low < high else 0):
+        middle = (low + high) / 2
+        if _fits(topology, tried := _rounded_down(topology, split, roots, middle)):
+            high, found = middle, tried
+        else:
+            low = middle
+    return found
+
+
+def _rounded_down(topology: Topology, split: PairSplit, roots: Integers, scale: Fraction) -> IntegralPairs:
+    """Return `split` times `scale` in whole trees per link, no switch passing on what it does not get."""
+    arcs, links = split.arcs, topology.links
+    ends = zip(arcs.src.tolist(), arcs.dst.tolist(), strict=True)
+    amounts = zip(split.gather, split.reduce, strict=True)
+    wanted = {pair: [int(scale * amount) for amount in both] for pair, both in zip(ends, amounts, strict=True)}
+    carried: tuple[list[int], list[int]] = ([], [])
+    for src, dst, place in zip(links.src.tolist(), links.dst.tolist(), links.bandwidth_class.tolist(), strict=True):
+        room, left = int(scale * links.bandwidths[place]), wanted.get((src, dst), [0, 0])
+        for way, of_way in enumerate(carried):
+            of_way.append(min(room, left[way]))
+            room -= of_way[-1]
+            left[way] -= of_way[-1]
+    gather, reduce = map(_integers, carried)
+    trim_at_switches(topology, links.src, links.dst, gather)
+    trim_at_switches(topology, links.dst, links.src, reduce)
+    slowest = max(
+        int(trees) / links.bandwidths[place]
+        for trees, place in zip(gather + reduce, links.bandwidth_class, strict=True)
+    )
+    return IntegralPairs(roots, gather, reduce, slowest / int(roots.sum()))
+
+
+def _integers(amounts: Sequence[int | Fraction]) -> Integers:
+    if max(amounts) * len(amounts) >= LARGEST_AMOUNT:
+        raise overflow_error(f"{int(max(amounts))} trees on a link")
+    return np.array([int(amount) for amount in amounts], dtype=np.int64)
+
+
+def _fits(topology: Topology, pairs: IntegralPairs) -> bool:
+    """Whether all cuts carry the trees that must cross them, out-trees and in-trees."""
+    turned, origin = transpose_with_links(topology)
+    networks = (
+        network_of_links(topology, pairs.gather, pairs.roots),
+        network_of_links(turned, pairs.reduce[origin], pairs.roots),
+    )
+    return all(len(find_violated_cuts(network, 1)) == 0 for network in networks)
+
+
+Pack: TypeAlias = Callable[[ForestNetwork], Trees]
+
+
+def pair_schedule(
+    topology: Topology,
+    pairs: IntegralPairs,
+    pack: Pack,
+    method: str,
+    parameters: Mapping[str, Parameter],
+    certificate: Mapping[str, Any],
+) -> Schedule:
+    """Return the pipelined allreduce along trees that `pack` makes for each half, without a barrier. Not verified.
+
+    In-trees are out-trees of the transpose, run backwards in time. The vector is cut into one unit per pair of trees;
+    roots own intervals of them in rank order, whatever shards they cut across. The lowest in-trees of a root have the
+    units of its highest out-trees, which begin when their own sums are complete. Raises InvalidInput where a switch
+    stands in the way, as `remove_switches` does.
+    """
+    turned, origin = transpose_with_links(topology)
+    inward = _packed(turned, pairs.reduce[origin], pairs.roots, pack, highest_first=False)
+    outward = _packed(topology, pairs.gather, pairs.roots, pack, highest_first=True)
+    routes, inward_route, outward_route = _all_routes(topology, inward.rows, outward.rows, origin)
+    summed, start = _times(inward, outward)
+    backwards = slice(None, None, -1)
+    lo = np.concatenate([inward.lo[backwards], outward.lo])
+    hi = lo + np.concatenate([(inward.rows.hi - inward.rows.lo)[backwards], outward.rows.hi - outward.rows.lo])
+    inward_step = summed[inward.lo] - 1 - inward.rows.depth
+    step = np.concatenate([inward_step[backwards], start[outward.lo] + outward.rows.depth])
+    route = np.concatenate([inward_route[backwards], outward_route])
+    reduce = (np.arange(len(step)) < len(inward_step)).astype(np.uint8)
+    ranks, steps = topology.compute_count, int(step.max(initial=-1)) + 1
+    chunks, (row, *intervals) = split_over_shards(lo, hi, ranks, int(pairs.roots.sum()))
+    transfers = ColumnBounds(steps, len(routes), ranks, chunks).pack((step[row], route[row], *intervals, reduce[row]))
+    return Schedule(
+        topology, ALLREDUCE, "pipelined", steps, chunks, transfers, routes, method, parameters, certificate
+    )  # fmt: skip
+
+
+class _Half(NamedTuple):
+    """Trees of one half, roots in rank order. weight, height: per tree;  lo: per row, the first unit of the vector."""
+
+    rows: TreeTransfers
+    weight: Integers
+    height: Ranks
+    lo: Integers
+
+
+def _packed(topology: Topology, carried: Integers, roots: Integers, pack: Pack, highest_first: bool) -> _Half:
+    split = remove_switches(network_of_links(topology, carried, roots), names=topology.node_ids)
+    packed = pack(split.network)
+    height = tree_heights(packed, split.network.src)
+    order = np.lexsort((-height if highest_first else height, packed.root))
+    trees = Trees(packed.root[order], packed.weight[order], packed.parent_arc[order])
+    rows = tree_transfers(topology, carried, split, trees)
+    before = np.cumsum(roots) - roots
+    return _Half(rows, trees.weight, height[order], before[rows.root] + rows.lo)
+
+
+def _times(inward: _Half, outward: _Half) -> tuple[Ranks, Ranks]:
+    """Return (the step in which it is summed up, that in which its out-tree begins) of each unit of the vector."""
+    summed = np.repeat(inward.height, inward.weight)
+    first = np.cumsum(outward.weight) - outward.weight
+    return summed, np.repeat(np.maximum.reduceat(summed, first), outward.weight)
+
+
+def _all_routes(
+    topology: Topology, inward: TreeTransfers, outward: TreeTransfers, origin: Ranks
+) -> tuple[Routes, Ranks, Ranks]:
+    """Return (routes of both halves on `topology`, the routes of the rows inward, outward)."""
+    if topology.switch_count == 0:
+        return outward.routes, origin[inward.route], outward.route
+    backwards = reversed_routes(inward.routes, origin)
+    return joined_routes(backwards, outward.routes), inward.route, outward.route + np.int32(len(backwards))
+
+
+def faster_pairs(
+    topology: Topology,
+    k: int | None = None,
+    objective: Objective = "height",
+    seed: int = 0,
+    seeds: int = 1,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+) -> Schedule | None:
+    """Return the allreduce by pairs of trees, or None where reduce_scatter followed by allgather is as fast.
+
+    k: pairs of trees per rank on average, against two phases of k trees per root; None for as many as it takes.
+    Other arguments are as of `forest`, for each half.
+    The certificate proves what no pairs of trees beat (`check_pair_certificate`). None also above the limits of
+    `tree_pairs`; its linear program is left out where two phases meet a bound. Raises InvalidInput as `whole_pairs`
+    and `pair_schedule` do.
+    """
+    two_phases = reduce_scatter_allgather_time(topology)
+    if not is_within_limits(topology) or lower_bound(topology, ALLREDUCE, two_phases).value >= two_phases:
+        return None
+    pairs = tree_pairs(topology)
+    whole = integral_pairs(topology, pairs.split, k)
+    if whole.time_per_byte >= (two_phases if k is None else _two_phases_of(topology, k)):
+        return None
+
+    def pack(network: ForestNetwork) -> Trees:
+        portfolio = Portfolio(network, objective, None, None)
+        return portfolio.best(range(seed, seed + seeds), executor or SerialExecutor(), progress)
+
+    parameters = {"k": k, "objective": objective, "seed": seed, "seeds": seeds}
+    return pair_schedule(topology, whole, pack, "forest", parameters, pairs.certificate)
+
+
+def _two_phases_of(topology: Topology, k: int) -> Fraction:
+    phases = (fixed_k_optimum(topology, phase, k) for phase in (REDUCE_SCATTER, ALLGATHER))
+    return sum((phase.time_per_byte for phase in phases), Fraction(0))

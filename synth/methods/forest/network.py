@@ -1,0 +1,86 @@
+"""The network that trees are packed into: integer capacities per pair of nodes, and how many trees each node roots."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ForestNetwork:
+    """A digraph with at most one arc per ordered pair of nodes, in the order of (dst, src), without self-loops.
+
+    compute_count: nodes 0 to compute_count - 1 are the ranks, the others are switches
+    nodes:         number of all nodes; equal to `compute_count` once switches are removed
+    src, dst:      int32 per arc
+    capacity:      int64 per arc, positive: how many trees may use it (a tree of weight m counts m times)
+    supply:        int64 per node: how many trees are rooted there (0 for switches)
+    """
+
+    compute_count: int
+    nodes: int
+    src: NDArray[np.int32]
+    dst: NDArray[np.int32]
+    capacity: NDArray[np.int64]
+    supply: NDArray[np.int64]
+
+    @property
+    def is_eulerian(self) -> bool:
+        """Whether every node has as much capacity in as out."""
+        balance = np.zeros(self.nodes, dtype=np.int64)
+        np.add.at(balance, self.dst, self.capacity)
+        np.subtract.at(balance, self.src, self.capacity)
+        return not balance.any()
+
+
+def forest_network(topology: Topology, trees_per_bandwidth: Fraction, supply: Integers) -> ForestNetwork:
+    """Return the network in which a link of bandwidth b carries floor(U * b) trees, U = `trees_per_bandwidth`.
+
+    supply: int64 per rank. Raises InvalidInput where amounts would leave 64 bits. O(links log links).
+    """
+    return network_of_links(topology, trees_on_links(topology, trees_per_bandwidth), supply)
+
+
+def trees_on_links(topology: Topology, trees_per_bandwidth: Fraction) -> Integers:
+    """Return int64 per link: floor(U * b). Raises InvalidInput where amounts would leave 64 bits.
+
+    Parallel links are rounded down one by one, so that each can carry its part.
+    """
+    links = topology.links
+    table = [int(trees_per_bandwidth * bandwidth) for bandwidth in links.bandwidths]
+    if max(table, default=0) * max(1, len(links)) >= LARGEST_AMOUNT:
+        raise overflow_error(f"{max(table)} trees on a link")
+    return np.array(table, dtype=np.int64)[links.bandwidth_class]
+
+
+def network_of_links(topology: Topology, carried: Integers, supply: Integers) -> ForestNetwork:
+    """Return the network in which every link carries `carried` trees, parallel links added up.
+
+    carried: int64 per link, of `trees_on_links` or less;  supply: int64 per rank. Raises InvalidInput where supplies
+    would leave 64 bits. O(links log links).
+    """
+    if int(supply.sum()) >= LARGEST_AMOUNT:
+        raise overflow_error(f"{int(supply.sum())} trees")
+    links = topology.links
+    useful = (links.src != links.dst) & (carried > 0)
+    keys = links.dst[useful].astype(np.int64) * topology.node_count + links.src[useful]
+    pairs, place = np.unique(keys, return_inverse=True)
+    capacity = np.zeros(len(pairs), dtype=np.int64)
+    np.add.at(capacity, place, carried[useful])
+    everywhere = np.zeros(topology.node_count, dtype=np.int64)
+    everywhere[: topology.compute_count] = supply
+    src, dst = (pairs % topology.node_count).astype(np.int32), (pairs // topology.node_count).astype(np.int32)
+    return ForestNetwork(topology.compute_count, topology.node_count, src, dst, capacity, everywhere)
+
+
+def overflow_error(value: str) -> InvalidInput:
+    """Return the error of amounts, described by `value`, that would leave 64 bits."""
+    rule = f"tree packing counts in integers below {LARGEST_AMOUNT}"
+    return InvalidInput(rule, value, "round the bandwidths to fewer digits, or choose a fixed k")

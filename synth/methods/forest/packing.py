@@ -1,0 +1,248 @@
+"""Optimal tree packing: spanning trees that use up the supply of every root within the capacity of every arc.
+
+Trees are grown in batches under the cuts that are known so far, which is a guess: one test of what a batch leaves
+then finds the cuts that it overdraws, and the part of the batch that overdraws none is kept. A cut that is known
+is never overdrawn again. Where the guesses for a root go on failing, one tree is grown with a test after every
+step back, which is the exact algorithm of Bérczi and Frank with tight cuts found as they are met
+(bandwidth-optimal pipeline, section 2.3). A tree that is kept leaves enough for all that are still to come, so
+that the packing always ends.
+
+Several packings of one network side by side, of which the best is taken.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from chorale.synth.bounds.cut_oracle import Flags
+from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT, Integers, Ranks
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.executor.base import Executor, Progress
+from chorale.synth.methods.forest.layered import layered_trees, shuffled_order
+from chorale.synth.methods.forest.network import ForestNetwork
+from chorale.synth.methods.forest.residual_network import (
+    CutOracle,
+    ResidualNetwork,
+    arc_table_of,
+    feasible_arcs,
+    feasible_trees,
+    residual_network_of,
+)
+from chorale.synth.methods.forest.tree_kernels import continue_tree, grow_trees, take_trees
+from chorale.synth.methods.forest.trees import Objective, Trees, joined_trees, no_trees, objective_key
+from chorale.synth.topology.transversal import Transversal
+
+ROLLBACKS = 3
+"""How often in a row no tree of a batch may be kept before one tree is grown exactly."""
+
+_SPARE_ROWS = 64
+_MOST_TRIES = 8
+_WORK_OF_TRIES = 2**20
+
+
+def pack_trees(
+    network: ForestNetwork,
+    objective: Objective = "height",
+    seed: int = 0,
+    transversal: Transversal | None = None,
+    first: Trees | None = None,
+    rollbacks: int = ROLLBACKS,
+) -> Trees:
+    """Return spanning out-trees of `network`: weights of a root add up to its supply, loads stay within capacities.
+
+    objective:   what to prefer among such packings (`chorale.synth.methods.forest.trees`); none is promised to be best
+    seed:        at least 0, shuffles the order of the roots
+    transversal: known symmetries of the nodes, if any
+    first:       trees to keep as far as they leave enough for the others; they fit side by side
+
+    Trees come in the order of their roots. Every choice of them is exact and optimal. Low trees are tried for by
+    layers on networks that are not too large (`chorale.synth.methods.forest.layered`), and completed or else grown
+    freely. Same arguments, same trees. Polynomial; mostly O(trees * nodes) and a few tests of all cuts. Raises
+    InvalidInput for switches and for amounts that would leave 64 bits, and CheckFailed with a cut where no such trees
+    exist.
+    """
+    _check(network)
+    if first is not None:
+        return _packed(network, first, seed, rollbacks)
+    layers = no_trees(network.nodes) if objective == "trees" else layered_trees(network, transversal)
+    packings = [_packed(network, layers, seed, rollbacks)] if len(layers) else []
+    if packings and objective == "height" and len(packings[0]) == len(layers):
+        return packings[0]
+    tries = _tries(network)
+    packings += [_packed(network, no_trees(network.nodes), seed * tries + more, rollbacks) for more in range(tries)]
+    return min(packings, key=lambda trees: objective_key(network, trees, objective))
+
+
+def _tries(network: ForestNetwork) -> int:
+    """Return how many orders of the roots to try: several on small networks, where that takes no time."""
+    return max(1, min(_MOST_TRIES, _WORK_OF_TRIES // (network.nodes * max(1, len(network.src)))))
+
+
+def _packed(network: ForestNetwork, first: Trees, seed: int, rollbacks: int) -> Trees:
+    """Return a packing that begins with those of `first` that leave enough."""
+    packing = _Packing(network, shuffled_order(network.nodes, seed))
+    place = np.empty(len(packing.arcs.name) + 1, dtype=np.int32)
+    place[packing.arcs.name], place[-1] = np.arange(len(packing.arcs.name)), -1
+    packing.add(Trees(first.root, first.weight, place[first.parent_arc]))
+    while packing.supply.any():
+        if packing.rollbacks >= rollbacks:
+            packing.add_exactly()
+        else:
+            packing.add_batch()
+    trees = joined_trees(packing.parts)
+    by_root = np.argsort(trees.root, kind="stable")
+    names = np.append(packing.arcs.name, np.int32(-1))
+    return Trees(trees.root[by_root], trees.weight[by_root], names[trees.parent_arc[by_root]])
+
+
+def _check(network: ForestNetwork) -> None:
+    if network.nodes != network.compute_count:
+        switches = f"{network.nodes - network.compute_count} switches"
+        raise InvalidInput("trees are packed into networks without switches", switches, "remove the switches first")
+    largest = int(network.capacity.max(initial=0)) * len(network.capacity)
+    supply = int(network.supply.max(initial=0)) * network.nodes
+    if max(largest, supply) >= LARGEST_AMOUNT:
+        rule = f"capacities and supplies, the largest times how many there are, stay below {LARGEST_AMOUNT}"
+        raise InvalidInput(rule, max(largest, supply), "choose a smaller k")
+
+
+class _Packing:
+    """Trees that are kept, what they leave, and the cuts that were learned.
+
+    capacity, supply: what the trees in `parts` leave; arcs are counted as in `arcs`
+    sides:            bool[cuts, nodes], source sides of the known cuts
+    order:            nodes in the order in which they become roots
+    batch:            how many roots to grow trees for at a time
+    rollbacks:        how many batches in a row kept no tree
+    """
+
+    def __init__(self, network: ForestNetwork, order: Ranks) -> None:
+        self.nodes = network.nodes
+        self.arcs = arc_table_of(network)
+        self.certifier = CutOracle(self.arcs, network.nodes)
+        self.capacity, self.supply = self.arcs.capacity.copy(), network.supply.copy()
+        self.sides = np.zeros((0, network.nodes), dtype=np.bool_)
+        self.order = order
+        self.batch = network.nodes
+        self.rollbacks = 0
+        self.parts: list[Trees] = []
+        alone = np.eye(network.nodes, dtype=np.bool_)[: network.nodes if network.nodes > 1 else 0]
+        self._learn(alone[self._room(self.sides).node_slack[: len(alone)] < 0])
+
+    def add(self, trees: Trees) -> None:
+        """Keep those of `trees` that leave enough, one after the other."""
+        self._keep(no_trees(self.nodes))
+        while len(trees):
+            sound = self._feasible(trees)
+            self._keep(sound)
+            rest = slice(len(sound) + 1, None)
+            trees = Trees(trees.root[rest], trees.weight[rest], trees.parent_arc[rest])
+
+    def add_batch(self) -> None:
+        """Grow a batch of trees, keep those from the first on that leave enough."""
+        roots = self.order[self.supply[self.order] > 0][: self.batch]
+        grown, stuck = self._grow(roots)
+        sound = self._feasible(grown)
+        self._keep(sound)
+        if len(sound) == len(grown) and not stuck:
+            self.batch *= 2
+        else:
+            self.batch = max(1, min(self.batch, 2 * len(sound)))
+        self.rollbacks = 0 if len(sound) else self.rollbacks + 1
+
+    def add_exactly(self) -> None:
+        """Grow one tree, keeping what of it leaves enough, until it spans all nodes."""
+        root = int(self.order[self.supply[self.order] > 0][0])
+        weight, path = int(self.supply[root]), np.empty(0, dtype=np.int32)
+        order, parent_arc = np.empty((2, self.nodes), dtype=np.int32)
+        while len(path) < self.nodes - 1:
+            weight, reached = continue_tree(self.arcs, self._room(self.sides), root, weight, path, order, parent_arc)
+            path = self._feasible_path(root, weight, parent_arc[order[1:reached]])
+        whole = np.full(self.nodes, -1, dtype=np.int32)
+        whole[self.arcs.heads[path]] = path
+        self._keep(Trees(np.array([root], dtype=np.int32), np.array([weight]), whole[None]))
+        self.rollbacks = 0
+
+    def _room(self, sides: Flags) -> ResidualNetwork:
+        return residual_network_of(self.arcs, self.capacity, self.supply, sides)
+
+    def _grow(self, roots: Ranks) -> tuple[Trees, bool]:
+        """Return trees of `roots` that keep all known cuts, and whether the next one is stuck."""
+        room, rows = self._room(self.sides), len(roots) + _SPARE_ROWS
+        tables, count = [no_trees(self.nodes)], rows
+        while count == rows:
+            root, weight = np.empty(rows, dtype=np.int32), np.empty(rows, dtype=np.int64)
+            parent_arc = np.empty((rows, self.nodes), dtype=np.int32)
+            count = grow_trees(self.arcs, room, roots, root, weight, parent_arc)
+            tables.append(Trees(root[:count], weight[:count], parent_arc[:count]))
+        return joined_trees(tables), bool(room.supply[roots].any())
+
+    def _feasible(self, trees: Trees) -> Trees:
+        """Return the first of `trees` that leave enough for the others, as many as the cuts found on the way allow."""
+        while len(trees):
+            capacity, supply = self._left_by(trees)
+            overdrawn = self.certifier.violated(capacity, supply) if supply.any() else self.sides[:0]
+            if not len(overdrawn):
+                break
+            cuts = self._learn(overdrawn)
+            count = feasible_trees(
+                cuts.members, cuts.cut_slack, self.arcs.tails, trees.root, trees.weight, trees.parent_arc
+            )
+            trees = Trees(trees.root[:count], trees.weight[:count], trees.parent_arc[:count])
+        return trees
+
+    def _feasible_path(self, root: int, weight: int, path: Ranks) -> Ranks:
+        """Return the first arcs of `path` that leave enough, as many as the cuts found on the way allow."""
+        arcs = self.arcs
+        while True:
+            overdrawn = self.certifier.violated_by_partial_tree(self.capacity, self.supply, root, weight, path)
+            if not len(overdrawn):
+                return path
+            cuts = self._learn(overdrawn)
+            path = path[: feasible_arcs(cuts.members, cuts.cut_slack, arcs.tails, arcs.heads, path, root, weight)]
+
+    def _learn(self, sides: Flags) -> ResidualNetwork:
+        """Add cuts to the known ones; return their room. They hold now, unless no packing exists."""
+        room = self._room(sides)
+        if room.cut_slack.min(initial=0) < 0:
+            worst = int(room.cut_slack.argmin())
+            inside = np.flatnonzero(sides[worst]).tolist()
+            value = f"{-room.cut_slack[worst]} more than the capacity out of nodes {inside}"
+            raise CheckFailed("all trees of a set of nodes can leave it", value, "lower k or raise capacities")
+        self.sides = np.concatenate([self.sides, sides])
+        return room
+
+    def _left_by(self, trees: Trees) -> tuple[Integers, Integers]:
+        capacity, supply = self.capacity.copy(), self.supply.copy()
+        take_trees(trees.root, trees.weight, trees.parent_arc, capacity, supply)
+        return capacity, supply
+
+    def _keep(self, trees: Trees) -> None:
+        self.capacity, self.supply = self._left_by(trees)
+        self.parts.append(trees)
+
+
+MAX_SEEDS = 10_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Portfolio:
+    """A packing problem, the same for every seed."""
+
+    network: ForestNetwork
+    objective: Objective
+    transversal: Transversal | None
+    first: Trees | None
+
+    def best(self, seeds: range, executor: Executor, progress: Progress | None = None) -> Trees:
+        """Return the packing that suits the objective best, the first of equals; one task of `executor` per seed."""
+        if not 1 <= len(seeds) <= MAX_SEEDS:
+            raise InvalidInput(f"there must be 1 to {MAX_SEEDS} seeds", len(seeds), "choose another --seeds")
+        packings = executor.map(_pack, seeds, self, progress)
+        return min(packings, key=lambda trees: objective_key(self.network, trees, self.objective))
+
+
+def _pack(portfolio: Portfolio, seed: int) -> Trees:
+    return pack_trees(portfolio.network, portfolio.objective, seed, portfolio.transversal, portfolio.first)

@@ -1,0 +1,65 @@
+"""Cuts learned from the oracle: sets of nodes into which more capacity may not get lost than their slack."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.bounds.cut_oracle import violated_cuts
+from chorale.synth.bounds.residual_graph import Integers, Ranks, amounts_on, residual_graph
+from chorale.synth.kernels.compiled import compiled
+from chorale.synth.methods.forest.network import ForestNetwork
+
+MAX_CUTS_PER_CALL = 512
+Sets = NDArray[np.bool_]
+"""bool[sets, nodes]: sink sides of cuts."""
+
+
+class CutTable(NamedTuple):
+    """Cuts as kernels want them.
+
+    sides: uint64[nodes, words]: bit i of a node says whether it is on the sink side of cut i
+    slack: int64 per cut: capacity into the sink side beyond the supply outside
+    """
+
+    sides: NDArray[np.uint64]
+    slack: Integers
+
+
+def find_violated_cuts(network: ForestNetwork, max_cuts: int = MAX_CUTS_PER_CALL) -> Sets:
+    """Return up to `most` cuts that do not carry the trees that must cross them; none if and only if all cuts do."""
+    graph, half_arcs = residual_graph(network.nodes, network.src, network.dst)
+    capacity = amounts_on(graph, half_arcs, network.capacity)
+    sinks = np.arange(network.nodes) < network.compute_count
+    cuts = np.zeros((max_cuts, network.nodes), dtype=np.bool_)
+    found = violated_cuts(graph, capacity, network.supply, sinks, np.zeros(network.nodes, dtype=np.bool_), cuts)
+    return cuts[:found]
+
+
+def cut_table(network: ForestNetwork, sets: Sets) -> CutTable:
+    """Return the cuts with the sink sides `sets` and their slack in `network`. O(arcs * sets / 64)."""
+    words = -(-len(sets) // 64)
+    padded = np.zeros((network.nodes, 64 * words), dtype=np.bool_)
+    padded[:, : len(sets)] = sets.T
+    sides = np.packbits(padded, axis=1, bitorder="little").view(np.uint64)
+    slack = np.array([-int(network.supply[~inside].sum()) for inside in sets], dtype=np.int64)
+    if len(sets):
+        _add_capacity_across(network.src, network.dst, network.capacity, sides, slack)
+    return CutTable(sides, slack)
+
+
+@compiled
+def _add_capacity_across(
+    src: Ranks, dst: Ranks, capacity: Integers, sides: NDArray[np.uint64], slack: Integers
+) -> None:
+    for arc in range(len(src)):
+        for word in range(sides.shape[1]):
+            across = ~sides[src[arc], word] & sides[dst[arc], word]
+            cut = 64 * word
+            while across:
+                if across & np.uint64(1):
+                    slack[cut] += capacity[arc]
+                across >>= np.uint64(1)
+                cut += 1

@@ -1,0 +1,215 @@
+"""Which switches form a fabric, and which ranks are close without it: a box of GPUs seen from the network above.
+
+Groups of switches that are removed together, as tables for the kernel that proposes what to split off.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import connected_components
+
+from chorale.synth.bounds.residual_graph import Integers, Ranks
+from chorale.synth.methods.forest.network import ForestNetwork
+from chorale.synth.methods.forest.split.arc_lengths import Distances, Wiring, spreading_lengths
+
+
+def levels(network: ForestNetwork) -> Integers:
+    """Return int64 per node: arcs on a shortest way to it from a rank; `nodes` if there is none."""
+    level = np.full(network.nodes, network.nodes, dtype=np.int64)
+    level[: network.compute_count] = 0
+    while True:
+        next_level = level.copy()
+        np.minimum.at(next_level, network.dst, level[network.src] + 1)
+        next_level = np.minimum(next_level, network.nodes)
+        if np.array_equal(next_level, level):
+            return level
+        level = next_level
+
+
+def fabrics(network: ForestNetwork) -> Ranks:
+    """Return int32 per node: the number of the connected group of switches it belongs to, -1 for ranks and for
+    switches without arcs.
+    """
+    ranks = network.compute_count
+    between = (network.src >= ranks) & (network.dst >= ranks)
+    label = _components(network.nodes, network.src[between], network.dst[between])
+    used = np.zeros(network.nodes, dtype=bool)
+    used[network.src] = used[network.dst] = True
+    used[:ranks] = False
+    group = np.full(network.nodes, -1, dtype=np.int32)
+    group[used] = np.unique(label[used], return_inverse=True)[1]
+    return group
+
+
+def clusters_below(network: ForestNetwork, fabric: Ranks, level: Integers) -> tuple[NDArray[np.int32], Integers]:
+    """Return (components as rows [heights, nodes], row of each fabric): the components of the network below it.
+
+    Direct arcs between ranks are below every fabric; of two fabrics, the one is lower whose switches are nearer to
+    ranks, which reaches far fewer ranks, or which has far fatter arcs: a rail that misses a rank is not below the
+    others. Components are numbered by their first node.
+    """
+    heights = _heights(network, fabric, level, int(fabric.max(initial=-1)) + 1)
+    distinct = sorted(set(heights))
+    row_of = np.array([distinct.index(height) for height in heights], dtype=np.int64)
+    rows = np.empty((len(distinct), network.nodes), dtype=np.int32)
+    of_arc = np.maximum(fabric[network.src], fabric[network.dst])
+    arc_row = np.where(of_arc < 0, -1, row_of[of_arc])
+    for row in range(len(distinct)):
+        usable = arc_row < row
+        rows[row] = _components(network.nodes, network.src[usable], network.dst[usable])
+    return rows, row_of
+
+
+def _heights(network: ForestNetwork, fabric: Ranks, level: Integers, count: int) -> list[tuple[int, int, int]]:
+    switches = fabric >= 0
+    highest, fattest = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    np.maximum.at(highest, fabric[switches], level[switches])
+    entering = (fabric[network.src] < 0) & (fabric[network.dst] >= 0)
+    reached = np.unique(fabric[network.dst[entering]].astype(np.int64) * network.nodes + network.src[entering])
+    ranks = np.bincount(reached // network.nodes, minlength=count)
+    np.maximum.at(fattest, fabric[network.dst[entering]], network.capacity[entering])
+    sizes, widths = _magnitudes(ranks), _magnitudes(fattest)
+    return [(int(highest[one]), sizes[int(ranks[one])], -widths[int(fattest[one])]) for one in range(count)]
+
+
+def _magnitudes(values: Integers) -> dict[int, int]:
+    """Return a number for each value, growing with it, equal for values within a factor of 3/2 of the smallest."""
+    magnitudes: dict[int, int] = {}
+    smallest, number = 0, -1
+    for value in np.unique(values).tolist():
+        if number < 0 or 2 * value > 3 * smallest:
+            smallest, number = value, number + 1
+        magnitudes[value] = number
+    return magnitudes
+
+
+def _components(nodes: int, src: Ranks, dst: Ranks) -> NDArray[np.int32]:
+    graph = csr_array((np.ones(len(src), dtype=np.int8), (src, dst)), shape=(nodes, nodes))
+    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int32)
+
+
+class SwitchGroups(NamedTuple):
+    """Disjoint groups of switches; no arc leads from one group to another.
+
+    The ports of a group are the nodes around it, sorted by cluster, then by node. Pairs of ports in different
+    clusters come first when a group is removed.
+
+    place:          int64 per node: number of a switch inside its group
+    sizes:          int64 per group: number of switches
+    table_offsets:  int64 per group: where its table begins in `distance`
+    distance:       uint16, one table [size, size] per group: length of a shortest way from one switch to another
+    turn:           int64 per group: how many earlier groups have the same ports
+    port_offsets:   int64[groups + 1]
+    cluster_of:     int64 per port: its cluster, counted over all groups
+    group_clusters: int64[groups + 1]: first cluster of each group
+    cluster_ports:  int64[clusters + 1]: first port of each cluster
+    entry_offsets, entries: arcs from each port into the group
+    exit_offsets, exits:    arcs from the group to each port
+    inner_offsets, inner:   arcs between switches of a group, by the node they start from
+    length:         int64 per arc of the network: its length, 0 outside groups
+    """
+
+    member_index: Integers
+    sizes: Integers
+    table_offsets: Integers
+    distance: Distances
+    turn: Integers
+    port_offsets: Integers
+    cluster_of: Integers
+    group_clusters: Integers
+    cluster_ports: Integers
+    entry_offsets: Integers
+    entries: Integers
+    exit_offsets: Integers
+    exits: Integers
+    inner_offsets: Integers
+    inner: Integers
+    length: Integers
+
+
+def switch_groups_of(
+    network: ForestNetwork, group: Ranks, clusters: NDArray[np.integer], row_of: NDArray[np.integer]
+) -> SwitchGroups:
+    """Return the tables of the groups that `group` names.
+
+    group:    int32 per node: 0, 1, ... for the switches of each group, -1 for all other nodes
+    clusters: [rows, nodes]: labels of clusters; `row_of[g]` is the row that holds for group g
+    O(arcs log arcs), and the rounds of `spreading_lengths`.
+    """
+    count = int(group.max(initial=-1)) + 1
+    src_group, dst_group = group[network.src], group[network.dst]
+    inside = (src_group == dst_group) & (src_group >= 0)
+    entries, exits = np.flatnonzero((dst_group >= 0) & ~inside), np.flatnonzero((src_group >= 0) & ~inside)
+    of_group = np.concatenate([dst_group[entries], src_group[exits]]).astype(np.int64)
+    around = np.concatenate([network.src[entries], network.dst[exits]])
+    label = clusters[row_of[of_group], around]
+    ports, port_of = np.unique(np.stack([of_group, label, around], axis=1), axis=0, return_inverse=True)
+    distinct, cluster_of = np.unique(ports[:, :2], axis=0, return_inverse=True)
+    place, sizes = _places(group, np.flatnonzero(group >= 0), count)
+    length, tables = _distance_tables(network, group, place, sizes)
+    return SwitchGroups(
+        place,
+        sizes,
+        (np.cumsum(sizes**2) - sizes**2).astype(np.int64),
+        np.concatenate([table.ravel() for table in tables] or [np.zeros(0, dtype=np.uint16)]),
+        _turns(ports, count),
+        np.searchsorted(ports[:, 0], np.arange(count + 1)).astype(np.int64),
+        cluster_of.ravel().astype(np.int64),
+        np.searchsorted(distinct[:, 0], np.arange(count + 1)).astype(np.int64),
+        np.searchsorted(cluster_of.ravel(), np.arange(len(distinct) + 1)).astype(np.int64),
+        *_rows(port_of.ravel()[: len(entries)], entries, len(ports)),
+        *_rows(port_of.ravel()[len(entries) :], exits, len(ports)),
+        *_rows(network.src[inside], np.flatnonzero(inside), network.nodes),
+        length,
+    )
+
+
+def _rows(owner: NDArray[np.integer], values: NDArray[np.integer], count: int) -> tuple[Integers, Integers]:
+    """Return (offsets, values) of compressed rows."""
+    order = np.argsort(owner, kind="stable")
+    return np.searchsorted(owner[order], np.arange(count + 1)).astype(np.int64), values[order].astype(np.int64)
+
+
+def _places(group: Ranks, members: NDArray[np.integer], count: int) -> tuple[Integers, Integers]:
+    offsets, ordered = _rows(group[members], members, count)
+    place = np.zeros(len(group), dtype=np.int64)
+    place[ordered] = np.arange(len(ordered)) - np.repeat(offsets[:-1], np.diff(offsets))
+    return place, np.diff(offsets)
+
+
+def _distance_tables(
+    network: ForestNetwork, group: Ranks, place: Integers, sizes: Integers
+) -> tuple[Integers, list[Distances]]:
+    """Return (length per arc, distance table of each group)."""
+    from_group, to_group = group[network.src], group[network.dst]
+    inside = np.flatnonzero((from_group == to_group) & (from_group >= 0))
+    inside = inside[np.argsort(network.src[inside], kind="stable")]
+    offsets, inner = _rows(from_group[inside], inside, len(sizes))
+    give, take = np.zeros(network.nodes, dtype=np.int64), np.zeros(network.nodes, dtype=np.int64)
+    entering, leaving = (to_group >= 0) & (from_group < 0), (from_group >= 0) & (to_group < 0)
+    np.add.at(give, network.dst[entering], network.capacity[entering])
+    np.add.at(take, network.src[leaving], network.capacity[leaving])
+    member_offsets, members = _rows(group[group >= 0], np.flatnonzero(group >= 0), len(sizes))
+    length, tables = np.zeros(len(network.src), dtype=np.int64), []
+    for index, size in enumerate(sizes.tolist()):
+        own, nodes = inner[offsets[index] : offsets[index + 1]], members[slice(*member_offsets[index : index + 2])]
+        ends = place[network.src[own]].astype(np.int32), place[network.dst[own]].astype(np.int32)
+        wiring = Wiring(size, *ends, network.capacity[own], give[nodes], take[nodes])
+        length[own], table = spreading_lengths(wiring)
+        tables.append(table)
+    return length, tables
+
+
+def _turns(ports: NDArray[np.integer], count: int) -> Integers:
+    offsets = np.searchsorted(ports[:, 0], np.arange(count + 1))
+    seen: dict[bytes, int] = {}
+    turn = np.zeros(count, dtype=np.int64)
+    for index in range(count):
+        key = ports[offsets[index] : offsets[index + 1], 2].tobytes()
+        turn[index] = seen.get(key, 0)
+        seen[key] = int(turn[index]) + 1
+    return turn

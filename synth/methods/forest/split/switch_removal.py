@@ -1,0 +1,245 @@
+"""Switches between two nodes only, such as the NIC of a GPU: what enters from one can only leave to the other.
+
+Removing switches without loss: whole fabrics at a time, certified once, switch by switch where that is refused.
+
+Theorems 7 and 8 of the bandwidth-optimal pipeline paper split off one pair of arcs at a time, after 2 N maximum
+flows. Here all pairs of a fabric are proposed at once and one run of the oracle tests every cut. Where one is
+broken it becomes known and the next proposal respects it; after a few refusals the longest sound prefix of the
+proposal is kept. By theorem 7 some pair is always possible while all switches have as much in as out, so this
+ends, and what it ends with packs as many trees as the network did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.bounds.residual_graph import Integers
+from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.forest.network import ForestNetwork
+from chorale.synth.methods.forest.split.cut_table import Sets, cut_table, find_violated_cuts
+from chorale.synth.methods.forest.split.proposal import propose
+from chorale.synth.methods.forest.split.splitting_off import (
+    PathPieces,
+    SplitNetwork,
+    Splits,
+    network_after,
+    split_off,
+    without_switches,
+)
+from chorale.synth.methods.forest.split.switch_groups import (
+    SwitchGroups,
+    clusters_below,
+    fabrics,
+    levels,
+    switch_groups_of,
+)
+
+Flags = NDArray[np.bool_]
+
+
+def series_switches(network: ForestNetwork) -> tuple[Flags, Splits]:
+    """Return switches with at most two neighbours, and the splits after which nothing is lost by dropping them.
+
+    No cut of the others gets smaller, since at most the smaller of both capacities could ever pass. A switch next
+    to another one of that kind waits for the next call, unless its number is the smaller one. O(arcs log arcs).
+    """
+    first, last = _outer_neighbours(network)
+    narrow = _is_narrow(network, first, last)
+    chosen = narrow.copy()
+    for neighbour in (first, last):
+        switch = np.flatnonzero(narrow)
+        beside = neighbour[switch]
+        waits = narrow[beside] & (beside < switch)
+        chosen[switch[waits]] = False
+    return chosen, _through(network, chosen, first + last)
+
+
+def _outer_neighbours(network: ForestNetwork) -> tuple[Integers, Integers]:
+    """Return the smallest and the largest neighbour of each node, arcs taken both ways; itself if it has none."""
+    first = np.arange(network.nodes, dtype=np.int64)
+    last = first.copy()
+    nodes, others = np.concatenate([network.src, network.dst]), np.concatenate([network.dst, network.src])
+    alone = np.ones(network.nodes, dtype=bool)
+    alone[nodes] = False
+    first[~alone], last[~alone] = network.nodes, -1
+    np.minimum.at(first, nodes, others)
+    np.maximum.at(last, nodes, others)
+    return first, last
+
+
+def _is_narrow(network: ForestNetwork, first: Integers, last: Integers) -> Flags:
+    """Whether each node is a switch with arcs, and with no neighbour besides `first` and `last`."""
+    wide = np.zeros(network.nodes, dtype=bool)
+    for node, other in ((network.src, network.dst), (network.dst, network.src)):
+        wide[node[(other != first[node]) & (other != last[node])]] = True
+    used = np.zeros(network.nodes, dtype=bool)
+    used[network.src] = used[network.dst] = True
+    return used & ~wide & (np.arange(network.nodes) >= network.compute_count)
+
+
+def _through(network: ForestNetwork, chosen: Flags, ends: Integers) -> Splits:
+    """Return the splits from either neighbour of each chosen switch to the other; `ends` is the sum of both."""
+    keys = network.dst.astype(np.int64) * network.nodes + network.src
+    entry = np.flatnonzero(chosen[network.dst])
+    switch = network.dst[entry]
+    wanted = (ends[switch] - network.src[entry]) * network.nodes + switch
+    leave = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    real = (keys[leave] == wanted) & (network.src[entry] != network.dst[leave])
+    pairs = np.stack([entry[real], leave[real]], axis=1)
+    offsets = 2 * np.arange(len(pairs) + 1, dtype=np.int64)
+    return Splits(network.capacity[pairs].min(axis=1), offsets, pairs.ravel())
+
+
+PATIENCE = 8
+"""Refused proposals before the longest sound prefix is taken instead."""
+
+FABRIC_ROUNDS = 32
+
+
+def remove_switches(network: ForestNetwork, patience: int = PATIENCE, names: Sequence[str] = ()) -> SplitNetwork:
+    """Return `network` with its switches replaced by arcs between ranks, such that all trees still fit.
+
+    All cuts of `network` must carry its trees (`chorale.synth.bounds.cut_oracle`). Always possible where no switch has
+    more capacity out than in; raises InvalidInput, with the name from `names` of a switch that cannot be removed, where
+    that fails otherwise. Mostly one or two runs of the oracle.
+    Source: bandwidth-optimal pipeline, section 2.2.
+    """
+    removal = _Removal(SplitNetwork.of(network), levels(network), patience)
+    removal.remove_series()
+    removal.remove_fabrics()
+    while removal.anything_left():
+        removal.remove_lowest(names)
+    return _between_ranks(removal.split)
+
+
+@dataclass(slots=True)
+class _Removal:
+    """A removal under way. `level`: hops from the ranks, as they were; `sets`: sink sides of cuts learned so far."""
+
+    split: SplitNetwork
+    level: Integers
+    patience: int
+    sets: Sets = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.sets = np.zeros((0, self.split.network.nodes), dtype=np.bool_)
+
+    def anything_left(self) -> bool:
+        """Drop what is of no more use; return whether switches still have arcs."""
+        network = self.split.network
+        while (useless := _blind_switches(network)).any():
+            self.split = without_switches(self.split, useless)
+            network = self.split.network
+        if not _used_switches(network).any():
+            return False
+        bare = without_switches(self.split, np.arange(network.nodes) >= network.compute_count)
+        if len(find_violated_cuts(bare.network, 1)) == 0:
+            self.split = bare
+            return False
+        return True
+
+    def remove_series(self) -> None:
+        chosen, splits = series_switches(self.split.network)
+        while chosen.any():
+            self.split = without_switches(split_off(self.split, splits), chosen)
+            chosen, splits = series_switches(self.split.network)
+
+    def remove_fabrics(self) -> None:
+        for _ in range(FABRIC_ROUNDS):
+            if not self.anything_left():
+                return
+            network = self.split.network
+            group = fabrics(network)
+            groups = switch_groups_of(network, group, *clusters_below(network, group, self.level))
+            if not self._advance(groups, whole_fabrics=True):
+                return
+
+    def remove_lowest(self, names: Sequence[str]) -> None:
+        """Take on the lowest switches, as many as are not joined by arcs."""
+        network = self.split.network
+        used = _used_switches(network)
+        lowest = self.level[used].min()
+        chosen = _independent(network, used & (self.level == lowest))
+        group = np.where(chosen, np.cumsum(chosen) - 1, -1).astype(np.int32)
+        is_upper = (self.level >= lowest).astype(np.int32)[None, :]
+        groups = switch_groups_of(network, group, is_upper, np.zeros(int(chosen.sum()), dtype=np.int64))
+        if not self._advance(groups, whole_fabrics=False):
+            raise _refusal(network, int(np.flatnonzero(chosen)[0]), names)
+
+    def _advance(self, groups: SwitchGroups, whole_fabrics: bool) -> bool:
+        """Split off at `groups`; return False if known cuts forbid everything."""
+        network = self.split.network
+        for _ in range(self.patience):
+            cuts = cut_table(network, self.sets)
+            arcs = (network.src, network.dst, network.capacity)
+            splits = propose(groups, *arcs, cuts, whole_fabrics, not whole_fabrics)
+            if len(splits.amount) == 0:
+                return False
+            if self._is_feasible(splits):
+                self.split = split_off(self.split, splits)
+                return True
+        low, high = 0, len(splits.amount)
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self._is_feasible(splits.first(middle)) else (low, middle)
+        self.split = split_off(self.split, splits.first(low))
+        return True
+
+    def _is_feasible(self, splits: Splits) -> bool:
+        """Whether all cuts hold after `splits`; those that do not are learned."""
+        broken = find_violated_cuts(network_after(self.split.network, splits))
+        self.sets = np.unique(np.concatenate([self.sets, broken]), axis=0)
+        return len(broken) == 0
+
+
+def _used_switches(network: ForestNetwork) -> NDArray[np.bool_]:
+    used = np.zeros(network.nodes, dtype=np.bool_)
+    used[network.src] = used[network.dst] = True
+    used[: network.compute_count] = False
+    return used
+
+
+def _blind_switches(network: ForestNetwork) -> NDArray[np.bool_]:
+    """Flag switches that arcs only enter, or only leave: no tree has a use for those."""
+    entered, left = np.zeros(network.nodes, dtype=np.bool_), np.zeros(network.nodes, dtype=np.bool_)
+    entered[network.dst], left[network.src] = True, True
+    blind = entered ^ left
+    blind[: network.compute_count] = False
+    return blind
+
+
+def _independent(network: ForestNetwork, candidates: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Flag a largest possible set of candidates no two of which share an arc, small numbers first."""
+    chosen = candidates.copy()
+    both = candidates[network.src] & candidates[network.dst]
+    ends = np.sort(np.stack([network.src[both], network.dst[both]], axis=1), axis=1)
+    for smaller, larger in ends[np.argsort(ends[:, 1], kind="stable")].tolist():
+        if chosen[smaller]:
+            chosen[larger] = False
+    return chosen
+
+
+def _refusal(network: ForestNetwork, switch: int, names: Sequence[str]) -> InvalidInput:
+    entering = int(network.capacity[network.dst == switch].sum())
+    leaving = int(network.capacity[network.src == switch].sum())
+    name = names[switch] if names else f"number {switch}"
+    rule = "a switch that cannot copy data must have at least as much capacity in as out, in whole trees"
+    value = f"switch {name}, of which {entering} in and {leaving} out could not be joined"
+    return InvalidInput(rule, value, "balance its links, or choose another k")
+
+
+def _between_ranks(split: SplitNetwork) -> SplitNetwork:
+    """Return `split` without the numbers of switches, the shortest paths of each arc first."""
+    network, pieces = split.network, split.pieces
+    owner = np.repeat(np.arange(len(network.src)), np.diff(pieces.offsets))
+    order = np.lexsort((pieces.length, owner))
+    sorted_pieces = PathPieces(
+        pieces.offsets, pieces.amount[order], pieces.start[order], pieces.length[order], pieces.hops
+    )
+    ranks = network.compute_count
+    between = ForestNetwork(ranks, ranks, network.src, network.dst, network.capacity, network.supply[:ranks])
+    return SplitNetwork(split.original, between, sorted_pieces)

@@ -1,0 +1,89 @@
+"""Packed trees as arrays: thousands of trees over thousands of nodes.
+
+Which of several optimal packings is preferred: low trees, few trees, or both in balance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.kernels.compiled import compiled
+from chorale.synth.methods.forest.network import ForestNetwork
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trees:
+    """Spanning out-trees of a network without switches, each with a weight.
+
+    root:       int32 per tree
+    weight:     int64 per tree: how many units of capacity it takes on every arc it uses
+    parent_arc: int32[trees, nodes]: the arc over which the tree reaches each node, -1 at its root
+    """
+
+    root: NDArray[np.int32]
+    weight: NDArray[np.int64]
+    parent_arc: NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.root)
+
+
+def no_trees(nodes: int) -> Trees:
+    """Return no trees, of a network of so many nodes."""
+    nothing = np.empty(0, dtype=np.int32)
+    return Trees(nothing, nothing.astype(np.int64), np.empty((0, nodes), dtype=np.int32))
+
+
+def joined_trees(parts: Sequence[Trees]) -> Trees:
+    """Return all trees of one or more `parts`, in their order."""
+    root, weight = np.concatenate([part.root for part in parts]), np.concatenate([part.weight for part in parts])
+    parent_arc = np.concatenate([part.parent_arc for part in parts])
+    return Trees(root, weight, parent_arc)
+
+
+def tree_heights(trees: Trees, src: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Return int32 per tree: the most arcs from its root to a node; `src` is where each arc starts. O(size)."""
+    heights = np.zeros(len(trees), dtype=np.int32)
+    _measure(trees.root, trees.parent_arc, src, heights)
+    return heights
+
+
+@compiled
+def _measure(
+    root: NDArray[np.int32], parent_arc: NDArray[np.int32], src: NDArray[np.int32], heights: NDArray[np.int32]
+) -> None:
+    nodes = parent_arc.shape[1]
+    depth, path = np.empty(nodes, dtype=np.int32), np.empty(nodes, dtype=np.int32)
+    for tree in range(len(root)):
+        depth[:] = -1
+        depth[root[tree]] = 0
+        for start in range(nodes):
+            node, length = start, 0
+            while depth[node] < 0:
+                path[length] = node
+                length += 1
+                node = src[parent_arc[tree, node]]
+            for index in range(length - 1, -1, -1):
+                depth[path[index]] = depth[node] + length - index
+        heights[tree] = depth.max()
+
+
+Objective = Literal["height", "trees", "balanced"]
+
+
+def objective_key(network: ForestNetwork, trees: Trees, objective: Objective) -> tuple[int, ...]:
+    """Return numbers of which the smaller is better, the first that differs decides.
+
+    height:   the greatest height, the heights added up by weight, the number of trees
+    trees:    the number of trees, then as for height
+    balanced: greatest height times number of trees, then as for height
+    """
+    heights = tree_heights(trees, network.src)
+    highest, count = int(heights.max(initial=0)), len(trees)
+    low = (highest, int((heights * trees.weight).sum()), count)
+    return {"height": low, "trees": (count, *low), "balanced": (highest * count, *low)}[objective]

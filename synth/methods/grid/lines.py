@@ -1,0 +1,181 @@
+"""The grid that ranks form: its sizes, where the spec of a topology tells them.
+
+A reduce_scatter along one line of positions: what each position hands on, step by step.
+
+In which order the steps of the dimensions of a grid take place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.grammar import FamilyCall, FunctionCall, parse_spec
+from chorale.synth.topology.registry import fixed_numbers, whole_numbers
+from chorale.synth.topology.topology import Topology
+
+_SIZES_ARE_ARGUMENTS = ("torus", "mesh", "hyperx")
+
+
+def grid_shape(topology: Topology) -> tuple[int, ...]:
+    """Return the sizes of the grid in which ranks are numbered, the last dimension fastest; the product is N.
+
+    Known for torus, mesh, hyperx, hypercube, hamming and hxmesh, and for functions of one of them that keep all its
+    ranks (`scaled`, `without(…;link=…)`). Everything else counts as one line of ranks. Algorithms on grids are
+    right with any shape; a shape that is not the network's only costs time.
+    """
+    ranks = topology.compute_count
+    try:
+        sizes = _sizes_of(topology.spec)
+    except InvalidInput:
+        sizes = ()  # a name that is no spec, as of a network made by a program
+    return sizes if sizes and prod(sizes) == ranks else (ranks,)
+
+
+def _sizes_of(spec: str) -> tuple[int, ...]:
+    tree = parse_spec(spec)
+    while isinstance(tree, FunctionCall):
+        inner = tree.arguments[0]
+        if not isinstance(inner, (FamilyCall, FunctionCall)):
+            return ()
+        tree = inner
+    return _sizes_of_family(tree) if isinstance(tree, FamilyCall) else ()
+
+
+def _sizes_of_family(call: FamilyCall) -> tuple[int, ...]:
+    if call.name in _SIZES_ARE_ARGUMENTS:
+        return tuple(whole_numbers(call, call.name, separator="x"))
+    if call.name == "hypercube":
+        return (2,) * fixed_numbers(call, call.name, 1)[0]
+    if call.name == "hamming":
+        letters, size = fixed_numbers(call, call.name, 2)
+        return (size,) * letters
+    if call.name == "hxmesh":
+        board, _, boards = call.text.partition(",")
+        (side,) = whole_numbers(call, call.name, text=board)
+        return tuple(side * count for count in whole_numbers(call, call.name, separator="x", text=boards))
+    return ()
+
+
+Positions = NDArray[np.int64]
+
+MAX_LINE_SIZE = 4096
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LineStep:
+    """In this step position `src[i]` hands its partial sum of `block[i]` on to position `dst[i]`."""
+
+    src: Positions
+    dst: Positions
+    block: Positions
+
+    def pairs(self, size: int) -> tuple[Positions, Positions, Positions]:
+        """Return (src, dst, number of blocks) of each pair of positions, each once, in order."""
+        keys, counts = np.unique(self.src * size + self.dst, return_counts=True)
+        return *np.divmod(keys, size), counts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LineReduceScatter:
+    """A reduce_scatter of `size` blocks over `size` positions in one dimension of a grid.
+
+    Every position starts with a contribution to every block and hands its partial sum of a block on at most once;
+    whoever never does holds the sum in the end. handed_on: int32[size, size], the step in which a position hands
+    a block on, `len(steps)` where it never does.
+    """
+
+    size: int
+    steps: tuple[LineStep, ...]
+    handed_on: NDArray[np.int32] = field(init=False)
+
+    def __post_init__(self) -> None:
+        handed_on = np.full((self.size, self.size), len(self.steps), dtype=np.int32)
+        for number, step in enumerate(self.steps):
+            handed_on[step.src, step.block] = number
+        object.__setattr__(self, "handed_on", handed_on)
+
+    def held(self, step: int) -> NDArray[np.bool_]:
+        """Return bool[position, block]: which partial sums positions have not handed on before `step`."""
+        return self.handed_on >= step
+
+    def mirrored(self) -> LineReduceScatter:
+        """Return the line that does at position -a modulo size, for block -b, what this one does at a for b."""
+        return LineReduceScatter(self.size, tuple(LineStep(*(-part % self.size for part in (s.src, s.dst, s.block)))
+                                     for s in self.steps))  # fmt: skip
+
+
+def require_line_size(size: int) -> None:
+    """Refuse a dimension whose tables of positions and blocks would be too large."""
+    if size > MAX_LINE_SIZE:
+        raise InvalidInput(
+            f"a dimension of a grid must have at most {MAX_LINE_SIZE} positions", size, "use more dimensions"
+        )
+
+
+def halving_steps(peers: Sequence[Positions], home: Positions) -> list[LineStep]:
+    """Return the steps of a reduce_scatter in which position a talks to `peers[s][a]` in step s.
+
+    `home[b]` is the position that keeps block b. A position hands a block on in the last step in which its peer
+    can still bring it home (Swing paper, appendix A.2: a block that could be sent twice is sent only later); where
+    the sizes are powers of two there is one such step only.
+    """
+    positions = np.arange(len(peers[0]) if peers else 1)
+    reach = home == positions[:, None]
+    steps = []
+    for peer in reversed(peers):
+        src, block = np.nonzero(reach[peer] & ~reach)
+        steps.append(LineStep(src, np.asarray(peer)[src], block))
+        reach = reach | reach[peer]
+    return steps[::-1]
+
+
+class Turn(NamedTuple):
+    """Step `number` of dimension `axis`; of the data only piece `piece` out of `pieces` equal ones."""
+
+    axis: int
+    number: int
+    piece: int = 0
+    pieces: int = 1
+
+
+def round_robin(step_counts: Sequence[int], first: int) -> list[Turn | None]:
+    """Return one step of each dimension after the other, beginning with dimension `first`; finished ones are skipped.
+
+    Source: Swing paper, sections 4.1 and 4.2 (omega and sigma).
+    """
+    dimensions = _from(first, len(step_counts))
+    rounds = range(max(step_counts, default=0))
+    return [Turn(axis, number) for number in rounds for axis in dimensions if number < step_counts[axis]]
+
+
+def dimension_by_dimension(step_counts: Sequence[int], first: int) -> list[Turn | None]:
+    """Return all steps of a dimension, then all of the next, beginning with dimension `first`."""
+    return [Turn(axis, number) for axis in _from(first, len(step_counts)) for number in range(step_counts[axis])]
+
+
+def synchronised_dimensions(step_counts: Sequence[int], first: int) -> list[Turn | None]:
+    """Return `one_by_one`, with every dimension drawn out to as many steps as the longest one.
+
+    Collectives that begin in other dimensions then change dimension at the same time and never share links. The
+    steps of a shorter dimension are done in pieces, as many as there is time for, so that its larger blocks do
+    not hold up the others in any step; None stands for a step of waiting. Source: Swing paper, section 5.2.
+    """
+    longest = max(step_counts)
+    turns: list[Turn | None] = []
+    for axis in _from(first, len(step_counts)):
+        pieces = longest // step_counts[axis]
+        steps = range(step_counts[axis])
+        turns += [Turn(axis, number, piece, pieces) for number in steps for piece in range(pieces)]
+        turns += [None] * (longest - pieces * step_counts[axis])
+    return turns
+
+
+def _from(first: int, count: int) -> list[int]:
+    return [(first + offset) % count for offset in range(count)]

@@ -1,0 +1,159 @@
+"""Rules of a program that show without executing it: buffers, peers, operands, waits, connections."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.limits import TargetLimits, limit_violations
+from chorale.synth.programs.memory import SPLIT_BY_RANK, Layout, buffer_chunks, layout_of
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import BufferRef, Instruction, Program, ProgramViolation, RankProgram, ThreadBlock
+
+Connection = tuple[int, int, int]
+"""Sender, receiver, channel."""
+
+
+def structure_violations(program: Program, limits: TargetLimits | None = None) -> list[ProgramViolation]:
+    """Return every broken rule, `limits` of the dialect included if given. O(instructions)."""
+    found = list(_whole_program(program))
+    for rank in range(len(program.ranks)):
+        found.extend(rank_structure_violations(program, rank))
+    beyond = [] if limits is None else limit_violations(program, limits)
+    return [*found, *unmatched_connections(*message_counts(program)), *beyond]
+
+
+def rank_structure_violations(program: Program, rank: int) -> list[ProgramViolation]:
+    """Return the rules that `rank` breaks by itself; nothing of other ranks is looked at."""
+    rank_program = program.ranks[rank]
+    found = [*_buffers(program, rank, rank_program), *_connection_ends(rank, rank_program)]
+    for index, block in enumerate(rank_program.blocks):
+        found.extend(_block(program, rank, index, block))
+    return found
+
+
+def require_valid_structure(program: Program, limits: TargetLimits, target: str) -> None:
+    """Raise InvalidInput with the first broken rule of `program`, if there is one."""
+    for violation in structure_violations(program, limits):
+        rule = f"a program must fit {target} ({violation.rule})"
+        raise InvalidInput(rule, violation.message, "lower it with other parameters")
+
+
+def collective_violations(program: AnyProgram) -> Iterator[ProgramViolation]:
+    """Yield what in chunks and ranks does not fit the collective of `program`, in any form."""
+    ranks = len(program.ranks)
+    if program.chunks < 1:
+        yield ProgramViolation.at("chunks", f"the vector has {program.chunks} chunks, must have at least 1")
+    if program.collective.name in SPLIT_BY_RANK and program.chunks % ranks:
+        message = f"{program.chunks} chunks of the vector are not a multiple of {ranks} ranks"
+        yield ProgramViolation.at("chunks", message)
+    if program.collective.root is not None and program.collective.root >= ranks:
+        yield ProgramViolation.at("root", f"root {program.collective.root} is not below {ranks} ranks")
+
+
+def _whole_program(program: Program) -> Iterator[ProgramViolation]:
+    yield from collective_violations(program)
+    used = 1 + max((block.channel for rank in program.ranks for block in rank.blocks), default=-1)
+    if program.channels != max(1, used):
+        yield ProgramViolation.at("channels", f"declares {program.channels} channels, but uses {used}")
+
+
+def _buffers(program: Program, rank: int, rank_program: RankProgram) -> Iterator[ProgramViolation]:
+    exact = buffer_chunks(program.collective.name, program.chunks, len(program.ranks))
+    declared = (rank_program.input_chunks, rank_program.output_chunks)
+    for name, count, whole in zip(("input", "output"), declared, exact, strict=True):
+        if count not in (0, whole):
+            yield ProgramViolation.at("buffers", f"{name} has {count} chunks, must have 0 (unused) or {whole}", rank)
+    if not rank_program.blocks:
+        yield ProgramViolation.at("idle rank", "has no thread block; a rank without work needs one without steps", rank)
+
+
+def _connection_ends(rank: int, rank_program: RankProgram) -> Iterator[ProgramViolation]:
+    for verb in ("send", "recv"):
+        seen: dict[tuple[int, int], int] = {}
+        for index, block in enumerate(rank_program.blocks):
+            peer = block.send_peer if verb == "send" else block.recv_peer
+            if peer is None:
+                continue
+            first = seen.setdefault((block.channel, peer), index)
+            if first != index:
+                message = f"{verb}s with rank {peer} on channel {block.channel}, as block {first} does"
+                yield ProgramViolation.at("shared connection", message, rank, index)
+
+
+def _block(program: Program, rank: int, index: int, block: ThreadBlock) -> Iterator[ProgramViolation]:
+    if not 0 <= block.channel < program.channels:
+        message = f"channel {block.channel} is not in 0 to {program.channels - 1}"
+        yield ProgramViolation.at("channel", message, rank, index)
+    for peer in (block.send_peer, block.recv_peer):
+        if peer is not None and (peer == rank or not 0 <= peer < len(program.ranks)):
+            yield ProgramViolation.at("peer", f"peer {peer} is not another rank", rank, index)
+    layout = layout_of(program, rank)
+    for step, instruction in enumerate(block.instructions):
+        for rule, message in _instruction(program.ranks[rank], block, instruction, layout):
+            yield ProgramViolation.at(rule, message, rank, index, step)
+
+
+def _instruction(
+    rank: RankProgram, block: ThreadBlock, instruction: Instruction, layout: Layout
+) -> Iterator[tuple[str, str]]:
+    op = instruction.op
+    if op.sends and block.send_peer is None:
+        yield "peer", f"{op.value} needs a block with a rank to send to"
+    if op.receives and block.recv_peer is None:
+        yield "peer", f"{op.value} needs a block with a rank to receive from"
+    if instruction.count < 1:
+        yield "count", f"{op.value} moves {instruction.count} chunks, must move at least 1"
+    if op.reads_src and _outside(rank, instruction.src, instruction.count):
+        yield "operand", f"{op.value} reads {_range(instruction.src, instruction.count)}, outside the buffer"
+    if op.writes_dst and _outside(rank, instruction.dst, instruction.count):
+        yield "operand", f"{op.value} writes {_range(instruction.dst, instruction.count)}, outside the buffer"
+    # The threads of a runtime read and write a stretch in no order.
+    distance = abs(layout.cell(instruction.src) - layout.cell(instruction.dst))
+    if op.reads_src and op.writes_dst and 0 < distance < instruction.count:
+        yield "overlap", f"{op.value} reads chunks that it writes, {distance} further on"
+    for wait in instruction.waits:
+        if not (0 <= wait.block < len(rank.blocks) and 0 <= wait.step < len(rank.blocks[wait.block].instructions)):
+            yield "wait", f"waits for step {wait.step} of block {wait.block}, which does not exist"
+
+
+def _outside(rank: RankProgram, place: BufferRef, count: int) -> bool:
+    chunks = {"i": rank.input_chunks, "o": rank.output_chunks, "s": rank.scratch_chunks}[place.buffer]
+    return place.offset < 0 or place.offset + count > chunks
+
+
+def _range(place: BufferRef, count: int) -> str:
+    return f"{place.buffer}[{place.offset}..{place.offset + count - 1}]"
+
+
+Counts = dict[Connection, list[int]]
+
+
+def message_counts(program: Program) -> tuple[Counts, Counts]:
+    """Return the counts of all messages in order, per connection, as sent and as received. O(instructions)."""
+    sent: Counts = {}
+    received: Counts = {}
+    for rank, rank_program in enumerate(program.ranks):
+        for block in rank_program.blocks:
+            if block.send_peer is not None:
+                counts = sent.setdefault((rank, block.send_peer, block.channel), [])
+                counts.extend(item.count for item in block.instructions if item.op.sends)
+            if block.recv_peer is not None:
+                counts = received.setdefault((block.recv_peer, rank, block.channel), [])
+                counts.extend(item.count for item in block.instructions if item.op.receives)
+    return sent, received
+
+
+def unmatched_connections(sent: Counts, received: Counts) -> Iterator[ProgramViolation]:
+    """Return the connections that have one end only, or different counts at their ends."""
+    for connection in sorted(sent.keys() | received.keys()):
+        sender, receiver, channel = connection
+        name = f"connection from rank {sender} to rank {receiver} on channel {channel}"
+        if connection not in received:
+            yield ProgramViolation.at("connection", f"{name} has no block at the receiver")
+        elif connection not in sent:
+            yield ProgramViolation.at("connection", f"{name} has no block at the sender")
+        elif sent[connection] != received[connection]:
+            pairs = zip([*sent[connection], None], [*received[connection], None], strict=False)
+            place = next((index for index, (out, into) in enumerate(pairs) if out != into), 0)
+            yield ProgramViolation.at("connection", f"{name}: counts sent and received differ at message {place}")

@@ -1,0 +1,102 @@
+"""How the buffers of a rank lie in memory: sizes in chunks, and which cells input and output share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.collective import CollectiveName
+from chorale.synth.programs.program import Buffer, BufferRef, Program
+
+SPLIT_BY_RANK = (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL)
+"""Collectives whose vector is cut into one shard per rank, so that the ranks must divide the chunks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The memory of one rank as one row of cells, one cell per chunk.
+
+    input_base, output_base, scratch_base: the cell of chunk 0 of each buffer; in place, input and output overlap.
+    """
+
+    input_base: int
+    output_base: int
+    scratch_base: int
+    cells: int
+
+    def cell(self, ref: BufferRef) -> int:
+        """Return the cell of the first chunk of an operand; the others follow."""
+        return self.base(ref.buffer) + ref.offset
+
+    def base(self, buffer: Buffer) -> int:
+        if buffer == "i":
+            return self.input_base
+        return self.output_base if buffer == "o" else self.scratch_base
+
+
+@dataclass(frozen=True, slots=True)
+class BufferShape:
+    """What fixes the buffers of all ranks: the collective, chunks of the vector, ranks, the placement, and the root."""
+
+    collective: CollectiveName
+    chunks: int
+    ranks: int
+    in_place: bool
+    root: int | None = None
+
+    @property
+    def identities(self) -> int:
+        """How many different chunks of data there are: in an alltoall every rank has a vector of its own."""
+        return self.chunks * (self.ranks if self.collective == CollectiveName.ALLTOALL else 1)
+
+    def initial_chunks(self, rank: int) -> slice:
+        """Return which chunks of all data `rank` has in its input at the start, in the order of that buffer."""
+        share = self.chunks // self.ranks
+        if self.collective == CollectiveName.ALLGATHER:
+            return slice(rank * share, (rank + 1) * share)
+        if self.collective == CollectiveName.ALLTOALL:
+            return slice(rank * self.chunks, (rank + 1) * self.chunks)
+        has_none = self.collective == CollectiveName.BROADCAST and rank != self.root
+        return slice(0, 0 if has_none else self.chunks)
+
+    def result_chunks(self, rank: int) -> NDArray[np.int64]:
+        """Return which chunks of all data `rank` has in its output at the end, in the order of that buffer."""
+        share = self.chunks // self.ranks
+        if self.collective == CollectiveName.REDUCE_SCATTER:
+            return np.arange(rank * share, (rank + 1) * share)
+        if self.collective == CollectiveName.ALLTOALL:
+            senders = np.arange(self.ranks)[:, None]
+            return (senders * self.chunks + rank * share + np.arange(share)).ravel()
+        has_none = self.collective == CollectiveName.REDUCE and rank != self.root
+        return np.arange(0 if has_none else self.chunks)
+
+    def layout(self, rank: int, scratch_chunks: int) -> Layout:
+        """Return the memory layout of `rank`.
+
+        In place: allgather `i[k]` is `o[rank * N / ranks + k]`; reduce_scatter `o[k]` is
+        `i[rank * N / ranks + k]`; else `i[k]` is `o[k]`.
+        """
+        inputs, outputs = buffer_chunks(self.collective, self.chunks, self.ranks)
+        if not self.in_place:
+            return Layout(0, inputs, inputs + outputs, inputs + outputs + scratch_chunks)
+        own = rank * (self.chunks // self.ranks)
+        input_base = own if self.collective == CollectiveName.ALLGATHER else 0
+        output_base = own if self.collective == CollectiveName.REDUCE_SCATTER else 0
+        return Layout(input_base, output_base, self.chunks, self.chunks + scratch_chunks)
+
+
+def buffer_chunks(collective: CollectiveName, chunks: int, ranks: int) -> tuple[int, int]:
+    """Return the chunks of the whole input and output buffer of a rank, `chunks` being those of the vector."""
+    if collective == CollectiveName.ALLGATHER:
+        return chunks // ranks, chunks
+    if collective == CollectiveName.REDUCE_SCATTER:
+        return chunks, chunks // ranks
+    return chunks, chunks
+
+
+def layout_of(program: Program, rank: int) -> Layout:
+    """Return the memory layout of `rank` in `program`."""
+    shape = BufferShape(program.collective.name, program.chunks, len(program.ranks), program.in_place)
+    return shape.layout(rank, program.ranks[rank].scratch_chunks)

@@ -1,0 +1,179 @@
+"""What a collective means, chunk by chunk: contents before and after, as sets of contributions.
+
+Compares what ranks hold at the end with what the collective says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.programs.memory import Layout, buffer_chunks
+from chorale.synth.programs.program import Message, ProgramViolation
+
+NOTHING = -1
+_WORD = 64
+
+
+class AnyRank(Protocol):
+    """What a rank executes in thread blocks, and the scratch memory that it takes."""
+
+    @property
+    def scratch_chunks(self) -> int: ...
+    @property
+    def blocks(self) -> Sequence[object]: ...
+
+
+class AnyProgram(Protocol):
+    """A program in any form: instructions (`Program`), or one-sided operations (`Plan`), with the facts of `Program`.
+
+    one_sided: whether senders write into memory of others, so that no buffers of connections hold them back
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def target(self) -> str: ...
+    @property
+    def collective(self) -> Collective: ...
+    @property
+    def chunks(self) -> int: ...
+    @property
+    def in_place(self) -> bool: ...
+    @property
+    def protocol(self) -> str: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def ranks(self) -> Sequence[AnyRank]: ...
+    @property
+    def min_bytes(self) -> int: ...
+    @property
+    def max_bytes(self) -> int: ...
+    @property
+    def origin(self) -> str: ...
+    @property
+    def one_sided(self) -> bool: ...
+    def peers(self) -> set[tuple[int, int]]: ...
+    def messages(self) -> Iterator[Message]: ...
+
+
+class ChunkValues(NamedTuple):
+    """What cells hold: each the sum of what some ranks contribute to one chunk of the vector.
+
+    identity: int64[cells], which chunk; NOTHING: never written
+    members:  uint64[cells, words], one bit per contributing rank; no words where the identity says whose it is
+    """
+
+    identity: NDArray[np.int64]
+    members: NDArray[np.uint64]
+
+
+def words_of(task: AnyProgram) -> int:
+    """Return how many words a set of contributions takes; 0 where every chunk has one contribution only."""
+    single = task.collective.name in (CollectiveName.ALLGATHER, CollectiveName.ALLTOALL)
+    return 0 if single else -(-len(task.ranks) // _WORD)
+
+
+def unwritten_values(cells: int, words: int) -> ChunkValues:
+    """Return cells that were never written."""
+    return ChunkValues(np.full(cells, NOTHING, dtype=np.int64), np.zeros((cells, words), dtype=np.uint64))
+
+
+def initial_inputs(task: AnyProgram, rank: int) -> ChunkValues:
+    """Return what each chunk of the input of `rank` holds."""
+    ranks, chunks, name = len(task.ranks), task.chunks, task.collective.name
+    count, _ = buffer_chunks(name, chunks, ranks)
+    first = 0
+    if name == CollectiveName.ALLGATHER:
+        first = rank * count
+    elif name == CollectiveName.ALLTOALL:
+        first = rank * chunks  # every rank sends data of its own
+    return _values(task, first + np.arange(count), [rank])
+
+
+def expected_outputs(task: AnyProgram, rank: int) -> ChunkValues | None:
+    """Return what each chunk of the output of `rank` must hold; None where its output is not defined."""
+    ranks, chunks, collective = len(task.ranks), task.chunks, task.collective
+    _, count = buffer_chunks(collective.name, chunks, ranks)
+    chunk = np.arange(count)
+    if collective.name == CollectiveName.REDUCE and rank != collective.root:
+        return None
+    if collective.name == CollectiveName.ALLTOALL:
+        share = chunks // ranks
+        sender, within = np.divmod(chunk, share)
+        return _values(task, sender * chunks + rank * share + within, [])
+    if collective.name == CollectiveName.REDUCE_SCATTER:
+        return _values(task, rank * count + chunk, range(ranks))
+    if collective.name == CollectiveName.BROADCAST:
+        return _values(task, chunk, [collective.root or 0])
+    return _values(task, chunk, range(ranks))
+
+
+def describe(values: ChunkValues, cell: int, task: AnyProgram) -> str:
+    """Return what `cell` of `values` holds, in words, short whatever the number of ranks."""
+    identity = int(values.identity[cell])
+    if identity == NOTHING:
+        return "nothing"
+    members = _members(values, cell, task)
+    names = ", ".join(map(str, members[:8])) + (", ..." if len(members) > 8 else "")
+    return f"chunk {identity} of rank{'s' if len(members) > 1 else ''} {names}"
+
+
+def _members(values: ChunkValues, cell: int, task: AnyProgram) -> list[int]:
+    identity, ranks = int(values.identity[cell]), len(task.ranks)
+    if task.collective.name == CollectiveName.ALLGATHER:
+        return [identity // (task.chunks // ranks)]
+    if task.collective.name == CollectiveName.ALLTOALL:
+        return [identity // task.chunks]
+    words = values.members[cell].tolist()
+    return [rank for rank in range(ranks) if words[rank // _WORD] >> rank % _WORD & 1]
+
+
+def _values(task: AnyProgram, identity: NDArray[np.int64], members: range | list[int]) -> ChunkValues:
+    """Return cells of the chunks `identity`, each the sum of what `members` contribute."""
+    words = [0] * words_of(task)
+    if words:
+        for rank in members:
+            words[rank // _WORD] |= 1 << rank % _WORD
+    row = np.array(words, dtype=np.uint64)
+    return ChunkValues(identity.astype(np.int64), np.broadcast_to(row, (len(identity), len(words))))
+
+
+MAX_REPORTED = 20
+
+
+def result_violations(
+    task: AnyProgram, layouts: Sequence[Layout], first_cell: Sequence[int], memory: ChunkValues
+) -> list[ProgramViolation]:
+    """Return the chunks of outputs that are not what they must be, and, out of place, of inputs that have changed.
+
+    layouts, first_cell: of each rank, its buffers, and where they begin in `memory`. O(chunks of all ranks).
+    """
+    found: list[ProgramViolation] = []
+    for rank, layout in enumerate(layouts):
+        regions = [("result", "o", layout.output_base, expected_outputs(task, rank))]
+        if not task.in_place:
+            regions.append(("input changed", "i", layout.input_base, initial_inputs(task, rank)))
+        for rule, buffer, base, expected in regions:
+            if expected is None:
+                continue
+            first = first_cell[rank] + base
+            cells = slice(first, first + len(expected.identity))
+            held = ChunkValues(memory.identity[cells], memory.members[cells])
+            for chunk in _different(held, expected):
+                got, wanted = describe(held, chunk, task), describe(expected, chunk, task)
+                found.append(ProgramViolation.at(rule, f"{buffer}[{chunk}] holds {got}, must hold {wanted}", rank))
+                if len(found) >= MAX_REPORTED:
+                    return found
+    return found
+
+
+def _different(held: ChunkValues, expected: ChunkValues) -> list[int]:
+    wrong = (held.identity != expected.identity) | (held.members != expected.members).any(axis=1)
+    chunks: list[int] = np.flatnonzero(wrong).tolist()
+    return chunks

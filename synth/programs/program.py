@@ -1,0 +1,218 @@
+"""The Program: what each rank executes, block by block, instruction by instruction.
+
+One in-memory form serves every XML dialect. Buffers, instructions and the meaning of chunks are those of the
+MSCCL interpreters; dialects differ in names, limits and text (see `chorale.synth.targets.base`).
+
+One broken rule in a program, with the place where it was found.
+
+A program whose ranks are made one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, NamedTuple, cast, get_args
+
+from chorale.synth.collective import Collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.pickling import pickled_by_fields
+
+Protocol = Literal["Simple", "LL", "LL128"]
+QUEUE_DEPTH: Mapping[Protocol, int] = {"Simple": 2, "LL": 8, "LL128": 8}
+"""How many messages a sender can be ahead of its receiver on one connection."""
+Buffer = Literal["i", "o", "s"]
+"""Input, output, scratch."""
+
+
+def as_protocol(text: str) -> Protocol:
+    """Return `text` as the protocol that it names; InvalidInput for any other text."""
+    for protocol in get_args(Protocol):
+        if text == protocol:
+            return cast(Protocol, protocol)
+    known = ", ".join(get_args(Protocol))
+    raise InvalidInput("the protocol must be one that is known", text, f"choose from {known}")
+
+
+class Message(NamedTuple):
+    """`chunks` chunks from rank `src` to rank `dst` on one channel."""
+
+    src: int
+    dst: int
+    channel: int
+    chunks: int
+
+
+class Op(StrEnum):
+    """Instructions; `net` is the message from the block's receive peer, all on `count` chunks."""
+
+    SEND = "s"  # send src
+    RECV = "r"  # dst = net
+    RECV_COPY_SEND = "rcs"  # dst = net; send net
+    RECV_REDUCE_SEND = "rrs"  # send net + src; nothing is stored
+    RECV_REDUCE_COPY = "rrc"  # dst = net + src
+    RECV_REDUCE_COPY_SEND = "rrcs"  # dst = net + src; send the same
+    COPY = "cpy"  # dst = src, local
+    REDUCE = "re"  # dst = dst + src, local
+
+    @property
+    def receives(self) -> bool:
+        return self in _RECEIVING
+
+    @property
+    def sends(self) -> bool:
+        return self in _SENDING
+
+    @property
+    def reads_src(self) -> bool:
+        """Whether the src place holds an operand (the src of `r` and `rcs` is ignored)."""
+        return self not in (Op.RECV, Op.RECV_COPY_SEND)
+
+    @property
+    def writes_dst(self) -> bool:
+        """Whether the dst place is written (the dst of `s` and `rrs` is ignored)."""
+        return self not in (Op.SEND, Op.RECV_REDUCE_SEND)
+
+
+_RECEIVING = frozenset({Op.RECV, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND})
+_SENDING = frozenset({Op.SEND, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY_SEND})
+
+
+@pickled_by_fields
+@dataclass(frozen=True, slots=True)
+class BufferRef:
+    """First chunk of an operand: `offset` counts chunks from the start of `buffer`."""
+
+    buffer: Buffer
+    offset: int
+
+
+@pickled_by_fields
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until block `block` of the same rank has finished its instruction number `step`."""
+
+    block: int
+    step: int
+
+
+@pickled_by_fields
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction on `count` consecutive chunks, started after all `waits` are met.
+
+    Waits refer to instruction numbers within a block; a dialect that allows one wait per step writes the
+    others as `nop` steps and renumbers.
+    """
+
+    op: Op
+    src: BufferRef
+    dst: BufferRef
+    count: int
+    waits: tuple[Wait, ...] = ()
+
+
+@pickled_by_fields
+@dataclass(frozen=True, slots=True)
+class ThreadBlock:
+    """A strictly sequential program with at most one peer to send to and one to receive from, on one channel."""
+
+    send_peer: int | None
+    recv_peer: int | None
+    channel: int
+    instructions: tuple[Instruction, ...]
+
+
+@pickled_by_fields
+@dataclass(frozen=True, slots=True)
+class RankProgram:
+    """What one rank executes; a block's index is its id. Chunk counts are those of whole buffers, or 0 where unused."""
+
+    input_chunks: int
+    output_chunks: int
+    scratch_chunks: int
+    blocks: tuple[ThreadBlock, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A collective as instructions for every rank.
+
+    chunks:     N, the number of equal chunks of the whole vector (`nchunksperloop`). Chunk k of a buffer is its
+                elements [k * S, (k + 1) * S), S = elements of the vector / N. allgather: the input has
+                N / ranks chunks; reduce_scatter: the output has; all else N and N.
+    in_place:   whether input and output share memory: allgather `i[k]` is `o[rank * N / ranks + k]`;
+                reduce_scatter `o[k]` is `i[rank * N / ranks + k]`; else `i[k]` is `o[k]`.
+    channels:   number of channels. A connection is (sender, receiver, channel); its messages match in order.
+    origin:     content id of the schedule it was lowered from, "" for a program read from elsewhere.
+    """
+
+    name: str
+    target: str
+    collective: Collective
+    chunks: int
+    in_place: bool
+    protocol: Protocol
+    channels: int
+    ranks: tuple[RankProgram, ...]
+    min_bytes: int = 0
+    max_bytes: int = 0  # 0: no limit
+    origin: str = ""
+
+    @property
+    def one_sided(self) -> bool:
+        return False
+
+    def peers(self) -> set[tuple[int, int]]:
+        """Return who may send to whom."""
+        blocks = [(rank, block.send_peer) for rank, body in enumerate(self.ranks) for block in body.blocks]
+        return {(rank, peer) for rank, peer in blocks if peer is not None}
+
+    def messages(self) -> Iterator[Message]:
+        """Yield what is sent, of each block in order. O(instructions)."""
+        for rank, body in enumerate(self.ranks):
+            for block in body.blocks:
+                if block.send_peer is not None:
+                    for step in block.instructions:
+                        if step.op.sends:
+                            yield Message(rank, block.send_peer, block.channel, step.count)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramViolation:
+    """A rule that a program breaks. `rule` is a stable short name, `message` one line that includes the place.
+
+    `block` is the id of a thread block of `rank`, `step` the number of an instruction in it; None where the
+    rule is about something wider.
+    """
+
+    rule: str
+    message: str
+    rank: int | None = None
+    block: int | None = None
+    step: int | None = None
+
+    @staticmethod
+    def at(
+        rule: str, message: str, rank: int | None = None, block: int | None = None, step: int | None = None
+    ) -> ProgramViolation:
+        """Return a violation whose message begins with its place."""
+        named = (("rank", rank), ("block", block), ("step", step))
+        place = ", ".join(f"{name} {value}" for name, value in named if value is not None)
+        return ProgramViolation(rule, f"{place}: {message}" if place else message, rank, block, step)
+
+
+EMPTY_RANK = RankProgram(0, 0, 0, ())
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramStream:
+    """head: the program without anything in its ranks; make: returns what a rank executes."""
+
+    head: Program
+    make_rank: Callable[[int], RankProgram]
+
+    def ranks(self) -> Iterator[RankProgram]:
+        """Make one rank after the other."""
+        return map(self.make_rank, range(len(self.head.ranks)))

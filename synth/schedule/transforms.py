@@ -1,0 +1,182 @@
+"""Schedules from schedules: time reversal turns gathering into reducing, concatenation makes allreduce.
+
+A schedule under other names of the nodes.
+
+A schedule in smaller pieces: trees that stream hand a piece on while the next one arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from math import lcm
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.collective import ALLREDUCE, REDUCE_SCATTER, Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.schedule.schedule import AnySchedule, ColumnBounds, Kind, Routes, Schedule
+from chorale.synth.topology.links import link_ids
+from chorale.synth.topology.topology import Topology
+
+
+def reverse_allgather(gather: Schedule, topology: Topology, original_link: np.ndarray) -> Schedule:
+    """Return the reduce_scatter on `topology` that runs `gather` backwards in time; of a broadcast, the reduce.
+
+    `gather` is an allgather (or broadcast) on the transpose of `topology`; `original_link[l]` is the link of
+    `topology` that link l of the transpose came from. What gather copies from w to u in step t, the result reduces
+    from u to w in step T - 1 - t: the tree along which a shard spreads becomes the tree along which its sum gathers,
+    so times and loads are the same (full paper, corollary 1.1).
+    """
+    transfers = gather.transfers
+    if gather.routes.is_direct(len(topology.links)):
+        routes = Routes.direct(len(topology.links))
+        route = original_link[transfers.route]
+    else:
+        routes, route = reversed_routes(gather.routes, original_link), transfers.route
+    is_rooted = gather.collective.is_rooted
+    collective = Collective(CollectiveName.REDUCE, gather.collective.root) if is_rooted else REDUCE_SCATTER
+    backwards = slice(None, None, -1)
+    bounds = ColumnBounds(gather.steps, len(routes), topology.compute_count, gather.chunks_per_shard)
+    step = gather.steps - 1 - transfers.step.astype(np.int64)
+    columns = (step, route, transfers.shard, transfers.lo, transfers.hi, np.ones(len(step), dtype=np.uint8))
+    reversed_transfers = bounds.pack([column[backwards] for column in columns])
+    return Schedule(
+        topology, collective, gather.kind, gather.steps, gather.chunks_per_shard, reversed_transfers, routes,
+        gather.method, gather.parameters, reversed_certificate(gather.certificate), gather.trees_per_root,
+        tuple(gather.steps - barrier for barrier in reversed(gather.barriers)),
+    )  # fmt: skip
+
+
+def concatenate(scatter: Schedule, gather: Schedule) -> Schedule:
+    """Return the allreduce that runs the reduce_scatter `scatter` and then the allgather `gather`.
+
+    Both are on the same topology. Chunks are cut to the least common multiple of both. Streams stay streams, with a
+    barrier between the two.
+    """
+    chunks = lcm(scatter.chunks_per_shard, gather.chunks_per_shard)
+    link_count = len(gather.topology.links)
+    shared_routes = scatter.routes.is_direct(link_count) and gather.routes.is_direct(link_count)
+    routes = scatter.routes if shared_routes else joined_routes(scatter.routes, gather.routes)
+    steps = scatter.steps + gather.steps
+    bounds = ColumnBounds(steps, len(routes), scatter.shard_count, chunks)
+    parts = []
+    for part, first_step, first_route in (
+        (scatter, 0, 0),
+        (gather, scatter.steps, 0 if shared_routes else len(scatter.routes)),
+    ):
+        factor = chunks // part.chunks_per_shard
+        rows = part.transfers
+        step = rows.step.astype(np.int64) + first_step
+        route = rows.route.astype(np.int64) + first_route
+        lo, hi = rows.lo.astype(np.int64) * factor, rows.hi.astype(np.int64) * factor
+        parts.append(bounds.pack((step, route, rows.shard, lo, hi, rows.reduce)).columns)
+    columns = [np.concatenate(pair) for pair in zip(*parts, strict=True)]
+    certificate = joined_certificate(scatter.certificate, gather.certificate)
+    kind: Kind = "stepped" if scatter.kind == gather.kind == "stepped" else "pipelined"
+    ends = {*_ends_of_streams(scatter, 0), *_ends_of_streams(gather, scatter.steps)}
+    barriers = () if kind == "stepped" else tuple(sorted(ends - {0, steps}))
+    trees = gather.trees_per_root if gather.trees_per_root == scatter.trees_per_root else None
+    return Schedule(
+        gather.topology, ALLREDUCE, kind, steps, chunks, bounds.pack(columns), routes,
+        gather.method, gather.parameters, certificate, trees, barriers,
+    )  # fmt: skip
+
+
+def _ends_of_streams(part: Schedule, first_step: int) -> list[int]:
+    """Return the steps, counted from `first_step`, before which a stream of `part` has ended; steps are streams too."""
+    inner = range(1, part.steps) if part.kind == "stepped" else part.barriers
+    return [first_step + step for step in (*inner, part.steps)]
+
+
+def reversed_routes(routes: Routes, original_link: np.ndarray) -> Routes:
+    """Return every route turned around, over the links that its links came from. O(hops)."""
+    offsets = routes.offsets
+    mirror = np.repeat(offsets[:-1] + offsets[1:] - 1, np.diff(offsets)) - np.arange(offsets[-1])
+    return Routes(offsets, original_link[routes.link_ids[mirror]].astype(np.int32))
+
+
+def joined_routes(first: Routes, second: Routes) -> Routes:
+    """Return the routes of `first`, then those of `second`."""
+    offsets = np.concatenate([first.offsets, second.offsets[1:] + first.offsets[-1]])
+    return Routes(offsets, np.concatenate([first.link_ids, second.link_ids]))
+
+
+def reversed_certificate(certificate: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the claim of a schedule that runs another one, with `certificate`, backwards in time."""
+    return {"kind": "reversed", "of": certificate} if certificate else {}
+
+
+def joined_certificate(scatter: Mapping[str, Any], gather: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the claim of a schedule of two parts."""
+    return {"kind": "concatenation", "parts": [scatter, gather]}
+
+
+def renamed_schedule(schedule: AnySchedule, new_node: NDArray[np.integer], topology: Topology) -> Schedule:
+    """Return `schedule`, with the rows of all ranks, on `topology`, the same network with node v called `new_node[v]`.
+
+    Steps, chunks and costs stay. A certificate speaks of nodes by their old names and is left out. That the
+    networks are the same is not checked here (see `chorale.synth.topology.isomorphism.carries`). O(rows + L log L).
+    """
+    old = schedule.expand()
+    links, rows = old.topology.links, old.transfers
+    ids = link_ids(new_node[links.src], new_node[links.dst], links.bandwidth_class, links.latency_class)
+    routes, route = _new_routes(old, ids)
+    columns = (rows.step, route, _new_shards(old, new_node), rows.lo, rows.hi, rows.reduce)
+    root = old.collective.root
+    return replace(
+        old,
+        topology=topology,
+        collective=replace(old.collective, root=None if root is None else int(new_node[root])),
+        transfers=old.bounds.pack(columns),
+        routes=routes,
+        certificate={},
+    )
+
+
+def _new_routes(schedule: Schedule, ids: NDArray[np.int32]) -> tuple[Routes, NDArray[np.integer]]:
+    """Return the table of routes, and the route of every row; links that are routes themselves stay so."""
+    routes, route = schedule.routes, schedule.transfers.route
+    if routes.is_direct(len(schedule.topology.links)):
+        return routes, ids[route]
+    return Routes(routes.offsets, ids[routes.link_ids]), route
+
+
+def _new_shards(schedule: Schedule, new_node: NDArray[np.integer]) -> NDArray[np.integer]:
+    """Return the new number of the shard of every row."""
+    shard, ranks = schedule.transfers.shard, schedule.topology.compute_count
+    if schedule.collective.name != CollectiveName.ALLTOALL:
+        return shard if schedule.collective.is_rooted else new_node[shard]
+    source, target = np.divmod(shard.astype(np.int64), ranks)
+    return new_node[source].astype(np.int64) * ranks + new_node[target]
+
+
+MAX_PIPELINE_PARTS = 1024
+
+
+def pipeline_split(schedule: Schedule, parts: int) -> Schedule:
+    """Return `schedule` with every transfer as `parts` transfers of equal length, one after the other.
+
+    Loads and steps stay the same; a tree whose edges carry one transfer each becomes a pipeline of `parts` pieces.
+    Raises InvalidInput for fewer than one part and more than `MOST_PARTS`. O(rows of the result).
+    """
+    if not 1 <= parts <= MAX_PIPELINE_PARTS:
+        raise InvalidInput(
+            f"a schedule is cut into 1 to {MAX_PIPELINE_PARTS} parts", parts, "choose a number in this range"
+        )
+    rows = schedule.transfers
+    length = rows.hi.astype(np.int64) - rows.lo
+    step, route, shard, lo, reduce = (
+        np.repeat(column.astype(np.int64), parts)
+        for column in (rows.step, rows.route, rows.shard, rows.lo, rows.reduce)
+    )
+    lengths = np.repeat(length, parts)
+    first = lo * parts + lengths * np.tile(np.arange(parts), len(rows))
+    deeper = replace(
+        schedule,
+        chunks_per_shard=schedule.chunks_per_shard * parts,
+        parameters={**schedule.parameters, "depth": parts},
+    )
+    return replace(deeper, transfers=deeper.bounds.pack((step, route, shard, first, first + lengths, reduce)))

@@ -1,0 +1,169 @@
+"""The Target port: one dialect of program text.
+
+A program document as its numbers stand in the text, before dialects give them meaning.
+
+What a dialect of program XML adds to the Target port.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.limits import TargetLimits
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import Buffer, BufferRef, Program, ProgramViolation, RankProgram, Wait
+
+P_co = TypeVar("P_co", bound=AnyProgram, covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Lifted(Generic[P_co]):
+    """A program that was read back.
+
+    findings: faults of the text that a Program cannot express
+    twin:     the same instructions for the other placement, if the text promises both
+    """
+
+    program: P_co
+    findings: tuple[ProgramViolation, ...]
+    out_of_place: Program | None = None
+
+
+class Target(Protocol):
+    """Writes programs as the text of one dialect and reads them back.
+
+    Contract, checked by `tests/conformance/target_kit.py`: `emit` is deterministic and never writes what its
+    reader refuses; reading the text gives an equal program without findings. A target is stateless.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def limits(self) -> TargetLimits: ...
+
+    def emit(self, program: Program) -> str:
+        """Return the text of `program`; InvalidInput where the dialect cannot express it."""
+        ...
+
+
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})\Z")
+_BUFFERS: Mapping[str, Buffer] = {"i": "i", "o": "o", "s": "s"}
+
+
+@dataclass(frozen=True, slots=True)
+class RawStep:
+    """One step element. `published` says whether the text allows others to wait on it."""
+
+    number: int
+    type: str
+    src: BufferRef
+    dst: BufferRef
+    count: int
+    waits: tuple[Wait, ...]
+    published: bool
+
+
+@dataclass(slots=True)
+class RawBlock:
+    """One thread block element with its steps in file order."""
+
+    id: int
+    send: int
+    recv: int
+    channel: int
+    steps: list[RawStep] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class RawRank:
+    """One rank element with its blocks in file order."""
+
+    id: int
+    input_chunks: int
+    output_chunks: int
+    scratch_chunks: int
+    blocks: list[RawBlock] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class RawProgram:
+    """The whole document."""
+
+    attributes: XmlAttributes
+    ranks: list[RawRank] = field(default_factory=list)
+
+
+class XmlAttributes:
+    """The attributes of one element, read with checks. Errors name the element and its line."""
+
+    __slots__ = ("_element", "_line", "_values")
+
+    def __init__(self, element: str, line: int, values: Mapping[str, str]) -> None:
+        self._element = element
+        self._line = line
+        self._values = values
+
+    @property
+    def location(self) -> str:
+        return f"<{self._element}> in line {self._line}"
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def names(self) -> frozenset[str]:
+        return frozenset(self._values)
+
+    def text(self, name: str, default: str | None = None) -> str:
+        value = self._values.get(name, default)
+        if value is None:
+            raise InvalidInput(f"{self.location} must have {name}", "nothing", f'add {name}="..."')
+        return value
+
+    def integer(self, name: str, default: int | None = None, least: int = -(2**59)) -> int:
+        """Return a plain decimal integer of at most 18 digits, at least `least`."""
+        value = self.text(name, None if default is None else str(default))
+        if not _INTEGER.match(value) or int(value) < least:
+            bound = f" and not below {least}" if least > -(2**59) else ""
+            rule = f"{name} of {self.location} must be a plain decimal integer{bound}"
+            raise InvalidInput(rule, repr(value), "write it as in 0, 12 or -1")
+        return int(value)
+
+    def flag(self, name: str, default: bool | None = None) -> bool:
+        value = self.text(name, None if default is None else str(int(default)))
+        if value not in ("0", "1"):
+            raise InvalidInput(f"{name} of {self.location} must be 0 or 1", repr(value), "write 0 or 1")
+        return value == "1"
+
+    def buffer_ref(self, buffer: str, offset: str) -> BufferRef:
+        """Return the operand named by a buffer letter and a first chunk; -1 marks an operand without use."""
+        letter = self.text(buffer)
+        if letter not in _BUFFERS:
+            raise InvalidInput(
+                f"{buffer} of {self.location} must be i, o or s", repr(letter), "name one of the buffers"
+            )
+        return BufferRef(_BUFFERS[letter], self.integer(offset, least=-1))
+
+
+class XmlTarget(Target, Protocol):
+    """A dialect whose documents nest algo > gpu > tb > step."""
+
+    def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
+        """Return whether a document whose outermost element is `root` with `attributes` is of this dialect."""
+        ...
+
+    def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
+        """Return the text of a program rank by rank, unchecked; `head` has as many ranks, and all else."""
+        ...
+
+    def read_step(self, attributes: XmlAttributes) -> RawStep:
+        """Return the step that `attributes` describe."""
+        ...
+
+    def assemble(self, raw: RawProgram, text: str) -> Lifted[Program]:
+        """Return the program that the elements of `text` mean in this dialect."""
+        ...

@@ -1,0 +1,230 @@
+"""Which ranks of a network can reach which.
+
+Checks a program, wherever it came from, against its dialect and its collective.
+
+Reads a program back from the text of any dialect.
+
+What a program file of any kind holds, and whether it is right on a network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import breadth_first_order
+
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.programs.check_execution import execution_violations
+from chorale.synth.programs.check_structure import structure_violations
+from chorale.synth.programs.plans.check_execution import plan_execution_violations
+from chorale.synth.programs.plans.check_structure import plan_structure_violations
+from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import Program, ProgramViolation
+from chorale.synth.targets.base import Lifted, XmlTarget
+from chorale.synth.targets.mscclpp_json import parse_plan, plan_text
+from chorale.synth.targets.registry import XML_TARGETS, target_named
+from chorale.synth.targets.xml_document import read_document
+from chorale.synth.topology.topology import Topology
+
+
+def reachability(topology: Topology) -> Callable[[int, int], bool]:
+    """Return a function that says whether a path of links leads from one node to another.
+
+    O(nodes + links) for the first question about each source.
+    """
+    links = topology.links
+    size = topology.node_count
+    graph = coo_array((np.ones(len(links), dtype=np.int64), (links.src, links.dst)), shape=(size, size)).tocsr()
+    reached: dict[int, frozenset[int]] = {}
+
+    def connected(source: int, target: int) -> bool:
+        if source not in reached:
+            order = breadth_first_order(graph, source, directed=True, return_predecessors=False)
+            reached[source] = frozenset(map(int, order))
+        return target in reached[source]
+
+    return connected
+
+
+Connected = Callable[[int, int], bool]
+"""Whether data can travel from one rank to another, directly or through others."""
+
+_HARMLESS_TO_EXECUTE = frozenset({"limit", "idle rank", "channels", "never used"})
+
+
+def check_program(program: AnyProgram, connected: Connected | None = None) -> list[ProgramViolation]:
+    """Return every rule that `program` breaks; an empty list means that it does what its collective says.
+
+    First the rules that show in the text (limits of the dialect, buffers, peers, connections, waits), then, if
+    it can be executed at all, what it does: races, deadlocks, chunks read before they are written, wrong sums,
+    wrong results, a changed input; of one-sided operations also writes that may come after the call.
+    `connected` says which ranks the network joins; without it all are.
+    """
+    found = _structure(program)
+    if connected is not None:
+        found.extend(_unconnected(program, connected))
+    if all(violation.rule in {*_HARMLESS_TO_EXECUTE, "route"} for violation in found):
+        found.extend(_execution(program))
+    return found
+
+
+def execution_blockers(program: Program, topology: Topology) -> list[ProgramViolation]:
+    """Return why `program` cannot even be executed on `topology`, whether or not it then does what it should.
+
+    The rules that show in the text, but for those that do not matter to who executes it: limits of its dialect, ranks
+    without a block and the declared number of channels.
+    """
+    other = list(rank_count_violations(program, topology))
+    found = other or [*structure_violations(program), *_unconnected(program, reachability(topology))]
+    return [violation for violation in found if violation.rule not in _HARMLESS_TO_EXECUTE]
+
+
+def rank_count_violations(program: AnyProgram, topology: Topology) -> Iterator[ProgramViolation]:
+    """Yield the rule that a program has as many ranks as its network, if it is broken."""
+    if len(program.ranks) != topology.compute_count:
+        message = f"the program is for {len(program.ranks)} ranks, the topology has {topology.compute_count}"
+        yield ProgramViolation.at("ranks", message)
+
+
+def _structure(program: AnyProgram) -> list[ProgramViolation]:
+    if isinstance(program, ExecutionPlan):
+        return plan_structure_violations(program)
+    assert isinstance(program, Program)
+    return structure_violations(program, target_named(program.target).limits)
+
+
+def _execution(program: AnyProgram) -> list[ProgramViolation]:
+    if isinstance(program, ExecutionPlan):
+        return plan_execution_violations(program)
+    assert isinstance(program, Program)
+    return execution_violations(program)
+
+
+def _unconnected(program: AnyProgram, connected: Connected) -> Iterator[ProgramViolation]:
+    ranks = range(len(program.ranks))
+    for sender, receiver in sorted(program.peers()):
+        if sender in ranks and receiver in ranks and not connected(sender, receiver):
+            yield ProgramViolation.at("route", f"sends to rank {receiver}, to which the network has no path", sender)
+
+
+def lift(text: bytes) -> Program:
+    """Return the program that `text` holds.
+
+    The dialect is detected. The text may come from anywhere: it is parsed in bounded memory, without entities
+    and external references. InvalidInput for text that is no program of a known dialect, and for the first
+    fault that a Program cannot express. What the program does is not checked: see `chorale.synth.targets.lift`.
+
+    >>> from synth import LoweringOptions, SerialExecutor, lower, parse_collective, parse_topology, synthesize
+    >>> from chorale.synth.targets.registry import target_named
+    >>> ring = parse_topology("ring:4")
+    >>> verified = synthesize("bfb", ring, parse_collective("allgather"), None, SerialExecutor())
+    >>> program = lower(verified, LoweringOptions("msccl-xml"))
+    >>> lift(target_named("msccl-xml").emit(program).encode()) == program
+    True
+    """
+    lifted = lift_with_findings(text)
+    for finding in lifted.findings:
+        raise InvalidInput(f"a program must be sound ({finding.rule})", finding.message, "repair or lower it again")
+    return lifted.program
+
+
+def lift_with_findings(text: bytes) -> Lifted[Program]:
+    """Return the program as `lift` does, with all faults of the text that a Program cannot express."""
+    if text.lstrip()[:1] not in (b"<", b"\xef"):
+        raise InvalidInput("a program must be an XML document", repr(text[:20]), "give a file made by `chorale lower`")
+    target, raw = read_document(text, _target_of)
+    return target.assemble(raw, text.decode(errors="replace"))
+
+
+def _target_of(attributes: Mapping[str, str]) -> XmlTarget:
+    for target in XML_TARGETS:
+        if target.recognises("algo", attributes):
+            return target
+    known = ", ".join(target.name for target in XML_TARGETS)
+    found = f"format {attributes.get('format', 'none')!r}"
+    raise InvalidInput("the dialect of a program must be one that is known", found, f"known are {known}")
+
+
+def fitting_targets(text: bytes) -> list[str]:
+    """Return the dialects whose rules `text` keeps as it stands, whichever it was written for.
+
+    Rules of the text, the limits and all else that shows without executing the program. O(dialects * bytes).
+    """
+    return [target.name for target in XML_TARGETS if _fits(text, target)]
+
+
+def _fits(text: bytes, target: XmlTarget) -> bool:
+    try:
+        _, raw = read_document(text, lambda _: target)
+        lifted = target.assemble(raw, text.decode(errors="replace"))
+    except InvalidInput:
+        return False
+    return not lifted.findings and not structure_violations(lifted.program, target.limits)
+
+
+def violations_on(lifted: Lifted[AnyProgram], topology: Topology) -> list[ProgramViolation]:
+    """Return the faults of the text, then whatever the program breaks when it runs on the ranks of `topology`."""
+    other = list(rank_count_violations(lifted.program, topology))
+    found = [*lifted.findings, *other]
+    if other:
+        return [*found, *check_program(lifted.program)]
+    found += check_program(lifted.program, reachability(topology))
+    if lifted.out_of_place is not None:
+        found += [
+            replace(fault, message=f"out of place: {fault.message}") for fault in check_program(lifted.out_of_place)
+        ]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class LiftResult:
+    """A program that was read back and checked.
+
+    dialects: the targets whose rules of text, structure and limits the file keeps
+    """
+
+    program: AnyProgram
+    violations: tuple[ProgramViolation, ...]
+    fitting_targets: tuple[str, ...]
+
+    @property
+    def text(self) -> str:
+        """The same again, as its target writes it; only of programs without violations."""
+        if isinstance(self.program, ExecutionPlan):
+            return plan_text(self.program)
+        assert isinstance(self.program, Program)
+        return target_named(self.program.target).emit(self.program)
+
+
+def read_program(text: bytes, topology: Topology) -> LiftResult:
+    """Return what `text` holds, checked on `topology`; InvalidInput for text that is no program of a known target."""
+    lifted = read_unchecked(text)
+    return reading_of(lifted, text, violations_on(lifted, topology))
+
+
+def reading_of(lifted: Lifted[AnyProgram], text: bytes, violations: Sequence[ProgramViolation] = ()) -> LiftResult:
+    """Return what is to be said of `lifted`, read from `text`, whose check found `violations`."""
+    program = lifted.program
+    if isinstance(program, ExecutionPlan):
+        dialects = [] if plan_structure_violations(program) else [program.target]
+    else:
+        dialects = fitting_targets(text)
+    return LiftResult(program, tuple(violations), tuple(dialects))
+
+
+def read_checked(text: bytes, topology: Topology) -> AnyProgram:
+    """Return what `text` holds, checked: CheckFailed unless it does what its collective says on `topology`."""
+    lifted = read_unchecked(text)
+    for violation in violations_on(lifted, topology):
+        rule = f"a program must do what its collective says ({violation.rule})"
+        raise CheckFailed(rule, violation.message, "report this: the lowering is at fault")
+    return lifted.program
+
+
+def read_unchecked(text: bytes) -> Lifted[AnyProgram]:
+    """Return the program that `text` holds, before any check of what it does."""
+    return Lifted(parse_plan(text), ()) if text.lstrip()[:1] == b"{" else lift_with_findings(text)

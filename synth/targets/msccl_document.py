@@ -1,0 +1,191 @@
+"""The step element that the MSCCL runtimes share.
+
+What MSCCL's own scanner demands of a file beyond XML: rules of blanks, quotes and sizes.
+
+Several waits on one step, where a step carries one: `nop` steps before it, and back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+
+from chorale.synth.programs.program import BufferRef, Instruction, ProgramViolation, RankProgram, ThreadBlock, Wait
+from chorale.synth.targets.base import RawBlock, RawStep, XmlAttributes
+from chorale.synth.targets.xml_assembly import instruction_of
+from chorale.synth.targets.xml_document import Attribute, StepAttributes
+
+
+def read_msccl_step(attributes: XmlAttributes) -> RawStep:
+    """Return the step that `attributes` describe; all ten are required on every step."""
+    block, step = attributes.integer("depid", least=-1), attributes.integer("deps", least=-1)
+    return RawStep(
+        number=attributes.integer("s", least=0),
+        type=attributes.text("type"),
+        src=attributes.buffer_ref("srcbuf", "srcoff"),
+        dst=attributes.buffer_ref("dstbuf", "dstoff"),
+        count=attributes.integer("cnt", least=0),
+        waits=(Wait(block, step),) if block >= 0 else (),
+        published=attributes.flag("hasdep"),
+    )
+
+
+MAX_ATTRIBUTES = 16
+LONGEST_VALUE = 255
+
+_TAG = re.compile(r"<!--.*?-->|<(?:[^\"'>]|\"[^\"]*\"|'[^']*')*>", re.DOTALL)
+_STRICT_TAG = re.compile(r'</\w+>|<\w+(?: \w+="[^"\r\n]*")*/?>')
+_VALUE = re.compile(r'"([^"]*)"')
+_FIRST_WORD_WITH_EQUALS = re.compile(r"<!--\s*[^\s=]*=")
+
+
+def text_findings(text: str) -> tuple[ProgramViolation, ...]:
+    """Return how `text`, which is well-formed XML, breaks the scanner's rules; one finding per rule. O(characters)."""
+    found: dict[str, ProgramViolation] = {}
+    for message, offset in _faults(text):
+        if message not in found:
+            line = text.count("\n", 0, offset) + 1
+            found[message] = ProgramViolation.at("text", f"line {line}: {message}")
+    return tuple(found.values())
+
+
+def _faults(text: str) -> Iterator[tuple[str, int]]:
+    if not text.startswith("<algo"):
+        yield "the file must begin with <algo, without declaration or byte order mark", 0
+    end = 0
+    for match in _TAG.finditer(text):
+        tag = match.group()
+        if text[end : match.start()].strip(" \r\n"):
+            yield "only blanks and line ends may stand between elements", end
+        end = match.end()
+        for message in _tag_faults(tag):
+            yield message, match.start()
+
+
+def _tag_faults(tag: str) -> Iterator[str]:
+    if tag.startswith("<!--"):
+        if _FIRST_WORD_WITH_EQUALS.match(tag):
+            yield "the first word of a comment must not contain ="
+        return
+    if not _STRICT_TAG.fullmatch(tag):
+        yield 'attributes must be written as name="value" with exactly one space before each'
+    values = _VALUE.findall(tag)
+    if len(values) > MAX_ATTRIBUTES:
+        yield f"an element must have at most {MAX_ATTRIBUTES} attributes"
+    if any(len(value) > LONGEST_VALUE for value in values):
+        yield f"a value must have at most {LONGEST_VALUE} characters"
+    if any("&" in value for value in values):
+        yield "values must hold no entities"
+
+
+NOP = "nop"
+_UNUSED = BufferRef("i", -1)
+
+
+def unfold_waits(rank: RankProgram) -> list[list[StepAttributes]]:
+    """Return the attributes of every step of every block of `rank`. O(instructions + waits)."""
+    numbers = [_step_numbers(block) for block in rank.blocks]
+    waited: list[set[int]] = [set() for _ in rank.blocks]
+    for block in rank.blocks:
+        for instruction in block.instructions:
+            for wait in instruction.waits:
+                waited[wait.block].add(wait.step)
+    return [_unfold(block, waited[index], numbers) for index, block in enumerate(rank.blocks)]
+
+
+def _step_numbers(block: ThreadBlock) -> list[int]:
+    """Return the step number of each instruction, after the `nop` steps of its own further waits."""
+    lengths = (max(1, len(instruction.waits)) for instruction in block.instructions)
+    return [end - 1 for end in accumulate(lengths)]
+
+
+def _unfold(block: ThreadBlock, waited: set[int], numbers: Sequence[Sequence[int]]) -> list[StepAttributes]:
+    steps: list[StepAttributes] = []
+    for index, instruction in enumerate(block.instructions):
+        waits = [(wait.block, numbers[wait.block][wait.step]) for wait in instruction.waits] or [(-1, -1)]
+        for wait in waits[:-1]:
+            nop = {"s": len(steps), "type": NOP, **_operands(_UNUSED, _UNUSED, 0)}
+            steps.append(nop | _dependence(wait, published=False))
+        operands = _operands(instruction.src, instruction.dst, instruction.count)
+        step = {"s": len(steps), "type": instruction.op.value, **operands}
+        steps.append(step | _dependence(waits[-1], published=index in waited))
+    return steps
+
+
+def _operands(src: BufferRef, dst: BufferRef, count: int) -> dict[str, Attribute]:
+    return {
+        "srcbuf": src.buffer,
+        "srcoff": src.offset,
+        "dstbuf": dst.buffer,
+        "dstoff": dst.offset,
+        "cnt": count,
+    }
+
+
+def _dependence(wait: tuple[int, int], published: bool) -> dict[str, Attribute]:
+    return {"depid": wait[0], "deps": wait[1], "hasdep": int(published)}
+
+
+def fold_waits(
+    rank: int, blocks: Sequence[RawBlock], findings: list[ProgramViolation]
+) -> list[tuple[Instruction, ...]]:
+    """Return the instructions of each block with all their waits, in terms of instruction numbers.
+
+    A wait ends when the block waited on publishes that step or a later one: a step that does not publish
+    stands for the next one that does. Where there is none the waiter hangs, which is a finding.
+    """
+    index_of = {block.id: index for index, block in enumerate(blocks)}
+    targets = [_publishing(block) for block in blocks]
+    folded = []
+    for block in blocks:
+        instructions: list[Instruction] = []
+        pending: list[Wait] = []
+        for step in block.steps:
+            for wait in step.waits:
+                target = _target(wait, index_of, targets)
+                if target is None:
+                    message = (
+                        f"waits for step {wait.step} of block {wait.block}, which never publishes it or a later one"
+                    )
+                    findings.append(ProgramViolation.at("wait", message, rank, block.id, step.number))
+                else:
+                    pending.append(target)
+            findings.extend(_misplaced_nops(rank, block.id, step, bool(pending)))
+            if step.type != NOP:
+                instructions.append(instruction_of(step, tuple(pending)))
+                pending = []
+        folded.append(tuple(instructions))
+    return folded
+
+
+def _publishing(block: RawBlock) -> list[int | None]:
+    """Return, for each step of `block`, the instruction whose end a wait on it needs; None where none publishes."""
+    result: list[int | None] = [None] * len(block.steps)
+    number = sum(step.type != NOP for step in block.steps)
+    publishing = None
+    for index in range(len(block.steps) - 1, -1, -1):
+        step = block.steps[index]
+        if step.type != NOP:
+            number -= 1
+            publishing = number if step.published else publishing
+        result[index] = publishing
+    return result
+
+
+def _target(wait: Wait, index_of: dict[int, int], targets: Sequence[Sequence[int | None]]) -> Wait | None:
+    index = index_of.get(wait.block)
+    if index is None or not 0 <= wait.step < len(targets[index]):
+        return None
+    target = targets[index][wait.step]
+    return None if target is None else Wait(index, target)
+
+
+def _misplaced_nops(rank: int, block: int, step: RawStep, pending: bool) -> list[ProgramViolation]:
+    if step.waits:
+        return []
+    if step.type == NOP:
+        return [ProgramViolation.at("nop", "a nop must carry a wait", rank, block, step.number)]
+    if pending:
+        return [ProgramViolation.at("nop", "a step after a nop must carry a wait itself", rank, block, step.number)]
+    return []

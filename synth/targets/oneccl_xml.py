@@ -1,0 +1,168 @@
+"""Our own dialect, which the interpreters on CPUs run: MSCCL's elements, several waits on a step, wide limits.
+
+Described in docs/reference/programs.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.check_structure import require_valid_structure
+from chorale.synth.programs.limits import TargetLimits
+from chorale.synth.programs.program import Instruction, Program, ProgramViolation, RankProgram, Wait
+from chorale.synth.targets.base import Lifted, RawBlock, RawProgram, RawStep, XmlAttributes
+from chorale.synth.targets.xml_assembly import ProgramHeader, assemble, instruction_of, read_collective
+from chorale.synth.targets.xml_document import Attribute, StepAttributes, document_parts
+
+FORMAT = "oneccl-xml/1"
+_WAIT = re.compile(r"[0-9]{1,7}:[0-9]{1,7}\Z")
+_NUMBERS = frozenset(["nchannels", "nchunksperloop", "ngpus", "minBytes", "maxBytes"])
+ROOT_ATTRIBUTES = _NUMBERS | {"format", "name", "proto", "coll", "root", "inplace", "origin"}
+STEP_ATTRIBUTES = frozenset(["s", "type", "srcbuf", "srcoff", "dstbuf", "dstoff", "cnt", "waits"])
+
+LIMITS = TargetLimits(
+    ranks=4096,
+    channels=1024,
+    threadblocks=65536,
+    resident_threadblocks=65536,
+    waitable_threadblocks=65536,
+    blocks_per_direction=65536,
+    steps=1_000_000,
+    waits=1_000_000,
+    single_wait=False,
+    count=4096,
+    offset=2**24,
+    elements_per_rank=1_000_000,
+    elements=1_000_000,
+    fused_reductions=None,
+    largest_max_bytes=None,
+    one_sided_operations=None,
+    alltoall_in_place=True,
+    alignment_bytes=1,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OneCclXml:
+    """Target `oneccl-xml`."""
+
+    name: str = "oneccl-xml"
+    limits: TargetLimits = LIMITS
+
+    def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
+        """An `<algo>` whose `format` is this version; other versions are not guessed at."""
+        return root == "algo" and attributes.get("format") == FORMAT
+
+    def emit(self, program: Program) -> str:
+        """Return the text of `program`."""
+        require_valid_structure(program, self.limits, self.name)
+        return "".join(self.parts(program, program.ranks))
+
+    def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
+        """Return the text rank by rank; `head` has as many ranks, and all else."""
+        return document_parts(_root(head), ((rank, _rank_steps(rank)) for rank in ranks))
+
+    def read_step(self, attributes: XmlAttributes) -> RawStep:
+        """Return the step that `attributes` describe; `waits` is optional, every other attribute required."""
+        _refuse_unknown(attributes, STEP_ATTRIBUTES)
+        return RawStep(
+            number=attributes.integer("s", least=0),
+            type=attributes.text("type"),
+            src=attributes.buffer_ref("srcbuf", "srcoff"),
+            dst=attributes.buffer_ref("dstbuf", "dstoff"),
+            count=attributes.integer("cnt", least=0),
+            waits=_read_waits(attributes),
+            published=True,
+        )
+
+    def assemble(self, raw: RawProgram, text: str) -> Lifted[Program]:
+        """Return the program of `raw`."""
+        attributes = raw.attributes
+        _refuse_unknown(attributes, ROOT_ATTRIBUTES)
+        if attributes.text("format") != FORMAT:
+            raise InvalidInput("the format of a program must be one that is known", attributes.text("format"), FORMAT)
+        header = ProgramHeader(
+            target=self.name,
+            collective=read_collective(attributes, {}),
+            min_bytes=attributes.integer("minBytes", 0, least=0),
+            max_bytes=attributes.integer("maxBytes", 0, least=0),
+        )
+        program, findings = assemble(raw, header, self.limits, _instructions)
+        return Lifted(program, tuple(findings))
+
+
+def _root(program: Program) -> dict[str, Attribute]:
+    root: dict[str, Attribute] = {
+        "format": FORMAT,
+        "name": program.name,
+        "proto": program.protocol,
+        "nchannels": program.channels,
+        "nchunksperloop": program.chunks,
+        "ngpus": len(program.ranks),
+        "coll": program.collective.name.value,
+    }
+    if program.collective.root is not None:
+        root["root"] = program.collective.root
+    root |= {"inplace": int(program.in_place), "minBytes": program.min_bytes, "maxBytes": program.max_bytes}
+    return root | {"origin": program.origin} if program.origin else root
+
+
+def _rank_steps(rank: RankProgram) -> list[list[StepAttributes]]:
+    return [[_step(number, item) for number, item in enumerate(block.instructions)] for block in rank.blocks]
+
+
+def _step(number: int, instruction: Instruction) -> dict[str, Attribute]:
+    step: dict[str, Attribute] = {
+        "s": number,
+        "type": instruction.op.value,
+        "srcbuf": instruction.src.buffer,
+        "srcoff": instruction.src.offset,
+        "dstbuf": instruction.dst.buffer,
+        "dstoff": instruction.dst.offset,
+        "cnt": instruction.count,
+    }
+    if instruction.waits:
+        step["waits"] = " ".join(f"{wait.block}:{wait.step}" for wait in instruction.waits)
+    return step
+
+
+def _read_waits(attributes: XmlAttributes) -> tuple[Wait, ...]:
+    text = attributes.text("waits", "")
+    if not text:
+        return ()
+    words = text.split(" ")
+    if not all(_WAIT.match(word) for word in words):
+        rule = f"waits of {attributes.location} must be block:step pairs with one space between them"
+        raise InvalidInput(rule, repr(text), 'write it as in "0:3 2:1"')
+    return tuple(Wait(*map(int, word.split(":"))) for word in words)
+
+
+def _refuse_unknown(attributes: XmlAttributes, known: frozenset[str]) -> None:
+    unknown = sorted(attributes.names() - known)
+    if unknown:
+        raise InvalidInput(f"{attributes.location} must have known attributes only", unknown[0], "remove it")
+
+
+def _instructions(
+    rank: int, blocks: Sequence[RawBlock], findings: list[ProgramViolation]
+) -> list[tuple[Instruction, ...]]:
+    index_of = {block.id: index for index, block in enumerate(blocks)}
+    for block in blocks:
+        for step in block.steps:
+            findings.extend(
+                ProgramViolation.at(
+                    "wait", f"waits for block {wait.block}, which does not exist", rank, block.id, step.number
+                )
+                for wait in step.waits
+                if wait.block not in index_of
+            )
+    return [
+        tuple(
+            instruction_of(step, tuple(Wait(index_of.get(w.block, w.block), w.step) for w in step.waits))
+            for step in block.steps
+        )
+        for block in blocks
+    ]

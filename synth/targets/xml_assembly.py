@@ -1,0 +1,122 @@
+"""From the elements of a document to a Program: what both XML dialects share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.limits import TargetLimits
+from chorale.synth.programs.program import (
+    Instruction,
+    Op,
+    Program,
+    ProgramViolation,
+    RankProgram,
+    ThreadBlock,
+    Wait,
+    as_protocol,
+)
+from chorale.synth.targets.base import RawBlock, RawProgram, RawRank, RawStep, XmlAttributes
+
+_OPS = {op.value: op for op in Op}
+
+FoldBlocks = Callable[[int, Sequence[RawBlock], list[ProgramViolation]], list[tuple[Instruction, ...]]]
+"""Turns the steps of a rank's blocks, in the order of their ids, into instructions; adds findings to the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramHeader:
+    """The attributes of the root element that dialects spell differently."""
+
+    target: str
+    collective: Collective
+    min_bytes: int
+    max_bytes: int
+
+
+def read_collective(attributes: XmlAttributes, alias: dict[str, str]) -> Collective:
+    """Return the collective named by `coll` (or an alias of a name) and, where it is rooted, `root` (0 if missing)."""
+    text = attributes.text("coll")
+    try:
+        name = CollectiveName(alias.get(text, text))
+    except ValueError:
+        known = ", ".join(name.value for name in CollectiveName)
+        rule = "the collective of a program must be one that is known"
+        raise InvalidInput(rule, text, f"known are {known}") from None
+    collective = Collective(name)
+    return Collective(name, attributes.integer("root", 0, least=0)) if collective.is_rooted else collective
+
+
+def assemble(
+    raw: RawProgram, header: ProgramHeader, limits: TargetLimits, fold: FoldBlocks
+) -> tuple[Program, list[ProgramViolation]]:
+    """Return the program of `raw` and the faults that it cannot express. O(steps)."""
+    attributes = raw.attributes
+    findings: list[ProgramViolation] = []
+    count = attributes.integer("ngpus", least=1)
+    if count > limits.ranks:
+        raise InvalidInput(f"ngpus must be at most {limits.ranks}", count, "use fewer ranks")
+    ranks = tuple(_rank(rank, found, fold, findings) for rank, found in enumerate(_in_order(raw.ranks, count)))
+    program = Program(
+        name=attributes.text("name", ""),
+        target=header.target,
+        collective=header.collective,
+        chunks=attributes.integer("nchunksperloop", least=1),
+        in_place=attributes.flag("inplace"),
+        protocol=as_protocol(attributes.text("proto")),
+        channels=attributes.integer("nchannels", least=1),
+        ranks=ranks,
+        min_bytes=header.min_bytes,
+        max_bytes=header.max_bytes,
+        origin=attributes.text("origin", ""),
+    )
+    return program, findings
+
+
+def _in_order(ranks: Sequence[RawRank], count: int) -> list[RawRank | None]:
+    slots: list[RawRank | None] = [None] * count
+    for rank in ranks:
+        if rank.id >= count:
+            raise InvalidInput("the id of a gpu must be below ngpus", rank.id, f"ngpus is {count}")
+        if slots[rank.id] is not None:
+            raise InvalidInput("the ids of gpu elements must differ", rank.id, "keep one of them")
+        slots[rank.id] = rank
+    return slots
+
+
+def _rank(rank: int, raw: RawRank | None, fold: FoldBlocks, findings: list[ProgramViolation]) -> RankProgram:
+    if raw is None:
+        findings.append(ProgramViolation.at("missing rank", "the file has no gpu element for it", rank))
+        return RankProgram(0, 0, 0, ())
+    blocks = sorted(raw.blocks, key=lambda block: block.id)
+    ids = [block.id for block in blocks]
+    if len(set(ids)) < len(ids):
+        duplicate = next(first for first, second in pairwise(ids) if first == second)
+        raise InvalidInput(f"the ids of the blocks of rank {rank} must differ", duplicate, "keep one of them")
+    if ids != list(range(len(ids))):
+        message = f"ids must be 0 to {len(ids) - 1} without gaps, the last is {ids[-1]}"
+        findings.append(ProgramViolation.at("block ids", message, rank))
+    for block in blocks:
+        if [step.number for step in block.steps] != list(range(len(block.steps))):
+            message = "steps must be numbered 0, 1, 2 in file order"
+            findings.append(ProgramViolation.at("step numbers", message, rank, block.id))
+    programs = zip(blocks, fold(rank, blocks, findings), strict=True)
+    threadblocks = tuple(
+        ThreadBlock(_peer(block.send), _peer(block.recv), block.channel, items) for block, items in programs
+    )
+    return RankProgram(raw.input_chunks, raw.output_chunks, raw.scratch_chunks, threadblocks)
+
+
+def _peer(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def instruction_of(step: RawStep, waits: tuple[Wait, ...]) -> Instruction:
+    """Return `step` as an instruction after `waits`; InvalidInput for a type that does not exist."""
+    op = _OPS.get(step.type)
+    if op is None:
+        raise InvalidInput("the type of a step must be one that is known", step.type, f"known are {', '.join(_OPS)}")
+    return Instruction(op, step.src, step.dst, step.count, waits)

@@ -1,0 +1,191 @@
+"""Reads program documents from untrusted text in bounded memory: no entities, no DTD, sizes checked first.
+
+Writes program documents: one element per line, one space between attributes, always the same bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from xml.parsers import expat
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.program import RankProgram, ThreadBlock
+from chorale.synth.targets.base import RawBlock, RawProgram, RawRank, XmlAttributes, XmlTarget
+
+MAX_TEXT_BYTES = 256 * 2**20
+MAX_ELEMENTS = 1_000_000
+MAX_ATTRIBUTES = 16
+MAX_VALUE_CHARACTERS = 65536
+MAX_TAG_BYTES = 2**21  # more than 16 such values, and of comments
+SLICE_BYTES = 2**16
+
+_CHILD_OF = {"": "algo", "algo": "gpu", "gpu": "tb", "tb": "step", "step": "nothing"}
+
+
+TargetChooser = Callable[[Mapping[str, str]], XmlTarget]
+"""Returns the dialect of a document from the attributes of its root; InvalidInput for none."""
+
+
+def read_document(
+    text: bytes, choose: TargetChooser, most_elements: int = MAX_ELEMENTS, most_bytes: int = MAX_TEXT_BYTES
+) -> tuple[XmlTarget, RawProgram]:
+    """Return the dialect of `text` and its contents; InvalidInput for anything that is not such a document.
+
+    O(bytes) time. Memory grows with the elements only, and the first one too many, or too long, ends the reading.
+    """
+    if len(text) > most_bytes:
+        raise InvalidInput(f"a program must be at most {most_bytes} bytes", len(text), "split the collective")
+    builder = _Builder(choose, most_elements)
+    try:
+        _parse(builder.parser, text)
+    except expat.ExpatError as error:
+        raise InvalidInput("a program must be well-formed XML", str(error), "write the file again") from None
+    return builder.result()
+
+
+def _parse(parser: expat.XMLParserType, text: bytes) -> None:
+    """Parse `text` slice by slice: the parser keeps a tag until its end, however far that is."""
+    view = memoryview(text)
+    for first in range(0, len(text), SLICE_BYTES):
+        parser.Parse(bytes(view[first : first + SLICE_BYTES]), False)
+        if first + SLICE_BYTES - parser.CurrentByteIndex > MAX_TAG_BYTES:
+            rule = f"tags and comments must have at most {MAX_TAG_BYTES} bytes"
+            raise InvalidInput(rule, f"more in line {parser.CurrentLineNumber}", "write the file again")
+    parser.Parse(b"", True)
+
+
+class _Builder:
+    """Receives the parser's events and builds the raw program."""
+
+    def __init__(self, choose: TargetChooser, most_elements: int) -> None:
+        self.parser = expat.ParserCreate("utf-8")
+        self.parser.XmlDeclHandler = _refuse_encodings
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.CharacterDataHandler = self._characters
+        self.parser.StartDoctypeDeclHandler = _refuse_doctype
+        self._choose = choose
+        self._most_elements = most_elements
+        self._target: XmlTarget | None = None
+        self._program: RawProgram | None = None
+        self._path = [""]
+        self._elements = 0
+
+    def result(self) -> tuple[XmlTarget, RawProgram]:
+        if self._target is None or self._program is None:
+            raise InvalidInput("a program must have a root element <algo>", "none", "write the file again")
+        return self._target, self._program
+
+    def _start(self, element: str, values: dict[str, str]) -> None:
+        self._elements += 1
+        line = self.parser.CurrentLineNumber
+        if self._elements > self._most_elements:
+            rule = f"a program must have at most {self._most_elements} elements"
+            raise InvalidInput(rule, f"more in line {line}", "split the collective")
+        expected = _CHILD_OF[self._path[-1]]
+        if element != expected:
+            rule = f"line {line} must hold <{expected}>" if self._path[-1] != "step" else "a step must be empty"
+            raise InvalidInput(rule, f"<{element[:40]}>", "nest algo > gpu > tb > step")
+        _check_size(element, line, values)
+        self._path.append(element)
+        getattr(self, f"_start_{element}")(XmlAttributes(element, line, values), values)
+
+    def _end(self, _element: str) -> None:
+        self._path.pop()
+
+    def _characters(self, text: str) -> None:
+        if not text.isspace():
+            line = self.parser.CurrentLineNumber
+            raise InvalidInput("elements must hold no text", f"{text[:40]!r} in line {line}", "remove it")
+
+    def _start_algo(self, attributes: XmlAttributes, values: dict[str, str]) -> None:
+        self._target = self._choose(values)
+        self._program = RawProgram(attributes)
+
+    def _start_gpu(self, attributes: XmlAttributes, _values: dict[str, str]) -> None:
+        inputs, outputs, scratch = (
+            max(0, attributes.integer(name, least=-1)) for name in ("i_chunks", "o_chunks", "s_chunks")
+        )
+        rank = RawRank(attributes.integer("id", least=0), inputs, outputs, scratch)
+        self._ranks.append(rank)
+
+    def _start_tb(self, attributes: XmlAttributes, _values: dict[str, str]) -> None:
+        send, recv, channel = (attributes.integer(name, least=-1) for name in ("send", "recv", "chan"))
+        self._ranks[-1].blocks.append(RawBlock(attributes.integer("id", least=0), send, recv, channel))
+
+    def _start_step(self, attributes: XmlAttributes, _values: dict[str, str]) -> None:
+        if self._target is not None:
+            self._ranks[-1].blocks[-1].steps.append(self._target.read_step(attributes))
+
+    @property
+    def _ranks(self) -> list[RawRank]:
+        return self._program.ranks if self._program is not None else []
+
+
+def _check_size(element: str, line: int, values: dict[str, str]) -> None:
+    if len(values) > MAX_ATTRIBUTES:
+        rule = f"<{element}> in line {line} must have at most {MAX_ATTRIBUTES} attributes"
+        raise InvalidInput(rule, len(values), "readers drop what comes after; remove some")
+    longest = max(map(len, values.values()), default=0)
+    if longest > MAX_VALUE_CHARACTERS:
+        rule = f"attribute values of <{element}> in line {line} must have at most {MAX_VALUE_CHARACTERS} characters"
+        raise InvalidInput(rule, longest, "shorten the value")
+
+
+def _refuse_encodings(_version: str, encoding: str | None, _standalone: int) -> None:
+    if encoding is not None and encoding.lower() not in ("utf-8", "us-ascii"):
+        raise InvalidInput("a program must be XML in UTF-8", encoding[:40], "write the file again")
+
+
+def _refuse_doctype(name: str, *_rest: object) -> None:
+    raise InvalidInput("a program must have no document type declaration", f"DOCTYPE {name[:40]}", "remove it")
+
+
+LONGEST_VALUE = 255  # of all but steps; what MSCCL's reader keeps
+_PLAIN = re.compile(r"[ !#-%(-;=?-~]*")  # printable, without < > & and quotes
+
+Attribute = str | int
+StepAttributes = Mapping[str, Attribute]
+
+
+def document_parts(
+    root: Mapping[str, Attribute], ranks: Iterable[tuple[RankProgram, Sequence[Sequence[StepAttributes]]]]
+) -> Iterator[str]:
+    """Return the text of a program part by part: `root` holds the root's attributes, `ranks` each rank and, by block,
+    the attributes of its steps. No more than one rank is held at a time."""
+    yield _element("algo", root, 0) + ">\n"
+    for number, (rank, steps) in enumerate(ranks):
+        yield "\n".join(_rank_lines(number, rank, steps)) + "\n"
+    yield "</algo>\n"
+
+
+def _rank_lines(rank: int, program: RankProgram, steps: Sequence[Sequence[StepAttributes]]) -> Iterator[str]:
+    chunks = {"i_chunks": program.input_chunks, "o_chunks": program.output_chunks, "s_chunks": program.scratch_chunks}
+    yield _element("gpu", {"id": rank, **chunks}, 1) + ">"
+    for index, block in enumerate(program.blocks):
+        yield _element("tb", _block_attributes(index, block), 2) + ">"
+        for step in steps[index]:
+            yield _element("step", step, 3, MAX_VALUE_CHARACTERS) + "/>"
+        yield "    </tb>"
+    yield "  </gpu>"
+
+
+def _block_attributes(index: int, block: ThreadBlock) -> dict[str, Attribute]:
+    send = -1 if block.send_peer is None else block.send_peer
+    recv = -1 if block.recv_peer is None else block.recv_peer
+    return {"id": index, "send": send, "recv": recv, "chan": block.channel}
+
+
+def _element(name: str, attributes: Mapping[str, Attribute], depth: int, longest: int = LONGEST_VALUE) -> str:
+    words = [f'{key}="{_plain(key, value, longest)}"' for key, value in attributes.items()]
+    return "  " * depth + "<" + " ".join([name, *words])
+
+
+def _plain(key: str, value: Attribute, longest: int) -> str:
+    if isinstance(value, int):
+        return str(value)
+    if len(value) > longest or _PLAIN.fullmatch(value) is None:
+        rule = f"{key} must be at most {longest} printable ASCII characters without < > & and quotes"
+        raise InvalidInput(rule, value, "choose a plainer value")
+    return value

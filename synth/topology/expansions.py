@@ -1,0 +1,208 @@
+"""What expansions share: ranks as names, and the networks that they take.
+
+From a one-way network to a two-way one: every link gets a companion in the other direction.
+
+Degree expansion: every node becomes several, linked with all copies of its neighbours.
+
+Line graph: every link becomes a node.
+
+Cartesian product: a grid of nodes, each line of which along one dimension is one of the factors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.links import Column, Links, Rates, sorted_links
+from chorale.synth.topology.registry import require_size
+from chorale.synth.topology.topology import Topology
+
+
+def ranked_topology(spec: str, node_count: int, links: Links, like: Topology, symmetries: list[Column]) -> Topology:
+    """Return a direct-connect network whose nodes are named by rank, in the bandwidth unit of `like`."""
+    return Topology(
+        spec=spec,
+        node_ids=tuple(map(str, range(node_count))),
+        compute_count=node_count,
+        links=links,
+        bandwidth_unit=like.bandwidth_unit,
+        automorphisms=tuple(symmetry.astype(np.int32) for symmetry in symmetries),
+    )
+
+
+def require_direct(topology: Topology, function: str) -> None:
+    """Refuse a network with switches."""
+    if topology.switch_count:
+        value = f"{topology.spec} with {topology.switch_count} switches"
+        raise InvalidInput(f"{function} must be given a network without switches", value, "choose a direct-connect one")
+
+
+def bidirectional(topology: Topology, spec: str) -> Topology:
+    """Return the union of G and its transpose: for every link u v, one more from v to u, with the same rates.
+
+    Nodes stay; degree d becomes 2 d (a network that is two-way already gets every link twice). Symmetries of G stay.
+    The result is reverse-symmetric. If G is reverse-symmetric, half of every shard may follow its schedule and
+    the other half its mirror image, at the same cost; BFB on the result never takes more steps, but may take more
+    time where links become parallel. O(L log L).
+    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.6.
+    """
+    links = topology.links
+    rates = Rates(
+        np.tile(links.bandwidth_class, 2), links.bandwidths, np.tile(links.latency_class, 2), links.latencies_s
+    )
+    both_src, both_dst = np.concatenate([links.src, links.dst]), np.concatenate([links.dst, links.src])
+    return Topology(
+        spec=spec,
+        node_ids=topology.node_ids,
+        compute_count=topology.compute_count,
+        links=sorted_links(both_src, both_dst, rates),
+        bandwidth_unit=topology.bandwidth_unit,
+        automorphisms=topology.automorphisms,
+    )
+
+
+def degree_expansion(topology: Topology, copies: int, spec: str) -> Topology:
+    """Return G * n: copies 0 to n - 1 of every node, and a link from each copy of u to each of v for every link u v.
+
+    Copy i of node v has rank v n + i. N nodes of degree d become n N nodes of degree n d; links keep bandwidth and
+    latency. Symmetries of G carry over, and the copies can be turned. Reverse-symmetry stays.
+    Raises InvalidInput for switches and self-loops, which would join copies of one node. O(links of the result).
+    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 13.
+    """
+    require_direct(topology, "degree")
+    links = topology.links
+    loops = np.flatnonzero(links.src == links.dst)
+    if len(loops):
+        rule = "degree must be given a network without self-loops"
+        raise InvalidInput(
+            rule, f"{topology.spec} with a link from {links.src[loops[0]]} to itself", "use line instead"
+        )
+    count = copies * topology.node_count
+    copy_out = np.repeat(np.arange(copies), copies)
+    copy_in = np.tile(np.arange(copies), copies)
+    src = (links.src[:, None] * np.int64(copies) + copy_out).ravel()
+    dst = (links.dst[:, None] * np.int64(copies) + copy_in).ravel()
+    rates = Rates(
+        np.repeat(links.bandwidth_class, copies**2),
+        links.bandwidths,
+        np.repeat(links.latency_class, copies**2),
+        links.latencies_s,
+    )
+    symmetries = _symmetries(topology, copies)
+    return ranked_topology(spec, count, sorted_links(src, dst, rates), topology, symmetries)
+
+
+def _symmetries(topology: Topology, copies: int) -> list[Column]:
+    copy = np.arange(copies)
+    lifted: list[Column] = [
+        (symmetry[:, None] * np.int64(copies) + copy).ravel() for symmetry in topology.automorphisms
+    ]
+    if copies > 1:
+        node = np.arange(topology.node_count)
+        lifted.append((node[:, None] * copies + (copy + 1) % copies).ravel())
+    return lifted
+
+
+def line_graph(topology: Topology, spec: str) -> Topology:
+    """Return L(G): a node for every link of G, a link from u v to v w for every pair of such links.
+
+    Nodes are ranked by (source, target, parallel index); a self-loop of G is a link like others and gets a self-loop.
+    N nodes of degree d become d N nodes of degree d; the diameter grows by one. All links of G must be of one
+    bandwidth and latency, which the new ones get. Symmetries of G carry over to its links. Reverse-symmetry stays.
+    Raises InvalidInput for switches, unequal links, and a result that is too large. O(links of the result).
+    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix D.1.
+    """
+    require_direct(topology, "line")
+    links = topology.links
+    if len(links.bandwidths) > 1 or len(links.latencies_s) > 1:
+        rule = "line must be given a network whose links are all alike"
+        raise InvalidInput(rule, f"{topology.spec} with several bandwidths or latencies", "make its links alike")
+    order = line_order(topology)
+    target = links.dst[order]
+    first_out = np.searchsorted(links.src[order], np.arange(topology.node_count + 1))
+    fan_out = np.diff(first_out)[target]
+    total = int(fan_out.sum())
+    require_size(spec, len(links), total)
+    src = np.repeat(np.arange(len(links)), fan_out)
+    start_of_run = np.repeat(np.cumsum(fan_out) - fan_out, fan_out)
+    dst = np.repeat(first_out[target], fan_out) + np.arange(total) - start_of_run
+    zeros = np.zeros(total, dtype=np.int32)
+    rates = Rates(zeros, links.bandwidths, zeros, links.latencies_s)
+    symmetries = [_moved_links(topology, order, symmetry) for symmetry in topology.automorphisms]
+    return ranked_topology(spec, len(links), sorted_links(src, dst, rates), topology, symmetries)
+
+
+def line_order(topology: Topology) -> NDArray[np.int64]:
+    """Return the link ids of `topology` in the order in which they are ranks of its line graph."""
+    return np.lexsort((topology.links.dst, topology.links.src))
+
+
+def _moved_links(topology: Topology, order: NDArray[np.int64], symmetry: Column) -> Column:
+    """Return where `symmetry` takes each rank of the line graph; parallel links keep their order."""
+    links, count = topology.links, topology.node_count
+    pair = links.src[order].astype(np.int64) * count + links.dst[order]
+    moved_pair = symmetry[links.src[order]].astype(np.int64) * count + symmetry[links.dst[order]]
+    moved: Column = np.searchsorted(pair, moved_pair) + links.parallel_index()[order]
+    return moved
+
+
+def cartesian_product(factors: Sequence[Topology], spec: str, function: str = "product") -> Topology:
+    """Return the product of `factors`: one coordinate changes along a link of its factor, the others stay.
+
+    Ranks are mixed radix, the last factor fastest. Numbers of nodes multiply; degrees and diameters add up; links keep
+    bandwidth and latency, self-loops stay self-loops. Symmetries of every factor carry over; where they act regularly
+    on each, they do so on the product. Reverse-symmetric if all factors are. Raises InvalidInput for switches
+    and unequal bandwidth units. O(links of the result).
+    Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", definition 3.
+    """
+    for factor in factors:
+        require_direct(factor, function)
+    units = {factor.bandwidth_unit for factor in factors}
+    if len(units) > 1:
+        rule = f"{function} must be given networks of one bandwidth unit"
+        raise InvalidInput(rule, " and ".join(sorted(units)), "convert the bandwidths")
+    sizes = [factor.node_count for factor in factors]
+    rank = np.arange(math.prod(sizes), dtype=np.int32).reshape(sizes)
+    src = [np.take(rank, factor.links.src, axis).ravel() for axis, factor in enumerate(factors)]
+    dst = [np.take(rank, factor.links.dst, axis).ravel() for axis, factor in enumerate(factors)]
+    links = sorted_links(np.concatenate(src), np.concatenate(dst), _rates(factors))
+    symmetries: list[Column] = [
+        np.take(rank, symmetry, axis).ravel()
+        for axis, factor in enumerate(factors)
+        for symmetry in factor.automorphisms
+    ]
+    return ranked_topology(spec, rank.size, links, factors[0], symmetries)
+
+
+def _rates(factors: Sequence[Topology]) -> Rates:
+    bandwidths = _merged([factor.links.bandwidths for factor in factors])
+    latencies_s = _merged([factor.links.latencies_s for factor in factors])
+    bandwidth_classes, latency_classes = [], []
+    for axis, factor in enumerate(factors):
+        links = factor.links
+        bandwidth_class = _renamed(links.bandwidths, bandwidths)[links.bandwidth_class]
+        latency_class = _renamed(links.latencies_s, latencies_s)[links.latency_class]
+        bandwidth_classes.append(_spread(bandwidth_class, factors, axis))
+        latency_classes.append(_spread(latency_class, factors, axis))
+    return Rates(np.concatenate(bandwidth_classes), bandwidths, np.concatenate(latency_classes), latencies_s)
+
+
+def _merged(tables: Sequence[tuple[Fraction, ...]]) -> tuple[Fraction, ...]:
+    return tuple(sorted(set().union(*tables)))
+
+
+def _renamed(table: tuple[Fraction, ...], merged: tuple[Fraction, ...]) -> Column:
+    return np.array([merged.index(value) for value in table], dtype=np.int32)
+
+
+def _spread(per_link: Column, factors: Sequence[Topology], axis: int) -> Column:
+    """Return `per_link` of the factor at `axis` for its links in all places of the grid, in their order there."""
+    before = math.prod(factor.node_count for factor in factors[:axis])
+    after = math.prod(factor.node_count for factor in factors[axis + 1 :])
+    return np.tile(np.repeat(per_link, after), before)

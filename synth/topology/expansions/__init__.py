@@ -1,1 +1,0 @@
-"""New networks from given ones, one file per expansion; `plans` reads their arguments from a spec."""

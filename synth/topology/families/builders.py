@@ -1,0 +1,130 @@
+"""What families without switches share: nodes named by rank, links of capacity 1.
+
+What switched fabrics share: named nodes, links both ways at their bandwidth in GB/s, rotations as symmetries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.identity import parse_rational
+from chorale.synth.topology.grammar import FamilyCall
+from chorale.synth.topology.links import Links, Rates, sorted_links
+from chorale.synth.topology.registry import require
+from chorale.synth.topology.topology import Topology
+
+NodeColumn = NDArray[np.int64]
+Arcs = tuple[NodeColumn, NodeColumn]
+"""One link from each node of the first column to the node beside it in the second."""
+
+
+def unit_topology(
+    spec: str,
+    node_count: int,
+    arcs: Iterable[Arcs],
+    generators: Iterable[NodeColumn] = (),
+) -> Topology:
+    """Return the network on `node_count` compute nodes with one link for each entry of each (src, dst) of `arcs`.
+
+    `generators` are symmetries known to the family. Where a family has a group of them that acts regularly (for
+    every two nodes exactly one member takes one to the other), it gives generators of that group.
+    """
+    columns = list(arcs)
+    src = np.concatenate([src for src, _ in columns])
+    dst = np.concatenate([dst for _, dst in columns])
+    return Topology(
+        spec=spec,
+        node_ids=tuple(map(str, range(node_count))),
+        compute_count=node_count,
+        links=Links.of_unit_capacity(src, dst),
+        automorphisms=tuple(generator.astype(np.int32) for generator in generators),
+    )
+
+
+def bidirectional_arcs(src: NodeColumn, dst: NodeColumn) -> list[Arcs]:
+    """Return the arcs src to dst and dst to src."""
+    return [(src, dst), (dst, src)]
+
+
+NodeGrid = NDArray[np.int64]
+"""Nodes of one kind by their place, such as int64[boxes, GPUs per box]."""
+
+
+class FabricBuilder:
+    """A switched network in the making: compute nodes first, then switches in the order of `add_switches`."""
+
+    def __init__(self, spec: str, compute_ids: Sequence[str]) -> None:
+        self.spec = spec
+        self.node_ids = list(compute_ids)
+        self.compute_count = len(compute_ids)
+        self.ends: list[tuple[NodeColumn, NodeColumn]] = []
+        self.rates: list[Fraction] = []
+        self.moves: list[list[tuple[NodeColumn, NodeColumn]]] = []
+
+    def add_switches(self, ids: Iterable[str], shape: tuple[int, ...]) -> NodeGrid:
+        """Add switches called `ids` and return them in a grid of `shape`."""
+        first = len(self.node_ids)
+        self.node_ids += ids
+        return np.arange(first, len(self.node_ids)).reshape(shape)
+
+    def wire(self, first: NodeGrid, second: NodeGrid, bandwidth: Fraction) -> None:
+        """Link each node of `one` with the node of `other` in its place, both ways; shapes broadcast."""
+        self.arc(first, second, bandwidth)
+        self.arc(second, first, bandwidth)
+
+    def arc(self, src: NodeGrid, dst: NodeGrid, bandwidth: Fraction) -> None:
+        """Link each node of `src` to the node of `dst` in its place, one way; shapes broadcast."""
+        tails, heads = np.broadcast_arrays(src, dst)
+        self.ends.append((tails.ravel(), heads.ravel()))
+        self.rates.append(bandwidth)
+
+    def add_rotation(self, *turned: tuple[NodeGrid, int]) -> None:
+        """Note the symmetry that moves the nodes of every (grid, axis) one place along that axis, if any move."""
+        if any(grid.shape[axis] > 1 for grid, axis in turned):
+            self.moves.append([(grid.ravel(), np.roll(grid, -1, axis).ravel()) for grid, axis in turned])
+
+    def topology(self) -> Topology:
+        """Return the network. O(L log L)."""
+        table = tuple(sorted(set(self.rates)))
+        lengths = [len(src) for src, _ in self.ends]
+        classes = np.repeat(np.array([table.index(rate) for rate in self.rates], dtype=np.int32), lengths)
+        src, dst = (np.concatenate(column) for column in zip(*self.ends, strict=True))
+        rates = Rates(classes, table, np.zeros_like(classes), (Fraction(0),))
+        return Topology(
+            spec=self.spec,
+            node_ids=tuple(self.node_ids),
+            compute_count=self.compute_count,
+            links=sorted_links(src, dst, rates),
+            bandwidth_unit="GB/s",
+            automorphisms=tuple(self._permutation(moved) for moved in self.moves),
+        )
+
+    def _permutation(self, moved: Iterable[tuple[NodeColumn, NodeColumn]]) -> NDArray[np.int32]:
+        permutation = np.arange(len(self.node_ids), dtype=np.int32)
+        for nodes, images in moved:
+            permutation[nodes] = images
+        return permutation
+
+
+def grid_ids(*sizes: int) -> list[str]:
+    """Return the names of all places of a grid in order, such as 0.0, 0.1, 1.0, 1.1."""
+    names = [""]
+    for size in sizes:
+        names = [f"{name}.{index}" if name else str(index) for name in names for index in range(size)]
+    return names
+
+
+def switch_ids(kind: str, *sizes: int) -> list[str]:
+    """Return the ids of switches of one kind at all places of a grid, such as nic:0.3."""
+    return [f"{kind}:{place}" for place in grid_ids(*sizes)]
+
+
+def positive_bandwidth(text: str, call: FamilyCall, syntax: str) -> Fraction:
+    """Return the bandwidth that `text`, an argument of `call`, gives in GB/s: a positive whole number or rational."""
+    bandwidth = parse_rational(text, f"the bandwidth of {call.name}")
+    require(bandwidth > 0, f"the bandwidth of {call.name} must be positive", call, f"write {syntax}")
+    return bandwidth

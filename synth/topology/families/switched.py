@@ -1,0 +1,126 @@
+"""One switch in the middle.
+
+Switched networks of data centres: fat tree and dragonfly.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from itertools import combinations
+
+import numpy as np
+
+from chorale.synth.topology.families.builders import FabricBuilder, grid_ids, positive_bandwidth, switch_ids
+from chorale.synth.topology.grammar import FamilyCall
+from chorale.synth.topology.registry import Family, TopologyPlan, fixed_numbers, require, whole_numbers
+from chorale.synth.topology.topology import Topology
+
+_SYNTAX = "switch:m,bw"
+
+
+def plan_switch(call: FamilyCall) -> TopologyPlan:
+    """One non-blocking switch (`switch:0`): m compute nodes, each linked with it both ways at bw GB/s.
+
+    m >= 2; bw is positive, a whole number, a decimal or p/q. The optimum of allgather is bw m / (m - 1) GB/s: the link
+    into one node decides. Rotations of the nodes are known symmetries.
+    """
+    count_text, comma, bandwidth_text = call.text.partition(",")
+    (m,) = whole_numbers(call, _SYNTAX, text=count_text)
+    require(bool(comma), "switch:m,bw must have a number of nodes and a bandwidth", call, f"write {_SYNTAX}")
+    require(m >= 2, "switch:m,bw must have m >= 2 nodes", call, "add nodes")
+    bandwidth = positive_bandwidth(bandwidth_text, call, _SYNTAX)
+    return TopologyPlan(str(call), m + 1, 2 * m, lambda: _switch(str(call), m, bandwidth))
+
+
+def _switch(spec: str, m: int, bandwidth: Fraction) -> Topology:
+    fabric = FabricBuilder(spec, grid_ids(m))
+    nodes = np.arange(m)
+    fabric.wire(nodes, fabric.add_switches(switch_ids("switch", 1), (1,)), bandwidth)
+    fabric.add_rotation((nodes, 0))
+    return fabric.topology()
+
+
+SWITCH_FAMILIES = (Family("switch", _SYNTAX, "switch:8,50", "m nodes on one switch, bw GB/s each", plan_switch),)
+
+
+_LINK = Fraction(25)
+
+
+def plan_fattree(call: FamilyCall) -> TopologyPlan:
+    """Fat tree of switches with k ports in three levels: k pods, k^3 / 4 hosts, all links 25 GB/s both ways.
+
+    k is even. A pod has k / 2 edge switches (`edge:pod.e`) with k / 2 hosts each (`pod.e.host`) and k / 2
+    aggregation switches (`agg:pod.a`), every edge linked with every aggregation switch; aggregation switch a of every
+    pod is linked with `core:a.0` to `core:a.(k/2-1)`. Hosts are ranked by pod, edge, host.
+
+    Optimum of allgather with n hosts: 25 n / (n - 1) GB/s; a host has one link, all links are alike, so the link
+    into one host decides. The known symmetries (rotations of pods, edges and hosts) act regularly.
+    Source: Al-Fares, Loukissas, Vahdat, "A scalable, commodity data center network architecture", 2008.
+    """
+    (k,) = fixed_numbers(call, "fattree:k", 1)
+    require(k >= 2 and k % 2 == 0, "fattree:k must have an even k >= 2", call, "use fattree:4")
+    hosts = k**3 // 4
+    return TopologyPlan(str(call), hosts + 5 * k * k // 4, 6 * hosts, lambda: _fattree(str(call), k))
+
+
+def plan_dragonfly(call: FamilyCall) -> TopologyPlan:
+    """Dragonfly: a h + 1 groups of a routers with p hosts each, all links 25 GB/s both ways.
+
+    Routers of a group (`router:group.r`) are all linked with each other, each with its p hosts (`group.r.host`)
+    and, by h global links, with routers of other groups, so that every two groups share one link: global port
+    q = r h + j of group g leads to port a h - 1 - q of group g + q + 1 (modulo the number of groups), which makes all
+    groups alike. Hosts are ranked by group, router, host. a, p, h >= 1.
+
+    Optimum of allgather with n hosts: 25 n / (n - 1) GB/s, as on a fat tree. The known symmetries rotate the groups
+    and the hosts of a router.
+    Source: Kim, Dally, Scott, Abts, "Technology-driven, highly-scalable dragonfly topology", 2008, section 3; it
+    leaves open which router has which global link.
+    """
+    a, p, h = fixed_numbers(call, "dragonfly:a,p,h", 3)
+    require(min(a, p, h) >= 1, "dragonfly:a,p,h must have a, p and h >= 1", call, "use dragonfly:4,2,2")
+    groups = a * h + 1
+    routers = groups * a
+    return TopologyPlan(
+        str(call), routers * (1 + p), routers * (2 * p + a - 1 + h), lambda: _dragonfly(str(call), a, p, h)
+    )
+
+
+def _fattree(spec: str, k: int) -> Topology:
+    half = k // 2
+    fabric = FabricBuilder(spec, grid_ids(k, half, half))
+    host = np.arange(fabric.compute_count).reshape(k, half, half)
+    edge = fabric.add_switches(switch_ids("edge", k, half), (k, half))
+    aggregation = fabric.add_switches(switch_ids("agg", k, half), (k, half))
+    core = fabric.add_switches(switch_ids("core", half, half), (half, half))
+    fabric.wire(host, edge[:, :, None], _LINK)
+    fabric.wire(edge[:, :, None], aggregation[:, None, :], _LINK)
+    fabric.wire(aggregation[:, :, None], core, _LINK)
+    fabric.add_rotation((host, 0), (edge, 0), (aggregation, 0))
+    fabric.add_rotation((host, 1), (edge, 1))
+    fabric.add_rotation((host, 2))
+    return fabric.topology()
+
+
+def _dragonfly(spec: str, a: int, p: int, h: int) -> Topology:
+    groups = a * h + 1
+    fabric = FabricBuilder(spec, grid_ids(groups, a, p))
+    host = np.arange(fabric.compute_count).reshape(groups, a, p)
+    router = fabric.add_switches(switch_ids("router", groups, a), (groups, a))
+    fabric.wire(host, router[:, :, None], _LINK)
+    for one, other in combinations(range(a), 2):
+        fabric.wire(router[:, one], router[:, other], _LINK)
+    group, port = np.divmod(np.arange(groups * a * h), a * h)
+    target = (group + port + 1) % groups
+    once = group < target
+    near = router[group, port // h]
+    far = router[target, (a * h - 1 - port) // h]
+    fabric.wire(near[once], far[once], _LINK)
+    fabric.add_rotation((host, 0), (router, 0))
+    fabric.add_rotation((host, 2))
+    return fabric.topology()
+
+
+DATACENTRE_FAMILIES = (
+    Family("fattree", "fattree:k", "fattree:4", "three levels, k^3/4 hosts, all links 25 GB/s", plan_fattree),
+    Family("dragonfly", "dragonfly:a,p,h", "dragonfly:4,2,2", "groups of routers, links of 25 GB/s", plan_dragonfly),
+)

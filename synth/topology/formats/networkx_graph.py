@@ -1,0 +1,166 @@
+"""XML from outside, parsed so that nothing in it is expanded or fetched.
+
+Topologies from and to NetworkX graphs.
+
+Topologies as GraphML, with the attribute names of the JSON format.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any
+from xml.etree.ElementTree import Element, ParseError
+
+import defusedxml.ElementTree
+import networkx as nx
+import numpy as np
+from defusedxml.common import DefusedXmlException
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.check import NamedLink, NamedNode, assemble_topology, first_repeated
+from chorale.synth.topology.topology import Topology
+
+
+def parse_xml(content: bytes, what: str) -> Element:
+    """Return the root of `content`; `what` names the kind of file in errors, such as "a GraphML file".
+
+    Document types, entities and external references are refused. Raises InvalidInput.
+    """
+    try:
+        root: Element = defusedxml.ElementTree.fromstring(content, forbid_dtd=True)
+    except DefusedXmlException as error:
+        value = type(error).__name__
+        raise InvalidInput("an XML file must not define or refer to entities", value, "remove the DOCTYPE") from None
+    except (ParseError, ValueError, LookupError) as error:
+        raise InvalidInput(f"{what} must be well-formed XML", error, "correct the file") from None
+    return root
+
+
+def tag_of(element: Element) -> str:
+    """Return the tag of `element` without its namespace."""
+    return element.tag.rpartition("}")[2]
+
+
+def from_networkx(graph: nx.Graph[Any], spec: str = "networkx") -> Topology:
+    """Return the checked topology of `graph`; an undirected edge is a link in both directions.
+
+    Node attribute `kind` (compute unless given); edge attributes `bandwidth` (all edges have it, or none has it,
+    which means 1 link), `latency_s` (0 unless given) and `bidirectional`; graph attribute `bandwidth_unit`
+    ("link" unless given). Other attributes are ignored. Nodes are ranked in the order of `graph.nodes`.
+    """
+    unit = graph.graph.get("bandwidth_unit", "link")
+    if all("bandwidth" not in data for _, _, data in graph.edges(data=True)):
+        if unit != "link":
+            rule = f"every edge must have a bandwidth where the bandwidth_unit is {unit}"
+            raise InvalidInput(rule, "a graph without any", "add the attribute bandwidth to the edges")
+        default_bandwidth: Fraction | None = Fraction(1)
+    else:
+        default_bandwidth = None
+    nodes = [NamedNode(_name(node), data.get("kind", "compute")) for node, data in graph.nodes(data=True)]
+    return assemble_topology(spec, unit, nodes, list(_links(graph, default_bandwidth)))
+
+
+def to_networkx(topology: Topology) -> nx.MultiDiGraph[str]:
+    """Return `topology` as a graph on node ids, with the attributes that `from_networkx` reads.
+
+    `bandwidth` and `latency_s` are ints where they are whole, else Fractions; the key of an edge is its index
+    among parallel links.
+    """
+    ids = topology.node_ids
+    graph: nx.MultiDiGraph[str] = nx.MultiDiGraph(name=topology.spec, bandwidth_unit=topology.bandwidth_unit)
+    for node, name in enumerate(ids):
+        graph.add_node(name, kind=topology.node_kind(node))
+    for link, key in zip(topology.links, topology.links.parallel_index(), strict=True):
+        graph.add_edge(
+            ids[link.src],
+            ids[link.dst],
+            key=int(key),
+            bandwidth=_plain(link.bandwidth),
+            latency_s=_plain(link.latency_s),
+        )
+    return graph
+
+
+def _links(graph: nx.Graph[Any], default_bandwidth: Fraction | None) -> Iterator[NamedLink]:
+    undirected = not graph.is_directed()
+    for src, dst, data in graph.edges(data=True):
+        bidirectional = data.get("bidirectional", False)
+        if not isinstance(bidirectional, bool):
+            where = f"bidirectional of edge {src} to {dst}"
+            raise InvalidInput(f"{where} must be true or false", repr(bidirectional), "correct it")
+        if "bandwidth" not in data and default_bandwidth is None:
+            rule = "every edge must have a bandwidth where some have one"
+            raise InvalidInput(rule, f"edge {src} to {dst} without one", "add the attribute bandwidth to the edge")
+        bandwidth = _exact(data.get("bandwidth", default_bandwidth))
+        latency_s = _exact(data.get("latency_s", 0))
+        yield NamedLink(_name(src), _name(dst), bandwidth, latency_s, bidirectional or undirected)
+
+
+def _name(node: object) -> str:
+    if isinstance(node, str):
+        return node
+    if isinstance(node, (int, np.integer)) and not isinstance(node, bool):
+        return str(node)
+    way_out = "relabel the nodes, for example with networkx.convert_node_labels_to_integers"
+    raise InvalidInput("a node of a graph must be a str or an int", repr(node), way_out)
+
+
+def _exact(value: object) -> object:
+    """Return NumPy numbers as Python's own; anything else as it is."""
+    return value.item() if isinstance(value, np.number) else value
+
+
+def _plain(value: Fraction) -> int | Fraction:
+    return int(value) if value.denominator == 1 else value
+
+
+_WAY_OUT = "correct the file"
+
+
+def from_graphml(content: bytes, spec: str = "file:topology.graphml") -> Topology:
+    """Return the checked topology in `content`, read as `from_networkx` reads the graph.
+
+    Entities and external references are refused before anything is expanded. Default values of keys apply.
+    Raises InvalidInput.
+    """
+    return from_graphml_root(parse_xml(content, "a GraphML file"), spec)
+
+
+def from_graphml_root(root: Element, spec: str) -> Topology:
+    """Return the checked topology below the root element of a GraphML file."""
+    if tag_of(root) != "graphml":
+        raise InvalidInput("an XML topology file must be GraphML", f"a file of <{root.tag}>", "convert the file")
+    _check_nodes(root)
+    text: str = defusedxml.ElementTree.tostring(root, encoding="unicode")
+    try:
+        graph = nx.parse_graphml(text, node_type=str, force_multigraph=True)
+    except (nx.NetworkXError, ValueError, KeyError, TypeError) as error:
+        raise InvalidInput("a GraphML file must hold one graph that NetworkX can read", error, _WAY_OUT) from None
+    _apply_defaults(graph)
+    return from_networkx(graph, spec)
+
+
+def _check_nodes(root: Element) -> None:
+    """Refuse what NetworkX would mend in silence: nodes that are there twice and links of nodes that are not."""
+    nodes = [element.get("id", "") for element in root.iter() if tag_of(element) == "node"]
+    known = set(nodes)
+    twice = first_repeated(nodes)
+    if twice is not None:
+        raise InvalidInput("node ids must be unique", twice, "rename one of the nodes")
+    for element in root.iter():
+        ends = (element.get("source", ""), element.get("target", "")) if tag_of(element) == "edge" else ()
+        missing = [end for end in ends if end not in known]
+        if missing:
+            raise InvalidInput("both ends of an edge must be nodes", missing[0], "add the node or correct the edge")
+
+
+def _apply_defaults(graph: nx.Graph[Any]) -> None:
+    node_defaults = graph.graph.get("node_default", {})
+    for _, data in graph.nodes(data=True):
+        for key, value in node_defaults.items():
+            data.setdefault(key, value)
+    edge_defaults = graph.graph.get("edge_default", {})
+    for _, _, data in graph.edges(data=True):
+        for key, value in edge_defaults.items():
+            data.setdefault(key, value)

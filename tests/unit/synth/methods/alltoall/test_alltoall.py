@@ -1,0 +1,225 @@
+"""All-to-all rates against the whole linear program, closed forms and published numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.alltoall.alltoall import (
+    METHODS,
+    alltoall_rate,
+    approximate,
+    certify,
+    factors_of,
+    parse_method,
+)
+from chorale.synth.methods.alltoall.commodities import commodities_of
+from chorale.synth.methods.alltoall.reduction import reduced_problem
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from tests.reference.full_alltoall_program import full_alltoall_rate
+from tests.strategies import MIXED, networks, regular_topologies, strongly_connected_topologies
+
+
+def check_bounds(topology: Topology, gap: float, method: str | None = None) -> None:
+    expected = full_alltoall_rate(topology)
+    rate = alltoall_rate(topology, Fraction(gap), parse_method(method))
+    assert float(rate.lower) <= expected * (1 + 1e-7)
+    assert float(rate.upper) >= expected * (1 - 1e-7)
+    assert rate.lower <= rate.rate <= rate.upper
+    assert rate.gap <= max(Fraction(gap), Fraction(1, 10**5))
+
+
+@given(networks(2, 7))
+@settings(max_examples=40)
+def test_the_linear_program_agrees_with_the_whole_one(topology):
+    check_bounds(topology, 1e-5, "lp")
+
+
+@given(networks(2, 6))
+@settings(max_examples=20)
+def test_the_first_order_method_agrees_with_the_whole_program(topology):
+    check_bounds(topology, 0.01, "pdhg")
+
+
+@given(strongly_connected_topologies(2, 4, switches=3, bandwidths=MIXED))
+@settings(max_examples=20)
+def test_switches_pass_data_on_and_want_none(topology):
+    check_bounds(topology, 1e-5)
+
+
+@given(regular_topologies(max_nodes=9))
+@settings(max_examples=20)
+def test_known_symmetries_change_nothing(spec):
+    topology = parse_topology(spec)
+    assert topology.automorphisms
+    plain = reduced_problem(topology, commodities_of(topology, symmetric=False))
+    without = certify(plain, approximate(plain, "lp", Fraction(1, 100), None), "lp")
+    with_symmetries = alltoall_rate(topology, method="lp")
+    assert without.lower == without.upper == with_symmetries.lower == with_symmetries.upper
+    assert float(without.lower) == pytest.approx(full_alltoall_rate(topology), rel=1e-7)
+
+
+def ring_rate(nodes: int) -> Fraction:
+    """One over the load of a link when everything takes the shorter way around: N^2 / 8 paths, rounded by parity."""
+    return Fraction(2 * nodes, sum(min(offset, nodes - offset) for offset in range(nodes)) * nodes)
+
+
+@pytest.mark.parametrize(
+    ("spec", "rate"),
+    [
+        *((f"ring:{nodes}", ring_rate(nodes)) for nodes in (3, 4, 7, 12, 25)),
+        *((f"hypercube:{n}", Fraction(1, 2 ** (n - 1))) for n in (2, 3, 6, 10)),
+        *((f"complete:{nodes}", Fraction(1)) for nodes in (2, 3, 9)),
+        *((f"torus:{k}x{k}", ring_rate(k) / k) for k in (3, 4, 5, 8, 32)),
+        ("torus:4x8", min(ring_rate(4) / 8, ring_rate(8) / 4)),
+        ("torus:3x4x5", min(ring_rate(3) / 20, ring_rate(4) / 15, ring_rate(5) / 12)),
+        *((f"uniring:1,{nodes}", Fraction(2, nodes * (nodes - 1))) for nodes in (2, 5, 16)),
+        ("uniring:3,5", Fraction(3, 10)),
+        *((f"bipartite:{d}", Fraction(d, 2 * (d - 1) + d)) for d in (1, 2, 3, 4)),
+        # Offsets 3 and 4 reach distance 1 four times, 2 eight times, 3 three times.
+        ("circulant:16,3,4", Fraction(1, 8)),
+    ],
+)
+def test_closed_forms_are_met_exactly(spec, rate):
+    found = alltoall_rate(parse_topology(spec))
+    assert (found.lower, found.upper) == (rate, rate)
+
+
+@pytest.mark.parametrize(
+    ("spec", "printed"),
+    [
+        ("line(bipartite:4)", 0.0571),
+        ("distreg:4,32", 0.0526),
+        ("genkautz:4,64", 0.0217),
+        ("line(bipartite:4;2)", 0.00989),
+        ("line(distreg:4,32)", 0.00926),
+        ("debruijn:4,4", 0.00404),
+        ("line(bipartite:4;3)", 0.00188),
+        ("line(distreg:4,32;2)", 0.00178),
+        ("product(biring:2,8;power(uniring:1,4;2))", 0.00521),
+        ("line(power(diamond;2))", 0.00362),
+        ("power(dbjmod:2,4;2)", 0.00294),
+        ("line(product(power(uniring:1,4;3);uniring:1,2))", 0.00112),
+        ("product(power(uniring:1,4;3);uniring:1,8)", 0.000558),
+        ("power(product(uniring:1,4;uniring:1,8);2)", 0.000279),
+    ],
+)
+def test_published_rates(spec, printed):
+    rate = alltoall_rate(parse_topology(spec))
+    assert float(f"{float(rate.lower):.3g}") == printed
+    assert float(f"{float(rate.upper):.3g}") == printed
+
+
+@pytest.mark.slow
+def test_published_rate_of_a_large_unsymmetric_network():
+    rate = alltoall_rate(parse_topology("genkautz:4,1024"))
+    assert rate.method == "pdhg"
+    assert rate.gap <= Fraction(1, 200)
+    assert float(rate.lower) <= 8.01e-4 + 5e-7
+    assert float(rate.upper) >= 8.01e-4 - 5e-7
+
+
+def test_a_published_rate_that_no_flow_can_reach():
+    """The paper prints 8.12e-4; prices prove that 7.9e-4 is out of reach."""
+    rate = alltoall_rate(parse_topology("line(circulant:16,3,4;3)"), gap=Fraction(1, 20))
+    assert rate.upper < Fraction("7.9e-4")
+    assert rate.lower > Fraction("7.4e-4")
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "product(mesh:2x3;uniring:1,3)",
+        "power(diamond;2)",
+        "product(genkautz:2,5;ring:4)",
+        "product(ring:3;product(mesh:2x2;uniring:2,3))",
+        "product(scaled(ring:4;link=0-1;factor=1/3);uniring:1,3)",
+    ],
+)
+def test_rates_of_products_follow_from_their_factors(spec):
+    topology = parse_topology(spec)
+    assert factors_of(topology)
+    reduction = reduced_problem(topology, commodities_of(topology))
+    whole = certify(reduction, approximate(reduction, "lp", Fraction(0), None), "lp")
+    assert alltoall_rate(topology) == whole
+    assert whole.gap == 0
+
+
+def test_a_network_that_only_claims_to_be_a_product_is_not_taken_for_one():
+    ring = parse_topology("ring:6")
+    liar = replace(ring, spec="product(ring:3;complete:2)")
+    unbuildable = ("My network", "product(mesh:1x2;ring:3)", "power(file:ring.json;2)", "power(ring:3;0)")
+    for claim in (liar, ring, *(replace(ring, spec=spec) for spec in unbuildable)):
+        assert factors_of(claim) == []
+    assert alltoall_rate(liar) == alltoall_rate(ring)
+    assert len(factors_of(parse_topology("power(uniring:1,3;4)"))) == 4
+
+
+@given(networks(2, 6), st.integers(0, 2**32 - 1))
+@settings(max_examples=30)
+def test_bounds_hold_whatever_the_solver_says(topology, seed):
+    reduction = reduced_problem(topology, commodities_of(topology))
+    noise = np.random.default_rng(seed)
+    answer = approximate(reduction, "lp", Fraction(1, 100), None)
+    wrong = answer._replace(
+        class_flow=noise.normal(size=answer.class_flow.shape), prices=noise.normal(size=answer.prices.shape)
+    )
+    true, bounds = certify(reduction, answer, "lp"), certify(reduction, wrong, "lp")
+    assert bounds.lower <= true.upper
+    assert bounds.upper >= true.lower
+    assert bounds.lower > 0
+
+
+def test_self_loops_carry_nothing_and_parallel_links_add_up():
+    ring = [Link(0, 1), Link(1, 2), Link(2, 0)]
+    rates = []
+    for links in (ring, [*ring, Link(1, 1), Link(0, 0, Fraction(9))], [*ring, *ring]):
+        topology = Topology("test", ("a", "b", "c"), 3, Links.build(links))
+        rates.append(alltoall_rate(topology).rate)
+    assert rates == [Fraction(1, 3), Fraction(1, 3), Fraction(2, 3)]
+
+
+def test_unequal_capacities_are_exact():
+    links = [Link(0, 1, Fraction(7, 3)), Link(1, 0, Fraction(5, 2))]
+    rate = alltoall_rate(Topology("test", ("a", "b"), 2, Links.build(links)))
+    assert rate.lower == rate.upper == Fraction(7, 3)
+
+
+def test_small_problems_go_to_the_solver_and_large_ones_do_not():
+    assert alltoall_rate(parse_topology("mesh:3x4")).method == "lp"
+    assert alltoall_rate(parse_topology("genkautz:3,500"), gap=Fraction(1, 10)).method == "pdhg"
+
+
+def test_the_report_hears_bounds_that_close_in():
+    heard = []
+    rate = alltoall_rate(
+        parse_topology("genkautz:2,30"), Fraction(1, 100), "pdhg", lambda lower, upper: heard.append((lower, upper))
+    )
+    assert len(heard) > 1
+    assert all(lower <= upper for lower, upper in heard)
+    assert heard == sorted(heard, key=lambda bounds: (bounds[0], -bounds[1]))
+    assert heard[-1][1] <= heard[-1][0] * (1 + Fraction(1, 100))
+    assert rate.gap <= Fraction(1, 100)
+
+
+def test_the_same_input_gives_the_same_bounds():
+    topology = parse_topology("genkautz:2,30")
+    assert alltoall_rate(topology, method="pdhg") == alltoall_rate(topology, method="pdhg")
+
+
+def test_refusals():
+    with pytest.raises(InvalidInput, match="must not be negative; got -1"):
+        alltoall_rate(parse_topology("ring:3"), gap=Fraction(-1))
+    with pytest.raises(InvalidInput, match="must be one that is known; got simplex; choose from lp, pdhg"):
+        parse_method("simplex")
+    with pytest.raises(InvalidInput, match=r"9999 sources x 39992 links in without.*, up to 15 GiB; choose a smaller"):
+        alltoall_rate(parse_topology("without(torus:100x100;node=0)"))
+    assert [parse_method(method) for method in (*METHODS, None)] == [*METHODS, None]

@@ -1,0 +1,119 @@
+"""Each expansion against the paper's definition, written out, and against verification."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.synth.expand.networks import (
+    SERIAL,
+    Send,
+    breadth_first,
+    degree_sends,
+    line_sends,
+    network_of,
+    power_sends,
+    regular_networks,
+    sends,
+)
+
+from chorale.synth.collective import REDUCE_SCATTER
+from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.catalog import synthesize_unverified
+from chorale.synth.methods.expand.line_graph import line_schedule
+from chorale.synth.methods.expand.schedules import bidirectional_schedule, degree_schedule, power_schedule
+from chorale.synth.schedule.transforms import renamed_schedule
+from chorale.synth.topology.expansions import bidirectional, cartesian_product, degree_expansion, line_graph
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import transpose
+from chorale.synth.verify.verify import verify
+from tests.strategies import MIXED, strongly_connected_topologies
+
+ANY_DEGREE = strongly_connected_topologies(2, 5, max_extra_links=6)
+UNEQUAL_LINKS = strongly_connected_topologies(2, 4, max_extra_links=4, bandwidths=MIXED)
+
+
+@given(st.one_of(regular_networks(5), ANY_DEGREE))
+def test_line_graph(network):
+    base = breadth_first(network)
+    expanded = line_schedule(base, line_graph(network, "line"))
+    expected = line_sends(base)
+    gaps = sorted({send.step for send in expected})  # a single cycle leaves its last step empty
+    assert sends(expanded) == {send._replace(step=gaps.index(send.step)): count for send, count in expected.items()}
+    assert expanded.steps == len(gaps)
+    assert verify(expanded).link_loads.duplicate_deliveries == 0
+
+
+@settings(max_examples=50)
+@given(st.one_of(regular_networks(4, loops=False), ANY_DEGREE, UNEQUAL_LINKS), st.integers(1, 3))
+def test_degree_expansion(network, copies):
+    base = breadth_first(network)
+    expanded = degree_schedule(base, copies, degree_expansion(network, copies, "degree"))
+    assert expanded.chunks_per_shard % base.chunks_per_shard == 0
+    assert sends(expanded) == degree_sends(base, copies, expanded.chunks_per_shard)
+    assert verify(expanded).link_loads.duplicate_deliveries == 0
+
+
+@settings(max_examples=50)
+@given(st.one_of(regular_networks(3), strongly_connected_topologies(2, 3), UNEQUAL_LINKS), st.integers(1, 3))
+def test_power(network, times):
+    base = breadth_first(network)
+    times = min(times, 2) if network.node_count > 3 else times
+    expanded = power_schedule(base, times, cartesian_product([network] * times, "power"))
+    assert sends(expanded) == power_sends(base, times)
+    assert verify(expanded).link_loads.duplicate_deliveries == 0
+
+
+@settings(max_examples=50)
+@given(st.one_of(regular_networks(6), ANY_DEGREE, UNEQUAL_LINKS))
+def test_bidirectional(network):
+    forwards, backwards = breadth_first(network), breadth_first(transpose(network))
+    expanded = bidirectional_schedule(forwards, backwards, bidirectional(network, "both"))
+    shifted = {send._replace(chunk=send.chunk + 2): count for send, count in sends(backwards).items()}
+    assert sends(expanded) == sends(forwards) | shifted
+    assert expanded.chunks_per_shard == 4
+    assert verify(expanded).link_loads.duplicate_deliveries == 0
+
+
+@settings(max_examples=50)
+@given(st.data(), st.one_of(ANY_DEGREE, UNEQUAL_LINKS))
+def test_other_names_of_the_nodes(data, network):
+    base = breadth_first(network)
+    names = data.draw(st.permutations(range(network.node_count)))
+    links = [link._replace(src=names[link.src], dst=names[link.dst]) for link in network.links]
+    moved = renamed_schedule(base, np.array(names), network_of(network.node_count, links))
+    expected = {
+        Send(send.step, names[send.src], names[send.dst], names[send.shard], send.chunk): count
+        for send, count in sends(base).items()
+    }
+    assert sends(moved) == expected
+    assert verify(moved).cost == verify(base).cost
+
+
+def test_parallel_links_share_the_load_of_the_base():
+    base = breadth_first(parse_topology("uniring:2,5"))
+    expanded = verify(power_schedule(base, 2, parse_topology("power(uniring:2,5;2)")))
+    assert expanded.link_loads.largest == expanded.link_loads.smallest
+
+
+@given(UNEQUAL_LINKS, st.integers(2, 3))
+def test_unequal_parallel_links_keep_their_loads(network, count):
+    base = breadth_first(network)
+    nodes, before = network.node_count, verify(base).cost.time_per_byte
+    power = power_schedule(base, count, cartesian_product([network] * count, "power"))
+    in_all = Fraction(nodes**count - 1, nodes - 1)
+    assert verify(power).cost.time_per_byte == before * nodes * in_all / (count * nodes**count)
+    degree = degree_schedule(base, count, degree_expansion(network, count, "degree"))
+    fan_in = np.bincount(network.links.dst)
+    last = max(Fraction(count - 1, count * int(fan_in[link.dst])) / link.bandwidth for link in network.links)
+    assert verify(degree).cost.time_per_byte == (before * nodes + last) / (count * nodes)
+
+
+def test_only_allgathers_are_expanded():
+    topology = parse_topology("ring:4")
+    scatter = synthesize_unverified("bfb", topology, REDUCE_SCATTER, None, SERIAL)
+    with pytest.raises(InvalidInput, match="must be a stepped allgather"):
+        line_schedule(scatter, parse_topology("line(ring:4)"))

@@ -1,0 +1,239 @@
+"""Allreduce by pairs of trees: as fast as the linear program says, and only where that is worth it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from chorale.synth.bounds.certificate import check_pair_certificate
+from chorale.synth.bounds.lower_bound import lower_bound, reduce_scatter_allgather_time
+from chorale.synth.bounds.tree_pairs import PairSplit, TreePairs, merged_arcs, tree_pairs
+from chorale.synth.collective import ALLGATHER, ALLREDUCE
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.forest import allreduce_pairs as pairs_module
+from chorale.synth.methods.forest import allreduce_pairs as whole_module
+from chorale.synth.methods.forest.allreduce_pairs import IntegralPairs, faster_pairs, integral_pairs, pair_schedule
+from chorale.synth.methods.forest.packing import pack_trees
+from chorale.synth.methods.method import Options
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.targets.lift import read_checked
+from chorale.synth.targets.registry import target_named
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
+from tests.random_fabrics import random_fabric
+
+STAR = Topology(
+    "star",
+    ("0", "1", "2", "3"),
+    4,
+    Links.build(link for leaf in (1, 2, 3) for link in (Link(0, leaf), Link(leaf, 0))),
+)
+
+
+def made(topology: Topology | str, method: str = "forest", **options) -> VerifiedSchedule:
+    network = parse_topology(topology) if isinstance(topology, str) else topology
+    return synthesize(method, network, ALLREDUCE, Options(**options), SerialExecutor())
+
+
+def scheduled(topology: Topology, whole: IntegralPairs) -> VerifiedSchedule:
+    return verify(pair_schedule(topology, whole, pack_trees, "forest", {}, {}))
+
+
+def with_parallel_links(topology: Topology, seed: int) -> Topology:
+    """Return `topology` with some links cut into two, unequal ones."""
+    random = np.random.default_rng(seed)
+    links = []
+    for link in topology.links:
+        parts = (Fraction(1, 3), Fraction(2, 3)) if random.integers(0, 2) else (Fraction(1),)
+        links += [link._replace(bandwidth=link.bandwidth * part) for part in parts]
+    return replace(topology, links=Links.build(links))
+
+
+def amounts_over_links(schedule: Schedule, reduce: bool) -> list[int]:
+    """Return the chunks on each link of one of the two halves, added up row by row."""
+    amounts = [0] * len(schedule.topology.links)
+    rows = schedule.transfers
+    for route, lo, hi, reduces in zip(
+        *(column.tolist() for column in (rows.route, rows.lo, rows.hi, rows.reduce)), strict=True
+    ):
+        for link in schedule.routes.path(route).tolist():
+            amounts[link] += (hi - lo) if reduces == reduce else 0
+    return amounts
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_random_fabrics_reach_the_linear_program(parallel: bool) -> None:
+    for seed in range(70):
+        topology = with_parallel_links(random_fabric(seed), seed) if parallel else random_fabric(seed)
+        pairs = tree_pairs(topology)
+        whole = integral_pairs(topology, pairs.split)
+        verified = scheduled(topology, whole)
+        assert verified.cost.time_per_byte == whole.time_per_byte == pairs.time_per_byte, seed
+        assert verified.schedule.barriers == ()
+        per_pair = verified.schedule.chunks_per_shard * topology.compute_count // int(whole.roots.sum())
+        for limits, reduce in ((whole.gather, False), (whole.reduce, True)):
+            used = amounts_over_links(verified.schedule, reduce)
+            assert all(amount <= limit * per_pair for amount, limit in zip(used, limits.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("first", [0, 40])
+def test_allreduce_takes_the_better_of_both(first: int) -> None:
+    chosen = set()
+    for seed in range(first, first + 40):
+        topology = random_fabric(seed)
+        pairs, both = tree_pairs(topology).time_per_byte, reduce_scatter_allgather_time(topology)
+        verified = made(topology)
+        assert verified.cost.time_per_byte == min(pairs, both), seed
+        assert (verified.schedule.certificate["kind"] == "tree-pairs") == (pairs < both)
+        chosen.add(pairs < both)
+    assert chosen == {False, True}
+
+
+@pytest.mark.parametrize(
+    ("spec", "algbw"),
+    [
+        ("mi250half:2", Fraction(128)),
+        ("mesh:4x4", Fraction(8, 5)),
+        ("without(mi250:2;node=3)", Fraction(645, 4)),
+        ("without(a100:2;node=5)", Fraction(2775, 16)),
+    ],
+)
+def test_named_fabrics_are_faster_than_two_phases(spec: str, algbw: Fraction) -> None:
+    verified = made(spec)
+    topology = verified.schedule.topology
+    assert 1 / verified.cost.time_per_byte == algbw > 1 / reduce_scatter_allgather_time(topology)
+    assert check_pair_certificate(topology, verified.schedule.certificate) == verified.cost.time_per_byte
+    assert verified.schedule.trees_per_root is None
+
+
+def test_the_centre_of_a_star_adds_everything_up() -> None:
+    schedule = made(STAR).schedule
+    assert (schedule.steps, schedule.chunks_per_shard, len(schedule.transfers)) == (2, 1, 6 * 4)
+    assert set(schedule.dst[schedule.transfers.reduce == 1].tolist()) == {0}
+    assert set(schedule.src[schedule.transfers.reduce == 0].tolist()) == {0}
+
+
+@pytest.mark.parametrize("spec", ["mesh:3x3", "without(mi250:2;node=3)"])
+def test_low_trees_in_go_with_high_trees_out(spec: str) -> None:
+    schedule = made(spec).schedule
+    rows, chunks = schedule.transfers, schedule.chunks_per_shard
+    last_sum, last_copy = np.zeros((2, schedule.shard_count * chunks), dtype=np.int64)
+    first_copy = np.full(len(last_sum), schedule.steps)
+    for step, shard, lo, hi, reduces in zip(rows.step, rows.shard, rows.lo, rows.hi, rows.reduce, strict=True):
+        units = slice(int(shard) * chunks + int(lo), int(shard) * chunks + int(hi))
+        if reduces:
+            last_sum[units] = np.maximum(last_sum[units], int(step))
+        else:
+            first_copy[units] = np.minimum(first_copy[units], int(step))
+            last_copy[units] = np.maximum(last_copy[units], int(step))
+    assert (last_sum < first_copy).all()
+    assert (rows.step.min(), last_copy.max() + 1) == (0, schedule.steps)
+    highest_in, highest_out = last_sum.max() + 1, (last_copy - first_copy).max() + 1
+    assert schedule.steps < highest_in + highest_out
+
+
+@pytest.mark.parametrize("spec", ["ring:4", "a100:2", "torus:3x3"])
+def test_no_program_is_solved_where_two_phases_meet_a_bound(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_topology: Topology) -> TreePairs:
+        raise AssertionError("not needed")
+
+    monkeypatch.setattr(pairs_module, "tree_pairs", refuse)
+    topology = parse_topology(spec)
+    assert lower_bound(topology, ALLREDUCE).value == reduce_scatter_allgather_time(topology)
+    assert faster_pairs(topology) is None
+
+
+def test_fabrics_beyond_the_program_take_two_phases() -> None:
+    verified = made("mesh:2x65")
+    assert verified.cost.time_per_byte == reduce_scatter_allgather_time(verified.schedule.topology)
+    assert verified.schedule.barriers
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_a_given_k_takes_no_more_than_it_says(k: int) -> None:
+    for seed in range(30):
+        topology = random_fabric(seed)
+        pairs = tree_pairs(topology)
+        whole = integral_pairs(topology, pairs.split, k)
+        assert whole.roots.sum() == k * topology.compute_count
+        assert pairs.bound <= scheduled(topology, whole).cost.time_per_byte <= whole.time_per_byte, seed
+        shares = [root * k * topology.compute_count / pairs.split.rate for root in pairs.split.roots]
+        assert all(abs(int(root) - share) < 1 for root, share in zip(whole.roots, shares, strict=True))
+
+
+def test_two_phases_can_be_asked_for() -> None:
+    pairs, phases = made("mesh:4x4"), made("mesh:4x4", "forest-phases")
+    assert (phases.schedule.method, 1 / phases.cost.time_per_byte) == ("forest-phases", Fraction(16, 15))
+    assert phases.cost.steps < pairs.cost.steps
+    with pytest.raises(InvalidInput, match="forest-phases makes allreduce"):
+        synthesize("forest-phases", STAR, ALLGATHER, None, SerialExecutor())
+
+
+def test_a_given_k_compares_whole_trees() -> None:
+    assert 1 / made("mi250half:2", k=2).cost.time_per_byte == Fraction(1600, 13)
+    assert made("a100:2", k=1).schedule.barriers
+
+
+def test_more_trees_come_closer() -> None:
+    topology = parse_topology("without(a100:2;node=5)")
+    split = tree_pairs(topology).split
+    times = [integral_pairs(topology, split, k).time_per_byte for k in (1, 10, 100, 1000)]
+    assert times == sorted(times, reverse=True)
+    assert times[-1] * split.rate - 1 < Fraction(1, 1000)
+
+
+def test_splits_too_fine_for_whole_trees_are_rounded() -> None:
+    topology = parse_topology("without(mi250:2;node=3)")
+    split = tree_pairs(topology).split
+    whole = integral_pairs(topology, split, most_pairs=600)
+    assert whole.roots.sum() == 600 // 31 * 31
+    assert 1 <= whole.time_per_byte * split.rate < Fraction(11, 10)
+    assert scheduled(topology, whole).cost.time_per_byte <= whole.time_per_byte
+
+
+@pytest.mark.parametrize("k", [0, -1, whole_module.MAX_PAIRS])
+def test_senseless_numbers_of_trees_are_refused(k: int) -> None:
+    with pytest.raises(InvalidInput, match="at least one tree per root, and at most"):
+        integral_pairs(STAR, tree_pairs(STAR).split, k)
+
+
+def test_amounts_beyond_64_bits_are_refused() -> None:
+    wide = replace(STAR, links=Links.build(link._replace(bandwidth=Fraction(2**62)) for link in STAR.links))
+    arcs = merged_arcs(wide)
+    split = PairSplit(arcs, tuple(map(Fraction, (1, 0, 0, 0))), arcs.width, (Fraction(0),) * len(arcs.width))
+    with pytest.raises(InvalidInput, match="tree packing counts in integers"):
+        integral_pairs(wide, split)
+
+
+def test_more_trees_than_a_cut_carries_are_found_out() -> None:
+    whole = integral_pairs(STAR, tree_pairs(STAR).split)
+    with pytest.raises(CheckFailed, match="all trees of a set of nodes can leave it"):
+        pair_schedule(STAR, replace(whole, roots=2 * whole.roots), pack_trees, "forest", {}, {})
+
+
+def test_the_lowest_of_several_seeds_is_taken() -> None:
+    several = made("mi250half:2", seed=1, seeds=3)
+    assert several.schedule.parameters["seeds"] == 3
+    assert several.cost.steps <= min(made("mi250half:2", seed=seed).cost.steps for seed in (1, 2, 3))
+
+
+def test_the_same_arguments_give_the_same_schedule() -> None:
+    assert made("mi250half:2", seed=3).schedule.id == made("mi250half:2", seed=3).schedule.id
+
+
+@pytest.mark.parametrize("target", ["msccl-xml", "oneccl-xml"])
+@pytest.mark.parametrize("spec", ["mesh:2x3", "without(a100:2;node=5)"])
+def test_programs_of_pairs_pass_the_checker(spec: str, target: str) -> None:
+    verified = made(spec)
+    program = lower(verified, LoweringOptions(target))
+    assert read_checked(target_named(target).emit(program).encode(), verified.schedule.topology) == program

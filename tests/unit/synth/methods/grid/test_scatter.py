@@ -1,0 +1,118 @@
+"""Lines, orders and their products, against a replay that knows nothing of products."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chorale.synth.methods.bucket import ring_line
+from chorale.synth.methods.grid.lines import (
+    LineReduceScatter,
+    Turn,
+    dimension_by_dimension,
+    round_robin,
+    synchronised_dimensions,
+)
+from chorale.synth.methods.grid.reduce_scatter import GridReduceScatter, ReduceToRoot
+from chorale.synth.methods.grid.subcollective import TimeReversed
+from chorale.synth.methods.recursive_doubling import halving_line
+from chorale.synth.methods.swing import swing_line
+
+MAKERS = [swing_line, ring_line, lambda size: halving_line(size, returns=True)]
+lines = st.builds(lambda make, size: make(size), st.sampled_from(MAKERS), st.integers(2, 7))
+
+
+def replayed(line: LineReduceScatter) -> list[set[int]]:
+    """Return which blocks each position holds the whole sum of, after a replay of sets."""
+    held = [[{position} for _ in range(line.size)] for position in range(line.size)]
+    for step in line.steps:
+        sent = [
+            (src, dst, block, held[src][block])
+            for src, dst, block in zip(*map(np.ndarray.tolist, (step.src, step.dst, step.block)), strict=True)
+        ]
+        for src, _, block, _ in sent:
+            held[src][block] = set()
+        for _, dst, block, ranks in sent:
+            assert not held[dst][block] & ranks
+            held[dst][block] = held[dst][block] | ranks
+    return [
+        {block for block in range(line.size) if len(held[position][block]) == line.size}
+        for position in range(line.size)
+    ]
+
+
+@given(lines)
+def test_every_block_comes_home_along_a_line(line):
+    assert replayed(line) == [{position} for position in range(line.size)]
+    assert replayed(line.mirrored()) == [{position} for position in range(line.size)]
+
+
+@given(lines)
+def test_mirror_images_turn_back(line):
+    again = line.mirrored().mirrored()
+    for one, other in zip(line.steps, again.steps, strict=True):
+        assert (one.src.tolist(), one.dst.tolist(), one.block.tolist()) == (
+            other.src.tolist(),
+            other.dst.tolist(),
+            other.block.tolist(),
+        )
+
+
+@given(
+    st.lists(lines, min_size=1, max_size=3),
+    st.sampled_from([round_robin, dimension_by_dimension, synchronised_dimensions]),
+    st.data(),
+)
+def test_messages_are_the_cells_counted(chosen, order, data):
+    counts = [len(line.steps) for line in chosen]
+    scatter = GridReduceScatter(tuple(chosen), tuple(order(counts, data.draw(st.integers(0, len(chosen) - 1)))))
+    root = data.draw(st.integers(0, int(np.prod([line.size for line in chosen])) - 1))
+    for port in (scatter, TimeReversed(scatter), ReduceToRoot(scatter, root)):
+        for step in range(port.step_count):
+            cells, messages = port.shard_sends(step), port.messages(step)
+            counted = Counter(zip(cells.src.tolist(), cells.dst.tolist(), strict=True))
+            assert counted == dict(
+                zip(
+                    zip(messages.src.tolist(), messages.dst.tolist(), strict=True),
+                    messages.shards.tolist(),
+                    strict=True,
+                )
+            )
+
+
+@given(
+    st.lists(lines, min_size=2, max_size=2),
+    st.sampled_from([round_robin, dimension_by_dimension, synchronised_dimensions]),
+)
+def test_steps_of_equal_signature_send_the_same(chosen, order):
+    scatter = GridReduceScatter(tuple(chosen), tuple(order([len(line.steps) for line in chosen], 0)))
+    seen: dict = {}
+    for step in range(scatter.step_count):
+        messages = [part.tolist() for part in scatter.messages(step)]
+        assert seen.setdefault(scatter.signature(step), messages) == messages
+
+
+def test_turns_skip_dimensions_that_are_through():
+    assert round_robin([1, 3], 0) == [Turn(0, 0), Turn(1, 0), Turn(1, 1), Turn(1, 2)]
+    assert round_robin([1, 3], 1) == [Turn(1, 0), Turn(0, 0), Turn(1, 1), Turn(1, 2)]
+
+
+def test_dimensions_one_by_one():
+    assert dimension_by_dimension([1, 2], 1) == [Turn(1, 0), Turn(1, 1), Turn(0, 0)]
+
+
+@pytest.mark.parametrize(("counts", "first"), [([1, 3], 0), ([2, 3], 1), ([3, 3, 1], 2)])
+def test_side_by_side_everyone_changes_dimension_at_the_same_time(counts, first):
+    turns = synchronised_dimensions(counts, first)
+    assert len(turns) == len(counts) * max(counts)
+    for number in range(len(counts)):
+        axis = (first + number) % len(counts)
+        phase = [turn for turn in turns[number * max(counts) : (number + 1) * max(counts)] if turn is not None]
+        assert {turn.axis for turn in phase} == {axis}
+        pieces = Counter(turn.number for turn in phase)
+        assert set(pieces.values()) == {max(counts) // counts[axis]}
+        assert len(pieces) == counts[axis]

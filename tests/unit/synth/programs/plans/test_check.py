@@ -1,0 +1,232 @@
+"""Damaged plans are refused, or harmless: then a plain executor gives the right result in any order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.synth.lowering.plans.examples import SMALL, Spot, edited, operations, with_block
+from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
+
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.programs.plans import check_execution
+from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock
+from chorale.synth.targets.lift import check_program
+from chorale.synth.targets.mscclpp_json import plan_text
+
+GUIDE = Path(__file__).parents[5] / "docs" / "reference" / "mscclpp-json.md"
+GATHER, ALLREDUCE_IN_PLACE, _, ALLREDUCE, SCATTER_IN_PLACE = SMALL
+NOP = Operation(Action.NOP)
+
+
+@pytest.mark.parametrize("plan", SMALL, ids=lambda plan: f"{plan.name} {plan.in_place}")
+def test_no_operation_can_be_left_out(plan):
+    """Every nop, signal, wait, semaphore and move that is written is needed."""
+    assert check_program(plan) == []
+    for spot in operations(plan):
+        assert check_program(edited(plan, spot)) != [], spot
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(SMALL), st.data())
+def test_what_passes_the_check_is_right_whatever_the_order(plan, data):
+    damaged = plan
+    for _ in range(data.draw(st.integers(1, 2))):
+        spot = data.draw(st.sampled_from(list(operations(damaged))))
+        damaged = data.draw(st.sampled_from(CHANGES))(damaged, spot, data)
+    if check_program(damaged):
+        return
+    text = plan_text(damaged)
+    for seed in range(3):
+        memory = run(text, seed)
+        assert memory is not None
+        assert outputs(text, memory) == wanted(text)
+
+
+def _drop(plan: ExecutionPlan, spot: Spot, _data: Any) -> ExecutionPlan:
+    return edited(plan, spot)
+
+
+def _repeat(plan: ExecutionPlan, spot: Spot, _data: Any) -> ExecutionPlan:
+    return edited(plan, spot, spot[3], spot[3])
+
+
+def _swap(plan: ExecutionPlan, spot: Spot, _data: Any) -> ExecutionPlan:
+    block = plan.ranks[spot[0]].blocks[spot[1]]
+    items = list(block.operations)
+    other = (spot[2] + 1) % len(items)
+    items[spot[2]], items[other] = items[other], items[spot[2]]
+    return with_block(plan, spot[0], spot[1], replace(block, operations=tuple(items)))
+
+
+def _shift(plan: ExecutionPlan, spot: Spot, data: Any) -> ExecutionPlan:
+    side = data.draw(st.sampled_from(["sources", "targets"]))
+    operands = getattr(spot[3], side)
+    if not operands:
+        return plan
+    moved = replace(operands[0], first=data.draw(st.integers(0, plan.chunks - 1)))
+    return edited(plan, spot, replace(spot[3], **{side: (moved, *operands[1:])}))
+
+
+def _number(plan: ExecutionPlan, spot: Spot, data: Any) -> ExecutionPlan:
+    side = data.draw(st.sampled_from(["channels", "semaphores"]))
+    return edited(plan, spot, replace(spot[3], **{side: (data.draw(st.integers(0, 3)),)}))
+
+
+CHANGES: tuple[Callable[[ExecutionPlan, Spot, Any], ExecutionPlan], ...] = (_drop, _repeat, _swap, _shift, _number)
+
+
+def first(plan: ExecutionPlan, action: Action) -> Spot:
+    return next(spot for spot in operations(plan) if spot[3].action is action)
+
+
+def without(plan: ExecutionPlan, action: Action) -> ExecutionPlan:
+    return edited(plan, first(plan, action))
+
+
+def changed(plan: ExecutionPlan, action: Action, **changes: object) -> ExecutionPlan:
+    spot = first(plan, action)
+    return edited(plan, spot, replace(spot[3], **changes))  # type: ignore[arg-type]
+
+
+def rank_changed(plan: ExecutionPlan, **changes: object) -> ExecutionPlan:
+    return replace(plan, ranks=(replace(plan.ranks[0], **changes), *plan.ranks[1:]))  # type: ignore[arg-type]
+
+
+def with_more(plan: ExecutionPlan, *items: Operation) -> ExecutionPlan:
+    """Return `plan` with `items` at the end of the first block of rank 0."""
+    block = plan.ranks[0].blocks[0]
+    return with_block(plan, 0, 0, replace(block, operations=(*block.operations, *items)))
+
+
+def hasty(plan: ExecutionPlan) -> ExecutionPlan:
+    """Nobody says that he has begun, and nobody waits for that."""
+    for rank, body in enumerate(plan.ranks):
+        for index, block in enumerate(body.blocks):
+            if block.operations[0].action in (Action.SIGNAL, Action.WAIT):
+                plan = with_block(plan, rank, index, replace(block, operations=block.operations[1:]))
+    return plan
+
+
+def unheard(plan: ExecutionPlan) -> ExecutionPlan:
+    """Rank 0 puts once more into the scratch of its peer, and does not say so."""
+    spot = next(spot for spot in operations(plan) if spot[3].action is Action.PUT and spot[0] == 0)
+    block = plan.ranks[0].blocks[spot[1]]
+    again = replace(spot[3], targets=(replace(spot[3].targets[0], first=plan.ranks[1].scratch_chunks),))
+    peer, _ = plan.ranks[0].remotes[block.remotes[spot[3].targets[0].remote or 0]]
+    plan = with_block(plan, 0, spot[1], replace(block, operations=(*block.operations, again)))
+    ranks = list(plan.ranks)
+    ranks[peer] = replace(ranks[peer], scratch_chunks=ranks[peer].scratch_chunks + spot[3].targets[0].count)
+    return replace(plan, ranks=tuple(ranks))
+
+
+def circle(plan: ExecutionPlan) -> ExecutionPlan:
+    """A block waits for what it releases itself only afterwards."""
+    number = len(plan.ranks[0].semaphores)
+    plan = rank_changed(plan, semaphores=(*plan.ranks[0].semaphores, 0))
+    return with_more(
+        plan, Operation(Action.ACQUIRE, semaphores=(number,)), Operation(Action.RELEASE, semaphores=(number,))
+    )
+
+
+def shared(plan: ExecutionPlan) -> ExecutionPlan:
+    """Two blocks of rank 0 signal on one channel."""
+    block = plan.ranks[0].blocks[0]
+    extra = PlanBlock(block.channels, (), (Operation(Action.SIGNAL, channels=(0,)),))
+    return rank_changed(plan, blocks=(*plan.ranks[0].blocks, extra))
+
+
+FAULTS: dict[str, list[Callable[[], ExecutionPlan]]] = {
+    "chunks": [lambda: replace(ALLREDUCE, collective=Collective(CollectiveName.ALLTOALL), ranks=ALLREDUCE.ranks[:3])],
+    "root": [lambda: replace(ALLREDUCE, collective=Collective(CollectiveName.BROADCAST, 4))],
+    "buffers": [lambda: rank_changed(ALLREDUCE, input_chunks=ALLREDUCE.chunks - 1)],
+    "never used": [lambda: replace(ALLREDUCE, min_bytes=2, max_bytes=1)],
+    "idle rank": [lambda: rank_changed(ALLREDUCE, blocks=())],
+    "limit": [
+        lambda: with_block(ALLREDUCE, 0, 0, PlanBlock((), (), (NOP,) * 65)),
+        lambda: with_block(ALLREDUCE, 0, 0, PlanBlock((0,) * 17, (), ())),
+        lambda: replace(ALLREDUCE, max_bytes=2**40),
+        lambda: replace(ALLREDUCE, min_bytes=2**31),
+    ],
+    "peer": [lambda: rank_changed(ALLREDUCE, peers=(0, *ALLREDUCE.ranks[0].peers[1:]))],
+    "channel": [
+        lambda: rank_changed(ALLREDUCE, peers=(*ALLREDUCE.ranks[0].peers, 1)),
+        lambda: changed(ALLREDUCE, Action.SIGNAL, channels=(9,)),
+        lambda: changed(ALLREDUCE, Action.SIGNAL, channels=()),
+        lambda: changed(ALLREDUCE, Action.SIGNAL, channels=(0, 0)),
+    ],
+    "shared channel": [lambda: shared(ALLREDUCE)],
+    "remote buffer": [
+        lambda: rank_changed(ALLREDUCE, remotes=((0, "o"), *ALLREDUCE.ranks[0].remotes[1:])),
+        lambda: rank_changed(SCATTER_IN_PLACE, remotes=(*SCATTER_IN_PLACE.ranks[0].remotes, (1, "o"))),
+        lambda: changed(ALLREDUCE, Action.PUT, targets=(Operand(0, 1, remote=7),)),
+        lambda: with_block(ALLREDUCE, 0, 0, PlanBlock((), (99,), ())),
+    ],
+    "operand": [
+        lambda: changed(ALLREDUCE, Action.PUT, sources=(Operand(10**6, 1, "i"),)),
+        lambda: changed(ALLREDUCE, Action.PUT, targets=(Operand(0, 1, "o"),)),
+        lambda: changed(ALLREDUCE, Action.REDUCE, sources=()),
+        lambda: changed(ALLREDUCE, Action.PUT, sources=(Operand(0, 1, "i"), Operand(0, 1, "o"))),
+    ],
+    "count": [
+        lambda: changed(ALLREDUCE, Action.PUT, targets=(Operand(0, 2, remote=0),)),
+        lambda: changed(ALLREDUCE, Action.PUT, sources=(Operand(0, 0, "i"),), targets=(Operand(0, 0, remote=0),)),
+    ],
+    "overlap": [
+        lambda: changed(ALLREDUCE, Action.REDUCE, sources=(Operand(0, 3, "o"),) * 2, targets=(Operand(1, 3, "o"),))
+    ],
+    "signals": [lambda: without(ALLREDUCE, Action.SIGNAL), lambda: without(ALLREDUCE, Action.WAIT)],
+    "semaphore": [
+        lambda: without(ALLREDUCE, Action.ACQUIRE),
+        lambda: without(ALLREDUCE, Action.RELEASE),
+        lambda: changed(ALLREDUCE, Action.RELEASE, semaphores=(99,)),
+    ],
+    "race": [lambda: without(ALLREDUCE, Action.NOP), lambda: hasty(ALLREDUCE), lambda: hasty(GATHER)],
+    "late put": [lambda: unheard(ALLREDUCE)],
+    "deadlock": [lambda: circle(ALLREDUCE)],
+    "uninitialised": [
+        lambda: (
+            with_more(ALLREDUCE, NOP, Operation(Action.COPY, (Operand(0, 1, "s"),), (Operand(0, 1, "s"),)))
+            if ALLREDUCE.ranks[0].scratch_chunks == 0
+            else changed(GATHER, Action.COPY, sources=(Operand(GATHER.chunks - 1, 1, "o"),))
+        )
+    ],
+    "reduction": [
+        lambda: with_more(ALLREDUCE, NOP, Operation(Action.REDUCE, (Operand(0, 1, "i"),) * 2, (Operand(0, 1, "s"),)))
+    ],
+    "result": [lambda: without(GATHER, Action.COPY)],
+    "input changed": [
+        lambda: with_more(ALLREDUCE, NOP, Operation(Action.COPY, (Operand(0, 1, "i"),), (Operand(1, 1, "i"),)))
+    ],
+}
+
+
+@pytest.mark.parametrize(("rule", "number"), [(rule, n) for rule, found in FAULTS.items() for n in range(len(found))])
+def test_a_broken_rule_is_named(rule, number):
+    assert rule in {violation.rule for violation in check_program(FAULTS[rule][number]())}
+
+
+def test_every_rule_is_described_and_broken_here():
+    table = GUIDE.read_text().partition("| rule |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `([a-z ]+)` \|", table, re.MULTILINE)) == {*FAULTS, "route", "ranks", "size"}
+
+
+def test_semaphores_that_begin_high_order_nothing():
+    """Nobody has to wait for them: what they ordered races, or is read too early. Their number takes no memory."""
+    high = tuple(2**40 for _ in ALLREDUCE.ranks[0].semaphores)
+    assert {violation.rule for violation in check_program(rank_changed(ALLREDUCE, semaphores=high))} <= {
+        "race",
+        "uninitialised",
+    }
+    assert check_program(rank_changed(ALLREDUCE, semaphores=high))
+
+
+def test_a_plan_too_large_for_the_check_is_refused(monkeypatch):
+    monkeypatch.setattr(check_execution, "MAX_CELLS", 7)
+    assert {violation.rule for violation in check_program(ALLREDUCE)} == {"size"}

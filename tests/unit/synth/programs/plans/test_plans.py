@@ -1,0 +1,93 @@
+"""Programs become plans of one-sided operations that do what they must, by the check and by a plain executor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.unit.synth.lowering.plans.examples import made
+from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
+
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.programs.plans.plan import Action
+from chorale.synth.programs.plans.translate import plan_of
+from chorale.synth.targets.lift import check_program, read_checked, read_program
+from chorale.synth.targets.mscclpp_json import parse_plan, plan_text
+from chorale.synth.topology.spec import parse_topology
+from tests.unit.synth.lowering.programs import exchange_schedule, lowered, verified
+
+GOLDEN = Path(__file__).parents[4] / "golden" / "mscclpp-json-ring3-allreduce-inplace.json"
+PLACES = pytest.mark.parametrize("in_place", [True, False], ids=["inplace", "outofplace"])
+COLLECTIVES = ("allgather", "reduce_scatter", "allreduce")
+
+
+def is_right(text: str) -> None:
+    plan = parse_plan(text.encode())
+    assert check_program(plan) == []
+    assert plan_text(plan) == text
+    for seed in range(2):
+        memory = run(text, seed)
+        assert memory is not None
+        assert outputs(text, memory) == wanted(text)
+
+
+@PLACES
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize(("spec", "method"), [("ring:5", "ring"), ("torus:2x3", "bfb"), ("complete:4", "bfb")])
+@pytest.mark.parametrize("options", [{}, {"channels": 2, "instances": 2}, {"fuse": True}], ids=str)
+def test_plans_are_right(spec, method, collective, in_place, options):
+    is_right(made(spec, collective, method, in_place=in_place, **options))
+
+
+@PLACES
+@pytest.mark.parametrize(
+    ("spec", "method", "collective"),
+    [*(("a100:1", "forest", name) for name in COLLECTIVES), ("hypercube:3", "recursive-doubling", "allreduce")],
+)
+def test_trees_and_exchanges(spec, method, collective, in_place):
+    is_right(made(spec, collective, method, in_place=in_place, channels=2))
+
+
+def test_the_text_is_as_recorded():
+    assert made("ring:3", "allreduce") == GOLDEN.read_text()
+
+
+def test_an_allgather_in_place_needs_no_scratch_and_no_copies():
+    plan = plan_of(lowered("complete:4", "allgather"))
+    assert all(body.scratch_chunks == 0 for body in plan.ranks)
+    actions = {item.action for body in plan.ranks for block in body.blocks for item in block.operations}
+    assert not actions & {Action.COPY, Action.REDUCE}
+
+
+def test_what_an_exchange_overwrites_waits_in_scratch():
+    """Both send what they then overwrite, and neither knows when the other has."""
+    plan = plan_of(lower(exchange_schedule(3), LoweringOptions("mscclpp-json")))
+    assert check_program(plan) == []
+    assert max(body.scratch_chunks for body in plan.ranks) >= 6
+
+
+def test_too_many_operations_are_refused_with_channels_that_fit():
+    schedule = verified("ring:16", "allreduce", "ring")
+    with pytest.raises(InvalidInput, match=r"operations of a thread block: .* above the limit 64.*channels 2, .* fits"):
+        lower(schedule, LoweringOptions("mscclpp-json"))
+    assert check_program(plan_of(lower(schedule, LoweringOptions("mscclpp-json", channels=2)))) == []
+
+
+def test_packets_and_wrapping_offsets_are_refused():
+    with pytest.raises(InvalidInput, match="protocol Simple"):
+        made("ring:3", "allreduce", protocol="LL")
+    with pytest.raises(InvalidInput, match="offsets have 32 bits"):
+        made("ring:8", "allreduce", method="ring", max_bytes=2**32 - 1, instances=2, in_place=False, fuse=True)
+
+
+def test_a_plan_is_checked_on_its_network():
+    text = made("ring:4", "allreduce").encode()
+    reading = read_program(text, parse_topology("ring:4"))
+    assert not reading.violations
+    assert (reading.program.target, len(reading.program.ranks)) == ("mscclpp-json", 4)
+    assert reading.fitting_targets == ("mscclpp-json",)
+    assert reading.text.encode() == text
+    with pytest.raises(CheckFailed, match="ranks"):
+        read_checked(text, parse_topology("ring:5"))

@@ -1,0 +1,120 @@
+"""The machine code finds what the plain reference finds, on right programs and damaged ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.programs.check_execution import execution_violations
+from chorale.synth.programs.check_structure import structure_violations
+from chorale.synth.programs.program import Op, Program, ThreadBlock, Wait
+from chorale.synth.targets.registry import target_named
+from tests.conformance import example_programs as examples
+from tests.reference.program_check import execution_violations as reference_violations
+from tests.unit.synth.lowering.mutations import mutate
+from tests.unit.synth.lowering.programs import block, lowered, program, step
+
+RIGHT = [
+    examples.ring_allreduce([0, 1, 2]),
+    examples.ring_allreduce([0, 2, 1, 3], in_place=False),
+    examples.ring_allgather(3, in_place=True),
+    examples.ring_allgather(4, in_place=False),
+    examples.ring_reduce_scatter(4),
+    examples.scratch_allreduce_of_pair(),
+    examples.star_broadcast(4, 1),
+    *(lowered("hypercube:2", name, in_place=in_place) for name in ("allgather", "allreduce") for in_place in (0, 1)),
+    lowered("ring:4", "reduce_scatter", in_place=False),
+]
+
+
+@pytest.mark.parametrize("number", range(len(RIGHT)))
+def test_right_programs_are_right(number):
+    assert execution_violations(RIGHT[number]) == []
+    assert reference_violations(RIGHT[number]) == []
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(RIGHT), st.data(), st.booleans(), st.sampled_from(["Simple", "LL"]))
+def test_both_find_the_same(made, data, strict, protocol):
+    """Whether there is damage does not depend on the order of the blocks or on the cut; where it shows first may."""
+    damaged = replace(made, origin="x" if strict else "", protocol=protocol)
+    for _ in range(data.draw(st.integers(1, 2))):
+        damaged = mutate(damaged, data)
+    if structure_violations(damaged, target_named("oneccl-xml").limits):
+        return
+    found, wanted = execution_violations(damaged), reference_violations(damaged)
+    assert bool(found) == bool(wanted)
+    if {item.rule for item in wanted} <= {"result", "input changed", "deadlock"}:
+        assert {item.rule for item in found} == {item.rule for item in wanted}
+
+
+def test_sets_of_more_ranks_than_a_word_holds():
+    """A chain of 70 ranks sums up to the last and tells everybody; without one contribution every rank misses it."""
+    made = examples.ring_allreduce(range(70))
+    assert execution_violations(made) == []
+    first = made.ranks[0].blocks[0]
+    copies = replace(first.instructions[-1], op=Op.RECV)
+    stored = (*first.instructions[:1], replace(first.instructions[1], op=Op.RECV_COPY_SEND), *first.instructions[2:-1])
+    lost = replace(first, instructions=(*stored, copies))
+    damaged = replace(made, ranks=(replace(made.ranks[0], blocks=(lost,)), *made.ranks[1:]))
+    found = execution_violations(damaged)
+    assert {item.rule for item in found} == {"result"}
+    assert "chunk 69 of ranks 1, 2, 3, 4, 5, 6, 7, 8, ..., must hold" in found[0].message
+
+
+def test_the_longest_instruction_of_a_connection_may_come_last():
+    ranks = [
+        [block(1, None, step("s", "i0"), step("s", "i1", count=3))],
+        [block(None, 0, step("r", "i0"), step("r", "i1", count=3))],
+    ]
+    assert execution_violations(program(CollectiveName.BROADCAST, 4, *ranks)) == []
+
+
+def test_a_program_without_instructions_or_connections_is_executed():
+    idle = ThreadBlock(None, None, 0, ())
+    found = execution_violations(program(CollectiveName.ALLREDUCE, 1, [idle], [idle]))
+    assert {item.rule for item in found} == {"result"}
+
+
+def test_ranks_without_any_block_are_executed():
+    """The structure is at fault, too; the check goes on to say what is missing from the result."""
+    busy = block(None, None, step("cpy", "i0", "i0"))
+    for ranks in ([[], []], [[], [busy]], [[busy], []]):
+        made = replace(program(CollectiveName.ALLREDUCE, 1, [busy], [busy]), channels=1)
+        made = replace(made, ranks=tuple(replace(made.ranks[0], blocks=tuple(blocks)) for blocks in ranks))
+        assert {item.rule for item in execution_violations(made)} == {"result"}
+
+
+def wait_cycle() -> Program:
+    first = block(None, None, step("cpy", "i0", "i0", waits=[(1, 0)]))
+    second = block(None, None, step("cpy", "i0", "i0", waits=[(0, 0)]))
+    return program(CollectiveName.ALLREDUCE, 1, [first, second], [block(None, None)])
+
+
+def test_a_cycle_of_waits_names_both_blocks():
+    found = execution_violations(wait_cycle())
+    assert [(item.rule, item.rank, item.block, item.step) for item in found] == [
+        ("deadlock", 0, 0, 0),
+        ("deadlock", 0, 1, 0),
+    ]
+    assert "waits for step 0 of block 1" in found[0].message
+
+
+def test_waits_are_counted_within_the_rank():
+    """Blocks and instructions are numbered through all ranks; the second rank's are not those of the first."""
+    ranks = [
+        [block(1, None, step("s", "i0")), block(None, None)],
+        [block(None, 0, step("rrc", "i0", "s0")), block(None, None, step("cpy", "s0", "o0", waits=[(0, 0)]))],
+    ]
+    made = replace(
+        program(CollectiveName.REDUCE, 1, *ranks, scratch=1), collective=Collective(CollectiveName.REDUCE, 1)
+    )
+    assert execution_violations(made) == []
+    copy = made.ranks[1].blocks[1].instructions[0]
+    early = replace(made.ranks[1].blocks[1], instructions=(replace(copy, waits=(Wait(1, 0),)),))
+    ranks_early = (made.ranks[0], replace(made.ranks[1], blocks=(made.ranks[1].blocks[0], early)))
+    assert {item.rule for item in execution_violations(replace(made, ranks=ranks_early))} == {"deadlock"}

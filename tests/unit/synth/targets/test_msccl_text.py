@@ -1,0 +1,115 @@
+"""What is written for MSCCL passes a second, independent reading of the runtime's rules; damage is reported."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from chorale.synth.targets.lift import lift_with_findings
+from chorale.synth.targets.msccl_executor_xml import MscclExecutorXml
+from chorale.synth.targets.msccl_xml import MscclXml
+from tests.unit.synth.lowering.programs import lowered
+from tests.unit.synth.lowering.scanner import ScanError, accept
+
+
+def text_of(spec: str = "ring:3", collective: str = "allgather", **options: object) -> str:
+    return MscclXml().emit(lowered(spec, collective, "msccl-xml", **options))
+
+
+@pytest.mark.parametrize("spec", ["ring:3", "hypercube:3", "torus:2x3", "biring:4,3", "complete:2"])
+@pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "allreduce"])
+@pytest.mark.parametrize("in_place", [True, False])
+@pytest.mark.parametrize(("channels", "instances"), [(1, 1), (2, 1), (2, 2)])
+def test_the_runtime_accepts_what_is_written(spec, collective, in_place, channels, instances):
+    root = accept(text_of(spec, collective, in_place=in_place, channels=channels, instances=instances))
+    assert root.attributes["coll"] == collective
+    assert (root.attributes["inplace"], root.attributes["outofplace"]) == (("1", "0") if in_place else ("0", "1"))
+
+
+@pytest.mark.parametrize("spec", ["ring:3", "torus:2x3", "complete:2"])
+@pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "allreduce"])
+@pytest.mark.parametrize("in_place", [True, False])
+def test_the_executor_accepts_what_is_written(spec, collective, in_place):
+    made = lowered(spec, collective, "msccl-executor-xml", in_place=in_place, max_bytes=2**20)
+    attributes = accept(MscclExecutorXml().emit(made), steps=64).attributes
+    assert attributes["coll"] == collective.replace("_", "")
+    assert (attributes["inplace"], attributes["outofplace"]) == (("1", "0") if in_place else ("0", "1"))
+    assert (attributes["minBytes"], attributes["maxBytes"]) == ("0", str(2**20))
+
+
+HEADERS = {
+    "header: name": (MscclXml, lambda text: re.sub(' name="[^"]*"', "", text)),
+    "header: reducescatter": (MscclExecutorXml, lambda text: text.replace("reducescatter", "reduce_scatter")),
+    "header: outofplace": (MscclExecutorXml, lambda text: text.replace(' outofplace="0"', "")),
+    "header: minBytes": (MscclExecutorXml, lambda text: text.replace(' minBytes="0"', "")),
+    "header: maxBytes": (MscclExecutorXml, lambda text: text.replace(' maxBytes="0"', "")),
+    "never used: placement": (MscclExecutorXml, lambda text: text.replace(' inplace="1"', ' inplace="0"')),
+    "never used: sizes": (MscclExecutorXml, lambda text: text.replace('minBytes="0" maxBytes="0"', SWAPPED)),
+    "never used: size": (MscclXml, lambda text: text.replace('minBytes="0"', 'minBytes="2147483648"')),
+    "threads": (MscclXml, lambda text: text.replace(" ngpus=", ' nthreads="96" ngpus=')),
+    "scratch": (MscclXml, lambda text: re.sub('maxBytes="[0-9]*"', 'maxBytes="1099511627776"', text)),
+}
+SWAPPED = 'minBytes="2" maxBytes="1"'
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+def test_a_header_that_the_runtime_refuses_or_never_uses_is_reported(kind):
+    target, damage = HEADERS[kind]
+    made = lowered("ring:4", "reduce_scatter", target().name, in_place=kind != "scratch")
+    text = target().emit(made)
+    assert lift_with_findings(text.encode()).findings == ()
+    findings = lift_with_findings(damage(text).encode()).findings
+    assert {finding.rule for finding in findings} == {kind.partition(":")[0]}
+
+
+def test_the_name_of_a_built_in_alltoall_is_reported():
+    text = text_of("complete:2", "allreduce").replace("allreduce", "alltoall")
+    text = re.sub(' name="[^"]*"', ' name="2D"', text)
+    assert "header" in {finding.rule for finding in lift_with_findings(text.encode()).findings}
+
+
+def test_some_steps_need_nops():
+    root = accept(text_of("bipartite:3", "allreduce"))
+    types = {step.attributes["type"] for gpu in root.children for block in gpu.children for step in block.children}
+    assert types == {"s", "r", "rrc", "nop"}
+
+
+@pytest.mark.parametrize(
+    ("max_bytes", "written"),
+    [(0, "2147483648"), (2**20, str(2**20 + 1)), (2**31 - 1, "2147483648")],
+)
+def test_the_upper_bound_is_written_as_exclusive(max_bytes, written):
+    assert accept(text_of(max_bytes=max_bytes)).attributes["maxBytes"] == written
+
+
+def test_a_missing_upper_bound_is_the_one_of_the_runtime():
+    text = text_of().replace(' maxBytes="2147483648"', "")
+    assert lift_with_findings(text.encode()).program.max_bytes == 2**27 - 1
+
+
+DAMAGE = {
+    "declaration": lambda text: '<?xml version="1.0"?>\n' + text,
+    "tab": lambda text: text.replace("  <gpu", "\t<gpu", 1),
+    "two spaces": lambda text: text.replace(" send=", "  send=", 1),
+    "blank before the end": lambda text: text.replace("/>", " />", 1),
+    "line end in a tag": lambda text: text.replace(" send=", "\nsend=", 1),
+    "single quotes": lambda text: text.replace('chan="0"', "chan='0'", 1),
+    "blanks around =": lambda text: text.replace('chan="0"', 'chan = "0"', 1),
+    "entity": lambda text: text.replace('name="', 'name="&lt;', 1),
+    "comment": lambda text: text.replace("  <gpu", "<!--k=1 -->\n  <gpu", 1),
+    "long value": lambda text: text.replace('name="', 'name="' + "x" * 256, 1),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_text_that_only_an_xml_parser_would_take_is_reported(kind):
+    damaged = DAMAGE[kind](text_of())
+    with pytest.raises(ScanError):
+        accept(damaged)
+    assert {finding.rule for finding in lift_with_findings(damaged.encode()).findings} == {"text"}
+
+
+def test_harmless_comments_and_line_ends_are_no_findings():
+    text = text_of().replace("  <gpu", "<!-- a rank -->\n  <gpu").replace("\n", "\r\n")
+    assert lift_with_findings(text.encode()).findings == ()
