@@ -9,8 +9,8 @@ from pathlib import Path
 
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.live_fabric import LiveRun, measure_live
-from chorale.runners.api import Measurement, RunFailure, RunRequest
-from chorale.runners.sizes import format_size
+from chorale.runners.api.base import Measurement, RunFailure, RunRequest
+from chorale.runners.api.units import format_size
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildFailure, BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import ALLGATHER

@@ -8,7 +8,7 @@ from statistics import mean
 
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.live_times import measure_times
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower

@@ -17,7 +17,7 @@ from chorale.experiments.testbed_findings import (
     simulated_rows,
     with_claims,
 )
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
 
 FIGURE_6_NODES = tuple(range(5, 13))
 LIVE_NODES = (8, 12)

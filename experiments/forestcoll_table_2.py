@@ -9,8 +9,8 @@ from pathlib import Path
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.two_point_fit import fit_two_points, predicted_gbps
 from chorale.experiments.verdict import Interval, judge
+from chorale.runners.api.units import format_size
 from chorale.runners.recorded.table import MI250_SOURCE, mi250_table
-from chorale.runners.sizes import format_size
 from chorale.synth.collective import parse_collective
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.catalog import synthesize

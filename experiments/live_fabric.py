@@ -12,11 +12,11 @@ from typing import Any
 
 import psutil
 
-from chorale.runners.api import FailureKind, Outcome, RunFailure, RunRequest
-from chorale.runners.exclusive import exclusive, machine_lock
-from chorale.runners.fabric.capacity import require_capacity
-from chorale.runners.fabric.fabrics import bring_up, fabrics, take_down
-from chorale.runners.registry import create_runner
+from chorale.runners.api.base import FailureKind, Outcome, RunFailure, RunRequest
+from chorale.runners.api.registry import create_runner
+from chorale.runners.fabric.fabric import bring_up, fabrics, take_down
+from chorale.runners.fabric.probe import require_capacity
+from chorale.runners.measurement.machine import exclusive, machine_lock
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.home import Home

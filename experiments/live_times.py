@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from chorale.experiments.live_fabric import measure_live
-from chorale.runners.api import RunFailure, RunRequest
+from chorale.runners.api.base import RunFailure, RunRequest
 from chorale.synth.errors import CheckFailed
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology

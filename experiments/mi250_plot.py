@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
 from chorale.experiments.experiment import Row
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
 from chorale.tuner.plots.figure_file import write_figure
 
 

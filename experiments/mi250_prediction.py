@@ -7,9 +7,9 @@ from pathlib import Path
 
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.mi250_runs import FABRIC, Mi250Run, mi250_program, mi250_runs, mi250_source
-from chorale.runners.calibration import Calibration, Observation, TimeTerms, calibrate
-from chorale.runners.simulated import buffer_splits
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
+from chorale.runners.simulated.calibration import Calibration, Observation, TimeTerms, calibrate
+from chorale.runners.simulated.runner import buffer_splits
 from chorale.synth.topology.spec import parse_topology
 
 FITTED_BUFFER_BYTES = 2**20

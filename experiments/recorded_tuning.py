@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.runners.recorded.configuration import RecordedConfiguration
+from chorale.runners.recorded.reader import RecordedConfiguration
 from chorale.runners.recorded.table import RecordedTable, mi250_table
 from chorale.tuner.campaigns.answer import MIN_SPEEDUP
 from chorale.tuner.campaigns.records import Candidate, CompleteTrial, SizeResult

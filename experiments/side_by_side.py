@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.swing_findings import OVERHEAD_US
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import InvalidInput

@@ -79,7 +79,7 @@ def _cases(quick: bool) -> Sequence[str]:
 
 
 def _answer(task: str) -> list[Row]:
-    from chorale.runners.ray_cluster import RayCluster
+    from chorale.runners.ray.cluster import RayCluster
 
     counts = worker_counts(os.cpu_count() or 1)
     with RayCluster(cpus=max(sum(counts), _PER_WORKER * counts[-1])):

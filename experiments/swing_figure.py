@@ -12,7 +12,7 @@ from typing import Any, Literal
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.swing_curves import RIVALS, SIZES, SWING, Curves, NetworkScene, curves_of
 from chorale.experiments.swing_findings import MIB, OVERHEAD_US, RangeClaim
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
 
 SOURCE = "De Sensi et al., Swing, 2024, section 5; 400 Gbit/s, 100 ns a link and 300 ns a hop unless said"
 _LARGEST_OF_SUMMARY = 512 * MIB

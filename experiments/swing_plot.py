@@ -13,7 +13,7 @@ from matplotlib.ticker import NullLocator, PercentFormatter
 
 from chorale.experiments.experiment import Row
 from chorale.experiments.swing_findings import OVERHEAD_US
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
 from chorale.tuner.plots.figure_file import write_figure
 
 _MARKS = "os^vDP*X"

@@ -68,7 +68,7 @@ def _compiled_kernels() -> None:
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
     """One small Ray cluster in this process for all tests that need one; executors and workshops join it."""
-    from chorale.runners.ray_cluster import NAMESPACE, ray  # noqa: PLC0415 - most sessions need no Ray
+    from chorale.runners.ray.cluster import NAMESPACE, ray  # noqa: PLC0415 - most sessions need no Ray
 
     ray.init(
         address="local",

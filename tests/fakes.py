@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable
 from functools import partial
 from typing import Any
 
-from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest, SizeMeasurement
-from chorale.runners.futures import Completion, Future
-from chorale.runners.measurement.rungs import measure_in_rungs
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest, SizeMeasurement
+from chorale.runners.api.workers import Completion, Future
+from chorale.runners.measurement.driver import measure_in_rungs
 from chorale.synth.build.cache import CachingBuilder
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology

@@ -9,9 +9,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from chorale.runners.durations import format_us
-from chorale.runners.measurement.interval import MedianInterval, ratio_interval
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size, format_us
+from chorale.runners.measurement.precision import MedianInterval, ratio_interval
 from chorale.tuner.campaigns.answer import TableEntry, fastest_baseline, table_ranges
 from chorale.tuner.campaigns.importance import importances
 from chorale.tuner.campaigns.launch import Launch

@@ -34,6 +34,6 @@ def _build(name: str, workers: int) -> Executor:
         return SerialExecutor()
     if name == "processes":
         return ProcessExecutor(workers)
-    from chorale.runners.ray_executor import RayExecutor  # noqa: PLC0415  # half a second to import, so only on demand
+    from chorale.runners.ray.executor import RayExecutor  # noqa: PLC0415  # half a second to import, so only on demand
 
     return RayExecutor(workers)

@@ -9,7 +9,7 @@ from concurrent.futures import TimeoutError as StillBusy
 from dataclasses import dataclass, field
 from functools import partial
 
-from chorale.runners.futures import Workers
+from chorale.runners.api.workers import Workers
 from chorale.synth.errors import ChoraleError
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.campaigns.answer import eligible

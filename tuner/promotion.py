@@ -13,12 +13,12 @@ from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
-from chorale.runners.api import FailureKind, Outcome, RunFailure, SizeMeasurement, library_result
-from chorale.runners.futures import Workers, completions
-from chorale.runners.measurement.interval import ratio_interval
-from chorale.runners.registry import RUNNERS
-from chorale.runners.runner_config import TimeSource
-from chorale.runners.sizes import format_size
+from chorale.runners.api.base import FailureKind, Outcome, RunFailure, SizeMeasurement, library_result
+from chorale.runners.api.config import TimeSource
+from chorale.runners.api.registry import RUNNERS
+from chorale.runners.api.units import format_size
+from chorale.runners.api.workers import Workers, completions
+from chorale.runners.measurement.precision import ratio_interval
 from chorale.synth.build.build import build_program
 from chorale.synth.build.request import BuildResult
 from chorale.synth.errors import CheckFailed, ChoraleError

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from chorale.runners.futures import Future, Workers
+from chorale.runners.api.workers import Future, Workers
 from chorale.runners.ray.workers import RayWorkers
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.campaigns.campaign import Campaign

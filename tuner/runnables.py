@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from chorale.runners.api import ProgramSettings
+from chorale.runners.api.base import ProgramSettings
 from chorale.synth.build.build import build_program, verify_schedule
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from itertools import chain, islice
 
-from chorale.runners.api import Measurement, RunRequest
-from chorale.runners.futures import Workers, completions
-from chorale.runners.simulated import SimulatedRunner
-from chorale.runners.simulated_config import DEFAULT_LINK_MBPS
+from chorale.runners.api.base import Measurement, RunRequest
+from chorale.runners.api.workers import Workers, completions
+from chorale.runners.simulated.config import DEFAULT_LINK_MBPS
+from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.build.request import BuildResult
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.campaigns.campaign import Campaign

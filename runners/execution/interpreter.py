@@ -1,18 +1,137 @@
-"""Executes the thread blocks of one rank: each strictly in order, all of them interleaved as their data comes."""
+"""The receiving end of a connection: messages in order, each of the length its instruction expects.
+
+The buffers of one rank: input, output and scratch, with the aliasing of in-place programs.
+
+Executes the thread blocks of one rank: each strictly in order, all of them interleaved as their data comes.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from chorale.runners.data import Vector
-from chorale.runners.execution.inbox import Inbox
-from chorale.runners.execution.memory import RankMemory
-from chorale.runners.execution.plan import BlockPlan, NodePlan
-from chorale.synth.programs.program import Instruction, Op
+from chorale.runners.api.elements import UNTOUCHED, DataPattern, Vector, expected_output, input_data
+from chorale.runners.execution.node_plan import BlockPlan, NodePlan
+from chorale.synth.collective import CollectiveName
+from chorale.synth.programs.program import Buffer, BufferRef, Instruction, Op
+
+
+class Inbox:
+    """Collects frames into whole messages and calls `arrived` once for each.
+
+    A message that comes while its `r` instruction is waiting goes straight into place; any other is buffered.
+    """
+
+    def __init__(self, lengths: Sequence[int], dtype: DTypeLike, arrived: Callable[[], None]) -> None:
+        self._lengths = deque(lengths)  # elements of the messages still to begin
+        self._dtype = dtype
+        self._itemsize = np.dtype(dtype).itemsize
+        self._arrived = arrived
+        self._ready: deque[Vector] = deque()
+        self._message: Vector | None = None
+        self._rest = memoryview(bytearray())
+        self._place: Vector | None = None
+
+    @property
+    def has_message(self) -> bool:
+        return bool(self._ready)
+
+    @property
+    def next_bytes(self) -> int | None:
+        """The length of the next message that has not begun to arrive, None after the last one."""
+        return self._lengths[0] * self._itemsize if self._lengths else None
+
+    def set_destination(self, destination: Vector) -> None:
+        """Let the next message go to `place`, if it has not begun to arrive."""
+        if self._message is None and not self._ready:
+            self._place = destination
+
+    def take(self) -> Vector:
+        """Return the next whole message; its memory belongs to the caller, or is the place that was offered."""
+        return self._ready.popleft()
+
+    def buffer(self, length: int) -> memoryview:
+        if self._message is None:
+            elements = self._lengths.popleft()
+            self._message = np.empty(elements, self._dtype) if self._place is None else self._place
+            self._place = None
+            self._rest = self._message.view(np.uint8).data  # not every element type has a buffer of its own
+        part, self._rest = self._rest[:length], self._rest[length:]
+        return part
+
+    def filled(self) -> None:
+        if self._message is not None and not self._rest:
+            self._ready.append(self._message)
+            self._message = None
+            self._arrived()
+
+
+class RankMemory:
+    """Holds the data of one run; `elements` is the length of the whole vector, a multiple of the chunks."""
+
+    def __init__(self, plan: NodePlan, rank: int, elements: int, dtype: str, pattern: DataPattern) -> None:
+        self._plan = plan
+        self._rank = rank
+        self._elements = elements
+        self._pattern = pattern
+        self.chunk_elements = elements // plan.chunks
+        self._buffers: dict[Buffer, Vector] = self._allocate(dtype)
+        self._buffers["i"][:] = input_data(plan.collective, pattern, rank, elements)
+
+    @property
+    def input(self) -> Vector:
+        """The input, as a view."""
+        return self._buffers["i"]
+
+    @property
+    def output(self) -> Vector:
+        """The output, as a view."""
+        return self._buffers["o"]
+
+    def view(self, ref: BufferRef, count: int) -> Vector:
+        """Return the elements of `count` chunks at `place`, as a view."""
+        size = self.chunk_elements
+        return self._buffers[ref.buffer][ref.offset * size : (ref.offset + count) * size]
+
+    def mismatch(self) -> str | None:
+        """Return in one line what is wrong with the result, None if every element is right."""
+        expected = expected_output(self._plan.collective, self._pattern, self._rank, self._elements)
+        found = None if expected is None else _difference("output", self._buffers["o"], expected)
+        if found is None and not self._plan.in_place:
+            before = input_data(self._plan.collective, self._pattern, self._rank, self._elements)
+            found = _difference("input, which must stay as it was,", self._buffers["i"], before)
+        return found
+
+    def _allocate(self, dtype: str) -> dict[Buffer, Vector]:
+        name, shard = self._plan.collective.name, self._elements // self._plan.ranks
+        lengths: dict[Buffer, int] = {
+            "i": shard if name is CollectiveName.ALLGATHER else self._elements,
+            "o": shard if name is CollectiveName.REDUCE_SCATTER else self._elements,
+            "s": self._plan.scratch_chunks * self.chunk_elements,
+        }
+        buffers = {buffer: np.full(length, UNTOUCHED, dtype) for buffer, length in lengths.items()}
+        if self._plan.in_place:
+            whole: Buffer = "o" if name is CollectiveName.ALLGATHER else "i"
+            other: Buffer = "i" if whole == "o" else "o"
+            start = self._rank * shard if lengths["i"] != lengths["o"] else 0
+            buffers[other] = buffers[whole][start : start + lengths[other]]
+        return buffers
+
+
+def _difference(what: str, found: Vector, expected: Vector) -> str | None:
+    wrong = np.flatnonzero(found != expected)
+    if not len(wrong):
+        return None
+    first = int(wrong[0])
+    return (
+        f"{len(wrong)} of {len(expected)} elements of the {what} are wrong, "
+        f"the first is element {first}: {found[first]:.15g} instead of {expected[first]}"
+    )
+
 
 Post = Callable[[int, memoryview], None]
 """Hands a message to the link of a connection; nobody else uses its bytes."""

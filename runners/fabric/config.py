@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from chorale.runners.runner_config import RunnerConfig
+from chorale.runners.api.config import RunnerConfig
 
 
 class FabricConfig(RunnerConfig, ABC):

@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from chorale.runners.api import Runner
-from chorale.runners.runner_config import Capabilities, Fractional, MeasurerRequest, RunnerConfig
+from chorale.runners.api.base import Runner
+from chorale.runners.api.config import Capabilities, Fractional, MeasurerRequest, RunnerConfig
 
 
 class LocalConfig(RunnerConfig):

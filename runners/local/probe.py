@@ -12,11 +12,9 @@ from pathlib import Path
 
 import numpy as np
 
-from chorale.runners.environment import environment_id, machine_facts
 from chorale.runners.execution.rounds import prepare_task
-from chorale.runners.local.fleet import LocalRanks
-from chorale.runners.local.loading import load_programs
-from chorale.runners.rate_cache import read_probe_cache, write_probe_cache
+from chorale.runners.local.ranks import LocalRanks, load_programs
+from chorale.runners.measurement.machine import environment_id, machine_facts, read_probe_cache, write_probe_cache
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
 from chorale.synth.topology.links import Links

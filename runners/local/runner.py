@@ -1,29 +1,62 @@
-"""LocalRunner: programs on real processes with real data over paced sockets, on this machine."""
+"""What the local runner needs of a request and of this machine, checked before anything is started.
+
+LocalRunner: programs on real processes with real data over paced sockets, on this machine.
+"""
 
 from __future__ import annotations
 
 import os
+import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-from chorale.runners.admission import validate_request
-from chorale.runners.api import Measurement, Outcome, RunFailure, RunRequest
-from chorale.runners.environment import environment_id, load_average, machine_facts
-from chorale.runners.execution.failure import DeadlinePassed, RunStopped, run_failure_of
-from chorale.runners.execution.rounds import MeasurementRounds
-from chorale.runners.local.fleet import LocalRanks
-from chorale.runners.local.loading import load_programs
-from chorale.runners.local.means import precondition_faults
+import numpy as np
+
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
+from chorale.runners.execution.rounds import DeadlinePassed, MeasurementRounds, RunStopped, run_failure_of
 from chorale.runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
+from chorale.runners.local.ranks import LocalRanks, load_programs
+from chorale.runners.measurement.machine import environment_id, load_average, machine_facts
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
+
+MAX_NODES = 512
+MAX_LINKS = 4096
+MAX_NODE_LINKS = 900  # `select` watches descriptors below 1024
+
+_WORK_BYTES = 40  # per element, to make and to check data
+
+
+def precondition_faults(request: RunRequest) -> Iterator[RequestFault]:
+    """Yield why `request` is too large for this runner or for this machine's memory."""
+    if (reason := _beyond_limits(request) or memory_shortage(request, _WORK_BYTES)) is not None:
+        yield FailureKind.UNAVAILABLE, reason
+
+
+def _beyond_limits(request: RunRequest) -> str | None:
+    topology = request.topology
+    ends = np.concatenate([topology.links.src, topology.links.dst])
+    if sys.platform == "win32":
+        return "the local runner needs processes that fork: use Linux or macOS"
+    if topology.node_count > MAX_NODES or len(topology.links) > MAX_LINKS:
+        found = f"{topology.node_count} and {len(topology.links)}"
+        return f"the local runner takes at most {MAX_NODES} nodes and {MAX_LINKS} links, not {found}"
+    if topology.compute_count > (most := ELEMENT_TYPES[request.dtype].max_ranks):
+        return f"data of type {request.dtype} can be checked on at most {most} ranks, not {topology.compute_count}"
+    if np.bincount(ends).max(initial=0) > MAX_NODE_LINKS:
+        return f"the local runner takes at most {MAX_NODE_LINKS} links at a node"
+    return None
+
 
 LOW_EFFICIENCY = 0.7
 
 
 class LocalRunner:
-    """Implements `chorale.runners.api.Runner` with one process per node and one paced socket pair per directed link.
+    """Implements `Runner` with one process per node and one paced socket pair per directed link.
 
     link_mbps: rate of a link of bandwidth 1 (of the fastest link on GB/s and Gbit/s fabrics) in 10^6 bit/s;
                None takes the rate that a probe finds this machine to carry for that many links.

@@ -1,15 +1,69 @@
-"""What the times of a program say at one size, beside those of a reference."""
+"""Drift: whether the machine became slower or faster while it was measured.
+
+Outliers: named, never dropped.
+
+Every repetition counts. Medians and the intervals between order statistics bear a few wild ones, so there is nothing
+to win by removing any, and a run that needs removals to look good should be seen to.
+
+What the times of a program say at one size, beside those of a reference.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chorale.runners.api import Measurement, SizeMeasurement
-from chorale.runners.measurement.drift import Drift, estimate_drift
-from chorale.runners.measurement.goal import CONFIDENCE
-from chorale.runners.measurement.interval import MedianInterval, median_interval, ratio_interval
-from chorale.runners.measurement.outliers import find_outliers
+import numpy as np
+
+from chorale.runners.api.base import Measurement, SizeMeasurement
+from chorale.runners.measurement.precision import CONFIDENCE, MedianInterval, median_interval, ratio_interval
+
+SIGNIFICANCE = 0.05
+TOLERATED_CHANGE = 0.05
+"""The relative change over a run below which a trend is not worth a warning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """The trend of the times of one program over the repetitions of a run.
+
+    relative_change: from the first repetition to the last, as a share of the median: the median of all pairwise slopes
+                     (Theil and Sen), which outliers do not bend
+    p_value:         how probable such an order of the times is without any trend (Kendall's tau); 1 where fewer than
+                     three times or equal times say nothing
+    """
+
+    relative_change: float
+    p_value: float
+
+    @property
+    def is_flagged(self) -> bool:
+        """Whether the change is larger than tolerated and not chance."""
+        return abs(self.relative_change) > TOLERATED_CHANGE and self.p_value < SIGNIFICANCE
+
+
+def estimate_drift(times_s: Sequence[float]) -> Drift:
+    """Return the trend of `times_s`, which are in the order in which they were measured. O(n^2)."""
+    if len(times_s) < 3 or min(times_s) == max(times_s):
+        return Drift(0.0, 1.0)
+    from scipy.stats import kendalltau, theilslopes  # noqa: PLC0415 - slow to import: only who measures pays for it
+
+    order = np.arange(len(times_s))
+    change = theilslopes(times_s, order).slope * order[-1] / np.median(times_s)
+    return Drift(float(change), float(kendalltau(order, times_s).pvalue))
+
+
+FENCE = 3.0
+"""Times beyond this many interquartile ranges outside the quartiles are outliers (Tukey, Exploratory Data Analysis,
+1977, section 2D: `far out` values)."""
+
+
+def find_outliers(times_s: Sequence[float]) -> tuple[int, ...]:
+    """Return the repetitions, counted from 0, whose times are far out of line with the others."""
+    first, third = np.percentile(times_s, [25, 75])
+    reach = FENCE * (third - first)
+    return tuple(n for n, time in enumerate(times_s) if not first - reach <= time <= third + reach)
 
 
 @dataclass(frozen=True, slots=True)

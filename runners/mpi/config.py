@@ -7,9 +7,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from chorale.runners.api import Runner
+from chorale.runners.api.base import Runner
+from chorale.runners.api.config import MeasurerRequest
 from chorale.runners.fabric.config import FabricConfig
-from chorale.runners.runner_config import MeasurerRequest
 
 
 class MpiConfig(FabricConfig):

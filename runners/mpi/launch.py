@@ -12,11 +12,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import chorale
-from chorale.runners.environment import Facts
-from chorale.runners.fabric.fabric import EmulatedFabric
-from chorale.runners.fabric.fabrics import find_fabric
+from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
 from chorale.runners.fabric.plan import NODE_DEVICE
-from chorale.runners.places.kinds import CLUSTER, FABRIC, LOOPBACK, require_network_kind
+from chorale.runners.measurement.machine import Facts
+from chorale.runners.process_launch.base import CLUSTER, FABRIC, LOOPBACK, require_network_kind
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.topology import Topology
 
@@ -62,8 +61,8 @@ def find_mpiexec() -> str:
 def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hosts: str | None) -> MpiLaunch:
     """Return how to start the ranks of `topology`.
 
-    where:  one of `chorale.runners.places.kinds`; None takes the fabric that is up for the topology, else the cluster
-    fabric: name of the fabric, needed where several are up
+    where:  one of `chorale.runners.process_launch.base`; None takes the fabric that is up for the topology, else the
+    cluster fabric: name of the fabric, needed where several are up
     hosts:  the cluster: a comma list in the order of the ranks, or @FILE with one on each line; None means the
             allocation of the scheduler's job that this process is part of
 

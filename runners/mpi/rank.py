@@ -10,18 +10,14 @@ from dataclasses import dataclass
 
 from mpi4py import MPI
 
-from chorale.runners.connections import Connection
-from chorale.runners.data import DataPattern
-from chorale.runners.element_types import ELEMENT_TYPES
-from chorale.runners.execution.memory import RankMemory
-from chorale.runners.execution.plan import NodePlan, decode_plan
-from chorale.runners.mpi.clock_identity import clock_identity
-from chorale.runners.mpi.clocks import serve_clock
-from chorale.runners.mpi.lines import Message
-from chorale.runners.mpi.postbox import ControlChannel
-from chorale.runners.mpi.relay import ControlRelay
-from chorale.runners.mpi.runs import LibraryRun, ProgramRun, RankRun
-from chorale.runners.mpi.transport import MpiTransport
+from chorale.runners.api.connections import Connection
+from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
+from chorale.runners.execution.interpreter import RankMemory
+from chorale.runners.execution.node_plan import NodePlan, decode_plan
+from chorale.runners.measurement.clocks import clock_identity
+from chorale.runners.mpi.control import ControlChannel, ControlRelay, serve_clock
+from chorale.runners.mpi.framing import Message
+from chorale.runners.mpi.runs import LibraryRun, MpiTransport, ProgramRun, RankRun
 
 NEVER = float("inf")
 _WAIT_S = 0.0005  # between looks for a command

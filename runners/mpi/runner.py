@@ -6,15 +6,13 @@ import time
 from collections.abc import Iterator
 from types import TracebackType
 
-from chorale.runners.admission import RequestFault, validate_request
-from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
-from chorale.runners.element_types import ELEMENT_TYPES
-from chorale.runners.environment import environment_id, load_average, machine_facts
-from chorale.runners.execution.failure import DeadlinePassed, RunStopped, run_failure_of
-from chorale.runners.execution.rounds import MeasurementRounds
-from chorale.runners.memory_need import memory_shortage
-from chorale.runners.mpi.crew import MpiRankGroup
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
+from chorale.runners.execution.rounds import DeadlinePassed, MeasurementRounds, RunStopped, run_failure_of
+from chorale.runners.measurement.machine import environment_id, load_average, machine_facts
 from chorale.runners.mpi.launch import MpiLaunch, mpi_launch_of
+from chorale.runners.mpi.rank_group import MpiRankGroup
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.topology import Topology
 

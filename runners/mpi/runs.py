@@ -1,17 +1,93 @@
-"""One run of a rank: of its part of a program, or of MPI's own collective."""
+"""MPI's own collectives, on the same data and buffers as programs: the honest baseline.
+
+Messages of one program between the ranks of an MPI communicator.
+
+One run of a rank: of its part of a program, or of MPI's own collective.
+"""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
+import numpy as np
 from mpi4py import MPI
 
-from chorale.runners.execution.failure import StuckInstruction
-from chorale.runners.execution.interpreter import Interpreter
-from chorale.runners.execution.memory import RankMemory
-from chorale.runners.execution.plan import NodePlan
-from chorale.runners.mpi.library import run_collective
-from chorale.runners.mpi.transport import MpiTransport
+from chorale.runners.api.connections import Connection
+from chorale.runners.api.elements import Vector
+from chorale.runners.execution.interpreter import Inbox, Interpreter, RankMemory
+from chorale.runners.execution.node_plan import NodePlan
+from chorale.runners.execution.rounds import StuckInstruction
+from chorale.synth.collective import Collective, CollectiveName
+
+
+def run_collective(communicator: MPI.Comm, collective: Collective, input_vector: Vector, output_vector: Vector) -> None:
+    """Do what `collective` says out of place with MPI's call of that name; broadcasts are in place as MPI has them."""
+    root = collective.root or 0
+    match collective.name:
+        case CollectiveName.ALLREDUCE:
+            communicator.Allreduce(input_vector, output_vector, MPI.SUM)
+        case CollectiveName.REDUCE:
+            communicator.Reduce(input_vector, output_vector if communicator.rank == root else None, MPI.SUM, root)
+        case CollectiveName.REDUCE_SCATTER:
+            communicator.Reduce_scatter_block(input_vector, output_vector, MPI.SUM)
+        case CollectiveName.ALLGATHER:
+            communicator.Allgather(_bytes(input_vector), _bytes(output_vector))
+        case CollectiveName.ALLTOALL:
+            communicator.Alltoall(_bytes(input_vector), _bytes(output_vector))
+        case CollectiveName.BROADCAST:
+            if communicator.rank == root:
+                output_vector[:] = input_vector
+            communicator.Bcast(_bytes(output_vector), root)
+
+
+def _bytes(vector: Vector) -> list[Any]:
+    """Return `vector` for calls that do not look into elements: MPI has no name for every type."""
+    return [vector.view(np.uint8), MPI.BYTE]
+
+
+class MpiTransport:
+    """Sends and receives what the blocks of one rank exchange; every connection keeps its order.
+
+    The channel of a connection is the tag of its messages: MPI delivers those of one sender and tag in order. Of each
+    connection one receive is posted at a time, before its block asks for it, so that no sender waits for a receiver.
+    """
+
+    def __init__(self, communicator: MPI.Comm, connections: Mapping[int, Connection]) -> None:
+        self._communicator = communicator
+        self._connections = connections
+        self._requests: list[MPI.Request] = []
+        self._receivers: list[int | None] = []  # the connection of each request that receives
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing is on its way to or from this rank."""
+        return not self._requests
+
+    def post(self, connection: int, message: memoryview) -> None:
+        """Send `message`; nobody changes its bytes."""
+        end = self._connections[connection]
+        self._requests.append(self._communicator.Isend([message, MPI.BYTE], end.dst, end.channel))
+        self._receivers.append(None)
+
+    def post_receives(self, inboxes: Mapping[int, Inbox]) -> None:
+        """Post a receive for every connection that has none and more to come."""
+        for connection in inboxes.keys() - set(self._receivers):
+            if (length := inboxes[connection].next_bytes) is not None:
+                end, place = self._connections[connection], inboxes[connection].buffer(length)
+                self._requests.append(self._communicator.Irecv([place, MPI.BYTE], end.src, end.channel))
+                self._receivers.append(connection)
+
+    def poll(self, inboxes: Mapping[int, Inbox]) -> bool:
+        """Hand over what has arrived and let go of what has left; return whether there was anything."""
+        done = set(MPI.Request.Testsome(self._requests) or ()) if self._requests else set()
+        for number in sorted(done):
+            if (connection := self._receivers[number]) is not None:
+                inboxes[connection].filled()
+        if done:
+            self._requests = [request for number, request in enumerate(self._requests) if number not in done]
+            self._receivers = [receiver for number, receiver in enumerate(self._receivers) if number not in done]
+        return bool(done)
 
 
 class RankRun(Protocol):

@@ -7,11 +7,10 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field
 
-from chorale.runners.api import Runner
-from chorale.runners.msccl.boxes import gpus_per_machine
+from chorale.runners.api.base import ResourceRequest, Runner
+from chorale.runners.api.config import ByteCount, Capabilities, MeasurerRequest, NameList, RunnerConfig, VariableList
+from chorale.runners.msccl.options import gpus_per_machine
 from chorale.runners.msccl.runtimes import MSCCL, require_runtime
-from chorale.runners.needs import ResourceRequest
-from chorale.runners.runner_config import ByteCount, Capabilities, MeasurerRequest, NameList, RunnerConfig, VariableList
 from chorale.synth.lowering.options import MAX_PROCESSORS, LoweringOptions
 from chorale.synth.topology.topology import Topology
 
@@ -94,7 +93,7 @@ class MscclConfig(RunnerConfig):
         return ResourceRequest(node.cpus, gpus or 0.0, node.resources, node.labels, node.patience_s)
 
     def check_plan(self, request: MeasurerRequest, topology: Topology) -> None:
-        from chorale.runners.msccl.choice import check_gpus  # noqa: PLC0415 - only who plans a campaign on GPUs pays for it
+        from chorale.runners.msccl.runner import check_gpus  # noqa: PLC0415 - only who plans a campaign on GPUs pays for it
 
         check_gpus(self.for_network(topology), request, topology)
 
@@ -104,6 +103,6 @@ class MscclConfig(RunnerConfig):
         return {**self.model_dump(exclude=without), "runtime": self.runtime or MSCCL.name}
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
-        from chorale.runners.msccl.choice import msccl_runner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.runners.msccl.runner import msccl_runner  # noqa: PLC0415 - only who runs something pays for it
 
         return msccl_runner(self, (request or MeasurerRequest()).node)

@@ -1,14 +1,27 @@
-"""Where and how a program is run on GPUs."""
+"""How many ranks share a machine.
+
+Where and how a program is run on GPUs.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.topology import Topology
+
+
+def gpus_per_machine(topology: Topology) -> int | None:
+    """Return how many ranks share a box where the ids of nodes say so (`BOX.GPU`, boxes alike), else None."""
+    boxes = Counter(name.rpartition(".")[0] for name in topology.node_ids[: topology.compute_count])
+    sizes = set(boxes.values())
+    return sizes.pop() if len(sizes) == 1 and "" not in boxes else None
+
 
 Launcher = Literal["openmpi", "mpich", "srun"]
 """Open MPI's mpirun, the mpiexec of MPICH and its kin, or Slurm."""

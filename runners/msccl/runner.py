@@ -1,4 +1,7 @@
-"""MscclRunner: programs on GPUs, executed by MSCCL, its executor or RCCL, timed by nccl-tests."""
+"""MscclRunner: programs on GPUs, executed by MSCCL, its executor or RCCL, timed by nccl-tests.
+
+From the declared options of the msccl runner to its jobs and the nodes that they run on.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,21 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
-from chorale.runners.admission import RequestFault, validate_request
-from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
-from chorale.runners.environment import environment_id, load_average, machine_facts
-from chorale.runners.msccl.cluster import GpuCluster
-from chorale.runners.msccl.command import gpus_per_node, launch_command, perf_command
-from chorale.runners.msccl.manual_launch import MpichHost
-from chorale.runners.msccl.options import DTYPES, JobOptions
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, ResourceRequest, RunFailure, RunRequest
+from chorale.runners.api.config import MeasurerRequest
+from chorale.runners.api.validation import RequestFault, validate_request
+from chorale.runners.measurement.machine import environment_id, load_average, machine_facts
+from chorale.runners.msccl.commands import gpus_per_node, launch_command, perf_command, size_progressions
+from chorale.runners.msccl.config import MscclConfig
+from chorale.runners.msccl.options import DTYPES, JobOptions, Launcher
 from chorale.runners.msccl.session import DEFAULT_LIBRARY, ExecutionProofs, Session, SessionStopped
-from chorale.runners.msccl.sizes import size_progressions
-from chorale.runners.places.local import LocalHost
-from chorale.runners.places.place import Host
+from chorale.runners.process_launch.base import GpuCluster, Host
+from chorale.runners.process_launch.local import LocalHost
+from chorale.runners.process_launch.mpich import MpichHost
 from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.topology.topology import Topology
 
 PINNED_FOR = {"allreduce": ("ring", "tree"), "allgather": ("ring",), "reduce_scatter": ("ring",)}
 """What NCCL has for each collective on all machines, besides its own choice."""
@@ -149,3 +154,56 @@ def _facts(session: Session) -> Facts:
 def _identified(environment: Facts) -> Facts:
     """Add the content id of all facts so far, which stay the same from run to run, and the load."""
     return {**environment, "environment_id": environment_id(environment), "load_average": load_average()}
+
+
+def msccl_runner(config: MscclConfig, node: ResourceRequest) -> MscclRunner:
+    """Return the runner. node: what each node of a Ray cluster must have besides GPUs, where the launcher is `ray`.
+
+    Raises InvalidInput for what `JobOptions` refuses.
+    """
+    folder = None if config.shared_folder is None else Path(config.shared_folder)
+    return MscclRunner(job_options(config), folder, cluster=_lender(config, node))
+
+
+def job_options(config: MscclConfig) -> JobOptions:
+    """Return how jobs are launched; InvalidInput for names and numbers that cannot be."""
+    if config.takes_nodes_from_ray and config.hosts:
+        raise InvalidInput("the launcher ray chooses the nodes itself", ",".join(config.hosts), "leave out hosts")
+    return JobOptions(
+        sizes_bytes=(1,),  # those of each request take its place
+        runtime=config.runtime,
+        launcher="mpich" if config.takes_nodes_from_ray else cast(Launcher, config.launcher),
+        hosts=tuple(config.hosts),
+        gpus_per_node=config.gpus_per_node,
+        tests_folder=config.tests_folder,
+        library_folder=config.library_folder,
+        buffer_bytes=config.buffer_bytes,
+        iterations=config.iterations,
+        environment=dict(config.variables),
+    )
+
+
+def check_gpus(config: MscclConfig, request: MeasurerRequest, topology: Topology) -> None:
+    """Raise InvalidInput where hosts, GPUs and ranks of a campaign do not go together."""
+    ranks = topology.compute_count
+    per_node = gpus_per_node(ranks, job_options(config))
+    from_ray = config.takes_nodes_from_ray
+    if from_ray and request.gpus not in (None, per_node):
+        rule = "campaign key `runner.needs.gpus`: each node that Ray lends must have a GPU for each of its ranks"
+        raise InvalidInput(rule, f"{request.gpus:g} GPUs for {per_node} ranks", "leave it out")
+    several = from_ray or ranks > per_node
+    if several and request.count > 1:
+        rule = "campaign key `runner.at_once`: launches over several nodes must not share them"
+        raise InvalidInput(rule, request.count, "leave it at 1")
+    if several and config.shared_folder is None:
+        rule = "campaign key `runner.msccl.shared_folder`: jobs on several nodes need a folder that all of them see"
+        raise InvalidInput(rule, "none", "name one, such as /shared/tmp")
+
+
+def _lender(config: MscclConfig, node: ResourceRequest) -> GpuCluster | None:
+    """Return what lends nodes; their CPUs stay free for launches, whatever a measurer holds."""
+    if not config.takes_nodes_from_ray:
+        return None
+    from chorale.runners.ray.hosts import RayGpuCluster  # noqa: PLC0415 - Ray is slow to import
+
+    return RayGpuCluster(ResourceRequest(0, 0, node.resources, node.labels))

@@ -1,28 +1,62 @@
-"""One request on GPUs: its jobs, the proofs that the programs run, the launches in turns."""
+"""The edge of the runner: writes jobs, starts launches, waits for them.
+
+One request on GPUs: its jobs, the proofs that the programs run, the launches in turns.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from chorale.runners.api import FailureKind, ProgramSettings, RunRequest, SizeMeasurement, library_result
-from chorale.runners.msccl.command import PROOF_ITERATIONS
-from chorale.runners.msccl.environment import Mode, is_library
-from chorale.runners.msccl.evidence import log_fault, time_fault
-from chorale.runners.msccl.job import job_files
-from chorale.runners.msccl.launch import launch, write_job
+from chorale.runners.api.base import FailureKind, ProgramSettings, RunRequest, SizeMeasurement, library_result
+from chorale.runners.msccl.commands import PROOF_ITERATIONS, Mode, is_library, served_size, size_progressions
+from chorale.runners.msccl.job_files import EXECUTABLE, job_files
 from chorale.runners.msccl.options import JobOptions
-from chorale.runners.msccl.printed import parse_output
-from chorale.runners.msccl.results import LaunchFault, LaunchResult, launch_times
+from chorale.runners.msccl.output_parser import parse_output
+from chorale.runners.msccl.results import LaunchFault, LaunchResult, launch_times, log_fault, time_fault
 from chorale.runners.msccl.runtimes import Runtime, runtime_for
-from chorale.runners.msccl.sizes import served_size, size_progressions
-from chorale.runners.places.place import Host
+from chorale.runners.process_launch.base import STDERR, STDOUT, Host, ProcessSpec
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
 from chorale.synth.programs.program import Program
+
+_POLL_S = 0.05
+
+
+def write_job(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files of a job into `folder`, scripts so that they can be executed."""
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+        path.chmod(0o755 if name.endswith(EXECUTABLE) else 0o644)
+
+
+def launch(place: Host, folder: Path, mode: Mode, parts: int, deadline_s: float) -> LaunchResult:
+    """Run the job in `folder` in a mode until it ends, or is killed when the monotonic clock shows `deadline_s`.
+
+    parts: how many test programs it starts, one after the other
+    """
+    started = place.start(ProcessSpec((str(folder / "run.sh"), mode)))
+    try:
+        while (code := started.poll()) is None and time.monotonic() < deadline_s:
+            time.sleep(_POLL_S)
+        if code is None:
+            started.kill()
+        output = started.read(STDOUT).decode(errors="replace")
+        errors = started.read(STDERR).decode(errors="replace")
+    finally:
+        started.close()
+    return LaunchResult(code, output, errors, tuple(_logs(folder, f"{mode}.{part}.*") for part in range(parts)))
+
+
+def _logs(folder: Path, names: str) -> tuple[str, ...]:
+    return tuple(path.read_text(errors="replace") for path in sorted((folder / "logs").glob(names)))
+
 
 DEFAULT_LIBRARY = "nccl"
 """The library's own choice, as it makes it when no program is there."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
-from chorale.runners.api import Runner
+from chorale.runners.api.base import Runner
+from chorale.runners.api.config import Capabilities, MeasurerRequest
 from chorale.runners.fabric.config import FabricConfig
-from chorale.runners.runner_config import Capabilities, MeasurerRequest
 
 
 class OneCclConfig(FabricConfig):

@@ -11,7 +11,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from chorale.runners.oneccl.wheels import INCLUDE, PARTS, VERSIONS, install_folder
+from chorale.runners.oneccl.build import INCLUDE, PARTS, VERSIONS, install_folder
 from chorale.synth.errors import ChoraleError, Unavailable
 
 _LIMIT_S = 600.0

@@ -1,29 +1,92 @@
-"""OneCclRunner: programs over oneCCL's point-to-point calls, timed beside oneCCL's own algorithms."""
+"""Where the ranks of a topology run: on its fabric if one is up, on a cluster, or side by side on this machine.
+
+OneCclRunner: programs over oneCCL's point-to-point calls, timed beside oneCCL's own algorithms.
+"""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from chorale.runners.admission import RequestFault, validate_request
-from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
-from chorale.runners.element_types import ELEMENT_TYPES
-from chorale.runners.environment import Facts, environment_id, load_average, machine_facts
-from chorale.runners.execution.failure import run_failure_of
-from chorale.runners.memory_need import memory_shortage
-from chorale.runners.oneccl.build import build_interpreter
-from chorale.runners.oneccl.diagnosis import crash_failure, timeout_failure, wrong_result_failure
-from chorale.runners.oneccl.library import ALGORITHMS, library_sizes
-from chorale.runners.oneccl.order import RunEntry, collect_measurements, run_descriptions, run_order
-from chorale.runners.oneccl.places import RankPlacement, place_ranks
-from chorale.runners.oneccl.processes import RankProcesses
-from chorale.runners.oneccl.task import START_LIMIT_S, InjectedFault, task_text
-from chorale.runners.oneccl.wheels import VERSIONS, find_parts
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
+from chorale.runners.execution.rounds import run_failure_of
+from chorale.runners.fabric.fabric import find_fabric
+from chorale.runners.measurement.machine import Facts, environment_id, load_average, machine_facts
+from chorale.runners.oneccl.build import VERSIONS, build_interpreter, find_parts
+from chorale.runners.oneccl.processes import RankProcesses, crash_failure, timeout_failure, wrong_result_failure
+from chorale.runners.oneccl.tasks import (
+    ALGORITHMS,
+    START_LIMIT_S,
+    InjectedFault,
+    RunEntry,
+    collect_measurements,
+    library_sizes,
+    run_descriptions,
+    run_order,
+    task_text,
+)
+from chorale.runners.process_launch.base import CLUSTER, FABRIC, LOOPBACK, Host, require_network_kind
+from chorale.runners.process_launch.local import LocalHost
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class RankPlacement:
+    """The place of every rank, whether all are on this machine, and what measurements there depend on."""
+
+    hosts: Sequence[Host]
+    facts: Facts
+    is_here: bool = True
+    close: Callable[[], None] = lambda: None
+
+
+def place_ranks(topology: Topology, where: str | None, fabric: str | None) -> RankPlacement:
+    """Return where the ranks of `topology` run.
+
+    where:  one of KINDS; None takes the fabric that is up for the topology, else the cluster
+    fabric: name of the fabric, needed where several are up
+
+    InvalidInput for an unknown kind or an ambiguous fabric; Unavailable if there is no such place.
+    """
+    require_network_kind(where)
+    if where == LOOPBACK:
+        return RankPlacement([LocalHost()] * topology.compute_count, {"network": LOOPBACK})
+    found = None if where == CLUSTER else _fabric(topology, fabric)
+    if found is None and where != FABRIC and fabric is None:
+        found = _cluster(topology)
+    if found is not None:
+        return found
+    rule = (
+        "oneCCL needs a network that is the topology: a fabric that is up, or a Ray cluster with a node for each rank"
+    )
+    wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
+    raise Unavailable(rule, f"none for {wanted}", f"run: chorale fabric up {topology.spec or 'FILE'}")
+
+
+def _fabric(topology: Topology, name: str | None) -> RankPlacement | None:
+    fabric = find_fabric(topology.id, name)
+    if fabric is None:
+        return None
+    facts: Facts = {"network": FABRIC, "fabric": fabric.name, "link_mbps": float(fabric.link_mbps)}
+    return RankPlacement(fabric.hosts(), facts)
+
+
+def _cluster(topology: Topology) -> RankPlacement | None:
+    from chorale.runners.ray.hosts import RayHosts  # noqa: PLC0415 - Ray takes a second to import
+
+    nodes = RayHosts(topology.compute_count)
+    if nodes.hosts is None:
+        nodes.close()
+        return None
+    return RankPlacement(nodes.hosts, {"network": CLUSTER}, is_here=False, close=nodes.close)
+
 
 MAX_RANKS = 256
 _REPORT_S = 1.5  # for the others to report once one rank has run into the limit; an interpreter takes at most 1
@@ -32,7 +95,7 @@ _SETTLE_S = 0.3  # for who was killed to be told from who only lost a neighbour
 
 
 class OneCclRunner:
-    """Implements `chorale.runners.api.Runner` with one process per rank, all programs and sizes of a request in each.
+    """Implements `Runner` with one process per rank, all programs and sizes of a request in each.
 
     fabric: name of the fabric; needed only where several have the topology
     where:  `fabric`, `cluster` or `loopback`; None takes the fabric that is up for the topology, else a cluster.

@@ -6,12 +6,11 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 
-from chorale.runners.api import FailureKind, Outcome, RunFailure, Runner, RunRequest
-from chorale.runners.exclusive import exclusive, machine_lock
-from chorale.runners.futures import Completion
-from chorale.runners.measurement.rungs import measure_in_rungs
-from chorale.runners.packed import Packed
-from chorale.runners.ray.parcels import BuildParcel, ParcelOpener, RunParcel
+from chorale.runners.api.base import FailureKind, Outcome, RunFailure, Runner, RunRequest
+from chorale.runners.api.workers import Completion
+from chorale.runners.measurement.driver import measure_in_rungs
+from chorale.runners.measurement.machine import exclusive, machine_lock
+from chorale.runners.ray.parcels import BuildParcel, Packed, ParcelOpener, RunParcel
 from chorale.synth.build.cache import CachingBuilder
 from chorale.synth.build.request import BuildFailure, BuildResult
 from chorale.synth.errors import ChoraleError, Unavailable

@@ -1,14 +1,17 @@
-"""Requests on their way to actors: what many of them hold travels once, by way of Ray's object store."""
+"""Requests on their way to actors: what many of them hold travels once, by way of Ray's object store.
+
+Values as bytes on their way between processes of a campaign, of which programs are most of all.
+"""
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Generic, TypeVar, cast
 
-from chorale.runners.api import RunRequest
-from chorale.runners.packed import Packed
-from chorale.runners.ray_cluster import ray
+from chorale.runners.api.base import RunRequest
+from chorale.runners.ray.cluster import ray
 from chorale.synth.build.request import BuildRequest, ScheduleRequest
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.program import Program
@@ -89,3 +92,25 @@ class RunParcel:
     def open(self, opener: ParcelOpener) -> RunRequest:
         programs: dict[str, Program] = {name: opener.open(parcel) for name, parcel in self.programs.items()}
         return RunRequest(opener.open(self.topology), programs, **self.others.open())
+
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Packed(Generic[Value]):
+    """A value as bytes. Ray's own pickler asks Python code about every object, which is slow where there are thousands.
+
+    Only for processes of one program: `open` trusts what it is given.
+    """
+
+    content: bytes
+
+    @classmethod
+    def of(cls, value: Value) -> Packed[Value]:
+        """Pack `value`, which must be made of types that modules define by name."""
+        return cls(pickle.dumps(value, pickle.HIGHEST_PROTOCOL))
+
+    def open(self) -> Value:
+        """Return what was packed, made anew."""
+        return cast(Value, pickle.loads(self.content))  # noqa: S301 (from another process of the same campaign)

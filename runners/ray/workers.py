@@ -7,15 +7,13 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from chorale.runners.api import FailureKind, Outcome, RunFailure, RunRequest
-from chorale.runners.futures import Completion, Future
-from chorale.runners.needs import ResourceRequest
-from chorale.runners.packed import Packed
+from chorale.runners.api.base import FailureKind, Outcome, ResourceRequest, RunFailure, RunRequest
+from chorale.runners.api.workers import Completion, Future
 from chorale.runners.ray.actors import ALONE_PATIENCE_S, BuilderFactory, BuildWorker, MeasureWorker, RunnerFactory
-from chorale.runners.ray.parcels import BuildParcel, RunParcel, SharedValues
-from chorale.runners.ray_cluster import RayCluster
-from chorale.runners.ray_pool import Call, RayPool, wait_for_results
-from chorale.runners.retries import RetryPolicy
+from chorale.runners.ray.cluster import RayCluster
+from chorale.runners.ray.fault_tolerance import RetryPolicy
+from chorale.runners.ray.parcels import BuildParcel, Packed, RunParcel, SharedValues
+from chorale.runners.ray.pool import Call, RayPool, wait_for_results
 from chorale.synth.build.cache import CachingBuilder
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult
 from chorale.synth.errors import Unavailable

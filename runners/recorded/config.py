@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from chorale.runners.api import Runner
-from chorale.runners.runner_config import ByteCount, Capabilities, MeasurerRequest, RunnerConfig, TimeSource
+from chorale.runners.api.base import Runner
+from chorale.runners.api.config import ByteCount, Capabilities, MeasurerRequest, RunnerConfig, TimeSource
 
 
 class RecordedConfig(RunnerConfig):

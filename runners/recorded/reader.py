@@ -1,4 +1,7 @@
-"""Reads tables of recorded runs: CSV with the columns of `COLUMNS`."""
+"""What was set for recorded runs.
+
+Reads tables of recorded runs: CSV with the columns of `COLUMNS`.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,46 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from chorale.runners.recorded.configuration import RecordedConfiguration, ScheduleOrigin
+from chorale.runners.api.units import format_size
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleOrigin:
+    """Where the instructions of a recorded run came from: a schedule that a generator wrote, or the vendor's library.
+
+    schedule:     the name of the file, or of the library
+    k, instances: trees per root, and copies on channels of their own; None where the record does not say
+    """
+
+    fabric: str
+    collective: str
+    generator: str
+    schedule: str
+    k: int | None = None
+    instances: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.generator} {self.schedule} ({self.collective} on {self.fabric})"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedConfiguration:
+    """Everything that was set for recorded runs, but for the size.
+
+    buffer_bytes: of each connection's buffer, None for what the runtime takes by itself
+    in_place:     whether input and output shared memory
+    """
+
+    origin: ScheduleOrigin
+    buffer_bytes: int | None
+    in_place: bool
+
+    def __str__(self) -> str:
+        buffer = "its own buffers" if self.buffer_bytes is None else f"buffers of {format_size(self.buffer_bytes)}"
+        return f"{self.origin} with {buffer}, {'in' if self.in_place else 'out of'} place"
+
 
 COLUMNS = (
     "fabric",

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from chorale.runners.admission import RequestFault, validate_request
-from chorale.runners.api import (
+from chorale.runners.api.base import (
     FailureKind,
     Measurement,
     Outcome,
@@ -16,10 +15,11 @@ from chorale.runners.api import (
     SizeMeasurement,
     library_result,
 )
-from chorale.runners.environment import Facts, environment_id
-from chorale.runners.recorded.configuration import RecordedConfiguration
+from chorale.runners.api.units import format_size
+from chorale.runners.api.validation import RequestFault, validate_request
+from chorale.runners.measurement.machine import Facts, environment_id
+from chorale.runners.recorded.reader import RecordedConfiguration
 from chorale.runners.recorded.table import MI250_SOURCE, RecordedTable, mi250_table
-from chorale.runners.sizes import format_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.spec import parse_topology
@@ -40,7 +40,7 @@ class RecordedRunner:
     and buffers of `RunRequest.settings` (where that has none, what the program's name says, as in the recorded
     programs themselves), or for the one `schedule` that is named. So a schedule that was synthesized here gets the
     time that the generator's own schedule with the same settings took. Repetitions are drawn by the seed from the
-    record, see `chorale.runners.recorded.noise`: the same request always gives the same outcome. Rejected are what was
+    record, see `chorale.runners.recorded.table`: the same request always gives the same outcome. Rejected are what was
     not recorded, and what fell back to the library. The algorithm `rccl` is the fastest recorded launch of the library,
     with whatever settings, at each size.
     """

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
-from chorale.runners.api import FailureKind, Outcome, Runner, RunRequest
+from chorale.runners.api.base import FailureKind, Outcome, Runner, RunRequest
 from tests.conformance.example_programs import with_work
 from tests.conformance.runner_kit import GRACE_S, RING, failed, measured, opened, request_of
 

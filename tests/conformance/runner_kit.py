@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, Runner, RunRequest
 from chorale.synth.programs.program import Op, Program, ThreadBlock
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import (

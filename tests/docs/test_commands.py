@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.msccl.environment import MODES
+from chorale.runners.msccl.commands import MODES
 from chorale.runners.msccl.runtimes import EXECUTOR
 from chorale.tuner.reports.job_export import LAUNCHERS
 from tests.docs.pages import Command, commands_of

@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from chorale.runners.ray_cluster import ray
-from chorale.runners.ray_executor import RayExecutor
+from chorale.runners.ray.cluster import ray
+from chorale.runners.ray.executor import RayExecutor
 from chorale.synth.executor.base import Progress
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder.find import find_all

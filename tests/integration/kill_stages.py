@@ -19,7 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
-from chorale.runners.simulated import SimulatedRunner
+from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.tuner.campaigns.journal import Journal
 from chorale.tuner.campaigns.progress import PlainLines

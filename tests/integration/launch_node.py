@@ -21,8 +21,8 @@ from typing import Any
 
 import psutil
 
-from chorale.runners.ray_cluster import ray
-from chorale.runners.ray_resident import DetachedActor, DetachedActors
+from chorale.runners.ray.cluster import ray
+from chorale.runners.ray.detached import DetachedActor, DetachedActors
 from chorale.tuner.campaigns.campaign import Campaign
 from chorale.tuner.campaigns.combinations import search_space
 from chorale.tuner.cli.detached import start

@@ -24,8 +24,8 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from chorale.runners.ray_resident import DetachedActors
-from chorale.runners.simulated import SimulatedRunner
+from chorale.runners.ray.detached import DetachedActors
+from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.tuner.campaigns.campaign import Campaign
 from chorale.tuner.campaigns.combinations import search_space

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rich.console import Console
 
-from chorale.runners.api import RunRequest
+from chorale.runners.api.base import RunRequest
 from chorale.tuner.campaigns.progress import PlainLines
 from chorale.tuner.home import Home
 from chorale.tuner.specs import load_topology

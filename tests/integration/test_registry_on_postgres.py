@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import sqlalchemy
 
-from chorale.runners.api import FailureKind, RunFailure, RunRequest
+from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
 from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.campaigns.size_class import SizeClass

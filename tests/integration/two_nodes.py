@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from chorale.runners.ray_cluster import NAMESPACE, ray
-from chorale.runners.ray_executor import RayExecutor
+from chorale.runners.ray.cluster import NAMESPACE, ray
+from chorale.runners.ray.executor import RayExecutor
 
 TASKS = 24
 HEALTH = {"health_check_period_ms": 500, "health_check_timeout_ms": 500, "health_check_failure_threshold": 3}

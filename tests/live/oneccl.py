@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.runners.oneccl.wheels import INSTALL, find_parts
+from chorale.runners.oneccl.build import INSTALL, find_parts
 from chorale.synth.errors import Unavailable
 
 

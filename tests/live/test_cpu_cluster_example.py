@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.fabric.fabric import EmulatedFabric
-from chorale.runners.fabric.fabrics import bring_up, take_down
+from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, take_down
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
 from tests.live.oneccl import needs_oneccl

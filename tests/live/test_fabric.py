@@ -16,12 +16,19 @@ import psutil
 import pytest
 
 from chorale.runners.fabric import holder
-from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
-from chorale.runners.fabric.fabrics import bring_up, fabrics, find_fabric, take_down, temporary_fabric
+from chorale.runners.fabric.fabric import (
+    EmulatedFabric,
+    bring_up,
+    fabrics,
+    find_fabric,
+    processes_in,
+    take_down,
+    temporary_fabric,
+)
 from chorale.runners.fabric.holder import NamespaceHolder, detached_states
 from chorale.runners.fabric.probe import probe
-from chorale.runners.places.local import LocalProcess
-from chorale.runners.places.place import STDERR, STDOUT, ProcessSpec
+from chorale.runners.process_launch.base import STDERR, STDOUT, ProcessSpec
+from chorale.runners.process_launch.local import LocalProcess
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology

@@ -14,7 +14,7 @@ from dataclasses import replace
 import psutil
 import pytest
 
-from chorale.runners.api import FailureKind, Outcome
+from chorale.runners.api.base import FailureKind, Outcome
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.collective import ALLREDUCE, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput

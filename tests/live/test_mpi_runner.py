@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chorale.runners.api import FailureKind
+from chorale.runners.api.base import FailureKind
 from chorale.runners.mpi.runner import MpiRunner
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
 from chorale.synth.executor.serial import SerialExecutor

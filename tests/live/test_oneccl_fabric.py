@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.api import FailureKind, Outcome, RunRequest, library_result
-from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
-from chorale.runners.fabric.fabrics import bring_up, find_fabric, take_down
+from chorale.runners.api.base import FailureKind, Outcome, RunRequest, library_result
+from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, find_fabric, processes_in, take_down
 from chorale.runners.fabric.holder import NamespaceHolder
 from chorale.runners.oneccl.runner import OneCclRunner
 from chorale.synth.errors import Unavailable

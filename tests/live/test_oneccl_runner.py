@@ -18,15 +18,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from chorale.runners import ray_places
-from chorale.runners.api import FailureKind, Outcome, ProgramSettings, RunRequest, library_result
-from chorale.runners.oneccl import library
+from chorale.runners.api.base import FailureKind, Outcome, ProgramSettings, RunRequest, library_result
 from chorale.runners.oneccl import runner as runner_module
-from chorale.runners.oneccl.places import RankPlacement
-from chorale.runners.oneccl.runner import OneCclRunner
-from chorale.runners.oneccl.task import InjectedFault
-from chorale.runners.oneccl.wheels import VERSIONS
-from chorale.runners.places.local import LocalHost
+from chorale.runners.oneccl import tasks
+from chorale.runners.oneccl.build import VERSIONS
+from chorale.runners.oneccl.runner import OneCclRunner, RankPlacement
+from chorale.runners.oneccl.tasks import InjectedFault
+from chorale.runners.process_launch.local import LocalHost
+from chorale.runners.ray import hosts
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.lower import lower
@@ -81,7 +80,7 @@ def test_every_library_algorithm_is_right_and_takes_its_turn(home: Path) -> None
 def test_an_algorithm_that_does_not_serve_is_rejected_and_not_replaced(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(library.ALGORITHMS, CollectiveName.ALLREDUCE, ("direct",))  # needs MPI underneath
+    monkeypatch.setitem(tasks.ALGORITHMS, CollectiveName.ALLREDUCE, ("direct",))  # needs MPI underneath
     with _on_loopback(home) as runner:
         failure = failed(runner.submit(_pair(library=("direct",))), FailureKind.REJECTED)
     assert "can not select algo" in failure.message
@@ -266,7 +265,7 @@ def test_the_environment_says_what_matters_and_no_host(home: Path) -> None:
 @pytest.mark.usefixtures("ray_cluster")
 def test_ranks_run_on_the_nodes_of_a_cluster(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The one node of the cluster of these tests takes every rank, as if it had the resource of each.
-    monkeypatch.setattr(ray_places, "nodes_by_rank", lambda alive, ranks: [alive[0]] * ranks)
+    monkeypatch.setattr(hosts, "nodes_by_rank", lambda alive, ranks: [alive[0]] * ranks)
     with OneCclRunner(home=home) as runner:
         environment = measured(runner.submit(_pair())).environment
         failed(runner.submit(_pair(with_deadlock(PAIR, 1), timeout_s=1.0)), FailureKind.TIMEOUT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.runners.api import RunRequest
+from chorale.runners.api.base import RunRequest
 from chorale.runners.local.runner import LocalRunner
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.executor.serial import SerialExecutor

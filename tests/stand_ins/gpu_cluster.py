@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from chorale.runners.api import Runner
+from chorale.runners.api.base import Runner
 from chorale.runners.ray.actors import RunnerFactory
 
 ROOT = Path(__file__).parents[2]

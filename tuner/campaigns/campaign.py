@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from chorale.runners.registry import RUNNERS
+from chorale.runners.api.registry import RUNNERS
 from chorale.tuner.campaigns.runner_section import AnyRunnerSection, read_section
 from chorale.tuner.campaigns.section import CampaignSection
 from chorale.tuner.campaigns.space import Value

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chorale.runners.runner_config import Capabilities
-from chorale.runners.sizes import divisible_size
+from chorale.runners.api.config import Capabilities
+from chorale.runners.api.units import divisible_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.topology.topology import Topology

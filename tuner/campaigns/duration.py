@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from chorale.runners.api import LIBRARY
+from chorale.runners.api.base import LIBRARY
 from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import parse_collective
 from chorale.synth.topology.topology import Topology

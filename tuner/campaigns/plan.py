@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from chorale.runners.api import LIBRARY
+from chorale.runners.api.base import LIBRARY
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.topology.topology import Topology

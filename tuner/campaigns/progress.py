@@ -13,8 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from chorale.runners.durations import format_ms
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.campaigns.records import CompleteTrial, FailedTrial, TrialRecord
 from chorale.tuner.campaigns.rhythm import trial_intervals_s
 

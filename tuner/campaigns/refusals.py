@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chorale.runners.measurement.interval import MedianInterval, ratio_interval
+from chorale.runners.measurement.precision import MedianInterval, ratio_interval
 from chorale.tuner.campaigns.answer import fastest_baseline
 from chorale.tuner.campaigns.final import RankedTrial
 from chorale.tuner.campaigns.records import CompleteTrial, SizeResult, TrialRecord

@@ -16,10 +16,10 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema
 
+from chorale.runners.api.base import ResourceRequest
+from chorale.runners.api.config import Capabilities, MeasurerRequest, RunnerConfig
+from chorale.runners.api.registry import RUNNERS
 from chorale.runners.local.config import LocalConfig
-from chorale.runners.needs import ResourceRequest
-from chorale.runners.registry import RUNNERS
-from chorale.runners.runner_config import Capabilities, MeasurerRequest, RunnerConfig
 from chorale.tuner.campaigns.section import CampaignSection
 
 DEFAULT_KIND = LocalConfig.name

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -15,7 +15,7 @@ from typing import Annotated, TypeVar
 from filelock import FileLock
 from pydantic import Field, TypeAdapter, ValidationError
 
-from chorale.runners.exclusive import acquire_lock
+from chorale.runners.measurement.machine import acquire_lock
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.campaigns.final import FinalComparison
 from chorale.tuner.campaigns.journal import Journal, Write

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from chorale.runners.sizes import MAX_SIZE_BYTES, parse_sizes
+from chorale.runners.api.units import MAX_SIZE_BYTES, parse_sizes
 from chorale.tuner.campaigns.section import CampaignSection
 
 MAX_VALUES = 1000

@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from chorale.runners.durations import format_us
-from chorale.runners.sizes import format_size, parse_size
+from chorale.runners.api.units import format_size, format_us, parse_size
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology

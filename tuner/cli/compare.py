@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from chorale.runners.sizes import parse_size, parse_sizes
+from chorale.runners.api.units import parse_size, parse_sizes
 from chorale.synth.kernels.warm_up import warm_simulation
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
 from chorale.synth.topology.topology import Topology

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 
-from chorale.runners.ray_resident import DetachedActor, DetachedActors
+from chorale.runners.ray.detached import DetachedActor, DetachedActors
 from chorale.synth.errors import CheckFailed
 from chorale.tuner.campaigns.campaign import Campaign
 from chorale.tuner.campaigns.progress import progress_display

@@ -8,11 +8,10 @@ from typing import Annotated
 
 import typer
 
-from chorale.runners.element_types import ELEMENT_TYPES
-from chorale.runners.msccl.boxes import gpus_per_machine
-from chorale.runners.msccl.options import JobOptions
-from chorale.runners.msccl.sizes import served_size
-from chorale.runners.sizes import format_size, parse_sizes
+from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.runners.api.units import format_size, parse_sizes
+from chorale.runners.msccl.commands import served_size
+from chorale.runners.msccl.options import JobOptions, gpus_per_machine
 from chorale.synth.build.build import build_program, verify_schedule
 from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import InvalidInput

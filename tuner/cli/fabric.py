@@ -10,10 +10,9 @@ import psutil
 import typer
 from rich.table import Table
 
-from chorale.runners.fabric.capacity import require_capacity
-from chorale.runners.fabric.fabric import EmulatedFabric, processes_in
-from chorale.runners.fabric.fabrics import bring_up, fabrics, require_free, take_down
+from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, fabrics, processes_in, require_free, take_down
 from chorale.runners.fabric.plan import plan_fabric
+from chorale.runners.fabric.probe import require_capacity
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.tuner.cli.output import emit_json, people, results

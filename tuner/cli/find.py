@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.progress import Progress as ProgressBar
 
-from chorale.runners.sizes import parse_size
+from chorale.runners.api.units import parse_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Progress
 from chorale.synth.finder.base_candidates import BASE_SETS, BaseSet

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from chorale.runners.element_types import element_bytes
-from chorale.runners.sizes import parse_size, parse_sizes
+from chorale.runners.api.elements import element_bytes
+from chorale.runners.api.units import parse_size, parse_sizes
 from chorale.synth.build.build import build_program, verify_schedule
 from chorale.synth.lowering.lower import streamed_text, with_default_channels
 from chorale.synth.lowering.options import LoweringOptions

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from chorale.runners.torch_profile import load_model, record_profile, require_torch
+from chorale.runners.measurement.torch_profile import load_model, record_profile, require_torch
 from chorale.tuner.cli.output import people
 from chorale.tuner.files import write_file
 from chorale.tuner.training.training_profile import load_profile

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from chorale.runners.api import LIBRARY, RunFailure, Runner, RunRequest
-from chorale.runners.calibration import calibrate, observations_of
-from chorale.runners.element_types import ELEMENT_TYPES
+from chorale.runners.api.base import LIBRARY, RunFailure, Runner, RunRequest
+from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.runners.api.registry import RUNNERS, runner_config
+from chorale.runners.api.units import parse_sizes
 from chorale.runners.measurement.driver import AdaptiveMeasurement, measure_once, measure_until
-from chorale.runners.measurement.goal import Goal, parse_budget, parse_precision
-from chorale.runners.registry import RUNNERS, runner_config
-from chorale.runners.sizes import parse_sizes
+from chorale.runners.measurement.precision import Goal, parse_budget, parse_precision
+from chorale.runners.simulated.calibration import calibrate, observations_of
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.topology import Topology

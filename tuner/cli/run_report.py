@@ -7,12 +7,11 @@ from typing import Any, NoReturn
 import typer
 from rich.table import Table
 
-from chorale.runners.api import FailureKind, Measurement, RunFailure, SizeMeasurement, bus_factor
-from chorale.runners.calibration import Calibration
-from chorale.runners.durations import format_us
+from chorale.runners.api.base import FailureKind, Measurement, RunFailure, SizeMeasurement, bus_factor
+from chorale.runners.api.units import format_size, format_us
 from chorale.runners.measurement.analysis import SizeAnalysis, analyse
 from chorale.runners.measurement.driver import AdaptiveMeasurement
-from chorale.runners.sizes import format_size
+from chorale.runners.simulated.calibration import Calibration
 from chorale.synth.programs.program import Program
 from chorale.tuner.cli.output import emit_json, people, print_error, results
 

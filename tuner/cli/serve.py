@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 import yaml
 
-from chorale.runners.ray_serve import serve_application
+from chorale.runners.ray.serve import serve_application
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.cli.output import people, results
 from chorale.tuner.home import Home

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from chorale.runners.sizes import parse_size
+from chorale.runners.api.units import parse_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels.warm_up import warm_simulation
 from chorale.synth.verify.verify import verify

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from chorale.runners.sizes import format_size, parse_sizes
+from chorale.runners.api.units import format_size, parse_sizes
 from chorale.synth.kernels.warm_up import warm_simulation
 from chorale.synth.methods.catalog import METHODS
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity

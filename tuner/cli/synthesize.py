@@ -7,7 +7,7 @@ from typing import Annotated, cast, get_args
 
 import typer
 
-from chorale.runners.sizes import parse_size
+from chorale.runners.api.units import parse_size
 from chorale.synth.build.build import verified_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective

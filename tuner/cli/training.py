@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from chorale.runners.sizes import parse_sizes
+from chorale.runners.api.units import parse_sizes
 from chorale.synth.kernels.warm_up import warm_simulation
 from chorale.synth.training import BUCKETS_BYTES
 from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from chorale.runners.calibration import Calibration
+from chorale.runners.simulated.calibration import Calibration
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.files import read_file
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from chorale.runners.calibration import Calibration
+from chorale.runners.simulated.calibration import Calibration
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program

@@ -8,10 +8,10 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.runners.connections import ConnectionPaths, sent_chunks
-from chorale.runners.program_flows import flows_of
-from chorale.runners.program_trace import ProgramTrace
-from chorale.runners.simulated import buffer_splits
+from chorale.runners.api.connections import ConnectionPaths, sent_chunks
+from chorale.runners.simulated.program_flows import flows_of
+from chorale.runners.simulated.program_trace import ProgramTrace
+from chorale.runners.simulated.runner import buffer_splits
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
@@ -51,9 +51,9 @@ def simulate_program(
 ) -> ProgramTrace:
     """Return what happens when `program` runs on a vector of `size_bytes`, by the flow model.
 
-    `buffer_bytes` as in `chorale.runners.simulated.SimulatedRunner`; plans have no buffers. Sizes that the chunks do
-    not divide are taken as they are. The program must have been checked. InvalidInput for more than `MOST_MESSAGES`,
-    CheckFailed if it hangs.
+    `buffer_bytes` as in `chorale.runners.simulated.runner.SimulatedRunner`; plans have no buffers. Sizes that the
+    chunks do not divide are taken as they are. The program must have been checked. InvalidInput for more than
+    `MOST_MESSAGES`, CheckFailed if it hangs.
     """
     loops, slices, messages = _parts(program, size_bytes, buffer_bytes)
     if messages > MAX_MESSAGES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from chorale.runners.registry import RUNNERS
+from chorale.runners.api.registry import RUNNERS
 from chorale.tuner.doctor.check import Check, installed
 from chorale.tuner.doctor.machine import machine_checks
 from chorale.tuner.doctor.services import service_checks

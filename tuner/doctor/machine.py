@@ -14,8 +14,7 @@ import psutil
 
 from chorale.runners.fabric.holder import NamespaceHolder
 from chorale.runners.mpi.launch import find_mpiexec
-from chorale.runners.oneccl.build import COMPILERS
-from chorale.runners.oneccl.wheels import INSTALL, find_parts
+from chorale.runners.oneccl.build import COMPILERS, INSTALL, find_parts
 from chorale.synth.errors import Unavailable
 from chorale.tuner.doctor.check import Check, installed
 from chorale.tuner.home import Home

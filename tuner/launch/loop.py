@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from chorale.runners.api import FailureKind, Outcome, RunFailure
-from chorale.runners.futures import Completion, Future, Workers, completions
+from chorale.runners.api.base import FailureKind, Outcome, RunFailure
+from chorale.runners.api.workers import Completion, Future, Workers, completions
 from chorale.synth.build.request import BuildFailure
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.synth.targets.lift import lift

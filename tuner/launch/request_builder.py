@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from chorale.runners.api import LIBRARY, ProgramSettings, RunRequest
-from chorale.runners.race import Race
+from chorale.runners.api.base import LIBRARY, ProgramSettings, Race, RunRequest
 from chorale.synth.build.request import BuildRequest, ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.methods.method import Options

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildResult
 from chorale.tuner.campaigns.records import (
     Candidate,

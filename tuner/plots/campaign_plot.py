@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
 from chorale.tuner.campaigns.records import CompleteTrial
 
 

@@ -11,7 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
 from chorale.tuner.plots.figure_file import write_figure
 
 _MARKS = "os^vDP*X"

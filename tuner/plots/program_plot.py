@@ -10,8 +10,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from chorale.runners.program_trace import ProgramTrace
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
+from chorale.runners.simulated.program_trace import ProgramTrace
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology

@@ -9,8 +9,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from chorale.runners.measurement.interval import MedianInterval
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
+from chorale.runners.measurement.precision import MedianInterval
 from chorale.tuner.campaigns.records import CompleteTrial
 
 Speedups = Mapping[int, MedianInterval]

@@ -9,7 +9,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from chorale.runners.program_trace import ProgramTrace
+from chorale.runners.simulated.program_trace import ProgramTrace
 from chorale.synth.topology.topology import Topology
 
 MAX_LANES = 150

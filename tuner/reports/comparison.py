@@ -11,7 +11,7 @@ from typing import Any
 
 from rich.table import Table
 
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.programs.postconditions import AnyProgram

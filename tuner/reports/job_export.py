@@ -10,11 +10,11 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import Any
 
-from chorale.runners.msccl.job import job_files
+from chorale.runners.api.config import CPU_TARGET
+from chorale.runners.api.units import format_size
+from chorale.runners.msccl.job_files import job_files
 from chorale.runners.msccl.options import JobOptions, Launcher
 from chorale.runners.msccl.runtimes import RUNTIMES
-from chorale.runners.runner_config import CPU_TARGET
-from chorale.runners.sizes import format_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.programs.program import Program

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels.warm_up import warm_simulation
 from chorale.synth.lowering.lower import lower

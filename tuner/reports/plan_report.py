@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
 from chorale.tuner.campaigns.records import Candidate
 
 _MOST_STARTS = 6

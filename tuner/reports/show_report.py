@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
-from chorale.runners.program_trace import ProgramTrace
+from chorale.runners.simulated.program_trace import ProgramTrace
 from chorale.synth.identity import rational_text
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.schedule.data_paths import data_paths

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
 from chorale.synth.bounds.certificate import check_pair_certificate
 from chorale.synth.bounds.optimum import Bound
 from chorale.synth.verify.bfb_certificate import least_time

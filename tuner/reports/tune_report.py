@@ -7,8 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from chorale.runners.durations import format_ms
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.campaigns.answer import TableEntry, TableRange, table_ranges, tuning_table
 from chorale.tuner.campaigns.records import CompleteTrial, SizeResult
 from chorale.tuner.campaigns.refusals import Regression, regressions

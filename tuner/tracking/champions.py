@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from chorale.runners.measurement.interval import MedianInterval
+from chorale.runners.measurement.precision import MedianInterval
 from chorale.synth.errors import CheckFailed
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
 

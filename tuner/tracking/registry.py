@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from importlib.metadata import version as version_of_code
 from typing import Any
 
-from chorale.runners.sizes import format_size
+from chorale.runners.api.units import format_size
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.lift import check_program, lift

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from chorale.runners.api import LIBRARY
+from chorale.runners.api.base import LIBRARY
 from chorale.tuner.campaigns.answer import MIN_SPEEDUP
 from chorale.tuner.campaigns.final import RankedTrial
 from chorale.tuner.campaigns.records import Candidate, CompleteTrial, SizeResult

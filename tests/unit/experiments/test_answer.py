@@ -15,7 +15,7 @@ from chorale.experiments.catalog import NAMES, load
 from chorale.experiments.experiment import Column, Experiment
 from chorale.experiments.kept_parts import PartStore
 from chorale.experiments.source_files import ROOT
-from chorale.runners.ray_executor import RayExecutor
+from chorale.runners.ray.executor import RayExecutor
 from chorale.synth.executor.processes import ProcessExecutor
 from chorale.synth.executor.serial import SerialExecutor
 

@@ -10,7 +10,7 @@ from chorale.experiments.catalog import load
 from chorale.experiments.live_fabric import LiveRun
 from chorale.experiments.testbed import contenders, model_us
 from chorale.experiments.testbed_findings import SpeedupClaim
-from chorale.runners.api import FailureKind, RunFailure
+from chorale.runners.api.base import FailureKind, RunFailure
 from chorale.synth.errors import CheckFailed
 from tests.chosen_cases import rows_of
 from tests.fakes import FakeRunner

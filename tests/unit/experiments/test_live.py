@@ -15,7 +15,7 @@ from chorale.experiments.answer import run_experiment
 from chorale.experiments.catalog import load
 from chorale.experiments.channels_live import Sweep, SweepPoint
 from chorale.experiments.live_fabric import LiveRun, measure_live
-from chorale.runners.api import FailureKind, RunFailure, RunRequest
+from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
 from tests.fakes import FakeRunner, fail_with

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
-from chorale.runners.api import FailureKind
-from chorale.runners.measurement.interval import MedianInterval
+from chorale.runners.api.base import FailureKind
+from chorale.runners.measurement.precision import MedianInterval
 from chorale.tuner.campaign_page import campaign_page, speedup_interval
 from chorale.tuner.campaigns.answer import tuning_table
 from chorale.tuner.campaigns.effort import Overhead

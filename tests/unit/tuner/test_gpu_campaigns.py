@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from chorale.runners.api import FailureKind
+from chorale.runners.api.base import FailureKind
 from chorale.runners.msccl.options import JobOptions
 from chorale.runners.msccl.runner import MscclRunner
 from chorale.synth.build.build import build

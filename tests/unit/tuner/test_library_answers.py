@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chorale.runners.api import Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement, library_result
+from chorale.runners.api.base import Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement, library_result
 from chorale.synth.errors import CheckFailed
 from chorale.tuner.campaigns.campaign import Campaign
 from chorale.tuner.home import Home

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from chorale.synth.errors import CheckFailed
 from chorale.tuner.campaigns.campaign import Campaign
 from chorale.tuner.campaigns.final import RankedTrial

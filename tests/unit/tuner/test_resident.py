@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import yaml
 
-from chorale.runners.ray_cluster import ray
-from chorale.runners.ray_resident import DetachedActor, DetachedActors
+from chorale.runners.ray.cluster import ray
+from chorale.runners.ray.detached import DetachedActor, DetachedActors
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.formats.files import to_json
 from chorale.tuner.campaigns.store import Store

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.runners.api import Measurement, RunRequest
-from chorale.runners.simulated import SimulatedRunner
+from chorale.runners.api.base import Measurement, RunRequest
+from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.build.build import build
 from chorale.synth.build.request import BuildResult
 from chorale.synth.simulation.network_model import NetworkModel

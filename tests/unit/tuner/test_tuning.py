@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from chorale.runners.api import FailureKind
+from chorale.runners.api.base import FailureKind
 from chorale.runners.recorded.runner import RecordedRunner
-from chorale.runners.simulated import SimulatedRunner
+from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.tuner.campaigns.campaign import Campaign

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from pydantic import ValidationError
 
-from chorale.runners.ray_resident import DetachedActor, DetachedActors
-from chorale.runners.registry import RUNNERS
+from chorale.runners.api.registry import RUNNERS
+from chorale.runners.ray.detached import DetachedActor, DetachedActors
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.campaigns.campaign import Campaign

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chorale.runners.ray_jobs import TaskCompletion, TaskCompletionKind
+from chorale.runners.ray.tasks import TaskCompletion, TaskCompletionKind
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.service.access import Caller, NotFound, TooManyRequests
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from chorale.runners.ray_jobs import TaskCompletion
+from chorale.runners.ray.tasks import TaskCompletion
 from chorale.synth.build.build import build_program, verified_schedule, verify_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.executor.base import Progress
@@ -56,7 +56,7 @@ class TaskResult:
 
 
 class TaskBackend(Protocol):
-    """Where tasks are computed; see `chorale.runners.ray_jobs.RayTaskBackend`. One thread uses it."""
+    """Where tasks are computed; see `chorale.runners.ray.tasks.RayTaskBackend`. One thread uses it."""
 
     @property
     def cpus(self) -> int: ...

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from chorale.runners.execution.plan import decode_plan, encode_plan, node_plans
+from chorale.runners.execution.node_plan import decode_plan, encode_plan, node_plans
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allgather, scratch_allreduce_of_pair, star_broadcast

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.fabric import capacity
-from chorale.runners.fabric.capacity import require_capacity
-from chorale.runners.fabric.probe import CarriedRate
+from chorale.runners.fabric import probe as capacity
+from chorale.runners.fabric.probe import CarriedRate, require_capacity
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology

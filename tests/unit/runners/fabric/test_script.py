@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from chorale.runners.fabric.plan import plan_fabric
-from chorale.runners.fabric.script import setup_script
+from chorale.runners.fabric.setup_script import setup_script
 from chorale.synth.topology.spec import parse_topology
 
 GOLDEN = Path(__file__).parents[3] / "golden"

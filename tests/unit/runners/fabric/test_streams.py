@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from chorale.runners.fabric.plan import FabricPlan, plan_fabric
-from chorale.runners.fabric.streams import busy_streams, fair_bits_per_s
+from chorale.runners.fabric.probe import busy_streams, fair_bits_per_s
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from tests.reference.fair_flows import fair_rates

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from chorale.runners.api import FailureKind, Measurement, RunFailure, RunRequest
-from chorale.runners.local.load import ComputeLoad
+from chorale.runners.api.base import FailureKind, Measurement, RunFailure, RunRequest
+from chorale.runners.local.node import ComputeLoad
 from chorale.runners.local.runner import LocalRunner
-from chorale.runners.simulated import SimulatedRunner
+from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allreduce

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.runners.api import Measurement, SizeMeasurement
+from chorale.runners.api.base import Measurement, SizeMeasurement
 from chorale.runners.measurement.analysis import analyse
 
 OWN = (2.0, 2.2, 2.4, 2.6, 2.8, 30.0)

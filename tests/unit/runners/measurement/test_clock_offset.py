@@ -10,8 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.runners.measurement.clock_exchange import clock_samples, request_clock, serve_clock
-from chorale.runners.measurement.clock_offset import MAX_DRIFT, ClockOffset, ClockSample, clock_offset
+from chorale.runners.measurement.clocks import (
+    MAX_DRIFT,
+    ClockOffset,
+    ClockSample,
+    clock_offset,
+    clock_samples,
+    request_clock,
+    serve_clock,
+)
 from chorale.synth.errors import CheckFailed, InvalidInput
 
 ROUNDING_S = 2e-9

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import pytest
 
-from chorale.runners.api import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
 from chorale.runners.measurement.analysis import analyse
 from chorale.runners.measurement.driver import AdaptiveMeasurement, StopReason, measure_once, measure_until
-from chorale.runners.measurement.goal import Goal
+from chorale.runners.measurement.precision import Goal
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allreduce

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.runners.measurement.goal import MAX_REPEATS, MAX_SECONDS, parse_budget, parse_precision
+from chorale.runners.measurement.precision import MAX_REPEATS, MAX_SECONDS, parse_budget, parse_precision
 from chorale.synth.errors import InvalidInput
 
 

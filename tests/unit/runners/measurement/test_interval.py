@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chorale.runners.measurement.interval import MIN_SAMPLES, median_interval, ratio_interval
+from chorale.runners.measurement.precision import MIN_SAMPLES, median_interval, ratio_interval
 from chorale.synth.errors import CheckFailed
 
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from chorale.runners.api import FailureKind, Measurement, RunFailure, RunRequest
-from chorale.runners.measurement.rungs import is_eliminated, measure_in_rungs
-from chorale.runners.race import Race
+from chorale.runners.api.base import FailureKind, Measurement, Race, RunFailure, RunRequest
+from chorale.runners.measurement.driver import is_eliminated, measure_in_rungs
 from tests.fakes import FakeRunner, fail_with
 from tests.unit.runners.measurement.test_driver import REQUEST
 

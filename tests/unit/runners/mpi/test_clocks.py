@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from chorale.runners.measurement.clock_offset import SAME_CLOCK
-from chorale.runners.mpi.clock_identity import clock_identity, same_clocks
+from chorale.runners.measurement.clocks import SAME_CLOCK, clock_identity, same_clocks
 
 
 def test_processes_of_one_machine_read_one_clock() -> None:

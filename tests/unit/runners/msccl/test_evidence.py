@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from chorale.runners.msccl.evidence import log_fault, time_fault
+from chorale.runners.msccl.results import log_fault, time_fault
 from chorale.runners.msccl.runtimes import EXECUTOR, MSCCL, RCCL, RUNTIMES, runtime_for
 from chorale.synth.programs.program import Program
 from tests.conformance.example_programs import ring_allreduce

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.msccl.command import launch_command
-from chorale.runners.msccl.job import EXECUTABLE, job_files
+from chorale.runners.msccl.commands import launch_command, served_size, size_progressions
+from chorale.runners.msccl.job_files import EXECUTABLE, job_files
 from chorale.runners.msccl.options import JobOptions
-from chorale.runners.msccl.sizes import served_size, size_progressions
 from chorale.synth.collective import ALLTOALL
 from chorale.synth.errors import InvalidInput
 from chorale.synth.programs.program import Program

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.api import FailureKind, Measurement, Outcome, ProgramSettings, RunRequest
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, ProgramSettings, RunRequest
+from chorale.runners.api.registry import create_runner
 from chorale.runners.msccl.options import JobOptions
 from chorale.runners.msccl.runner import MscclRunner
-from chorale.runners.registry import create_runner
 from chorale.synth.programs.program import Program, Protocol
 from chorale.synth.topology.spec import parse_topology
 from tests.conformance.example_programs import ring_allgather, ring_allreduce, ring_reduce_scatter, with_swapped_offset

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.oneccl import build, install, wheels
+from chorale.runners.oneccl import build, install
 from chorale.runners.oneccl.build import build_interpreter
 from chorale.synth.errors import Unavailable
 
@@ -34,7 +34,7 @@ def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     runtime = {"lib/libfabric.so": "fabric", "lib/libtcp-fi.so": "tcp", "lib/libmpi.so": "mpi", "bin/mpiexec": "x"}
     install.unpack(_wheel(tmp_path, "devel", devel), root)
     install.unpack(_wheel(tmp_path, "runtime", runtime), root)
-    monkeypatch.setattr(wheels, "install_folder", lambda: root)
+    monkeypatch.setattr(build, "install_folder", lambda: root)
     return root
 
 
@@ -46,7 +46,7 @@ def test_only_what_is_needed_is_unpacked(parts: Path) -> None:
         "lib/libfabric.so",
         "lib/libtcp-fi.so",
     }
-    assert wheels.find_parts().runtime_files() == {
+    assert build.find_parts().runtime_files() == {
         "libfabric.so": b"fabric",
         "libfabric.so.1": b"fabric",
         "libtcp-fi.so": b"tcp",
@@ -54,10 +54,10 @@ def test_only_what_is_needed_is_unpacked(parts: Path) -> None:
 
 
 def test_missing_parts_are_unavailable_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wheels, "install_folder", lambda: tmp_path)
+    monkeypatch.setattr(build, "install_folder", lambda: tmp_path)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     with pytest.raises(Unavailable, match=r"run: python -m chorale\.runners\.oneccl\.install"):
-        wheels.find_parts()
+        build.find_parts()
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_whatever_it_is_made_from_changes_its_folder(
 ) -> None:
     _compiler(tmp_path, monkeypatch, COPY)
     first = build_interpreter(tmp_path / "home")
-    (parts / wheels.ARCHIVE).write_text("another archive")
+    (parts / build.ARCHIVE).write_text("another archive")
     second = build_interpreter(tmp_path / "home")
     sources = tmp_path / "sources"
     sources.mkdir()
@@ -135,6 +135,6 @@ def test_what_is_installed_is_not_downloaded_again(parts: Path, monkeypatch: pyt
 
 def test_constraints_and_extra_name_the_same_packages() -> None:
     pins = (ROOT / "constraints.txt").read_text().splitlines()
-    assert {f"{name}=={version}" for name, version in wheels.VERSIONS.items()} <= set(pins)
+    assert {f"{name}=={version}" for name, version in build.VERSIONS.items()} <= set(pins)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {requirement.split(">")[0] for requirement in extras["oneccl"]} == set(wheels.VERSIONS)
+    assert {requirement.split(">")[0] for requirement in extras["oneccl"]} == set(build.VERSIONS)

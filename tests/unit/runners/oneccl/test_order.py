@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from chorale.runners.api import ProgramSettings, RunRequest
-from chorale.runners.oneccl.library import library_sizes
-from chorale.runners.oneccl.order import RunEntry, collect_measurements, run_descriptions, run_order
+from chorale.runners.api.base import ProgramSettings, RunRequest
+from chorale.runners.oneccl.tasks import RunEntry, collect_measurements, library_sizes, run_descriptions, run_order
 from chorale.synth.collective import CollectiveName
 from tests.conformance.runner_kit import RING, request_of
 

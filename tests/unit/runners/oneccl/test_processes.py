@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from chorale.runners.oneccl.build import OneCclParts
 from chorale.runners.oneccl.processes import RankProcesses, local_ranks
-from chorale.runners.oneccl.wheels import OneCclParts
-from chorale.runners.places.local import LocalHost
+from chorale.runners.process_launch.local import LocalHost
 
 SCRIPT = b"""#!/bin/sh
 case "$(cat task)" in

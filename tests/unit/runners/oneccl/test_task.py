@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from chorale.runners.data import DataPattern
-from chorale.runners.oneccl.order import RunEntry
-from chorale.runners.oneccl.task import START_LIMIT_S, InjectedFault, task_text
+from chorale.runners.api.elements import DataPattern
+from chorale.runners.oneccl.tasks import START_LIMIT_S, InjectedFault, RunEntry, task_text
 from tests.conformance.example_programs import ring_allreduce, scratch_allreduce_of_pair
 from tests.conformance.runner_kit import request_of
 

@@ -8,10 +8,10 @@ from statistics import median
 import pytest
 
 from chorale.experiments.mi250_runs import mi250_program
-from chorale.runners.api import FailureKind, Measurement, ProgramSettings, RunRequest
+from chorale.runners.api.base import FailureKind, Measurement, ProgramSettings, RunRequest
+from chorale.runners.api.registry import create_runner
 from chorale.runners.recorded.runner import RecordedRunner
 from chorale.runners.recorded.table import mi250_table
-from chorale.runners.registry import create_runner
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.spec import parse_topology

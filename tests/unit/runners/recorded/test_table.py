@@ -11,8 +11,7 @@ from statistics import median
 
 import pytest
 
-from chorale.runners.recorded.configuration import RecordedConfiguration, ScheduleOrigin
-from chorale.runners.recorded.reader import COLUMNS, read_runs
+from chorale.runners.recorded.reader import COLUMNS, RecordedConfiguration, ScheduleOrigin, read_runs
 from chorale.runners.recorded.table import RecordedTable, mi250_table
 from chorale.synth.errors import InvalidInput
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from chorale.runners.registry import RUNNERS
+from chorale.runners.api.registry import RUNNERS
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.campaigns.campaign import Campaign
 from chorale.tuner.campaigns.campaign_file import load_campaign, parse_campaign

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from chorale.runners.msccl.choice import job_options
-from chorale.runners.msccl.command import launch_command
+from chorale.runners.api.base import ResourceRequest
+from chorale.runners.msccl.commands import launch_command
 from chorale.runners.msccl.config import MscclConfig
-from chorale.runners.needs import ResourceRequest
+from chorale.runners.msccl.runner import job_options
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.campaigns.campaign import Campaign
 from chorale.tuner.campaigns.launch import conditions_of

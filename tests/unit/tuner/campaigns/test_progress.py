@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from chorale.runners.api import FailureKind
+from chorale.runners.api.base import FailureKind
 from chorale.tuner.campaigns.progress import LiveTable, PlainLines, outcome_text, progress_display
 from chorale.tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial
 from tests.campaigns import complete

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from chorale.runners.api import FailureKind
+from chorale.runners.api.base import FailureKind
 from chorale.tuner.campaigns.records import (
     Candidate,
     FailedTrial,

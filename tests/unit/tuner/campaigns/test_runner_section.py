@@ -8,10 +8,9 @@ from typing import Any, ClassVar
 import pytest
 from pydantic import Field, TypeAdapter, ValidationError
 
-from chorale.runners.api import Runner
-from chorale.runners.needs import ResourceRequest
-from chorale.runners.registry import RUNNERS
-from chorale.runners.runner_config import Capabilities, MeasurerRequest, RunnerConfig
+from chorale.runners.api.base import ResourceRequest, Runner
+from chorale.runners.api.config import Capabilities, MeasurerRequest, RunnerConfig
+from chorale.runners.api.registry import RUNNERS
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.topology import Topology

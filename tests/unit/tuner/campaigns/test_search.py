@@ -9,7 +9,7 @@ import pytest
 from optuna.distributions import CategoricalDistribution, IntDistribution
 from optuna.trial import TrialState
 
-from chorale.runners.api import FailureKind
+from chorale.runners.api.base import FailureKind
 from chorale.synth.errors import Unavailable
 from chorale.tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial, TrialRecord, trial_id
 from chorale.tuner.campaigns.samplers import distribution_of, make_sampler

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from chorale.runners.calibration import Calibration
+from chorale.runners.simulated.calibration import Calibration
 from tests.command import chorale
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.api import FailureKind, Outcome, RunFailure, RunRequest
-from chorale.runners.simulated import SimulatedRunner
+from chorale.runners.api.base import FailureKind, Outcome, RunFailure, RunRequest
+from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.targets.registry import target_named
 from tests.command import chorale
 from tests.conformance.example_programs import ring_allreduce, with_swapped_offset

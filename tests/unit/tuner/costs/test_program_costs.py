@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from chorale.runners.simulated import SimulatedRunner
+from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.lower import lower

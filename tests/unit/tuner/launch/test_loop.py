@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.runners.api import FailureKind, RunFailure, RunRequest
+from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
 from chorale.synth.errors import CheckFailed, Unavailable
 from chorale.tuner.campaigns.campaign import Campaign
 from chorale.tuner.campaigns.launch import Launch

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from chorale.runners.ray_jobs import TaskCompletion, TaskCompletionKind
+from chorale.runners.ray.tasks import TaskCompletion, TaskCompletionKind
 from chorale.synth.errors import CheckFailed, ChoraleError
 
 

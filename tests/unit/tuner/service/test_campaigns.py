@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from chorale.runners.api import FailureKind
+from chorale.runners.api.base import FailureKind
 from chorale.tuner.campaigns.launch import Launch
 from chorale.tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial
 from chorale.tuner.campaigns.store import Store

@@ -1,0 +1,216 @@
+"""When the rest of a measurement is not worth its time.
+
+What a node must have for a worker to run on it.
+
+The Runner port: execute programs, measure them, report failures as values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+
+from chorale.synth.programs.program import Program
+from chorale.synth.topology.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """A program against the best known ratios of its competitors to the same references.
+
+    name, references: of results of the measurement
+    ratios:           by size, the lowest time over that of the fastest reference known so far
+    first_repeats:    repetitions after which a program that is out is not measured on
+    margin:           by how much each of them must exceed the ratio at every size for that
+    """
+
+    name: str
+    references: tuple[str, ...]
+    ratios: tuple[float, ...]
+    first_repeats: int
+    margin: float = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRequest:
+    """Held by one worker as long as it lives.
+
+    cpus, gpus: of the node.
+    resources:  amounts of resources that the cluster's owner gave nodes by name, such as a fabric of which there is 1.
+    labels:     of the node, as they must be.
+    patience_s: how long to wait for a node that has all this to be free, or to come.
+    """
+
+    cpus: float = 1.0
+    gpus: float = 0.0
+    resources: Mapping[str, float] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    patience_s: float = 30.0
+
+    @property
+    def amounts(self) -> dict[str, float]:
+        """Everything that is counted, by the names that Ray gives it."""
+        return {"CPU": self.cpus, "GPU": self.gpus, **self.resources}
+
+    def fits(self, amounts: Mapping[str, float], labels: Mapping[str, str]) -> bool:
+        """Whether a node with these amounts and labels has it all."""
+        enough = all(amounts.get(name, 0) >= amount for name, amount in self.amounts.items())
+        return enough and all(labels.get(name) == value for name, value in self.labels.items())
+
+    def __str__(self) -> str:
+        amounts = [f"{amount:g} {name}" for name, amount in self.amounts.items() if amount]
+        return ", ".join([*amounts, *(f"{name}={value}" for name, value in self.labels.items())])
+
+
+class FailureKind(StrEnum):
+    """Why a run gave no measurement."""
+
+    TIMEOUT = "timeout"  # the watchdog ended it: hung or far too slow
+    WRONG_RESULT = "wrong_result"  # some element differs from what the collective defines
+    CRASH = "crash"  # a rank or the runtime died
+    UNAVAILABLE = "unavailable"  # the runner's needs are not met here
+    REJECTED = "rejected"  # the runtime refused the program or fell back to another algorithm
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSettings:
+    """How a program was made and what its runtime is set to, beyond its instructions.
+
+    k:            trees per root; None where it has none or it is not known
+    instances:    copies of the schedule on channels of their own
+    buffer_bytes: of the buffer of each connection; None for what the runtime takes
+    """
+
+    k: int | None = None
+    instances: int = 1
+    buffer_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """Programs to measure side by side on one network.
+
+    programs:    name -> program; all for the same collective and number of ranks. They are interleaved in
+                 random order within every repetition, so that drift hits them alike.
+    sizes_bytes: the whole vector M, as nccl-tests counts it. A size that the chunks of all programs do not
+                 divide is rounded up (see `chorale.runners.api.units`).
+    repeats:     measured repetitions of each (program, size), after `warmup` unmeasured ones.
+    timeout_s:   watchdog for the whole request.
+    dtype:       name of the element type: float32, float64, int32, bfloat16 (see `chorale.runners.api.elements`).
+    seed:        fixes the order of the programs and the data.
+    library:     names of the runtime's own algorithms for the same collective (see `Runner.library`), measured
+                 interleaved with the programs. Their results have the name that `library_result` gives.
+    settings:    program name -> what its instructions do not say, for runners that need it.
+    products:    of 128 x 128 matrices that every rank computes beside each repetition; the time is then that of both,
+                 end to end. For runners that can, see `chorale.runners.api.validation`.
+    race:        when to stop early; `chorale.runners.measurement.driver` obeys it, runners measure what they are told.
+    """
+
+    topology: Topology
+    programs: Mapping[str, Program]
+    sizes_bytes: tuple[int, ...]
+    repeats: int = 5
+    warmup: int = 1
+    timeout_s: float = 60.0
+    dtype: str = "float32"
+    seed: int = 0
+    library: tuple[str, ...] = ()
+    settings: Mapping[str, ProgramSettings] = field(default_factory=dict)
+    race: Race | None = None
+    matrix_products: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SizeMeasurement:
+    """Seconds of each repetition of one program at one size, and whether every element of every result was right."""
+
+    size_bytes: int
+    requested_bytes: int
+    times_s: tuple[float, ...]
+    correct: bool
+
+    @property
+    def median_s(self) -> float:
+        return float(np.median(self.times_s))
+
+    @property
+    def iqr_s(self) -> float:
+        """Q3 - Q1."""
+        first, third = np.percentile(self.times_s, [25, 75])
+        return float(third - first)
+
+    @property
+    def min_s(self) -> float:
+        return min(self.times_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What a runner measured: name of a program or of a library algorithm -> one entry per size, as requested."""
+
+    runner: str
+    results: Mapping[str, tuple[SizeMeasurement, ...]]
+    environment: Mapping[str, str | int | float | None] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailure:
+    """Why there is no measurement. `message` is one line for a person; `rank` where one is to blame.
+
+    blocked: after a timeout, (rank, block, instruction) of every block known to be stuck.
+    """
+
+    kind: FailureKind
+    message: str
+    rank: int | None = None
+    environment: Mapping[str, str | int | float | None] = field(default_factory=dict)
+    blocked: tuple[tuple[int, int, int], ...] = ()
+
+
+Outcome = Measurement | RunFailure
+
+
+class Runner(Protocol):
+    """Executes programs on some machine. Contract, checked by `tests/conformance/runner_kit.py`:
+
+    `submit` returns within `timeout_s` plus a small grace, whatever happens, and never raises for what a
+    program or a rank does: that becomes a RunFailure. A failed run leaves nothing behind, and the next
+    request works. A Measurement is returned only if every element of every result of every program was
+    right. Not thread-safe: one request at a time.
+    """
+
+    name: str
+
+    def submit(self, request: RunRequest) -> Outcome:
+        """Run `request` and return what was measured, or why not."""
+        ...
+
+    def library(self, collective: str) -> tuple[str, ...]:
+        """Return the runtime's own algorithms for `collective` that a request may name; none for most runners."""
+        ...
+
+    def close(self) -> None:
+        """Let go of processes and sockets. Safe to call twice."""
+        ...
+
+
+LIBRARY = "library:"
+"""What the names of a runtime's own algorithms begin with, among results and among the baselines of a campaign."""
+
+
+def library_result(algorithm: str) -> str:
+    """Return the name under which a Measurement holds the results of a library algorithm."""
+    return LIBRARY + algorithm
+
+
+def bus_factor(collective: str, ranks: int) -> float:
+    """Return busbw / algbw as nccl-tests defines it."""
+    if collective == "allreduce":
+        return 2 * (ranks - 1) / ranks
+    if collective in ("allgather", "reduce_scatter", "alltoall"):
+        return (ranks - 1) / ranks
+    return 1.0

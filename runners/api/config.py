@@ -1,0 +1,170 @@
+"""What every runner declares about itself: its options, the target of its programs, what it can and what it takes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+
+from chorale.runners.api.base import ResourceRequest, Runner
+from chorale.runners.api.units import parse_size
+from chorale.synth.identity import parse_rational
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.topology.topology import Topology
+
+CPU_TARGET = "oneccl-xml"
+"""The target of programs for all runners without GPUs."""
+
+
+class TimeSource(StrEnum):
+    """Where the times of a runner come from."""
+
+    MACHINE = "machine"  # ranks execute programs; times depend on what else their machine does
+    MODEL = "model"  # nothing is executed: a cost model of the network
+    RECORD = "record"  # nothing is executed: measurements of an earlier run elsewhere
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What a runner can do, and what the rest of the program must know of it.
+
+    times:         where they come from
+    overlap:       whether ranks can compute beside a run
+    protocols, buffers: whether the wire protocol, and the buffers of connections, change anything
+    unprivileged:  whether it starts nothing but our own processes, so that every user of a service may have it
+    probes_links:  whether it finds out by itself what rate its links carry, unless it is told
+    launches_repetitions: whether each repetition of a program starts the ranks anew, after a launch of proof
+    setup_s:       least and most seconds before its first measurement
+    start_s:       least and most seconds in which it starts the ranks of a measurement
+    """
+
+    times: TimeSource = TimeSource.MACHINE
+    overlap: bool = False
+    protocols: bool = False
+    buffers: bool = False
+    unprivileged: bool = False
+    probes_links: bool = False
+    launches_repetitions: bool = False
+    setup_s: tuple[float, float] = (0.0, 0.0)
+    start_s: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def is_live(self) -> bool:
+        """Whether programs are executed: such a runner must have its machine for itself while it measures."""
+        return self.times is TimeSource.MACHINE
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurerRequest:
+    """What a user asks of the nodes of a Ray cluster that measure.
+
+    node: of each, but for its GPUs
+    gpus: of each; None for as many as the runner takes
+    count: nodes that measure at once
+    """
+
+    node: ResourceRequest = field(default_factory=lambda: ResourceRequest(cpus=0))
+    gpus: float | None = None
+    count: int = 1
+
+
+class RunnerConfig(BaseModel, ABC):
+    """Base of the classes that declare a runner; the fields of each are its options, an instance is a runner to be.
+
+    A new runner is a subclass in a folder of its own and a line in `chorale.runners.api.registry`: the command line,
+    the `runner` section of campaigns and what campaigns do with it follow. The module of a subclass is imported
+    whenever a campaign is read, so it imports what executes programs only in `create`.
+
+    name:        of the runner, `kind` in campaigns
+    summary:     what it does, in a few words for lists
+    is_nested:   whether campaigns have its options in a section named like it, inside `runner`
+    not_compared: options on which measured times do not depend
+    preconditions: findings of `chorale doctor` that must be good, in the order in which they are mended
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    capabilities: ClassVar[Capabilities] = Capabilities()
+    is_nested: ClassVar[bool] = False
+    not_compared: ClassVar[frozenset[str]] = frozenset()
+    preconditions: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def link_rate_mbps(self) -> float | None:
+        """Rate of a link of bandwidth 1 in Mbit/s, None where no option says it."""
+        return None
+
+    @property
+    def fabric_name(self) -> str | None:
+        """Name of the fabric that the options ask for."""
+        return None
+
+    def lowering(self) -> LoweringOptions:
+        """Return target, placement and device limits of the programs that it executes; all else is a default."""
+        return LoweringOptions(CPU_TARGET)
+
+    def for_network(self, topology: Topology) -> Self:
+        """Return the options with those filled in that campaigns take from the network."""
+        return self
+
+    def resources(self, request: MeasurerRequest, topology: Topology) -> ResourceRequest:
+        """Return what the process that holds the runner takes of its node as long as it lives."""
+        node = request.node
+        return ResourceRequest(node.cpus, request.gpus or 0.0, node.resources, node.labels, node.patience_s)
+
+    def check_plan(self, request: MeasurerRequest, topology: Topology) -> None:
+        """Raise InvalidInput where options, nodes and ranks do not go together, before anything is started."""
+
+    def conditions(self) -> dict[str, Any]:
+        """Return the options on which measured times depend, those with their default values left out."""
+        return self.model_dump(exclude=set(self.not_compared), exclude_defaults=True)
+
+    @abstractmethod
+    def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
+        """Return the runner; the caller closes it.
+
+        home:    folder for what it finds out about the machine; None for $CHORALE_HOME or ./chorale-data
+        request: what nodes must have that the runner takes by itself
+        """
+
+
+def _bytes(value: Any) -> Any:
+    return parse_size(value) if isinstance(value, str) else value
+
+
+def _number(value: Any) -> Any:
+    is_fraction = isinstance(value, Fraction) or (isinstance(value, str) and "/" in value)
+    return float(parse_rational(value, "a number")) if is_fraction else value
+
+
+def _names(value: Any) -> Any:
+    return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
+
+
+def _variables(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    pairs = [word.partition("=") for word in value.split()]
+    if not all(equals for _, equals, _ in pairs):
+        raise ValueError("write NAME=VALUE, with blanks between several")
+    return {name: text for name, _, text in pairs}
+
+
+Fractional = BeforeValidator(_number)
+"""For numbers that may be written as fractions too, such as 100/3."""
+
+ByteCount = BeforeValidator(_bytes)
+"""For whole numbers that may be written as sizes too, such as 4MiB."""
+
+NameList = BeforeValidator(_names)
+"""For lists of names that may be text with commas too."""
+
+VariableList = BeforeValidator(_variables)
+"""For variables of processes that may be text such as `A=1 B=2` too."""

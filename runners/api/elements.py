@@ -1,0 +1,148 @@
+"""Data for live runs: integers that are exact in every element type and give away misplaced elements.
+
+The element types that data can have in a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.errors import InvalidInput
+
+Vector = NDArray[Any]
+
+EXACT_LIMIT = 2**24
+"""Integers up to here are exact in float32; sums over all ranks stay below."""
+
+MAX_RANKS = 2048
+
+UNTOUCHED = -1
+"""What outputs and scratch hold before a run; no datum and no sum has this value."""
+
+
+@dataclass(frozen=True, slots=True)
+class DataPattern:
+    """The datum of rank r at position x of the vector: base(x) + weight(r) * slope(x), different for every `run`.
+
+    No datum and no sum of data of different ranks exceeds `exact_limit`, as long as the ranks are at most MAX_RANKS
+    or what `chorale.runners.api.elements` says of a type with a smaller limit.
+
+    base and slope are hashes of (x, run), weights are distinct random numbers. So a wrong position, rank or
+    repetition shows, and a sum over ranks is known in closed form: one rank checks its result in O(elements),
+    whatever the number of ranks.
+    """
+
+    ranks: int
+    run: int
+    seed: int
+    exact_limit: int = EXACT_LIMIT
+
+    @property
+    def offset(self) -> int:
+        """What is added to a position before it is hashed."""
+        return (self.run * 0x632BE5AB + self.seed * 0x2545F491) & 0xFFFFFFFF
+
+    @property
+    def bases(self) -> int:
+        """How many different bases there are, from 0."""
+        return self.exact_limit // self.ranks // 2
+
+    @property
+    def slopes(self) -> int:
+        """Slopes are below this, but at least 1."""
+        return max(1, self.bases // self._weight_limit())
+
+    def weights(self) -> NDArray[np.int64]:
+        """Return the weight of every rank."""
+        random = np.random.default_rng([self.seed, self.run])
+        return random.permutation(self._weight_limit())[: self.ranks].astype(np.int64) + 1
+
+    def contribution(self, rank: int, start: int, stop: int) -> NDArray[np.int64]:
+        """Return what `rank` contributes at positions start to stop - 1."""
+        base, slope = self._base_and_slope(start, stop)
+        return base + int(self.weights()[rank]) * slope
+
+    def total(self, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the sum over all ranks at positions start to stop - 1."""
+        base, slope = self._base_and_slope(start, stop)
+        return self.ranks * base + int(self.weights().sum()) * slope
+
+    def _weight_limit(self) -> int:
+        return max(2 * self.ranks, 16) if self.exact_limit == EXACT_LIMIT else self.ranks
+
+    def _base_and_slope(self, start: int, stop: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        hashed = np.arange(start, stop, dtype=np.uint64).astype(np.uint32) + np.uint32(self.offset)
+        hashed *= np.uint32(0x9E3779B1)
+        hashed ^= hashed >> np.uint32(15)
+        hashed *= np.uint32(0x85EBCA77)
+        hashed ^= hashed >> np.uint32(13)
+        base = (hashed % np.uint32(self.bases)).astype(np.int64)
+        slope = ((hashed >> np.uint32(11)) % np.uint32(self.slopes)).astype(np.int64)
+        return base, np.maximum(slope, 1)
+
+
+def input_data(collective: Collective, pattern: DataPattern, rank: int, elements: int) -> NDArray[np.int64]:
+    """Return what `rank` holds before the collective; `elements` is the length of the whole vector."""
+    if collective.name is CollectiveName.ALLGATHER:
+        return pattern.contribution(rank, *_shard(rank, elements, pattern.ranks))
+    return pattern.contribution(rank, 0, elements)
+
+
+def expected_output(collective: Collective, pattern: DataPattern, rank: int, elements: int) -> NDArray[np.int64] | None:
+    """Return what `rank` must hold afterwards, None where the collective leaves it open."""
+    ranks = range(pattern.ranks)
+    shard = _shard(rank, elements, pattern.ranks)
+    match collective.name:
+        case CollectiveName.ALLREDUCE:
+            return pattern.total(0, elements)
+        case CollectiveName.REDUCE:
+            return pattern.total(0, elements) if rank == collective.root else None
+        case CollectiveName.REDUCE_SCATTER:
+            return pattern.total(*shard)
+        case CollectiveName.BROADCAST:
+            return pattern.contribution(collective.root or 0, 0, elements)
+        case CollectiveName.ALLGATHER:
+            return np.concatenate(
+                [pattern.contribution(peer, *_shard(peer, elements, pattern.ranks)) for peer in ranks]
+            )
+        case CollectiveName.ALLTOALL:
+            return np.concatenate([pattern.contribution(peer, *shard) for peer in ranks])
+
+
+def _shard(rank: int, elements: int, ranks: int) -> tuple[int, int]:
+    length = elements // ranks
+    return rank * length, (rank + 1) * length
+
+
+@dataclass(frozen=True, slots=True)
+class ElementType:
+    """dtype: how NumPy names it
+    exact_limit: integers up to here are exact, so that sums over all ranks stay below
+    max_ranks: of how many ranks the data still tell positions and ranks apart below that limit
+    """
+
+    dtype: np.dtype[Any]
+    exact_limit: int
+    max_ranks: int
+
+
+ELEMENT_TYPES: Mapping[str, ElementType] = {
+    "float32": ElementType(np.dtype(np.float32), EXACT_LIMIT, MAX_RANKS),
+    "float64": ElementType(np.dtype(np.float64), EXACT_LIMIT, MAX_RANKS),
+    "int32": ElementType(np.dtype(np.int32), EXACT_LIMIT, MAX_RANKS),
+    "bfloat16": ElementType(np.dtype(ml_dtypes.bfloat16), 2**8, 16),
+}
+
+
+def element_bytes(name: str) -> int:
+    """Return the size of an element of the type called `name`; InvalidInput for a type that is not known."""
+    if name not in ELEMENT_TYPES:
+        raise InvalidInput("the element type must be one that is known", name, f"use {', '.join(ELEMENT_TYPES)}")
+    return ELEMENT_TYPES[name].dtype.itemsize

@@ -1,0 +1,63 @@
+"""The runners by name, and runners from options as a command line has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from chorale.runners.api.base import Runner
+from chorale.runners.api.config import RunnerConfig
+from chorale.runners.local.config import LocalConfig
+from chorale.runners.mpi.config import MpiConfig
+from chorale.runners.msccl.config import MscclConfig
+from chorale.runners.oneccl.config import OneCclConfig
+from chorale.runners.recorded.config import RecordedConfig
+from chorale.runners.simulated.config import SimulatedConfig
+from chorale.synth.errors import InvalidInput
+
+_DECLARED: tuple[type[RunnerConfig], ...] = (
+    LocalConfig,
+    SimulatedConfig,
+    RecordedConfig,
+    OneCclConfig,
+    MpiConfig,
+    MscclConfig,
+)
+
+RUNNERS: Mapping[str, type[RunnerConfig]] = {runner.name: runner for runner in _DECLARED}
+
+
+def runner_config(name: str, options: Mapping[str, Any] | None = None) -> RunnerConfig:
+    """Return the declared runner called `name` with `options`, as values or as text; None stands for the default.
+
+    InvalidInput for an unknown name or option, and for values that an option does not take.
+    """
+    if name not in RUNNERS:
+        raise InvalidInput("a runner must be one that is known", name, f"choose from {', '.join(RUNNERS)}")
+    declared = RUNNERS[name]
+    given = {option: value for option, value in (options or {}).items() if value is not None}
+    unknown = [option for option in given if option not in declared.model_fields]
+    if unknown:
+        way_out = f"use {', '.join(declared.model_fields)}"
+        raise InvalidInput(f"an option of the {name} runner must be one it has", unknown[0], way_out)
+    try:
+        return declared.model_validate(given)
+    except ValidationError as error:
+        raise _explained(declared, error) from None
+
+
+def create_runner(name: str, options: Mapping[str, Any] | None = None, home: Path | None = None) -> Runner:
+    """Return a new runner; the caller closes it. See `runner_config`, and `RunnerConfig.create` for `home`."""
+    return runner_config(name, options).create(home)
+
+
+def _explained(declared: type[RunnerConfig], error: ValidationError) -> InvalidInput:
+    """Return the first fault as one line."""
+    fault = error.errors()[0]
+    option = str(fault["loc"][0])
+    message = fault["msg"].removeprefix("Value error, ").replace("Input should", "the value should", 1)
+    rule = f"the option {option} of the {declared.name} runner: {message}"
+    return InvalidInput(rule, fault["input"], f"{option}: {declared.model_fields[option].description}")

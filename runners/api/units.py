@@ -1,0 +1,86 @@
+"""Message sizes: how people write them, how they are shown, and which ones the chunks of a program divide.
+
+Durations as people read them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable
+
+from chorale.synth.errors import InvalidInput
+
+MAX_SIZE_BYTES = 2**40
+MAX_SIZES = 1000
+
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+_SIZE = re.compile(r"([0-9]{1,15})\s*(?:([KMG])(?:IB|B)?|B)?", re.IGNORECASE)
+_WAY_OUT = "write sizes such as 64KiB, 1M,4M or 4KiB:1GiB:x4 (K, M and G are binary)"
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes that `text` means: `4096`, `64K`, `64KiB`, `1M`, `1GiB`; K, M and G are binary."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise InvalidInput("a size must be a whole number of bytes with an optional unit", text, _WAY_OUT)
+    size_bytes = int(match[1]) * _UNITS[(match[2] or "").upper()]
+    if not 1 <= size_bytes <= MAX_SIZE_BYTES:
+        raise InvalidInput("a size must be between 1 byte and 1 TiB", text, _WAY_OUT)
+    return size_bytes
+
+
+def parse_sizes(text: str) -> tuple[int, ...]:
+    """Return the sizes in a comma list of sizes and ranges `FIRST:LAST:xFACTOR`, without repetitions, in order.
+
+    >>> parse_sizes("1000,4KiB:64KiB:x4")
+    (1000, 4096, 16384, 65536)
+    """
+    sizes: dict[int, None] = {}
+    for part in text.split(","):
+        sizes.update(dict.fromkeys(_parse_range(part) if ":" in part else [parse_size(part)]))
+    if len(sizes) > MAX_SIZES:
+        raise InvalidInput(f"a list must hold at most {MAX_SIZES} sizes", f"{len(sizes)} sizes", "ask for fewer")
+    return tuple(sizes)
+
+
+def format_size(size_bytes: int) -> str:
+    """Return the shortest exact text that `parse_size` reads back: 65536 is `64KiB`, 1000 is `1000B`."""
+    for unit in ("G", "M", "K"):
+        if size_bytes % _UNITS[unit] == 0:
+            return f"{size_bytes // _UNITS[unit]}{unit}iB"
+    return f"{size_bytes}B"
+
+
+def divisible_size(size_bytes: int, element_bytes: int, chunk_counts: Iterable[int]) -> int:
+    """Return the smallest size >= `size_bytes` that can be cut into whole elements by each of `chunk_counts`."""
+    granule = element_bytes * math.lcm(*chunk_counts)
+    return -(-size_bytes // granule) * granule
+
+
+def _parse_range(text: str) -> list[int]:
+    parts = text.split(":")
+    if len(parts) != 3 or not re.fullmatch(r"x[0-9]{1,6}", parts[2].strip().lower()):
+        raise InvalidInput("a range of sizes must have the form FIRST:LAST:xFACTOR", text, _WAY_OUT)
+    first, last, factor = parse_size(parts[0]), parse_size(parts[1]), int(parts[2].strip()[1:])
+    if factor < 2 or first > last:
+        raise InvalidInput("a range of sizes must rise by a factor of 2 or more", text, _WAY_OUT)
+    sizes = [first]
+    while sizes[-1] * factor <= last:
+        sizes.append(sizes[-1] * factor)
+    return sizes
+
+
+def format_ms(seconds: float) -> str:
+    """Return milliseconds with three digits, and whole ones from a thousand on: `0.0123 ms`, `41.2 ms`, `7170 ms`."""
+    return f"{_digits(seconds * 1e3)} ms"
+
+
+def format_us(seconds: float) -> str:
+    """Return microseconds with four digits, and whole ones from ten thousand on: `12.34 us`, `71700 us`."""
+    value = seconds * 1e6
+    return f"{value:.0f} us" if value >= 9999.5 else f"{value:.4g} us"
+
+
+def _digits(value: float) -> str:
+    return f"{value:.0f}" if value >= 999.5 else f"{value:.3g}"

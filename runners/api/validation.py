@@ -1,0 +1,87 @@
+"""Whether a request fits into the memory of this machine, when all its ranks run here.
+
+What every runner refuses before it starts: requests that cannot run, programs that cannot be executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import psutil
+
+from chorale.runners.api.base import FailureKind, RunRequest, library_result
+from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.synth.targets.lift import execution_blockers
+
+
+def memory_shortage(request: RunRequest, work_bytes: int) -> str | None:
+    """Return in one line why `request` does not fit, None if it does.
+
+    work_bytes: what a runner needs per element of the vector besides input, output, scratch and messages
+    """
+    largest = max(request.sizes_bytes)
+    scratch = max(
+        rank.scratch_chunks / program.chunks for program in request.programs.values() for rank in program.ranks
+    )
+    elements = largest / ELEMENT_TYPES[request.dtype].dtype.itemsize
+    ranks = request.topology.compute_count
+    needed = ranks * (largest * (3 + scratch) + elements * work_bytes)
+    free = psutil.virtual_memory().available
+    if needed <= free:
+        return None
+    return f"{largest} bytes on {ranks} ranks need about {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free"
+
+
+RequestFault = tuple[FailureKind, str]
+"""Why a request cannot run, in one line."""
+
+
+def validate_request(
+    request: RunRequest,
+    library: Callable[[str], tuple[str, ...]],
+    runner_faults: Callable[[RunRequest], Iterator[RequestFault]] | None = None,
+    *,
+    overlap: bool = False,
+) -> RequestFault | None:
+    """Return why `request` cannot run, None if it can: first what holds for all runners, then what is the runner's own.
+
+    library:       of the runner, see `Runner.library`
+    runner_faults: the rules of the runner; asked only if the request keeps those of all runners
+    overlap:       whether ranks can compute beside a run
+
+    Passing says nothing about right results or deadlocks: those show when the program runs.
+    """
+    if request.matrix_products and not overlap:
+        return FailureKind.REJECTED, "this runner cannot compute beside a run: use the local runner"
+    collectives = {program.collective.name.value for program in request.programs.values()}
+    algorithms = library(collectives.pop()) if len(collectives) == 1 else ()
+    for reason in _request_faults(request, algorithms):
+        return FailureKind.REJECTED, reason
+    return None if runner_faults is None else next(runner_faults(request), None)
+
+
+def _request_faults(request: RunRequest, library: tuple[str, ...]) -> Iterator[str]:
+    if request.dtype not in ELEMENT_TYPES:
+        yield f"the element type {request.dtype} is not supported: use {', '.join(ELEMENT_TYPES)}"
+    if not request.programs or not request.sizes_bytes:
+        yield "a request needs at least one program and one size"
+    numbers = (request.repeats - 1, request.warmup, request.matrix_products)
+    if min(numbers) < 0 or request.timeout_s <= 0 or min(request.sizes_bytes) < 1:
+        yield "repeats, sizes and the time limit must be positive"
+    if len({program.collective for program in request.programs.values()}) > 1:
+        yield "all programs of a request must be for the same collective"
+    yield from _library_faults(request, library)
+    for name, program in request.programs.items():
+        for violation in execution_blockers(program, request.topology):
+            yield f"program {name}: {violation.message}"
+        for size_bytes in request.sizes_bytes:
+            if size_bytes < program.min_bytes or (program.max_bytes and size_bytes > program.max_bytes):
+                yield f"program {name} serves {program.min_bytes} to {program.max_bytes} bytes, not {size_bytes}"
+
+
+def _library_faults(request: RunRequest, library: tuple[str, ...]) -> Iterator[str]:
+    for algorithm in request.library:
+        if algorithm not in library:
+            yield f"the runtime has no algorithm of its own named {algorithm}: it has {', '.join(library) or 'none'}"
+        if library_result(algorithm) in request.programs:
+            yield f"a program must not be named {library_result(algorithm)} beside the algorithm {algorithm}"

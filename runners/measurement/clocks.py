@@ -1,0 +1,140 @@
+"""How far the monotonic clock of another host is from one's own, with a bound that holds whatever the delays.
+
+Asks the clock of another process over a stream, or over whatever carries a question and its answer.
+
+Which processes read one and the same monotonic clock.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from chorale.synth.errors import CheckFailed, InvalidInput
+
+MAX_DRIFT = 500e-6
+"""Seconds per second by which two clocks may part: the most that NTP lets one run fast (RFC 5905, A.1.1, MAXFREQ)."""
+
+_RESOLUTION_S = 1e-9  # readings are rounded to this
+
+
+@dataclass(frozen=True, slots=True)
+class ClockSample:
+    """A question and its answer: the own clock when it was asked and when the answer had come, the other's between."""
+
+    sent_s: float
+    received_s: float
+    replied_s: float
+    returned_s: float
+
+    @property
+    def delay_s(self) -> float:
+        """Time on the way, both ways."""
+        return (self.returned_s - self.sent_s) - (self.replied_s - self.received_s)
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOffset:
+    """Other clock minus own clock, when the own one shows `at_s`: `offset_s`, wrong by `error_s` at most."""
+
+    offset_s: float
+    error_s: float
+    at_s: float
+    max_drift: float
+
+    def to_remote_s(self, own_s: float) -> float:
+        """Return what the other clock shows when the own one shows `own_s`."""
+        return own_s + self.offset_s
+
+    def to_local_s(self, other_s: float) -> float:
+        """Return what the own clock shows when the other one shows `other_s`."""
+        return other_s - self.offset_s
+
+    def error_at(self, own_s: float) -> float:
+        """Return by how much a translation may be wrong when the own clock shows `own_s`."""
+        return self.error_s + self.max_drift * abs(own_s - self.at_s)
+
+
+SAME_CLOCK = ClockOffset(0.0, 0.0, 0.0, 0.0)
+"""Between processes that read one clock."""
+
+
+def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -> ClockOffset:
+    """Return the offset in the middle of the quickest of `samples`. O(samples).
+
+    A question cannot arrive before it was asked, nor an answer return before it was given: so every sample says
+    answered - returned <= offset <= received - asked, widened by what the clocks may drift until the time in
+    question. The largest lower and the smallest upper bound come from the shortest way in each direction, where the
+    minimum-delay filter of NTP (RFC 5905, section 10) takes one sample for both. Nothing is assumed about delays,
+    not even that they are alike in both directions. CheckFailed where no offset fits: a clock was set, or runs away.
+    """
+    if not samples:
+        raise InvalidInput("an offset needs samples of the clocks", "none", "ask the other clock at least once")
+    quickest = min(samples, key=lambda sample: sample.delay_s)
+    at_s = (quickest.sent_s + quickest.returned_s) / 2
+    low, high = -float("inf"), float("inf")
+    for sample in samples:
+        slack = _RESOLUTION_S + max_drift * max(abs(at_s - sample.sent_s), abs(at_s - sample.returned_s))
+        low = max(low, sample.replied_s - sample.returned_s - slack)
+        high = min(high, sample.received_s - sample.sent_s + slack)
+    if low > high:
+        rule = f"two clocks must keep within {max_drift * 1e6:g} us per second of each other"
+        raise CheckFailed(rule, f"bounds that miss by {low - high:.3g} s", "see if the time was set meanwhile")
+    return ClockOffset((low + high) / 2, (high - low) / 2, at_s, max_drift)
+
+
+ROUNDS = 20
+
+_ANSWER = struct.Struct("<dd")
+
+Clock = Callable[[], float]
+"""A monotonic clock in seconds."""
+
+
+def clock_samples(
+    exchange: Callable[[], tuple[float, float]], clock_s: Clock, rounds: int = ROUNDS
+) -> list[ClockSample]:
+    """Return `rounds` samples; `ask` returns when the other process got the question and when it answered."""
+    samples = []
+    for _ in range(rounds):
+        asked_s = clock_s()
+        received_s, answered_s = exchange()
+        samples.append(ClockSample(asked_s, received_s, answered_s, clock_s()))
+    return samples
+
+
+def request_clock(stream: socket.socket) -> tuple[float, float]:
+    """Ask the process that serves `answer_stream` at the other end; ConnectionError when it is gone."""
+    stream.sendall(b"?")
+    answer = b""
+    while len(answer) < _ANSWER.size:
+        part = stream.recv(_ANSWER.size - len(answer))
+        if not part:
+            raise ConnectionError("the other clock is gone")
+        answer += part
+    received_s, answered_s = _ANSWER.unpack(answer)
+    return received_s, answered_s
+
+
+def serve_clock(stream: socket.socket, clock_s: Clock) -> None:
+    """Answer every question until the other end shuts its side down."""
+    while stream.recv(1):
+        received_s = clock_s()
+        stream.sendall(_ANSWER.pack(received_s, clock_s()))
+
+
+def clock_identity() -> str:
+    """Return what processes have in common that read the same monotonic clock: kernel since boot, time namespace."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    space = Path("/proc/self/ns/time")
+    since = boot.read_text().strip() if boot.exists() else f"process {os.getpid()}"
+    return f"{since} {os.readlink(space) if space.exists() else ''}"
+
+
+def same_clocks(identities: Sequence[str]) -> dict[int, ClockOffset]:
+    """Return the offsets that need no messages: of ranks whose clock is that of rank 0."""
+    return {rank: SAME_CLOCK for rank, identity in enumerate(identities) if identity == identities[0]}

@@ -1,0 +1,109 @@
+"""When a measurement is good enough, and when it ends anyway.
+
+Intervals for medians that assume nothing about how times are distributed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from chorale.synth.errors import CheckFailed, InvalidInput
+
+CONFIDENCE = 0.95
+MAX_REPEATS = 100
+MAX_SECONDS = 60.0
+
+_NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,9})?"
+
+
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """precision:   the half-width that the interval of a ratio may have, relative to the ratio: 0.02 is +-2 %
+    reference:   name of the result that the others are compared with; None: their own medians must be precise
+    max_repeats: measured repetitions of each program and size at most
+    max_seconds: no request is begun that would probably end later than this after the first one began
+    """
+
+    precision: float
+    reference: str | None = None
+    max_repeats: int = MAX_REPEATS
+    max_seconds: float = MAX_SECONDS
+    confidence: float = CONFIDENCE
+
+
+def parse_precision(text: str) -> float:
+    """Return the share that `2%` or `0.02` means."""
+    match = re.fullmatch(rf"({_NUMBER})\s*(%?)", text.strip())
+    share = float(match[1]) / (100 if match[2] else 1) if match else 0.0
+    if not 0.0001 <= share <= 1:
+        raise InvalidInput("a precision must be between 0.01% and 100%", text, "write it as 2% or 0.02")
+    return share
+
+
+def parse_budget(text: str) -> tuple[int, float]:
+    """Return repetitions and seconds of `200`, `90s` or `200,90s`; what is not named has its default."""
+    repeats, seconds = MAX_REPEATS, MAX_SECONDS
+    for part in text.split(","):
+        match = re.fullmatch(rf"({_NUMBER})\s*(s?)", part.strip())
+        if match is None or float(match[1]) <= 0 or (not match[2] and "." in match[1]):
+            raise InvalidInput("a budget must be repetitions, seconds or both", text, "write it as 200, 90s or 200,90s")
+        if match[2]:
+            seconds = float(match[1])
+        else:
+            repeats = int(match[1])
+    return repeats, seconds
+
+
+MIN_SAMPLES = 6
+"""The fewest samples whose smallest and largest enclose the median with 95 % confidence: 1 - 2 / 2^6."""
+
+
+@dataclass(frozen=True, slots=True)
+class MedianInterval:
+    """A sample median, and bounds that enclose the median of all such samples with probability `confidence` or more."""
+
+    median: float
+    low: float
+    high: float
+    confidence: float
+    samples: int
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of the interval relative to the median; 0.02 is +-2 %."""
+        return 0.0 if self.high == self.low else (self.high - self.low) / 2 / self.median
+
+
+def median_interval(samples: Sequence[float], confidence: float = CONFIDENCE) -> MedianInterval:
+    """Return the interval between order statistics that follows from the binomial law alone (exact, O(n log n)).
+
+    Too few samples for `confidence` give their whole range and the confidence that it has, 1 - 2 / 2^n.
+    `samples` are positive, independent, at least one; their distribution may be anything.
+    """
+    median, count = float(np.median(samples)), len(samples)
+    reachable = 1 - 2.0 ** (1 - count)
+    if reachable < confidence:
+        return MedianInterval(median, min(samples), max(samples), reachable, count)
+    from scipy.stats import quantile_test  # noqa: PLC0415 - slow to import: only who measures pays for it
+
+    bounds: Any = quantile_test(samples).confidence_interval(confidence)  # a named pair; its stub says float
+    return MedianInterval(median, float(bounds.low), float(bounds.high), confidence, count)
+
+
+def ratio_interval(
+    times_s: Sequence[float], reference_s: Sequence[float], confidence: float = CONFIDENCE
+) -> MedianInterval:
+    """Return the interval of time over reference time, from repetitions that ran side by side.
+
+    The n-th times of both belong together: what slows the machine slows both, and their ratio stays. CheckFailed
+    where a reference takes no time.
+    """
+    if min(reference_s) <= 0:
+        raise CheckFailed("a reference must take time", f"{min(reference_s)} s", "choose another reference")
+    ratios = [time / reference for time, reference in zip(times_s, reference_s, strict=True)]
+    return median_interval(ratios, confidence)

@@ -1,0 +1,212 @@
+"""The README of a job: the commands, and how to see that the program ran.
+
+A job: everything that a GPU cluster needs to run a program, as files of one folder.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+
+from chorale.runners.api.units import format_size
+from chorale.runners.msccl.commands import (
+    LIBRARY_PATH_SUFFIX,
+    MODES,
+    PINNED_ALGORITHMS,
+    PROOF_ITERATIONS,
+    Mode,
+    gpus_per_node,
+    launch_command,
+    mode_environment,
+    perf_command,
+    size_mismatch,
+    size_progressions,
+    unwanted_variables,
+)
+from chorale.runners.msccl.options import JobOptions
+from chorale.runners.msccl.runtimes import ALGORITHMS, EXECUTOR, JOB, MSCCL, PART, Runtime, runtime_for
+from chorale.synth.collective import CollectiveName
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.registry import target_named
+
+
+def readme_text(program: Program, runtime: Runtime, options: JobOptions) -> str:
+    """Return the text, in Markdown."""
+    place = "in place" if program.in_place else "out of place"
+    sizes = ", ".join(format_size(size) for size in sorted(options.sizes_bytes))
+    parts = [
+        f"# {program.name}",
+        f"{program.collective} of {len(program.ranks)} ranks, {place}, protocol {program.protocol}, "
+        f"{program.channels} channels, for {runtime.title}. Sizes: {sizes}.",
+        "## Before",
+        _before(program, runtime, options),
+        "## Run",
+        _RUN,
+        "## Did it run?",
+        _seen(program, runtime, options),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+_RUN = """\
+```sh
+./run.sh proof > proof.txt            # once: with a log
+for turn in 1 2 3 4 5; do             # then in turns, so that a drift of the machine hits both
+  ./run.sh library > library-$turn.txt
+  ./run.sh program > program-$turn.txt
+done
+```
+
+Compare medians over the turns, size by size: the column `time` of the placement named above."""
+
+
+def _before(program: Program, runtime: Runtime, options: JobOptions) -> str:
+    where = options.library_folder or "a folder of LD_LIBRARY_PATH"
+    points = [
+        "All nodes must see this folder under the same path; `algorithms/` must hold the program and nothing else.",
+        f"`{runtime.library}` of {runtime.title} must be in {where}, and the test programs, built against it with "
+        f"MPI=1, {'in ' + options.tests_folder if options.tests_folder else 'on the PATH'}.",
+        "One process per GPU: never `-g` above 1, no `-m`, no `-o avg`.",
+    ]
+    if program.collective.name is CollectiveName.ALLTOALL and runtime is not EXECUTOR:
+        points.append("Only test programs that call ncclAllToAll reach the runtime; those made of sends do not.")
+    return "\n".join(f"- {point}" for point in points)
+
+
+def _seen(program: Program, runtime: Runtime, options: JobOptions) -> str:
+    """Return the checklist: a runtime that does not like a program or a call says little and uses its own algorithm."""
+    ranks, column = len(program.ranks), "in-place" if program.in_place else "out-of-place"
+    other = "out-of-place" if program.in_place else "in-place"
+    sign = runtime.loaded.replace("[1-9][0-9]*", "[1-9]")
+    parts = size_progressions(options.sizes_bytes)
+    points = [
+        f"`grep -lE '{sign}' logs/proof.* | wc -l` says {ranks * len(parts)}: every process took the program.",
+        "`grep -h WARN logs/*` says nothing of MSCCL.",
+    ]
+    if runtime.scheduled is not None:
+        for part, sizes in enumerate(parts):
+            calls = len(sizes.sizes_bytes) * PROOF_ITERATIONS
+            points.append(
+                f"`grep -cE '{runtime.scheduled}' logs/proof.{part}.*` says at least {calls} for every rank: the "
+                f"program executed the calls of {', '.join(map(format_size, sizes.sizes_bytes))}."
+            )
+    points += [
+        f"`#wrong` is 0 in the {column} column of every row, and the tables end with `Out of bounds values : 0 OK`.",
+        f"The {column} times of program and library differ; the {other} times, the library's in both, do not.",
+    ]
+    if runtime is MSCCL:
+        points.append("This runtime logs nothing per call: the last point is the only sign that it used the program.")
+    return "\n".join(f"{number}. {point}" for number, point in enumerate(points, 1))
+
+
+_REFERENCES = re.compile("(" + "|".join(map(re.escape, (JOB, PART, LIBRARY_PATH_SUFFIX))) + ")")
+EXECUTABLE = (".sh", ".sbatch")
+"""Files whose names end so are to be executed."""
+
+_RANK_SCRIPT = """\
+#!/bin/sh
+# One rank: ./rank.sh MODE PART COMMAND... sets the environment of the mode and becomes the command.
+set -eu
+CHORALE_JOB=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)
+mode=$1
+CHORALE_PART=$2
+export CHORALE_JOB CHORALE_PART
+shift 2
+. "$CHORALE_JOB/environment/$mode.sh"
+exec "$@"
+"""
+
+
+def job_files(program: Program, options: JobOptions) -> Mapping[str, bytes]:
+    """Return the files of a job, by path within its folder; the folder must be seen by all nodes under one path.
+
+    algorithms/program.xml: the program, alone in its folder
+    environment/MODE.sh:    the variables of each mode, see `chorale.runners.msccl.commands`
+    rank.sh, run.sh:        what one rank does, and the launch of all
+    job.sbatch:             the same for Slurm's queue, with the launcher srun
+    README.md:              the commands, and how to see that the program ran
+
+    Raises InvalidInput where the runtime is not one for the program, would not use it for one of the sizes, or where
+    hosts and GPUs do not make its ranks. Same arguments, same bytes.
+    """
+    runtime = runtime_for(options.runtime, program)
+    for size_bytes in options.sizes_bytes:
+        if (reason := size_mismatch(program, size_bytes, options.element_bytes)) is not None:
+            rule = f"{runtime.title} must not fall back to its own algorithm: {reason}"
+            raise InvalidInput(rule, f"{size_bytes} bytes", "choose other sizes")
+    files = {
+        f"{ALGORITHMS}/program.xml": target_named(program.target).emit(program),
+        **{f"environment/{mode}.sh": _environment_script(program, runtime, options, mode) for mode in _modes(options)},
+        "rank.sh": _RANK_SCRIPT,
+        "run.sh": _launch_script(program, options),
+        "README.md": readme_text(program, runtime, options),
+    }
+    if options.launcher == "srun":
+        files["job.sbatch"] = _batch_script(program, options)
+    return {name: text.encode() for name, text in files.items()}
+
+
+def _modes(options: JobOptions) -> list[Mode]:
+    return [*MODES, *(mode for mode in PINNED_ALGORITHMS if mode.removeprefix("library-") in options.pinned)]
+
+
+def _environment_script(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> str:
+    lines = [f"# Variables of the mode {mode}; {JOB} is the folder of the job."]
+    if unwanted := unwanted_variables(runtime, mode):
+        lines.append(f"unset {' '.join(unwanted)}")
+    for name, value in mode_environment(program, runtime, options, mode).items():
+        lines.append(f"export {name}={_quoted(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(value: str) -> str:
+    """Quote `value` for a shell, which must put in what it refers to."""
+    parts = _REFERENCES.split(value)
+    return "".join(f'"{part}"' if _REFERENCES.fullmatch(part) else shlex.quote(part) for part in parts if part)
+
+
+def _launch_script(program: Program, options: JobOptions) -> str:
+    ranks = len(program.ranks)
+    launch = shlex.join(launch_command(ranks, options))
+    lines = [
+        "#!/bin/sh",
+        "# ./run.sh MODE: one launch over all sizes. Modes: program (timed), proof (with a log that shows whether the",
+        "# program ran), library (the library's own algorithm).",
+        "set -eu",
+        'CHORALE_JOB=$(CDPATH= cd -- "$(dirname -- "$0")" && pwd)',
+        f"mode=${{1:-program}} iterations={options.iterations} warmup={options.warmup}",
+        "case $mode in",
+        f"  {' | '.join(mode for mode in _modes(options) if mode != 'proof')}) ;;",
+        f"  proof) iterations={PROOF_ITERATIONS} warmup=1 ;;",
+        '  *) echo "usage: ./run.sh program | proof | library" >&2; exit 2 ;;',
+        "esac",
+        'mkdir -p "$CHORALE_JOB/logs"',
+        'rm -f "$CHORALE_JOB/logs/$mode".*',
+    ]
+    for part, sizes in enumerate(size_progressions(options.sizes_bytes)):
+        command = shlex.join(perf_command(program, options, sizes))
+        lines.append(f'{launch} "$CHORALE_JOB/rank.sh" "$mode" {part} \\\n  {command} -n "$iterations" -w "$warmup"')
+    return "\n".join(lines) + "\n"
+
+
+def _batch_script(program: Program, options: JobOptions) -> str:
+    ranks = len(program.ranks)
+    per_node = gpus_per_node(ranks, options)
+    return f"""\
+#!/bin/sh
+#SBATCH --job-name=chorale
+#SBATCH --nodes={ranks // per_node}
+#SBATCH --ntasks-per-node={per_node}
+#SBATCH --gpus-per-node={per_node}
+#SBATCH --exclusive
+# sbatch job.sbatch, from this folder: proof first, then program and library in turns.
+set -eu
+cd "$SLURM_SUBMIT_DIR"
+./run.sh proof > proof.txt
+for turn in 1 2 3 4 5; do
+  ./run.sh library > "library-$turn.txt"
+  ./run.sh program > "program-$turn.txt"
+done
+"""

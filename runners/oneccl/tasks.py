@@ -1,0 +1,234 @@
+"""oneCCL's own algorithms: their names, and how each of them gets its turn in one process.
+
+oneCCL reads once, at its start, which algorithm serves which range of sizes. So each algorithm gets sizes of its own,
+a few elements apart, and a range for each.
+
+What is run in what order: programs and library algorithms interleaved, in rounds, as the seed says.
+
+What each rank is asked to do, as the text that its interpreter reads (interpreter/task.cpp).
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from chorale.runners.api.base import RunRequest, SizeMeasurement, library_result
+from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
+from chorale.runners.api.units import divisible_size
+from chorale.synth.collective import CollectiveName
+from chorale.synth.programs.program import QUEUE_DEPTH, Instruction, Program, RankProgram, ThreadBlock
+
+_RANGE_BYTES = 16
+
+ALGORITHMS: Mapping[str, tuple[str, ...]] = {
+    CollectiveName.ALLREDUCE: ("ring", "double_tree", "recursive_doubling", "rabenseifner", "2d", "nreduce"),
+    CollectiveName.ALLGATHER: ("ring", "naive", "flat", "multi_bcast"),
+    CollectiveName.REDUCE_SCATTER: ("ring", "naive"),
+    CollectiveName.BROADCAST: ("ring", "double_tree", "naive"),
+    CollectiveName.REDUCE: ("ring", "tree", "double_tree", "rabenseifner"),
+    CollectiveName.ALLTOALL: ("naive", "scatter"),
+}
+"""What oneCCL's build for CPUs has over libfabric, by collective."""
+
+VARIABLES: Mapping[str, str] = {
+    CollectiveName.ALLREDUCE: "CCL_ALLREDUCE",
+    CollectiveName.ALLGATHER: "CCL_ALLGATHERV",
+    CollectiveName.REDUCE_SCATTER: "CCL_REDUCE_SCATTER",
+    CollectiveName.BROADCAST: "CCL_BCAST",
+    CollectiveName.REDUCE: "CCL_REDUCE",
+    CollectiveName.ALLTOALL: "CCL_ALLTOALL",
+}
+"""The variable that says which algorithm serves which sizes."""
+
+_BY_SHARD = frozenset({CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLTOALL})
+"""Collectives whose size, as oneCCL sees it, is that of one rank's shard."""
+
+
+@dataclass(frozen=True, slots=True)
+class LibrarySizes:
+    """elements:    (algorithm, position in the request's sizes) -> elements of the whole vector it is measured on
+    environment: the variable that makes oneCCL choose the algorithms by these sizes
+    """
+
+    elements: Mapping[tuple[str, int], int]
+    environment: Mapping[str, str]
+
+
+def library_sizes(request: RunRequest, collective: CollectiveName) -> LibrarySizes:
+    """Return at which sizes, each at least the one asked for, the algorithms of `request` are measured."""
+    element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
+    ranks = request.topology.compute_count if collective in _BY_SHARD else 1
+    elements: dict[tuple[str, int], int] = {}
+    taken: dict[int, str] = {}  # number of the range -> algorithm
+    for position, size_bytes in enumerate(request.sizes_bytes):
+        for algorithm in request.library:
+            number = -(-size_bytes // (ranks * _RANGE_BYTES))
+            while number in taken:
+                number += 1
+            taken[number] = algorithm
+            elements[algorithm, position] = number * _RANGE_BYTES // element_bytes * ranks
+    ranges = (f"{name}:{n * _RANGE_BYTES}-{n * _RANGE_BYTES + _RANGE_BYTES - 1}" for n, name in sorted(taken.items()))
+    return LibrarySizes(elements, {VARIABLES[collective]: ";".join(ranges)} if taken else {})
+
+
+@dataclass(frozen=True, slots=True)
+class RunEntry:
+    """One run of a program, or of a library algorithm, which has no number.
+
+    name:     of its results
+    size:     position in the request's sizes
+    elements: of the whole vector
+    parts:    into which every chunk is cut; the blocks go through their instructions once for each
+    measured: whether its time counts; warm-up does not
+    """
+
+    name: str
+    program: int | None
+    size: int
+    elements: int
+    parts: int
+    measured: bool
+
+
+def run_order(request: RunRequest, library_sizes: LibrarySizes) -> list[RunEntry]:
+    """Return every run of `request` in order: size by size, in each round every program and algorithm once."""
+    shuffled = random.Random(request.seed)  # noqa: S311 - an order, not a secret
+    entries: list[RunEntry] = []
+    for size in range(len(request.sizes_bytes)):
+        one_round = [*_programs(request, size), *_library(request, size, library_sizes)]
+        for number in range(-request.warmup, request.repeats):
+            drawn = shuffled.sample(one_round, len(one_round))
+            entries += [RunEntry(*entry, measured=number >= 0) for entry in drawn]
+    return entries
+
+
+def run_descriptions(order: list[RunEntry]) -> list[str]:
+    """Return each run in words."""
+    return [f"run {number}, {entry.name} on {entry.elements} elements" for number, entry in enumerate(order)]
+
+
+def collect_measurements(
+    request: RunRequest, order: list[RunEntry], seconds: list[float]
+) -> dict[str, tuple[SizeMeasurement, ...]]:
+    """Return the results by name; `seconds` of each entry of `order`. Every result must have been right."""
+    element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
+    names = [*request.programs, *map(library_result, request.library)]
+    times_s: dict[tuple[str, int], list[float]] = {}
+    sizes: dict[tuple[str, int], int] = {}
+    for entry, time_s in zip(order, seconds, strict=True):
+        sizes[entry.name, entry.size] = entry.elements * element_bytes
+        if entry.measured:
+            times_s.setdefault((entry.name, entry.size), []).append(time_s)
+    return {
+        name: tuple(
+            SizeMeasurement(sizes[name, size], requested, tuple(times_s[name, size]), correct=True)
+            for size, requested in enumerate(request.sizes_bytes)
+        )
+        for name in names
+    }
+
+
+def _programs(request: RunRequest, size: int) -> list[tuple[str, int | None, int, int, int]]:
+    element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
+    counts = [program.chunks for program in request.programs.values()]
+    elements = divisible_size(request.sizes_bytes[size], element_bytes, counts) // element_bytes
+    return [
+        (name, number, size, elements, _parts(request, name, program, elements))
+        for number, (name, program) in enumerate(request.programs.items())
+    ]
+
+
+def _parts(request: RunRequest, name: str, program: Program, elements: int) -> int:
+    """Return into how many parts of at most the buffer's size a chunk is cut; one where the request names no buffer."""
+    settings = request.settings.get(name)
+    chunk_elements = elements // program.chunks
+    if settings is None or settings.buffer_bytes is None:
+        return 1
+    wanted = math.ceil(chunk_elements * ELEMENT_TYPES[request.dtype].dtype.itemsize / settings.buffer_bytes)
+    return min(wanted, chunk_elements)
+
+
+def _library(request: RunRequest, size: int, sizes: LibrarySizes) -> list[tuple[str, int | None, int, int, int]]:
+    return [(library_result(name), None, size, sizes.elements[name, size], 1) for name in request.library]
+
+
+Words = Iterable[str | int | float]
+
+START_LIMIT_S = 30.0
+"""How long the ranks may take to find one another, before the time limit of the request counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class InjectedFault:
+    """Misbehaviour of one rank on purpose, for tests, in every run from number `run` on.
+
+    kind: `crash`, `hang`, `wrong` (a wrong element in the result), or `slow` (a pause before each instruction)
+    """
+
+    rank: int
+    kind: str
+    run: int = 0
+    pause_us: int = 0
+
+
+def task_text(request: RunRequest, order: Sequence[RunEntry], rank: int, fault: InjectedFault | None = None) -> str:
+    """Return the task of `rank`: every program, then every run in order."""
+    programs = list(request.programs.values())
+    collective = programs[0].collective
+    channels = max(program.channels for program in programs)
+    words: list[str | int | float] = ["chorale-task-1", rank, len(programs[0].ranks), request.dtype]
+    words += [collective.name.value, collective.root or 0, START_LIMIT_S, request.timeout_s, channels]
+    words += _fault(fault if fault is not None and fault.rank == rank else None)
+    words += ["programs", len(programs) + 1]
+    for program in programs:
+        words += _program(program, program.ranks[rank])
+    words += _library_buffers(programs[0])
+    words += ["runs", len(order)]
+    for number, entry in enumerate(order):
+        words += _run(request, len(programs[0].ranks), number, entry)
+    return " ".join(map(str, [*words, "end\n"]))
+
+
+def _fault(fault: InjectedFault | None) -> Words:
+    return ("none", 0, 0) if fault is None else (fault.kind, fault.run, fault.pause_us)
+
+
+def _program(program: Program, rank: RankProgram) -> Words:
+    yield from (program.chunks, rank.scratch_chunks, QUEUE_DEPTH[program.protocol], int(program.in_place))
+    yield from ("blocks", len(rank.blocks))
+    for block in rank.blocks:
+        yield from _block(block)
+
+
+def _block(block: ThreadBlock) -> Words:
+    yield from (-1 if peer is None else peer for peer in (block.send_peer, block.recv_peer))
+    yield from (block.channel, "steps", len(block.instructions))
+    for step in block.instructions:
+        yield from _instruction(step)
+
+
+def _instruction(step: Instruction) -> Words:
+    yield from (step.op.value, step.src.buffer, step.src.offset, step.dst.buffer, step.dst.offset, step.count)
+    yield from ("waits", len(step.waits))
+    for wait in step.waits:
+        yield from (wait.block, wait.step)
+
+
+def _library_buffers(program: Program) -> Words:
+    """Return a program without blocks, for the buffers of library runs: in place where `program` is.
+
+    oneCCL's broadcast has one buffer only.
+    """
+    in_place = program.in_place or program.collective.name is CollectiveName.BROADCAST
+    return (len(program.ranks), 0, 1, int(in_place), "blocks", 0)
+
+
+def _run(request: RunRequest, ranks: int, number: int, entry: RunEntry) -> Words:
+    pattern = DataPattern(ranks, number + 1, request.seed, ELEMENT_TYPES[request.dtype].exact_limit)
+    is_library = entry.program is None
+    program = len(request.programs) if entry.program is None else entry.program
+    yield from (int(is_library), program, entry.elements, entry.parts)
+    yield from (pattern.offset, pattern.bases, pattern.slopes, "weights", ranks, *pattern.weights().tolist())

@@ -1,0 +1,108 @@
+"""Objects that live in a Ray cluster on their own: found by name, made again when they or their node die."""
+
+from __future__ import annotations
+
+import time
+from types import TracebackType
+from typing import Any
+
+from chorale.runners.ray.cluster import NAMESPACE, RayCluster, ray
+from chorale.synth.errors import CheckFailed, Unavailable
+
+RETRY_PAUSE_S = 0.5
+POLL_S = 0.05
+REMOVAL_TIMEOUT_S = 10.0
+
+
+class DetachedActors:
+    """A connection to the cluster at `address` (or RAY_ADDRESS, or the one on this machine) and what lives there.
+
+    The cluster must be running: what is to outlive this process cannot live in a cluster that ends with it.
+    """
+
+    def __init__(self, address: str | None = None) -> None:
+        self._cluster = RayCluster.existing(address)
+
+    def start(self, name: str, kind: type, arguments: tuple[Any, ...]) -> DetachedActor:
+        """Make an object of the class `kind` under `name`, or find the one that is there.
+
+        Its process starts on the node of this process, elsewhere if that node is gone, and takes no CPU of its own. If
+        it dies it is made again with the same arguments, any number of times.
+        """
+        node = ray.get_runtime_context().get_node_id()
+        here = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node, soft=True)
+        # One byte, as Ray puts actors that need nothing at all on any node, whatever was said about nodes.
+        actor_class: Any = ray.remote(num_cpus=0, memory=1, max_restarts=-1, max_task_retries=0)(kind)
+        options = {"name": name, "namespace": NAMESPACE, "lifetime": "detached", "get_if_exists": True}
+        return DetachedActor(name, actor_class.options(**options, scheduling_strategy=here).remote(*arguments))
+
+    def find(self, name: str) -> DetachedActor | None:
+        """Return the object called `name` if there is one."""
+        try:
+            return DetachedActor(name, ray.get_actor(name, NAMESPACE))
+        except ValueError:
+            return None
+
+    def close(self) -> None:
+        """Leave the cluster. Safe to call twice."""
+        self._cluster.close()
+
+    def __enter__(self) -> DetachedActors:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class DetachedActor:
+    """A handle of an object that lives in the cluster."""
+
+    def __init__(self, name: str, actor: Any) -> None:
+        self.name = name
+        self._actor = actor
+
+    def call(self, method: str, *arguments: Any, timeout_s: float = 120.0) -> Any:
+        """Return what `method` answers; wait while the object is being made again, at most about `patience_s`.
+
+        The method may be called more than once. Raises what it raises, CheckFailed if the object has been removed, and
+        Unavailable if there is no answer in time.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        while True:
+            try:
+                left_s = max(RETRY_PAUSE_S, deadline_s - time.monotonic())
+                return ray.get(getattr(self._actor, method).remote(*arguments), timeout=left_s)
+            except ray.exceptions.RayTaskError as error:
+                raise error.cause from None
+            except (ray.exceptions.ActorUnavailableError, ray.exceptions.ActorDiedError) as error:
+                self._check_restarting(error, deadline_s)
+                time.sleep(RETRY_PAUSE_S)
+            except ray.exceptions.GetTimeoutError as error:
+                raise self._unavailable(error) from error
+
+    def remove(self) -> None:
+        """Remove the object for good; return when it answers nobody any more, so that its name is free."""
+        ray.kill(self._actor, no_restart=True)
+        deadline_s = time.monotonic() + REMOVAL_TIMEOUT_S
+        while time.monotonic() < deadline_s:
+            try:
+                ray.get(self._actor.__ray_ready__.remote(), timeout=RETRY_PAUSE_S)
+            except ray.exceptions.ActorDiedError:
+                return
+            except (ray.exceptions.ActorUnavailableError, ray.exceptions.GetTimeoutError):
+                continue
+            time.sleep(POLL_S)
+
+    def _check_restarting(self, error: Exception, deadline_s: float) -> None:
+        try:
+            self._actor = ray.get_actor(self.name, NAMESPACE)
+        except ValueError:
+            raise CheckFailed(f"{self.name} must live in the cluster", "removed", "start it again") from error
+        if time.monotonic() > deadline_s:
+            raise self._unavailable(error) from error
+
+    def _unavailable(self, error: Exception) -> Unavailable:
+        value = " ".join(f"{error}".split()) or "no answer"
+        return Unavailable(f"{self.name} must answer", value, "look at the nodes of the cluster with `ray status`")

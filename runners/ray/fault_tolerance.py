@@ -1,0 +1,90 @@
+"""Which failed measurements are tried again: those that another node, or another moment, may mend.
+
+The nodes of a cluster that suit a kind of worker, without those that proved flaky.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Hashable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from chorale.runners.api.base import FailureKind, Outcome, ResourceRequest, RunFailure
+from chorale.runners.ray.cluster import ray
+
+MAX_RETRIES: Mapping[FailureKind, int] = MappingProxyType(
+    {FailureKind.CRASH: 2, FailureKind.UNAVAILABLE: 2, FailureKind.TIMEOUT: 1}
+)
+"""Further attempts by kind. A wrong result and a refusal are facts about the program: they are never tried again."""
+
+
+class RetryPolicy:
+    """Counts the failures of each request."""
+
+    def __init__(self, limits: Mapping[FailureKind, int] = MAX_RETRIES) -> None:
+        self._limits = limits
+        self._failures: Counter[tuple[Hashable, FailureKind]] = Counter()
+
+    def should_retry(self, key: Hashable, outcome: Outcome, elsewhere: bool) -> bool:
+        """Whether to try the request `key` again after `outcome`; a hang costs much: only if that is `elsewhere`."""
+        if not isinstance(outcome, RunFailure) or (outcome.kind == FailureKind.TIMEOUT and not elsewhere):
+            return False
+        self._failures[key, outcome.kind] += 1
+        return self._failures[key, outcome.kind] <= self._limits.get(outcome.kind, 0)
+
+
+NODE_LABEL = "ray.io/node-id"
+MAX_CONSECUTIVE_FAILURES = 3  # in a row, before a node is left alone
+
+_log = logging.getLogger("chorale.ray")
+
+
+class WorkerNodes:
+    """Chooses where workers with some `needs` may run.
+
+    A node on which `MOST_FAULTS` orders failed in a row is in quarantine: no new worker starts there as long as
+    another node suits.
+    """
+
+    def __init__(self, resource_request: ResourceRequest) -> None:
+        self.resource_request = resource_request
+        self._faults: Counter[str] = Counter()
+
+    def suitable(self) -> list[str]:
+        """Return the ids of the nodes that are alive and have what is needed, be it free or taken."""
+        nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+        alive = [node for node in nodes if node["Alive"]]
+        return [
+            node["NodeID"] for node in alive if self.resource_request.fits(node["Resources"], node.get("Labels") or {})
+        ]
+
+    def has_alternative_to(self, node: str) -> bool:
+        """Whether a node other than `node` suits."""
+        return any(other != node and not self._is_flaky(other) for other in self.suitable())
+
+    def actor_options(self, away_from: str = "") -> dict[str, Any]:
+        """Return Ray's options for a new worker that runs on no flaky node, nor on `away_from`, if it can be helped."""
+        needs = self.resource_request
+        avoided = {node for node in self.suitable() if self._is_flaky(node) or node == away_from}
+        selector = dict(needs.labels)
+        if avoided and any(node not in avoided for node in self.suitable()):
+            selector[NODE_LABEL] = f"!in({','.join(sorted(avoided))})"
+        options = {"num_cpus": needs.cpus, "num_gpus": needs.gpus, "resources": dict(needs.resources)}
+        return {**options, **({"label_selector": selector} if selector else {})}
+
+    def record_failure(self, node: str) -> None:
+        """Note that an order failed on `node` through no fault of its own."""
+        self._faults[node] += 1
+        if self._faults[node] == MAX_CONSECUTIVE_FAILURES and self.has_alternative_to(node):
+            _log.warning(
+                "node %s failed %d times in a row; other nodes do its work", node[:12], MAX_CONSECUTIVE_FAILURES
+            )
+
+    def record_success(self, node: str) -> None:
+        """Note that an order was carried out on `node`."""
+        self._faults.pop(node, None)
+
+    def _is_flaky(self, node: str) -> bool:
+        return self._faults[node] >= MAX_CONSECUTIVE_FAILURES

@@ -1,0 +1,195 @@
+"""Nodes of a Ray cluster as places: one actor on each, which starts processes there.
+
+Nodes with GPUs of a Ray cluster: on each an actor that holds them and starts processes.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from chorale.runners.api.base import ResourceRequest
+from chorale.runners.process_launch.base import LeasedHosts, ProcessSpec
+from chorale.runners.process_launch.local import LocalHost, LocalProcess
+from chorale.runners.ray.cluster import RayCluster, ray
+from chorale.synth.errors import Unavailable
+
+RANK_RESOURCE = "chorale_rank_"
+"""A node that was started with the resource `chorale_rank_3` is where rank 3 runs."""
+
+_ANSWER_LIMIT_S = 60.0
+
+
+class RayHosts:
+    """One place on each of `ranks` nodes of the cluster that RAY_ADDRESS names or this process is connected to.
+
+    Nodes with a rank's resource serve that rank; if none has one, the ranks are the nodes in the order of their
+    addresses. `places` is None if there is no such cluster, or if it has no node for each rank.
+    """
+
+    def __init__(self, ranks: int) -> None:
+        self.hosts: list[RayHost] | None = None
+        self._cluster: RayCluster | None = None
+        if not os.environ.get("RAY_ADDRESS") and not ray.is_initialized():
+            return
+        self._cluster = RayCluster()
+        nodes = nodes_by_rank([node for node in ray.nodes() if node["Alive"]], ranks)  # type: ignore[no-untyped-call]
+        if nodes is not None:
+            self.hosts = [RayHost(node["NodeID"], node["NodeManagerAddress"]) for node in nodes]
+
+    def close(self) -> None:
+        """End the actors, and with them what they started."""
+        for place in self.hosts or ():
+            place.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+def nodes_by_rank(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[str, Any]] | None:
+    """Return the node of every rank out of `ray.nodes()`, None if there are too few."""
+    assigned = {
+        int(name.removeprefix(RANK_RESOURCE)): node
+        for node in alive
+        for name in node["Resources"]
+        if name.startswith(RANK_RESOURCE) and name.removeprefix(RANK_RESOURCE).isdigit()
+    }
+    if assigned:
+        return [assigned[rank] for rank in range(ranks)] if set(range(ranks)) <= set(assigned) else None
+    ordered = sorted(alive, key=lambda node: (ipaddress.ip_address(node["NodeManagerAddress"]).packed, node["NodeID"]))
+    return ordered[:ranks] if len(ordered) >= ranks else None
+
+
+class RayHost:
+    """Implements `Place` with an actor on the node `node_id` that holds GPUs and resources of it.
+
+    held: how much; CPUs are for those who compute, and labels for those who choose nodes
+    """
+
+    def __init__(self, node_id: str, address: str, held: ResourceRequest | None = None) -> None:
+        held = held or ResourceRequest()
+        self.address = address
+        pinned = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(node_id, soft=False)
+        remote: Any = ray.remote(HostProcesses)
+        amounts = {"num_cpus": 0, "num_gpus": held.gpus, "resources": dict(held.resources)}
+        self._actor = remote.options(**amounts, max_restarts=0, scheduling_strategy=pinned).remote(address)
+
+    def start(self, spec: ProcessSpec) -> RayProcessHandle:
+        """Start `job` on the node."""
+        return RayProcessHandle(self._actor, _answer(self._actor.start.remote(spec)))
+
+    def close(self) -> None:
+        """End the actor."""
+        ray.kill(self._actor)
+
+
+class RayProcessHandle:
+    """Implements `chorale.runners.process_launch.base.ProcessHandle`; a node that is gone counts as killed."""
+
+    def __init__(self, actor: Any, number: int) -> None:
+        self._actor = actor
+        self._number = number
+
+    def poll(self) -> int | None:
+        """Return its exit code, None while it runs."""
+        code: int | None = self._ask("poll", -signal.SIGKILL)
+        return code
+
+    def read(self, name: str) -> bytes:
+        """Return what a file of the working folder holds now."""
+        return bytes(self._ask("read", b"", name))
+
+    def kill(self) -> None:
+        """Kill the process and its group."""
+        self._ask("kill", None)
+
+    def close(self) -> None:
+        """Kill what runs and remove the folder."""
+        self._ask("close", None)
+
+    def _ask(self, method: str, if_gone: Any, *arguments: Any) -> Any:
+        try:
+            return _answer(self._actor.do.remote(self._number, method, *arguments))
+        except Unavailable:
+            return if_gone
+
+
+class HostProcesses:
+    """The actor: processes on its node, which end with it."""
+
+    def __init__(self, address: str) -> None:
+        self._place = LocalHost(address)
+        self._started: list[LocalProcess] = []
+
+    def start(self, spec: ProcessSpec) -> int:
+        """Start `job` and return its number."""
+        self._started.append(self._place.start(spec))
+        return len(self._started) - 1
+
+    def do(self, number: int, method: str, *arguments: Any) -> Any:
+        """Call `method` of the process `number`."""
+        return getattr(self._started[number], method)(*arguments)
+
+
+def _answer(reference: Any) -> Any:
+    try:
+        return ray.get(reference, timeout=_ANSWER_LIMIT_S)
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from error
+    except (ray.exceptions.RayError, ray.exceptions.GetTimeoutError) as error:
+        rule = "a node of the cluster must answer"
+        raise Unavailable(rule, type(error).__name__, "see `ray status`") from error
+
+
+class RayGpuCluster:
+    """Implements `GpuCluster` on the cluster that RAY_ADDRESS names, or on this machine alone.
+
+    needs: what each node must have besides GPUs; its resources are held like the GPUs
+    """
+
+    def __init__(self, resource_request: ResourceRequest) -> None:
+        self._needs = resource_request
+        self._cluster: RayCluster | None = None
+        self._hosts: list[RayHost] = []
+
+    def lease(self, ranks: int, gpus_per_node: int | None) -> LeasedHosts:
+        """Start an actor on each of the first nodes with enough GPUs, in the order of their addresses."""
+        self._cluster = self._cluster or RayCluster()
+        alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
+        nodes, per_node = nodes_with_gpus(alive, ranks, gpus_per_node, self._needs)
+        held = replace(self._needs, gpus=per_node)
+        self._hosts = [RayHost(node["NodeID"], node["NodeManagerAddress"], held) for node in nodes]
+        return LeasedHosts(self._hosts, per_node)
+
+    def release(self) -> None:
+        """End the actors, and with them what they started."""
+        for place in self._hosts:
+            place.close()
+        self._hosts = []
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
+
+
+def nodes_with_gpus(
+    alive: Sequence[Mapping[str, Any]], ranks: int, gpus_per_node: int | None, resource_request: ResourceRequest
+) -> tuple[list[Mapping[str, Any]], int]:
+    """Return which of `ray.nodes()` serve `ranks` ranks, and how many each: as asked, or as many as nodes have.
+
+    Raises Unavailable if there are not enough of them that have what is in `needs` too.
+    """
+    suitable = [node for node in alive if resource_request.fits(node["Resources"], node.get("Labels") or {})]
+    most = max((int(node["Resources"].get("GPU", 0)) for node in suitable), default=0)
+    per_node = gpus_per_node or min(ranks, most)
+    fitting = [node for node in suitable if int(node["Resources"].get("GPU", 0)) >= max(1, per_node)]
+    if per_node == 0 or ranks % per_node or len(fitting) * per_node < ranks:
+        rule = f"the Ray cluster must have GPUs for {ranks} ranks, as many on every node"
+        found = f"{len(fitting)} nodes with {per_node} GPUs" if per_node else "no GPUs"
+        raise Unavailable(rule, found, "start Ray on the GPU nodes, or set gpus_per_node")
+    ordered = sorted(
+        fitting, key=lambda node: (ipaddress.ip_address(node["NodeManagerAddress"]).packed, node["NodeID"])
+    )
+    return ordered[: ranks // per_node], per_node

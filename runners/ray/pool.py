@@ -1,0 +1,292 @@
+"""A pool of Ray actors that survives the death of any of them."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from chorale.runners.api.base import ResourceRequest
+from chorale.runners.api.workers import Completion, Future
+from chorale.runners.ray.cluster import ray
+from chorale.runners.ray.fault_tolerance import WorkerNodes
+from chorale.synth.errors import Unavailable
+
+MAX_ATTEMPTS = 4
+START_TIMEOUT_S = 150.0  # Ray notices after 60 s that a worker process died while it started
+SHUTDOWN_TIMEOUT_S = 5.0
+POLL_S = 1.0
+
+_log = logging.getLogger("chorale.ray")
+
+
+def without_value(error: BaseException) -> Completion[Any]:
+    """Return the completion of work whose failures are not defined as values."""
+    return Completion(None, error)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A call of `method` on whichever actor is free. `limit_s` counts from when it is sent to the actor.
+
+    returned, failed: what a value, or the error that the call ended with, means for whoever waits for it
+    """
+
+    method: str
+    arguments: tuple[Any, ...]
+    limit_s: float | None = None
+    returned: Callable[[Any], Completion[Any]] = Completion
+    failed: Callable[[BaseException], Completion[Any]] = without_value
+
+
+@dataclass(slots=True, eq=False)
+class _Job:
+    call: Call
+    future: Future[Any]
+    attempts: int = 0
+
+    def end(self, completion: Completion[Any]) -> Future[Any]:
+        self.future.complete(completion)
+        return self.future
+
+
+@dataclass(slots=True)
+class _Flight:
+    job: _Job
+    deadline_s: float
+
+
+@dataclass(slots=True, eq=False)
+class _Slot:
+    """One actor: starting until `start` has come back, then working on the jobs in `flights`."""
+
+    actor: Any
+    start: Any
+    started_s: float
+    node: str = ""
+    flights: dict[Any, _Flight] = field(default_factory=dict)
+
+    @property
+    def is_ready(self) -> bool:
+        return self.start is None
+
+
+RetryPredicate = Callable[[Future[Any], Any, bool], bool]
+"""Whether the call behind this future is to be done again after this value; the last argument: elsewhere if so."""
+
+
+class RayPool:
+    """`size` actors of the class `kind` that take calls in the order of submission.
+
+    An actor that dies, alone or with its node, is replaced, and its calls are done again, at most
+    `MOST_ATTEMPTS` times each; so methods must be pure or not mind a second call. Calls go only to actors
+    that have started, so a cluster that shrank works on with the actors it has room for. `needs` says what each
+    actor holds, by default one CPU. `again` may send a call to another node after an answer that it does not accept.
+    Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        kind: type,
+        arguments: tuple[Any, ...],
+        size: int,
+        jobs_per_actor: int = 1,
+        resource_request: ResourceRequest | None = None,
+        should_retry: RetryPredicate = lambda future, value, elsewhere: False,
+    ) -> None:
+        self._nodes = WorkerNodes(resource_request or ResourceRequest())
+        self._make: Callable[[str], Any] = lambda away_from: ray.remote(
+            max_restarts=0, **self._nodes.actor_options(away_from)
+        )(kind).remote(*arguments)
+        self._again = should_retry
+        self._jobs_per_actor = jobs_per_actor
+        self._waiting: deque[_Job] = deque()
+        self._failed_starts = 0
+        self._slots = [self._new_slot() for _ in range(size)]
+
+    @property
+    def size(self) -> int:
+        return len(self._slots)
+
+    @property
+    def pending(self) -> int:
+        """Jobs submitted and not yet handed back."""
+        return len(self._waiting) + sum(len(slot.flights) for slot in self._slots)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether an actor has started."""
+        return any(slot.is_ready for slot in self._slots)
+
+    @property
+    def is_starved(self) -> bool:
+        """Whether jobs wait and no actor has started."""
+        return bool(self._waiting) and not self.has_started
+
+    @property
+    def has_all_started(self) -> bool:
+        """Whether every actor has started."""
+        return all(slot.is_ready for slot in self._slots)
+
+    def grow(self, size: int) -> None:
+        """Start actors until there are `size`."""
+        self._slots += [self._new_slot() for _ in range(size - len(self._slots))]
+
+    def shrink(self, size: int) -> None:
+        """Stop actors until there are `size`: first those that wait for a node; others do their jobs again."""
+        for slot in sorted(self._slots, key=lambda slot: (slot.is_ready, len(slot.flights)))[: self.size - size]:
+            self._requeue([flight.job for flight in slot.flights.values()])
+            ray.kill(slot.actor)
+            self._slots.remove(slot)
+
+    def submit(self, call: Call) -> Future[Any]:
+        """Queue `call`; it starts as soon as an actor has room."""
+        job = _Job(call, Future())
+        self._waiting.append(job)
+        self._dispatch()
+        return job.future
+
+    def references(self) -> list[Any]:
+        """Return what Ray can wait for on behalf of this pool."""
+        starts = [slot.start for slot in self._slots if not slot.is_ready]
+        return starts + [reference for slot in self._slots for reference in slot.flights]
+
+    def collect(self) -> list[Future[Any]]:
+        """Complete and return the futures of what has finished by now; replace the actors that died or were late.
+
+        Raises Unavailable if jobs wait and no actor could start within `START_TIMEOUT_S`.
+        """
+        references = self.references()
+        arrived, _ = ray.wait(references, num_returns=len(references), timeout=0) if references else ([], [])
+        finished: list[Future[Any]] = []
+        for slot in list(self._slots):
+            self._settle_start(slot, arrived)
+            for reference in [flight for flight in slot.flights if flight in arrived]:
+                finished += self._settle_flight(slot, reference)
+            finished += self._settle_deadlines(slot)
+        self._dispatch()
+        self._check_some_started()
+        return finished
+
+    def close(self, shutdown_method: str | None = None) -> None:
+        """Kill the actors and drop all jobs. Safe to call twice.
+
+        `farewell` names a method that idle actors run first, within `FAREWELL_S`.
+        """
+        if ray.is_initialized():
+            idle = [slot.actor for slot in self._slots if slot.is_ready and not slot.flights]
+            words = [getattr(actor, shutdown_method).remote() for actor in idle] if shutdown_method else []
+            if words:
+                ray.wait(words, num_returns=len(words), timeout=SHUTDOWN_TIMEOUT_S)
+            for slot in self._slots:
+                ray.kill(slot.actor)
+        self._slots.clear()
+        self._waiting.clear()
+
+    def _new_slot(self, away_from: str = "") -> _Slot:
+        actor = self._make(away_from)
+        return _Slot(actor, actor.__ray_call__.remote(_node_of), time.monotonic())
+
+    def _dispatch(self) -> None:
+        for slot in self._slots:
+            while slot.is_ready and self._waiting and len(slot.flights) < self._jobs_per_actor:
+                job = self._waiting.popleft()
+                limit_s = float("inf") if job.call.limit_s is None else job.call.limit_s
+                reference = getattr(slot.actor, job.call.method).remote(*job.call.arguments)
+                slot.flights[reference] = _Flight(job, time.monotonic() + limit_s)
+
+    def _settle_start(self, slot: _Slot, arrived: list[Any]) -> None:
+        if slot.is_ready or slot.start not in arrived:
+            return
+        try:
+            slot.node = ray.get(slot.start)
+        except ray.exceptions.RayError as error:
+            self._failed_starts += 1
+            if self._failed_starts >= MAX_ATTEMPTS:
+                way_out = "check that this package is installed on all nodes of the cluster"
+                raise Unavailable("a Ray actor must be able to start", error, way_out) from error
+            self._replace(slot)
+        else:
+            slot.start = None
+
+    def _settle_flight(self, slot: _Slot, reference: Any) -> list[Future[Any]]:
+        flight = slot.flights.get(reference)
+        if flight is None:  # the actor was replaced while this batch was settled
+            return []
+        try:
+            value = ray.get(reference)
+        except ray.exceptions.RayTaskError as error:
+            del slot.flights[reference]
+            return [flight.job.end(flight.job.call.failed(error.cause))]
+        except ray.exceptions.RayError as error:
+            return self._retry(slot, error)
+        elsewhere = self._nodes.has_alternative_to(slot.node)
+        if self._again(flight.job.future, value, elsewhere):
+            self._nodes.record_failure(slot.node)
+            self._requeue([other.job for other in slot.flights.values()])
+            if elsewhere:
+                self._replace(slot, slot.node)
+            slot.flights.clear()
+            return []
+        del slot.flights[reference]
+        self._nodes.record_success(slot.node)
+        return [flight.job.end(flight.job.call.returned(value))]
+
+    def _settle_deadlines(self, slot: _Slot) -> list[Future[Any]]:
+        now_s = time.monotonic()
+        late = [reference for reference, flight in slot.flights.items() if now_s > flight.deadline_s]
+        if not late:
+            return []
+        jobs = [slot.flights.pop(reference).job for reference in late]
+        self._requeue([flight.job for flight in slot.flights.values()])
+        self._nodes.record_failure(slot.node)
+        self._replace(slot)
+        return [job.end(job.call.failed(TimeoutError(f"no answer within {job.call.limit_s:.0f} s"))) for job in jobs]
+
+    def _retry(self, slot: _Slot, error: Exception) -> list[Future[Any]]:
+        """Put what a dead actor was working on back in front; give up on jobs that were tried often enough."""
+        jobs = [flight.job for flight in slot.flights.values()]
+        for job in jobs:
+            job.attempts += 1
+        _log.warning("a Ray worker died with %d task(s); a new one does them again", len(jobs))
+        _log.debug("%s", error)
+        self._nodes.record_failure(slot.node)
+        again = [job for job in jobs if job.attempts < MAX_ATTEMPTS]
+        self._requeue(again)
+        self._replace(slot)
+        rule = f"a worker must survive its task within {MAX_ATTEMPTS} attempts"
+        way_out = "look for a lack of memory on the nodes, or use fewer workers"
+        return [job.end(job.call.failed(Unavailable(rule, error, way_out))) for job in jobs if job not in again]
+
+    def _requeue(self, jobs: list[_Job]) -> None:
+        self._waiting.extendleft(reversed(jobs))
+
+    def _replace(self, slot: _Slot, away_from: str = "") -> None:
+        ray.kill(slot.actor)
+        self._slots[self._slots.index(slot)] = self._new_slot(away_from)
+        slot.flights.clear()
+
+    def _check_some_started(self) -> None:
+        if not self.is_starved:
+            return
+        if all(time.monotonic() - slot.started_s > START_TIMEOUT_S for slot in self._slots):
+            value = f"{len(self._slots)} actors without a node after {START_TIMEOUT_S:.0f} s"
+            rule = f"a Ray actor needs a node with {self._nodes.resource_request}"
+            raise Unavailable(rule, value, "ask for fewer workers or free the cluster")
+
+
+def _node_of(_actor: Any) -> str:
+    """Return the node on which this runs; called inside an actor as soon as it has started."""
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def wait_for_results(pools: Iterable[RayPool], timeout_s: float = POLL_S) -> list[Future[Any]]:
+    """Return the futures of `pools` that are completed now, after waiting at most `timeout_s` for the first."""
+    pools = list(pools)
+    references = [reference for pool in pools for reference in pool.references()]
+    if references:
+        ray.wait(references, num_returns=1, timeout=timeout_s)
+    return [future for pool in pools for future in pool.collect()]

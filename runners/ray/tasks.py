@@ -1,0 +1,126 @@
+"""Single long computations on a Ray cluster: started, watched, cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from chorale.runners.ray.cluster import RayCluster, ray
+from chorale.synth.errors import ChoraleError
+from chorale.synth.executor.base import Progress
+
+MAX_TASK_RETRIES = 2
+"""How often a computation is begun again after the death of its worker."""
+
+Computation = Callable[[Any, Progress], Any]
+
+
+class TaskCompletionKind(StrEnum):
+    """How a computation ended."""
+
+    DONE = "done"
+    REFUSED = "refused"  # a ChoraleError: what was asked for cannot be had
+    CRASH = "crash"  # a bug, or every worker died
+    MEMORY = "memory"
+    CANCELLED = "cancelled"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TaskCompletion:
+    """A computation that has ended; `value` is its result, or the error."""
+
+    key: str
+    kind: TaskCompletionKind
+    value: Any
+
+
+class _ProgressBoard:
+    """Where computations pin how far they are."""
+
+    def __init__(self) -> None:
+        self._progress: dict[str, tuple[int, int]] = {}
+
+    def pin(self, key: str, done: int, total: int) -> None:
+        self._progress[key] = (done, total)
+
+    def take(self) -> dict[str, tuple[int, int]]:
+        progress, self._progress = self._progress, {}
+        return progress
+
+
+def _run(computation: Computation, argument: Any, board: Any, key: str) -> Any:
+    return computation(argument, lambda done, total: board.pin.remote(key, done, total))
+
+
+class RayTaskBackend:
+    """Computations as Ray tasks of one CPU each, with the memory that each will need set aside.
+
+    A task whose worker dies begins again, so that `computation` must be pure. Not thread-safe.
+    """
+
+    def __init__(self, address: str | None = None, cpus: int | None = None) -> None:
+        self._cluster = RayCluster(address, cpus)
+        self._board: Any = ray.remote(num_cpus=0)(_ProgressBoard).remote()
+        self._run = ray.remote(num_cpus=1, max_retries=MAX_TASK_RETRIES)(_run)
+        self._references: dict[str, Any] = {}
+
+    @property
+    def cpus(self) -> int:
+        """CPUs of the whole cluster."""
+        return int(ray.cluster_resources().get("CPU", 0))  # type: ignore[no-untyped-call]
+
+    @property
+    def largest_memory_bytes(self) -> int:
+        """Memory of the node that has most: more than that no task will ever get."""
+        nodes = ray.nodes()  # type: ignore[no-untyped-call]
+        return max((int(node["Resources"].get("memory", 0)) for node in nodes if node["Alive"]), default=0)
+
+    def start(self, key: str, computation: Computation, argument: Any, memory_bytes: int) -> None:
+        """Begin `computation(argument, progress)` as soon as a node has room."""
+        task = self._run.options(memory=memory_bytes)
+        self._references[key] = task.remote(computation, argument, self._board, key)
+
+    def cancel(self, key: str) -> None:
+        """Kill the worker of `key`; it comes out of `ended` as cancelled, unless it ended before."""
+        if key in self._references:
+            ray.cancel(self._references[key], force=True)
+
+    def progress(self) -> dict[str, tuple[int, int]]:
+        """Return what changed since the last call: (done, total) by key."""
+        return dict(ray.get(self._board.take.remote()))
+
+    def ended(self, timeout_s: float) -> list[TaskCompletion]:
+        """Return what has ended, after waiting at most `timeout_s` for the first."""
+        keys = {reference: key for key, reference in self._references.items()}
+        if not keys:
+            return []
+        ray.wait(list(keys), num_returns=1, timeout=timeout_s)
+        ready, _ = ray.wait(list(keys), num_returns=len(keys), timeout=0)
+        return [self._ended(keys[reference], reference) for reference in ready]
+
+    def close(self) -> None:
+        """Cancel everything and leave the cluster. Safe to call twice."""
+        if ray.is_initialized():
+            for key in list(self._references):
+                self.cancel(key)
+            ray.kill(self._board)
+        self._references.clear()
+        self._cluster.close()
+
+    def _ended(self, key: str, reference: Any) -> TaskCompletion:
+        del self._references[key]
+        try:
+            return TaskCompletion(key, TaskCompletionKind.DONE, ray.get(reference))
+        except ray.exceptions.TaskCancelledError as error:
+            return TaskCompletion(key, TaskCompletionKind.CANCELLED, error)
+        except ray.exceptions.OutOfMemoryError as error:
+            return TaskCompletion(key, TaskCompletionKind.MEMORY, error)
+        except ray.exceptions.RayTaskError as error:
+            cause = error.cause
+            return TaskCompletion(
+                key, TaskCompletionKind.REFUSED if isinstance(cause, ChoraleError) else TaskCompletionKind.CRASH, cause
+            )
+        except ray.exceptions.RayError as error:
+            return TaskCompletion(key, TaskCompletionKind.CRASH, error)

@@ -1,0 +1,211 @@
+"""Calibration: which latency, overhead and bandwidth explain what a runner measured.
+
+Source: full paper on direct-connect topologies, appendix A.2, which fits steps and bandwidth time in two separate
+regressions; here they are terms of one, with what handling a message costs a rank beside them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import nnls
+
+from chorale.runners.api.base import Measurement
+from chorale.runners.simulated.program_flows import ProgramFlows
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.identity import parse_rational
+from chorale.synth.programs.program import Program
+from chorale.synth.schedule.traffic import Traffic
+from chorale.synth.simulation.flow_simulation import simulate_flows
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.topology import Topology
+
+FORMAT = "chorale-calibration/1"
+_BYTE_A_SECOND = Fraction(8, 10**9)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTerms:
+    """What the time of a program is made of, whatever the machine.
+
+    chain:      messages that must follow one another: how often alpha counts
+    messages:   the most messages that one rank sends and receives
+    chunk_cost: seconds for chunks of a byte where bandwidth 1 carries a byte a second, without latencies
+    """
+
+    chain: float
+    messages: int
+    chunk_cost: float
+
+    @staticmethod
+    def of(program: Program, topology: Topology, loops: int = 1, slices: int = 1) -> TimeTerms:
+        """Return the terms of `program` (see `ProgramFlows`), by two flow-level simulations."""
+        graph = ProgramFlows(program, topology, loops, slices).graph
+        alphas = NetworkModel(alpha_s=Fraction(1), link_gbps=_BYTE_A_SECOND)
+        rates = NetworkModel(link_gbps=_BYTE_A_SECOND)
+        chunks_s = simulate_flows(graph, topology, rates, 1 / (loops * slices)).end_s
+        return TimeTerms(
+            simulate_flows(graph, topology, alphas, 0.0).end_s,
+            max_rank_messages(program),
+            chunks_s * float(rates.unit_bytes_per_s(topology)),
+        )
+
+
+def max_rank_messages(program: Program) -> int:
+    """Return the most messages that one rank of `program` sends and receives."""
+    return max(
+        sum(step.op.sends + step.op.receives for block in rank.blocks for step in block.instructions)
+        for rank in program.ranks
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The measured time of a program with chunks of a size, and the terms that must explain it."""
+
+    program: str
+    terms: TimeTerms
+    chunk_bytes: float
+    time_s: float
+
+    @property
+    def factors(self) -> tuple[float, float, float, float]:
+        """What constant_s, alpha_s, overhead_s and the seconds per byte of bandwidth 1 are multiplied by."""
+        return 1.0, self.terms.chain, float(self.terms.messages), self.terms.chunk_cost * self.chunk_bytes
+
+
+def observations_of(
+    measurement: Measurement, programs: Mapping[str, Program], topology: Topology
+) -> tuple[Observation, ...]:
+    """Return an observation for each program and size that was measured; its time is the median."""
+    found = []
+    for name, measured in measurement.results.items():
+        terms = TimeTerms.of(programs[name], topology)
+        found += [Observation(name, terms, one.size_bytes / programs[name].chunks, one.median_s) for one in measured]
+    return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """time = constant_s + alpha_s * chain + overhead_s * messages + bytes / (bandwidth * unit_bytes_per_s).
+
+    bandwidth_unit, unit_bytes_per_s: the unit of the topology, and what a link of bandwidth 1 really carries
+    mean_error, max_error: relative errors of the fit
+    unseen_error: mean relative error for a program where the fit is made without it; None for a single program
+    """
+
+    bandwidth_unit: str
+    constant_s: float
+    alpha_s: float
+    overhead_s: float
+    unit_bytes_per_s: float
+    mean_error: float
+    max_error: float
+    unseen_error: float | None
+    observations: int
+
+    def seconds(self, observation: Observation) -> float:
+        """Return the time that the fit gives for what was observed."""
+        return float(np.dot(observation.factors, self._coefficients))
+
+    @property
+    def _coefficients(self) -> tuple[float, float, float, float]:
+        return self.constant_s, self.alpha_s, self.overhead_s, 1 / self.unit_bytes_per_s
+
+    def network_model(self, topology: Topology) -> NetworkModel:
+        """Return alpha and bandwidths for simulations on `topology`; `constant_s` and `overhead_s` come on top.
+
+        Raises InvalidInput for a topology whose bandwidths are in another unit.
+        """
+        if topology.bandwidth_unit != self.bandwidth_unit:
+            rule = f"a calibration for bandwidths in {self.bandwidth_unit} fits networks with such bandwidths"
+            raise InvalidInput(rule, f"{topology.spec} in {topology.bandwidth_unit}", "calibrate on such a network")
+        alpha_s = parse_rational(self.alpha_s, "the fitted alpha")
+        rate = parse_rational(self.unit_bytes_per_s, "the fitted rate")
+        if topology.bandwidth_unit == "link":
+            return NetworkModel(alpha_s, link_gbps=rate * 8 / 10**9)
+        return NetworkModel(alpha_s, efficiency=rate / NetworkModel().unit_bytes_per_s(topology))
+
+    def overhead_of_traffic_s(self, traffic: Traffic) -> float:
+        """Return the seconds that a run of `traffic` takes besides what a simulation with `network_model` says."""
+        ranks = traffic.topology.compute_count
+        messages = np.zeros(ranks, dtype=np.int64)
+        for step, count in Counter(traffic.steps).items():
+            ends = np.concatenate([traffic.src(step), traffic.dst(step)])
+            messages += count * np.bincount(ends, minlength=ranks)
+        return self._beside_s(int(messages.max(initial=0)))
+
+    def overhead_of_program_s(self, program: Program) -> float:
+        """Return the same for a run of `program`."""
+        return self._beside_s(max_rank_messages(program))
+
+    def _beside_s(self, messages: int) -> float:
+        return self.constant_s + self.overhead_s * messages
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the facts as JSON has them."""
+        return {"format": FORMAT, **asdict(self)}
+
+    @staticmethod
+    def from_json(document: object) -> Calibration:
+        """Return the calibration that `to_json` wrote; InvalidInput for anything else."""
+        way_out = "give the JSON that `chorale run --calibrate --json` printed"
+        if not isinstance(document, Mapping) or document.get("format") != FORMAT:
+            raise InvalidInput(f"a calibration must be JSON of the format {FORMAT}", repr(document)[:60], way_out)
+        values = {field.name: document.get(field.name) for field in fields(Calibration)}
+        for name in ("constant_s", "alpha_s", "overhead_s", "unit_bytes_per_s"):
+            value = values[name]
+            least = 0 if name != "unit_bytes_per_s" else 1e-12
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value < 1e30:
+                raise InvalidInput(f"{name} of a calibration must be a number, not negative", repr(value), way_out)
+        return Calibration(**values)  # type: ignore[arg-type]  # the numbers that count were checked
+
+
+def calibrate(observations: Sequence[Observation], bandwidth_unit: str) -> Calibration:
+    """Fit all four coefficients, none negative, by least squares of relative errors.
+
+    Raises CheckFailed where no bandwidth explains the times, as when all sizes are so small that none shows.
+    """
+    coefficients = _fitted(observations)
+    if coefficients[3] <= 0:
+        rule = "times must grow with the bytes that links carry, for a bandwidth to be fitted"
+        raise CheckFailed(rule, f"{len(observations)} measurements", "measure larger sizes as well")
+    errors = _relative_errors(observations, coefficients)
+    constant_s, alpha_s, overhead_s, pace = coefficients.tolist()
+    return Calibration(
+        bandwidth_unit, constant_s, alpha_s, overhead_s, 1 / pace,
+        float(errors.mean()), float(errors.max()), _unseen_error(observations), len(observations),
+    )  # fmt: skip
+
+
+def _fitted(observations: Sequence[Observation]) -> NDArray[np.float64]:
+    factors = np.array([one.factors for one in observations])
+    times = np.array([one.time_s for one in observations])
+    scale = factors.max(axis=0)  # columns of equal size: seconds and bytes differ by many orders
+    scale[scale == 0] = 1.0
+    solution, _ = nnls(factors / scale / times[:, None], np.ones(len(times)))
+    return np.asarray(solution / scale)
+
+
+def _relative_errors(observations: Sequence[Observation], coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+    factors = np.array([one.factors for one in observations])
+    times = np.array([one.time_s for one in observations])
+    return np.asarray(np.abs(factors @ coefficients / times - 1))
+
+
+def _unseen_error(observations: Sequence[Observation]) -> float | None:
+    names = list(dict.fromkeys(one.program for one in observations))
+    if len(names) == 1:
+        return None
+    errors = []
+    for name in names:
+        others = [one for one in observations if one.program != name]
+        own = [one for one in observations if one.program == name]
+        errors.append(_relative_errors(own, _fitted(others)).mean())
+    return float(np.mean(errors))

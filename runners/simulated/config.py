@@ -1,0 +1,54 @@
+"""The simulated runner as it is declared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, ClassVar, Self, TypeAlias
+
+from pydantic import Field
+
+from chorale.runners.api.base import Runner
+from chorale.runners.api.config import ByteCount, Capabilities, Fractional, MeasurerRequest, RunnerConfig, TimeSource
+from chorale.synth.identity import parse_rational
+from chorale.synth.topology.topology import Topology
+
+DEFAULT_LINK_MBPS = 1000.0
+"""Of campaigns, on networks that give no bandwidths: without latencies speed-ups do not depend on it."""
+
+Microseconds: TypeAlias = Annotated[float, Field(ge=0, le=10**6), Fractional]
+
+
+class SimulatedConfig(RunnerConfig):
+    """Options of the simulated runner: what messages cost; see `SimulatedRunner`."""
+
+    name: ClassVar[str] = "simulated"
+    summary: ClassVar[str] = "a cost model"
+    capabilities: ClassVar[Capabilities] = Capabilities(TimeSource.MODEL, buffers=True, unprivileged=True)
+
+    link_mbps: Annotated[float, Field(gt=0, le=10**6), Fractional] | None = Field(
+        default=None,
+        description="Rate of a link in Mbit/s; by default the network's own, in campaigns 1000 where it gives none.",
+    )
+    alpha_us: Microseconds = Field(default=0, description="Cost of a message.")
+    link_latency_us: Microseconds = Field(default=0, description="Latency of a link.")
+    hop_us: Microseconds = Field(default=0, description="Cost of each hop of a message.")
+    buffer_bytes: Annotated[int, Field(ge=1), ByteCount] | None = Field(
+        default=None, description="Buffer of each connection, such as 4MiB; by default a chunk is one message."
+    )
+
+    @property
+    def link_rate_mbps(self) -> float | None:
+        return self.link_mbps
+
+    def for_network(self, topology: Topology) -> Self:
+        if self.link_mbps is not None or topology.bandwidth_unit != "link":
+            return self
+        return self.model_copy(update={"link_mbps": DEFAULT_LINK_MBPS})
+
+    def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
+        from chorale.runners.simulated.runner import SimulatedRunner  # noqa: PLC0415 - only who runs something pays for it
+        from chorale.synth.simulation.network_model import NetworkModel  # noqa: PLC0415
+
+        rate = None if self.link_mbps is None else parse_rational(self.link_mbps, "the link rate (Mbit/s)") / 1000
+        model = NetworkModel.of(self.alpha_us, self.link_latency_us, self.hop_us, rate)
+        return SimulatedRunner(model, self.buffer_bytes)

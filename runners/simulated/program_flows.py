@@ -1,0 +1,211 @@
+"""A program as messages and what they wait for, so that the flow-level simulation can run it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.runners.api.connections import Connection, ConnectionPaths
+from chorale.runners.simulated.plan_flows import PlanFlows
+from chorale.runners.simulated.program_trace import ProgramTrace, Stuck
+from chorale.synth.programs.plans.plan import ExecutionPlan
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import QUEUE_DEPTH, Instruction, Op, Program, ThreadBlock
+from chorale.synth.schedule.schedule import Routes
+from chorale.synth.simulation.flow_simulation import FlowTimes, MessageGraph
+from chorale.synth.topology.topology import Topology
+
+Indices = NDArray[np.int64]
+_ADDING = frozenset({Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND})
+
+
+class Flows(Protocol):
+    """A program as a flow graph, and what the times of a simulation mean for it."""
+
+    @property
+    def graph(self) -> MessageGraph: ...
+
+    def stuck(self, times: FlowTimes) -> list[Stuck]:
+        """Return the blocks that did not finish, and what each waits for."""
+        ...
+
+    def trace(self, times: FlowTimes) -> ProgramTrace:
+        """Return every message with its times, once nothing is stuck."""
+        ...
+
+
+def flows_of(program: AnyProgram, topology: Topology, loops: int = 1, slices: int = 1) -> Flows:
+    """Return the flow graph of a checked `program`; `loops` and `slices`, see `ProgramFlows`, are 1 if it is
+    one-sided."""
+    if isinstance(program, ExecutionPlan):
+        return PlanFlows(program, topology)
+    assert isinstance(program, Program)
+    return ProgramFlows(program, topology, loops, slices)
+
+
+class _Edges(NamedTuple):
+    cause: Indices
+    effect: Indices
+
+
+class ProgramFlows:
+    """The flow graph of `program` on `topology`, which must have been admitted for each other.
+
+    Blocks are sequential; local work takes no time. A send holds its block until the message has left the rank,
+    and waits while the protocol's queue depth is used up by messages not yet taken.
+
+    loops:  how often every block runs its instructions, each time on an equal part of every chunk
+    slices: how many messages an instruction sends or receives, one after the other, of equal parts; queues hold
+            that many times more
+    Amounts are parts of a chunk of 1 / (loops * slices).
+    """
+
+    def __init__(self, program: Program, topology: Topology, loops: int = 1, slices: int = 1) -> None:
+        self._program, self._loops, self._slices = program, loops, slices
+        self._blocks = [
+            (rank, number, block) for rank, part in enumerate(program.ranks) for number, block in enumerate(part.blocks)
+        ]
+        lengths = [len(block.instructions) * slices for _, _, block in self._blocks]
+        self._first = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        self._ids = {(rank, number): index for index, (rank, number, _) in enumerate(self._blocks)}
+        self._sends, self._takes = self._ends()
+        # A gate opens when a part of an instruction starts; `_message[gate]` is what it sends then, -1 if nothing.
+        self._message = np.full(self._first[-1], -1, dtype=np.int64)
+        for number, gate in enumerate(np.sort(np.concatenate([np.zeros(0, np.int64), *self._sends.values()]))):
+            self._message[gate] = number
+        self.graph = self._graph(ConnectionPaths(topology))
+
+    def stuck(self, times: FlowTimes) -> list[Stuck]:
+        """Return the blocks that did not finish, and what each waits for."""
+        opened = ~np.isnan(times.opened_s).reshape(self._loops, -1)
+        found = []
+        for index, (rank, number, block) in enumerate(self._blocks):
+            closed = np.argwhere(~opened[:, self._first[index] : self._first[index + 1]])
+            if len(closed):
+                loop, part = closed[0].tolist()
+                step = block.instructions[part // self._slices]
+                reason = self._obstacle(opened[loop], rank, block, step, int(self._first[index]) + part)
+                found.append(Stuck(rank, number, part // self._slices, reason))
+        return found
+
+    def trace(self, times: FlowTimes) -> ProgramTrace:
+        """Return every message with its times; `times` are those of `graph`, of which everything has happened."""
+        gates = np.flatnonzero(self._message >= 0)
+        message = np.arange(self.graph.messages)
+        gate, loop = gates[message % len(gates)], message // max(1, len(gates))
+        start_s = times.opened_s[gate + loop * len(self._message)]
+        block = np.searchsorted(self._first, gate, side="right") - 1
+        step = (gate - self._first[block]) // self._slices
+        src, dst, channel = np.array(list(self._sends), dtype=np.int64).reshape(-1, 3)[self.graph.route].T
+        number = np.array([number for _, number, _ in self._blocks], dtype=np.int64)[block]
+        adds, order = np.tile(self._adding(), self._loops), np.lexsort((number, src, start_s))
+        return ProgramTrace(
+            src[order], dst[order], channel[order], number[order], step[order], adds[order], self.graph.route[order],
+            self.graph.amount[order] / (self._loops * self._slices),
+            start_s[order], times.departed_s[order], times.arrived_s[order], self.graph.routes, times.end_s,
+        )  # fmt: skip
+
+    def _adding(self) -> NDArray[np.bool_]:
+        """Return for each message of a loop whether its receiver adds it to something."""
+        flags = [step.op in _ADDING for _, _, block in self._blocks for step in block.instructions]
+        adds_at = np.repeat(np.array(flags, dtype=bool), self._slices)
+        adds = np.zeros(self._messages_of_a_loop, dtype=bool)
+        for connection, gates in self._sends.items():
+            adds[self._message[gates]] = adds_at[self._takes[connection]]
+        return adds
+
+    def _ends(self) -> tuple[dict[Connection, Indices], dict[Connection, Indices]]:
+        """Return for each connection the gates that send on it and those that take from it, in order."""
+        sends: dict[Connection, Indices] = {}
+        takes: dict[Connection, Indices] = {}
+        for index, (rank, _, block) in enumerate(self._blocks):
+            if block.send_peer is not None:
+                flags = [step.op.sends for step in block.instructions]
+                sends[Connection(rank, block.send_peer, block.channel)] = self._gates_where(index, flags)
+            if block.recv_peer is not None:
+                flags = [step.op.receives for step in block.instructions]
+                takes[Connection(block.recv_peer, rank, block.channel)] = self._gates_where(index, flags)
+        return dict(sorted(sends.items())), takes
+
+    def _gates_where(self, index: int, flags: list[bool]) -> Indices:
+        gates: Indices = self._first[index] + np.flatnonzero(np.repeat(np.array(flags, dtype=bool), self._slices))
+        return gates
+
+    def _graph(self, paths: ConnectionPaths) -> MessageGraph:
+        routes = Routes.of_paths(paths.path(connection) or () for connection in self._sends)
+        count = int((self._message >= 0).sum())
+        route, amount = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        steps = [step for _, _, block in self._blocks for step in block.instructions]
+        counts = np.repeat([step.count for step in steps], self._slices)
+        for number, gates in enumerate(self._sends.values()):
+            route[self._message[gates]] = number
+            amount[self._message[gates]] = counts[gates]
+        edges = [*self._inner_edges(), *self._loop_edges(), *self._queue_edges()]
+        cause = np.concatenate([edge.cause for edge in edges])
+        effect = np.concatenate([edge.effect for edge in edges])
+        loops = self._loops
+        return MessageGraph(routes, np.tile(route, loops), np.tile(amount, loops), self._gates, cause, effect)
+
+    @property
+    def _gates(self) -> int:
+        return len(self._message) * self._loops
+
+    @property
+    def _messages_of_a_loop(self) -> int:
+        return int(self._message.max(initial=-1)) + 1
+
+    def _inner_edges(self) -> Iterator[_Edges]:
+        """Yield, for every loop, which part of an instruction must be done before which other may start."""
+        pairs = []
+        for index, (rank, _, block) in enumerate(self._blocks):
+            first = int(self._first[index])
+            pairs += [(gate - 1, gate) for gate in range(first + 1, int(self._first[index + 1]))]
+            for number, step in enumerate(block.instructions):
+                for wait in step.waits:
+                    awaited = int(self._first[self._ids[rank, wait.block]]) + (wait.step + 1) * self._slices - 1
+                    pairs.append((awaited, first + number * self._slices))
+        before, after = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
+        sending = np.flatnonzero(self._message >= 0)
+        for loop in range(self._loops):
+            offset = loop * len(self._message)
+            yield _Edges(self._done(before, loop), after + offset)
+            yield _Edges(sending + offset, self._gates + loop * self._messages_of_a_loop + self._message[sending])
+
+    def _loop_edges(self) -> Iterator[_Edges]:
+        """Yield that a block begins a loop after its last one."""
+        busy = np.flatnonzero(np.diff(self._first))
+        for loop in range(1, self._loops):
+            yield _Edges(self._done(self._first[busy + 1] - 1, loop - 1), self._first[busy] + loop * len(self._message))
+
+    def _queue_edges(self) -> Iterator[_Edges]:
+        """Yield what receivers wait for, and senders that are ahead by the depth of the queue."""
+        depth = QUEUE_DEPTH[self._program.protocol] * self._slices
+        for connection, gates in self._sends.items():
+            offsets = np.repeat(np.arange(self._loops), len(gates))
+            send = np.tile(gates, self._loops) + offsets * len(self._message)
+            message = np.tile(self._message[gates], self._loops) + offsets * self._messages_of_a_loop
+            take = np.tile(self._takes[connection], self._loops) + offsets * len(self._message)
+            yield _Edges(self._gates + self._messages_of_a_loop * self._loops + message, take)
+            yield _Edges(take[:-depth], send[depth:])
+
+    def _done(self, gates: Indices, loop: int) -> Indices:
+        """Return when parts of instructions are done: when their message has left, or at once."""
+        messages = self._message[gates]
+        left = self._gates + loop * self._messages_of_a_loop + messages
+        return np.where(messages >= 0, left, gates + loop * len(self._message))
+
+    def _obstacle(self, opened: NDArray[np.bool_], rank: int, block: ThreadBlock, step: Instruction, gate: int) -> str:
+        for wait in step.waits:
+            index = self._ids[rank, wait.block]
+            if not opened[self._first[index] + (wait.step + 1) * self._slices - 1]:
+                return f"{step.op} waits for block {wait.block} instruction {wait.step}"
+        if step.op.receives and block.recv_peer is not None:
+            connection = Connection(block.recv_peer, rank, block.channel)
+            place = int(np.flatnonzero(self._takes[connection] == gate)[0])
+            if not opened[self._sends[connection][place]]:
+                return f"{step.op} waits for a message from rank {block.recv_peer}"
+        depth = QUEUE_DEPTH[self._program.protocol]
+        return f"{step.op} waits for rank {block.send_peer} to take one of {depth} messages"

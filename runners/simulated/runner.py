@@ -1,0 +1,113 @@
+"""SimulatedRunner: flow-level simulation of programs, with the symbolic check of what they compute."""
+
+from __future__ import annotations
+
+import math
+
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest, SizeMeasurement
+from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.runners.api.units import divisible_size
+from chorale.runners.api.validation import validate_request
+from chorale.runners.measurement.machine import Facts, environment_id
+from chorale.runners.simulated.program_flows import ProgramFlows
+from chorale.runners.simulated.program_trace import Stuck
+from chorale.synth.errors import InvalidInput
+from chorale.synth.programs.check_execution import execution_violations
+from chorale.synth.programs.program import Program
+from chorale.synth.simulation.flow_simulation import simulate_flows
+from chorale.synth.simulation.network_model import NetworkModel
+
+_SHOWN_BLOCKS = 8
+_CHUNKS_OF_A_BUFFER = 2
+_SLICES_OF_A_CHUNK = 2
+"""How NCCL, RCCL and MSCCL cut what goes through the buffer of a connection with the Simple protocol."""
+
+
+class SimulatedRunner:
+    """Implements `Runner` without running anything: the same request always gives the same times.
+
+    `model` says what messages cost; see `ProgramFlows` and `simulate_flows` for what is replayed. With
+    `buffer_bytes`, the runner's or those of the settings of a request, long chunks go through buffers of that size as
+    on GPUs: every block loops over parts of at most half a buffer, each in two slices; without, a chunk is one
+    message. A program that hangs at the queue depth of its protocol is a timeout, one that computes something else a
+    wrong result. Nothing is random and no clock is read, so `repeats` equal times are reported and `timeout_s` and
+    `seed` do not matter.
+    """
+
+    name = "simulated"
+
+    def __init__(self, model: NetworkModel, buffer_bytes: int | None = None) -> None:
+        if buffer_bytes is not None and buffer_bytes < 1:
+            raise InvalidInput("a buffer must have at least one byte", buffer_bytes, "leave it out or choose more")
+        self._model = model
+        self._buffer_bytes = buffer_bytes
+
+    def submit(self, request: RunRequest) -> Outcome:
+        """Replay every program at every size; InvalidInput if the model lacks the rate of a link."""
+        environment = self._environment()
+        if (fault := validate_request(request, self.library)) is not None:
+            return RunFailure(*fault, environment=environment)
+        results = {}
+        for name, program in request.programs.items():
+            measured = self._replay(name, program, request, environment)
+            if isinstance(measured, RunFailure):
+                return measured
+            results[name] = measured
+        return Measurement(self.name, results, environment)
+
+    def library(self, collective: str) -> tuple[str, ...]:
+        """There is no runtime below that has algorithms of its own."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _replay(
+        self, name: str, program: Program, request: RunRequest, environment: Facts
+    ) -> tuple[SizeMeasurement, ...] | RunFailure:
+        element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
+        counts = [other.chunks for other in request.programs.values()]
+        measurements = []
+        own = request.settings.get(name)
+        buffer_bytes = self._buffer_bytes if own is None or own.buffer_bytes is None else own.buffer_bytes
+        for requested_bytes in request.sizes_bytes:
+            size_bytes = divisible_size(requested_bytes, element_bytes, counts)
+            chunk_bytes = size_bytes // program.chunks
+            loops, slices = (1, 1) if buffer_bytes is None else buffer_splits(chunk_bytes, buffer_bytes)
+            flows = ProgramFlows(program, request.topology, loops, slices)
+            times = simulate_flows(flows.graph, request.topology, self._model, chunk_bytes / (loops * slices))
+            if stuck := flows.stuck(times):
+                return _hang(name, stuck, environment)
+            times_s = (times.end_s,) * request.repeats
+            measurements.append(SizeMeasurement(size_bytes, requested_bytes, times_s, correct=True))
+        return _fault(name, program, environment) or tuple(measurements)
+
+    def _environment(self) -> dict[str, str | int | float | None]:
+        model = {
+            "runner": self.name,
+            "alpha_s": str(self._model.alpha_s),
+            "link_latency_s": str(self._model.link_latency_s),
+            "hop_s": str(self._model.hop_s),
+            "link_gbps": None if self._model.link_gbps is None else str(self._model.link_gbps),
+            "buffer_bytes": self._buffer_bytes,
+        }
+        return {**model, "environment_id": environment_id(model)}
+
+
+def buffer_splits(chunk_bytes: float, buffer_bytes: int) -> tuple[int, int]:
+    """Return into how many loops, and slices of each, a chunk is cut that goes through buffers of this size."""
+    return max(1, math.ceil(chunk_bytes * _CHUNKS_OF_A_BUFFER / buffer_bytes)), _SLICES_OF_A_CHUNK
+
+
+def _hang(name: str, stuck: list[Stuck], environment: Facts) -> RunFailure:
+    places = [f"rank {at.rank} block {at.block} instruction {at.step}: {at.reason}" for at in stuck[:_SHOWN_BLOCKS]]
+    message = "; ".join([f"program {name} hangs with {len(stuck)} blocks unfinished", *places])
+    blocked = tuple((at.rank, at.block, at.step) for at in stuck)
+    return RunFailure(FailureKind.TIMEOUT, message, stuck[0].rank, environment, blocked)
+
+
+def _fault(name: str, program: Program, environment: Facts) -> RunFailure | None:
+    for violation in execution_violations(program):
+        kind = FailureKind.TIMEOUT if violation.rule == "deadlock" else FailureKind.WRONG_RESULT
+        return RunFailure(kind, f"program {name}: {violation.message}", violation.rank, environment)
+    return None

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from chorale.runners.api.base import FailureKind, RunRequest
+from chorale.runners.api.validation import RequestFault, validate_request
+from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, ThreadBlock, Wait
+from chorale.synth.topology.links import Link, Links
+from chorale.synth.topology.topology import Topology
+from tests.conformance.example_programs import ring_allgather, ring_allreduce, star_broadcast
+from tests.conformance.runner_kit import RING, request_of
+
+
+def refusal(request: RunRequest, library: tuple[str, ...] = ()) -> str | None:
+    """Return the reason of a rejection."""
+    fault = validate_request(request, lambda _collective: library)
+    assert fault is None or fault[0] is FailureKind.REJECTED
+    return None if fault is None else fault[1]
+
+
+Change = Callable[[ThreadBlock], ThreadBlock]
+
+
+def _changed(change: Change) -> Program:
+    """RING with block 0 of rank 1 changed."""
+    block = change(RING.ranks[1].blocks[0])
+    return replace(RING, ranks=(RING.ranks[0], replace(RING.ranks[1], blocks=(block,)), *RING.ranks[2:]))
+
+
+def _first(**fields: Any) -> Change:
+    def change(block: ThreadBlock) -> ThreadBlock:
+        return replace(block, instructions=(replace(block.instructions[0], **fields), *block.instructions[1:]))
+
+    return change
+
+
+@pytest.mark.parametrize("program", [RING, ring_allgather(4, False), star_broadcast(4, 1)])
+def test_a_sound_request_is_admitted(program: Program) -> None:
+    assert refusal(request_of(program)) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_first(src=BufferRef("o", 4)), "rank 1, block 0, step 0: s reads o[4..4], outside the buffer"),
+        (_first(src=BufferRef("o", -1)), "s reads o[-1..-1], outside the buffer"),
+        (_first(src=BufferRef("s", 0)), "s reads s[0..0], outside the buffer"),
+        (_first(count=0), "s moves 0 chunks, must move at least 1"),
+        (_first(count=2), "from rank 1 to rank 2 on channel 0: counts sent and received differ at message 0"),
+        (_first(waits=(Wait(1, 0),)), "waits for step 0 of block 1, which does not exist"),
+        (_first(waits=(Wait(0, 99),)), "waits for step 99 of block 0, which does not exist"),
+        (lambda block: replace(block, send_peer=None), "s needs a block with a rank to send to"),
+        (lambda block: replace(block, recv_peer=1), "rank 1, block 0: peer 1 is not another rank"),
+        (lambda block: replace(block, send_peer=9), "rank 1, block 0: peer 9 is not another rank"),
+        (lambda block: replace(block, channel=1), "channel 1 is not in 0 to 0"),
+        (lambda block: replace(block, channel=-1), "channel -1 is not in 0 to 0"),
+        (
+            lambda block: replace(block, instructions=block.instructions[:-1]),
+            "from rank 0 to rank 1 on channel 0: counts sent and received differ at message 5",
+        ),
+    ],
+)
+def test_a_broken_program_is_refused_with_the_reason(change: Change, reason: str) -> None:
+    found = refusal(request_of(_changed(change)))
+    assert found is not None
+    assert reason in found
+
+
+def test_every_connection_has_one_block_at_either_end() -> None:
+    elsewhere = replace(_changed(lambda block: replace(block, channel=1)), channels=2)
+    assert "from rank 0 to rank 1 on channel 0 has no block at the receiver" in (refusal(request_of(elsewhere)) or "")
+    rank = RING.ranks[1]
+    twice = replace(RING, ranks=(RING.ranks[0], replace(rank, blocks=rank.blocks * 2), *RING.ranks[2:]))
+    assert "sends with rank 2 on channel 0, as block 0 does" in (refusal(request_of(twice)) or "")
+
+
+def test_limits_of_a_dialect_and_idle_ranks_do_not_hinder() -> None:
+    assert refusal(request_of(replace(RING, channels=7, target="msccl-xml"))) is None
+    idle = replace(RING, ranks=tuple(replace(rank, blocks=()) for rank in RING.ranks), channels=0)
+    assert refusal(request_of(idle)) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"dtype": "float16"}, "float16 is not supported"),
+        ({"programs": {}}, "at least one program"),
+        ({"sizes_bytes": ()}, "at least one program and one size"),
+        ({"sizes_bytes": (0,)}, "must be positive"),
+        ({"repeats": 0}, "must be positive"),
+        ({"timeout_s": 0.0}, "must be positive"),
+        ({"programs": {"a": RING, "b": ring_allgather(4, True)}}, "for the same collective"),
+        ({"programs": {"a": replace(RING, max_bytes=100)}}, "program a serves 0 to 100 bytes, not 4096"),
+        ({"programs": {"a": replace(RING, min_bytes=10**6)}}, "program a serves 1000000 to"),
+        ({"programs": {"a": ring_allreduce(range(5))}}, "for 5 ranks, the topology has 4"),
+        ({"programs": {"a": replace(RING, chunks=0)}}, "the vector has 0 chunks, must have at least 1"),
+        (
+            {"programs": {"a": replace(ring_allgather(4, True), chunks=6)}},
+            "6 chunks of the vector are not a multiple of 4 ranks",
+        ),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused(fields: dict[str, Any], reason: str) -> None:
+    request: RunRequest = replace(request_of(RING), **fields)
+    found = refusal(request)
+    assert found is not None
+    assert reason in found
+
+
+def test_a_network_without_the_way_is_refused() -> None:
+    one_way = Topology("", tuple("abcd"), 4, Links.build([Link(0, 1), Link(1, 2), Link(2, 3)]))
+    found = refusal(replace(request_of(RING), topology=one_way))
+    assert found is not None
+    assert "rank 3: sends to rank 0, to which the network has no path" in found
+
+
+def test_a_place_that_is_not_used_may_be_anywhere() -> None:
+    nowhere = BufferRef("o", 99)
+    free = _changed(_first(dst=nowhere))
+    assert isinstance(free.ranks[1].blocks[0].instructions[0], Instruction)
+    assert free.ranks[1].blocks[0].instructions[0].op is Op.SEND
+    assert refusal(request_of(free)) is None
+
+
+def test_only_algorithms_that_the_runtime_has_are_admitted() -> None:
+    request = request_of(RING, library=("ring", "tree"))
+    assert refusal(request, ("tree", "ring", "flat")) is None
+    assert refusal(request, ("ring",)) == "the runtime has no algorithm of its own named tree: it has ring"
+    assert "named ring: it has none" in (refusal(request) or "")
+    taken = replace(request, programs={"library:tree": RING})
+    assert "a program must not be named library:tree" in (refusal(taken, ("ring", "tree")) or "")
+
+
+def test_the_rules_of_a_runner_come_after_those_of_all() -> None:
+    asked = []
+
+    def too_large(request: RunRequest) -> Iterator[RequestFault]:
+        asked.append(request)
+        yield FailureKind.UNAVAILABLE, "too large"
+        raise AssertionError("one fault is enough")
+
+    sound, beside = request_of(RING), request_of(RING, products=1)
+    assert validate_request(sound, lambda _: (), too_large) == (FailureKind.UNAVAILABLE, "too large")
+    assert validate_request(beside, lambda _: (), too_large, overlap=True) == (FailureKind.UNAVAILABLE, "too large")
+    for request in (beside, request_of(RING, dtype="int7")):
+        fault = validate_request(request, lambda _: (), too_large)
+        assert fault is not None
+        assert fault[0] is FailureKind.REJECTED
+    assert asked == [sound, beside]
+
+
+def test_the_library_is_that_of_the_collective_of_all_programs() -> None:
+    request = request_of(RING, library=("tree",))
+    assert validate_request(request, lambda collective: ("tree",) if collective == "allreduce" else ()) is None

@@ -1,0 +1,39 @@
+"""Data of every element type stay exact on as many ranks as the type takes, and tell ranks apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from chorale.runners.api.elements import ELEMENT_TYPES, UNTOUCHED, DataPattern
+
+
+@pytest.mark.parametrize("name", ELEMENT_TYPES)
+def test_integers_up_to_the_limit_are_exact_and_the_limit_is_what_it_can_be(name: str) -> None:
+    element = ELEMENT_TYPES[name]
+    integers = np.arange(element.exact_limit - 300, element.exact_limit + 1).clip(min=UNTOUCHED)
+    assert np.array_equal(integers.astype(element.dtype).astype(np.int64), integers)
+    if name in ("float32", "bfloat16"):
+        assert int(np.array(element.exact_limit + 1).astype(element.dtype)) == element.exact_limit
+
+
+@given(st.integers(1, 16), st.integers(0, 10**6), st.integers(0, 2**63), st.integers(0, 2**33))
+def test_sums_of_bfloat16_are_exact_in_any_order(ranks: int, run: int, seed: int, start: int) -> None:
+    element = ELEMENT_TYPES["bfloat16"]
+    pattern = DataPattern(ranks, run, seed, element.exact_limit)
+    total = pattern.total(start, start + 200)
+    data = [pattern.contribution(rank, start, start + 200) for rank in range(ranks)]
+    assert total.max() <= element.exact_limit
+    added = np.zeros(200, element.dtype)
+    for datum in data:
+        added = added + datum.astype(element.dtype)
+    assert np.array_equal(added.astype(np.int64), total)
+    assert all(np.all(data[0] != other) for other in data[1:])
+
+
+def test_seventeen_ranks_would_be_too_many_for_what_is_promised() -> None:
+    element = ELEMENT_TYPES["bfloat16"]
+    most = max(DataPattern(18, run, 0, element.exact_limit).total(0, 5000).max() for run in range(5))
+    assert most > element.exact_limit

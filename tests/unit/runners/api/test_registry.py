@@ -1,0 +1,87 @@
+"""Runners by name: what each declares, options as values and as text, and what is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from fractions import Fraction
+from typing import Any
+
+import pytest
+
+from chorale.runners.api.registry import RUNNERS, create_runner, runner_config
+from chorale.synth.errors import InvalidInput
+
+HEAVY = ("ray", "numba", "scipy", "mpi4py", "torch")
+IMPLEMENTATIONS = ("local.runner", "simulated", "recorded.runner", "oneccl.runner", "mpi.runner", "msccl.runner")
+
+
+@pytest.mark.parametrize("name", ["local", "simulated"])
+def test_a_runner_has_the_name_it_is_created_by(name: str) -> None:
+    runner = create_runner(name, {"link_mbps": 50})
+    assert runner.name == name
+    runner.close()
+
+
+@pytest.mark.parametrize("name", RUNNERS)
+def test_every_runner_can_be_created_with_its_defaults(name: str) -> None:
+    runner = create_runner(name)
+    assert runner.name == name
+    runner.close()
+
+
+def test_unknown_names_and_options_are_refused_with_what_is_known() -> None:
+    with pytest.raises(InvalidInput, match="must be one that is known; got quantum; choose from local, simulated"):
+        create_runner("quantum")
+    with pytest.raises(InvalidInput, match="must be one it has; got speed; use link_mbps, alpha_us, link_latency_us"):
+        create_runner("simulated", {"speed": 1})
+
+
+@pytest.mark.parametrize(
+    ("runner", "name", "text", "value"),
+    [
+        ("local", "link_mbps", "12.5", 12.5),
+        ("local", "link_mbps", 3.0, 3.0),
+        ("local", "link_mbps", Fraction(25, 2), 12.5),
+        ("local", "link_mbps", None, None),
+        ("local", "probe", "False", False),
+        ("local", "probe", "yes", True),
+        ("simulated", "alpha_us", "1/3", 1 / 3),
+        ("simulated", "buffer_bytes", "1MiB", 2**20),
+        ("simulated", "buffer_bytes", "8", 8),
+        ("recorded", "schedule", "8", "8"),
+        ("msccl", "gpus_per_node", "2", 2),
+        ("msccl", "hosts", "gpu-a, gpu-b", ["gpu-a", "gpu-b"]),
+        ("msccl", "variables", "A=1 B=x=y", {"A": "1", "B": "x=y"}),
+        ("msccl", "variables", {"A": "1"}, {"A": "1"}),
+    ],
+)
+def test_text_becomes_what_an_option_takes(runner: str, name: str, text: Any, value: Any) -> None:
+    read = getattr(runner_config(runner, {name: text}), name)
+    assert (type(read), read) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("runner", "name", "text", "message"),
+    [
+        ("local", "link_mbps", "fast", "the option link_mbps of the local runner: the value should be a valid number"),
+        ("local", "probe", "maybe", "the option probe of the local runner: the value should be a valid boolean"),
+        ("simulated", "buffer_bytes", "-1", "a size must be a whole number"),
+        ("simulated", "alpha_us", "1/0", "a number must be a rational number"),
+        ("mpi", "where", "moon", "the value should be 'fabric', 'cluster' or 'loopback'; got moon; where: By default"),
+        ("msccl", "runtime", "nccl", "the value should be 'msccl', 'executor' or 'rccl'; got nccl"),
+        ("msccl", "variables", "A", "the option variables of the msccl runner: write NAME=VALUE"),
+    ],
+)
+def test_text_that_is_something_else_is_refused(runner: str, name: str, text: str, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        runner_config(runner, {name: text})
+
+
+@pytest.mark.parametrize("module", ["chorale.runners.api.registry", "chorale.tuner.campaigns.campaign_file"])
+def test_what_runners_declare_is_light(module: str) -> None:
+    """Reading a campaign imports no runner that executes programs, and nothing that takes long."""
+    heavy = (*HEAVY, *(f"runners.{name}" for name in IMPLEMENTATIONS))
+    script = f"import sys, {module}; print([name for name in {heavy!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,103 @@
+"""Computations on Ray: every end is a value, progress is seen, a dead worker is replaced."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from chorale.runners.ray.tasks import RayTaskBackend, TaskCompletion, TaskCompletionKind
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.base import Progress
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_cluster")]
+MEMORY_BYTES = 2**20
+
+
+def doubled(argument: int, progress: Progress) -> int:
+    progress(1, 2)
+    return 2 * argument
+
+
+def refused(argument: str, _progress: Progress) -> None:
+    raise InvalidInput("a rule", argument, "a way out")
+
+
+def broken(_argument: object, _progress: Progress) -> None:
+    raise RuntimeError("a bug")
+
+
+def endless(path: str, _progress: Progress) -> None:
+    Path(path).write_text("began")
+    while True:
+        time.sleep(0.05)
+
+
+def dies_once(path: str, _progress: Progress) -> str:
+    if not Path(path).exists():
+        Path(path).write_text("began")
+        os._exit(1)
+    return "second time"
+
+
+@pytest.fixture(scope="module")
+def jobs() -> Iterator[RayTaskBackend]:
+    jobs = RayTaskBackend(cpus=2)
+    yield jobs
+    jobs.close()
+
+
+def end_of(jobs: RayTaskBackend, key: str) -> TaskCompletion:
+    deadline_s = time.monotonic() + 60
+    while time.monotonic() < deadline_s:
+        for ended in jobs.ended(0.5):
+            assert ended.key == key
+            return ended
+    raise TimeoutError(key)
+
+
+@pytest.mark.parametrize(
+    ("computation", "argument", "kind", "value"),
+    [
+        (doubled, 21, TaskCompletionKind.DONE, 42),
+        (refused, "value", TaskCompletionKind.REFUSED, "a rule; got value; a way out"),
+        (broken, None, TaskCompletionKind.CRASH, "a bug"),
+    ],
+)
+def test_ends_are_values(jobs: RayTaskBackend, computation: Any, argument: Any, kind: TaskCompletionKind, value: Any):
+    jobs.start("one", computation, argument, MEMORY_BYTES)
+    ended = end_of(jobs, "one")
+    assert ended.kind == kind
+    assert (ended.value if kind == TaskCompletionKind.DONE else str(ended.value)) == value
+
+
+def test_progress_is_pinned_by_key(jobs: RayTaskBackend):
+    jobs.progress()
+    jobs.start("seen", doubled, 1, MEMORY_BYTES)
+    end_of(jobs, "seen")
+    assert jobs.progress() == {"seen": (1, 2)}
+
+
+def test_a_running_computation_is_killed(jobs: RayTaskBackend, tmp_path: Path):
+    mark = tmp_path / "mark"
+    jobs.start("long", endless, str(mark), MEMORY_BYTES)
+    deadline_s = time.monotonic() + 60
+    while not mark.exists():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    jobs.cancel("long")
+    assert end_of(jobs, "long").kind == TaskCompletionKind.CANCELLED
+
+
+def test_a_computation_whose_worker_dies_begins_again(jobs: RayTaskBackend, tmp_path: Path):
+    jobs.start("again", dies_once, str(tmp_path / "mark"), MEMORY_BYTES)
+    assert end_of(jobs, "again").value == "second time"
+
+
+def test_the_cluster_says_what_it_has(jobs: RayTaskBackend):
+    assert jobs.cpus >= 2
+    assert jobs.largest_memory_bytes > 2**28

@@ -1,0 +1,97 @@
+"""Nodes of a Ray cluster as places."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from chorale.runners.process_launch.base import STDOUT, ProcessSpec
+from chorale.runners.ray.hosts import RayHost, RayHosts, nodes_by_rank
+from chorale.synth.errors import InvalidInput
+
+
+def _node(address: str, *resources: str, node_id: str = "n") -> dict[str, Any]:
+    return {"NodeManagerAddress": address, "NodeID": node_id, "Resources": dict.fromkeys(resources, 1.0)}
+
+
+def test_ranks_are_nodes_in_the_order_of_their_addresses() -> None:
+    nodes = [_node("10.0.0.10"), _node("10.0.0.9"), _node("10.0.0.2")]
+    assert nodes_by_rank(nodes, 2) == [nodes[2], nodes[1]]
+    assert nodes_by_rank(nodes, 4) is None
+
+
+def test_a_resource_says_which_rank_a_node_serves() -> None:
+    nodes = [_node("10.0.0.1", "chorale_rank_1"), _node("10.0.0.2"), _node("10.0.0.3", "CPU", "chorale_rank_0")]
+    assert nodes_by_rank(nodes, 2) == [nodes[2], nodes[0]]
+    assert nodes_by_rank(nodes, 3) is None
+
+
+def test_one_node_may_serve_several_ranks() -> None:
+    node = _node("10.0.0.1", "chorale_rank_0", "chorale_rank_1")
+    assert nodes_by_rank([node], 2) == [node, node]
+
+
+@pytest.fixture
+def place() -> Iterator[RayHost]:
+    from chorale.runners.ray.cluster import ray  # noqa: PLC0415 - importing it takes a second
+
+    (node,) = ray.nodes()
+    made = RayHost(node["NodeID"], node["NodeManagerAddress"])
+    yield made
+    made.close()
+
+
+def _until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+class TestOnACluster:
+    def test_a_process_runs_and_is_read_from_afar(self, place: RayHost) -> None:
+        started = place.start(
+            ProcessSpec(("/bin/sh", "-c", 'cat given; printf "$WORD"; exit 3'), {"WORD": "!"}, {"given": b"yes"})
+        )
+        _until(lambda: started.poll() is not None)
+        assert started.poll() == 3
+        assert started.read(STDOUT) == b"yes!"
+        assert started.read("absent") == b""
+        started.close()
+        started.close()
+
+    def test_a_killed_process_has_the_code_of_its_signal(self, place: RayHost) -> None:
+        started = place.start(ProcessSpec(("sleep", "100")))
+        assert started.poll() is None
+        started.kill()
+        assert started.poll() == -9
+
+    def test_bad_jobs_raise_what_they_raise_here(self, place: RayHost) -> None:
+        with pytest.raises(InvalidInput, match="plain name"):
+            place.start(ProcessSpec(("true",), {}, {"a/b": b""}))
+
+    def test_a_lost_node_counts_as_killed_and_takes_its_processes_along(self, place: RayHost) -> None:
+        started = place.start(ProcessSpec(("/bin/sh", "-c", "echo $$; exec sleep 100")))
+        _until(lambda: started.read(STDOUT))
+        pid = int(started.read(STDOUT))
+        place.close()
+        _until(lambda: not os.path.exists(f"/proc/{pid}"))
+        assert started.poll() == -9
+        assert started.read(STDOUT) == b""
+        started.close()
+
+    def test_too_few_nodes_give_no_places(self) -> None:
+        nodes = RayHosts(2)
+        assert nodes.hosts is None
+        nodes.close()
+
+
+def test_without_a_cluster_there_are_no_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chorale.runners.ray.hosts.ray.is_initialized", lambda: False)
+    assert RayHosts(1).hosts is None
