@@ -13,7 +13,7 @@ from chorale.experiments.experiment import Case, Experiment, Row
 from chorale.experiments.kept_parts import ExperimentPart, PartStore
 from chorale.synth.executor.base import Executor
 from chorale.synth.executor.serial import SerialExecutor
-from chorale.tuner.reports.stages import peak_memory_bytes
+from chorale.tuner.reports.stopwatch import peak_memory_bytes
 
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
 """Called with the case that is next to come in, how many are there, and how many there will be."""

@@ -11,7 +11,7 @@ from matplotlib.ticker import NullLocator
 from chorale.experiments.experiment import Row
 from chorale.experiments.panel_grid import panel_grid
 from chorale.runners.api.units import format_size
-from chorale.tuner.plots.figure_file import write_figure
+from chorale.tuner.plots.charts import write_figure
 
 _SWEEP_COLUMNS = 3
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
 from chorale.experiments.experiment import Row
-from chorale.tuner.plots.figure_file import write_figure
+from chorale.tuner.plots.charts import write_figure
 
 _ROOM = 1.03
 """Printed points that are far slower than the fastest are left out of the picture."""

@@ -13,7 +13,7 @@ from chorale.experiments.catalog import module_of
 from chorale.experiments.experiment import Case
 from chorale.experiments.source_files import source_files_of
 from chorale.synth.errors import InvalidInput
-from chorale.tuner.files import read_file, write_file
+from chorale.tuner.files.read_write import read_file, write_file
 
 
 @dataclass(frozen=True, slots=True)

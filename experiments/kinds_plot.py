@@ -10,7 +10,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from chorale.experiments.experiment import Row
-from chorale.tuner.plots.figure_file import write_figure
+from chorale.tuner.plots.charts import write_figure
 
 _SHOWN = 5
 """Kinds with a colour of their own; the rare ones share one."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from chorale.experiments.panel_grid import panel_grid
-from chorale.tuner.plots.figure_file import write_figure
+from chorale.tuner.plots.charts import write_figure
 
 _MOST_BESIDE = 5
 """Panels in a row."""

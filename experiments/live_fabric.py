@@ -19,7 +19,7 @@ from chorale.runners.fabric.probe import require_capacity
 from chorale.runners.measurement.machine import exclusive, machine_lock
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.home import Home
+from chorale.tuner.files.home import Home
 
 _PATIENCE_S = 600.0
 _NAME = "experiment-"

@@ -17,7 +17,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.targets.resources import resources_of
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.program_costs import lowering_loss, program_time_per_byte
-from chorale.tuner.specs import load_topology
+from chorale.tuner.files.topology_specs import load_topology
 
 TARGET = "msccl-xml"
 SIZES = (2**24, 2**30)

@@ -11,7 +11,7 @@ from matplotlib.ticker import NullLocator
 
 from chorale.experiments.experiment import Row
 from chorale.runners.api.units import format_size
-from chorale.tuner.plots.figure_file import write_figure
+from chorale.tuner.plots.charts import write_figure
 
 
 def plot_predictions(rows: Sequence[Row], path: Path) -> None:

@@ -22,8 +22,8 @@ from chorale.experiments.experiment import Experiment
 from chorale.experiments.kept_parts import PartStore, code_id
 from chorale.experiments.reproduction_report import ReportSection, html, markdown
 from chorale.synth.errors import ChoraleError
-from chorale.tuner.files import write_file
-from chorale.tuner.home import Home
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import write_file
 
 _MINUTES, _QUICK_MINUTES = 60.0, 10.0
 _GRACE_S = 20.0

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from chorale.experiments.experiment import Experiment, Row
 from chorale.experiments.row_verdict import ROW_OUTCOMES, RowOutcome, count_outcomes, row_outcome
-from chorale.tuner.html_template import render_html
+from chorale.tuner.reports.html_template import render_html
 
 _TEMPLATE = Path(__file__).with_suffix(".html")
 

@@ -12,9 +12,8 @@ from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import InvalidInput
 from chorale.synth.simulation.congestion import Congestion, congestion_of
-from chorale.tuner.costs.pricing import Pricing
-from chorale.tuner.costs.simulated_traffic import traffic_of_method
-from chorale.tuner.specs import load_topology
+from chorale.tuner.costs.pricing import Pricing, traffic_of_method
+from chorale.tuner.files.topology_specs import load_topology
 
 NETWORKS = (
     "torus:8x8", "torus:16x4", "torus:4x4x4",

@@ -22,8 +22,8 @@ from chorale.synth.identity import content_id
 from chorale.synth.methods.catalog import synthesize_unverified
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.executors import open_executor
-from chorale.tuner.home import Home
+from chorale.tuner.config.executors import open_executor
+from chorale.tuner.files.home import Home
 
 # Ray, Optuna and MLflow take seconds to import, and a list of experiments needs none of them.
 # ruff: noqa: PLC0415
@@ -118,10 +118,10 @@ def _campaign(workers: int, number: int) -> _Timed:
     """Time the loop of a campaign that tries every point; the start of Ray and of MLflow is not in it."""
     from rich.console import Console
 
-    from chorale.tuner.campaigns.campaign import Campaign
-    from chorale.tuner.campaigns.progress import progress_display
-    from chorale.tuner.campaigns.runner_choice import make_workers
-    from chorale.tuner.tuning import tune
+    from chorale.tuner.config.campaign import Campaign
+    from chorale.tuner.config.runner_factory import make_workers
+    from chorale.tuner.launch.progress import progress_display
+    from chorale.tuner.launch.tune import tune
 
     campaign = Campaign.model_validate(_campaign_document(workers, number))
     topology, silent = parse_topology(campaign.topology), Console(quiet=True)

@@ -14,7 +14,7 @@ from matplotlib.ticker import NullLocator, PercentFormatter
 from chorale.experiments.experiment import Row
 from chorale.experiments.swing_findings import OVERHEAD_US
 from chorale.runners.api.units import format_size
-from chorale.tuner.plots.figure_file import write_figure
+from chorale.tuner.plots.charts import write_figure
 
 _MARKS = "os^vDP*X"
 _DASHED = f"dashed: {float(OVERHEAD_US)} us more per message"

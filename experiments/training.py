@@ -19,9 +19,8 @@ from chorale.experiments.published import published
 from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
 from chorale.synth.training import BUCKETS_BYTES, best_iteration
 from chorale.tuner.costs.pricing import Pricing
-from chorale.tuner.training.training_costs import training_costs
-from chorale.tuner.training.training_profile import TrainingProfile, load_profile
-from chorale.tuner.training.training_report import iteration_seconds, training_row
+from chorale.tuner.costs.training import iteration_seconds, training_costs, training_row
+from chorale.tuner.costs.training_profile import TrainingProfile, load_profile
 
 DEGREE, ALPHA_US, NODE_GBPS = 4, 10, 100
 _SOURCE = "Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, section 8.4 and appendix A.4"
@@ -210,7 +209,7 @@ def _experiment(name: str, question: str, figure: str, contests: tuple[_Contest,
 
 
 def _plot(rows: Sequence[Row], path: Path) -> None:
-    from chorale.tuner.plots.training_plot import plot_training  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.tuner.plots.charts import plot_training  # noqa: PLC0415 (matplotlib is slow)
 
     panels: dict[str, list[Row]] = {}
     for row in rows:

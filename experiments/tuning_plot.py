@@ -7,7 +7,7 @@ from pathlib import Path
 
 from chorale.experiments.experiment import Row
 from chorale.experiments.panel_grid import panel_grid
-from chorale.tuner.plots.figure_file import write_figure
+from chorale.tuner.plots.charts import write_figure
 
 MAX_SHOWN_RATIO = 1.6
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from chorale.experiments.experiment import Column, Experiment, Row
 from chorale.experiments.recorded_tuning import RecordedTask, replay_search
 from chorale.runners.recorded.table import MI250_SOURCE
-from chorale.tuner.campaigns.records import Candidate
+from chorale.tuner.trials.records import Candidate
 
 DEVELOPED_ON = ("allgather 8+8", "reduce_scatter 8+8")
 """The tasks that the model's expectations were set on; the others were only looked at."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from chorale.tuner.campaigns.campaign import Campaign
-from chorale.tuner.campaigns.combinations import search_space
-from chorale.tuner.campaigns.records import Candidate, CompleteTrial, SizeResult, trial_id
-from chorale.tuner.campaigns.space import SearchSpace
-from chorale.tuner.specs import load_topology
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.search.constraints import search_space
+from chorale.tuner.search.space import SearchSpace
+from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult, trial_id
 
 
 def small_campaign(**changes: Any) -> Campaign:

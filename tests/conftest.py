@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 from chorale.synth.kernels.warm_up import warm, warm_lowering
-from chorale.tuner.home import Home
+from chorale.tuner.files.home import Home
 
 # Ray and MLflow read these when they are imported: no tokens in the home folder, no reports, no long retries.
 os.environ["RAY_AUTH_MODE"] = "disabled"

@@ -15,7 +15,7 @@ from chorale.synth.methods.bfb.bfb import bfb_allgather
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
-from chorale.tuner.reports.stages import Stopwatch
+from chorale.tuner.reports.stopwatch import Stopwatch
 
 _BFB_GOAL = 10.0
 _DIGITS = 10**6

@@ -10,7 +10,7 @@ from chorale.synth.bounds.lower_bound import lower_bound
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.kernels.warm_up import warm_bounds
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.reports.stages import Stopwatch
+from chorale.tuner.reports.stopwatch import Stopwatch
 
 _BOUNDS_GOAL = 10.0
 _LITTLE_LESS = Fraction(999, 1000)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from chorale.tuner.home import Home
-from chorale.tuner.tuning import TuneReport
+from chorale.tuner.files.home import Home
+from chorale.tuner.launch.tune import TuneReport
 from tests.integration.mlflow_server import free_port, server
 from tests.unit.tuner.test_tuning import run
 

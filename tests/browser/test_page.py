@@ -14,7 +14,7 @@ from chorale.synth.targets.lift import lift
 from chorale.synth.topology.formats.files import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
-from chorale.tuner.specs import load_topology
+from chorale.tuner.files.topology_specs import load_topology
 
 expect.set_options(timeout=60_000)  # a busy machine takes its time
 pytestmark = [pytest.mark.ray, pytest.mark.timeout(240)]

@@ -21,15 +21,15 @@ from rich.console import Console
 
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.simulation.network_model import NetworkModel
-from chorale.tuner.campaigns.journal import Journal
-from chorale.tuner.campaigns.progress import PlainLines
-from chorale.tuner.campaigns.search import Search
-from chorale.tuner.campaigns.store import Store
-from chorale.tuner.home import Home
-from chorale.tuner.specs import load_topology
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.progress import PlainLines
+from chorale.tuner.launch.tune import TuneReport, tune
+from chorale.tuner.search.search import Search
 from chorale.tuner.tracking.mlflow_store import MlflowStore, load_mlflow
 from chorale.tuner.tracking.tracker import TRIAL_ID
-from chorale.tuner.tuning import TuneReport, tune
+from chorale.tuner.trials.journal import Journal
+from chorale.tuner.trials.store import Store
 from tests.campaigns import small_campaign
 from tests.fakes import InlineWorkers
 

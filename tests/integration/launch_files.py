@@ -7,8 +7,8 @@ from pathlib import Path
 import optuna
 from optuna.trial import TrialState
 
-from chorale.tuner.campaigns.search import REPEAT_OF, TRIAL_ID, open_storage
-from chorale.tuner.home import Home
+from chorale.tuner.files.home import Home
+from chorale.tuner.search.search import REPEAT_OF, TRIAL_ID, open_storage
 from chorale.tuner.tracking.mlflow_store import load_mlflow
 
 

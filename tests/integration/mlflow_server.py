@@ -12,7 +12,7 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from chorale.tuner.home import Home
+from chorale.tuner.files.home import Home
 
 
 def free_port() -> int:

@@ -27,19 +27,19 @@ from rich.console import Console
 from chorale.runners.ray.detached import DetachedActors
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.simulation.network_model import NetworkModel
-from chorale.tuner.campaigns.campaign import Campaign
-from chorale.tuner.campaigns.combinations import search_space
-from chorale.tuner.campaigns.progress import PlainLines
-from chorale.tuner.campaigns.records import TrialRecord
-from chorale.tuner.campaigns.store import Store
 from chorale.tuner.cli.detached import start
-from chorale.tuner.home import Home
-from chorale.tuner.reports.tune_report import best_per_size
-from chorale.tuner.resident import LaunchState, LaunchStatus, detached_name
-from chorale.tuner.specs import load_topology
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.detached import LaunchState, LaunchStatus, detached_name
+from chorale.tuner.launch.progress import PlainLines
+from chorale.tuner.launch.tune import TuneReport, tune
+from chorale.tuner.reports.tuning import best_per_size
+from chorale.tuner.search.constraints import search_space
 from chorale.tuner.tracking.mlflow_store import MlflowStore, load_mlflow
 from chorale.tuner.tracking.tracker import TRIAL_ID
-from chorale.tuner.tuning import TuneReport, tune
+from chorale.tuner.trials.records import TrialRecord
+from chorale.tuner.trials.store import Store
 from tests.fakes import InlineWorkers
 from tests.integration.mlflow_server import free_port, kill_group, start_server, wait_until_healthy
 from tests.integration.two_nodes import cluster_of

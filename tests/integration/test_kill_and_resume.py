@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from optuna.trial import TrialState
 
-from chorale.tuner.campaigns.records import CompleteTrial
-from chorale.tuner.campaigns.store import Store
-from chorale.tuner.home import Home
+from chorale.tuner.files.home import Home
+from chorale.tuner.trials.records import CompleteTrial
+from chorale.tuner.trials.store import Store
 from tests.integration.launch_files import optuna_states, tracked_trials
 
 ROOT = Path(__file__).parents[2]

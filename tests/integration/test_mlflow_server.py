@@ -6,12 +6,12 @@ import pytest
 from rich.console import Console
 
 from chorale.runners.api.base import RunRequest
-from chorale.tuner.campaigns.progress import PlainLines
-from chorale.tuner.home import Home
-from chorale.tuner.specs import load_topology
-from chorale.tuner.tracking.best import load_best
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.progress import PlainLines
+from chorale.tuner.launch.tune import TuneReport, tune
 from chorale.tuner.tracking.mlflow_store import MlflowStore
-from chorale.tuner.tuning import TuneReport, tune
+from chorale.tuner.tracking.registry_queries import load_best
 from tests.campaigns import small_campaign
 from tests.fakes import FakeRunner, InlineWorkers
 from tests.integration.mlflow_server import free_port, kill_group, server

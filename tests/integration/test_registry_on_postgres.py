@@ -15,14 +15,14 @@ import sqlalchemy
 from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
 from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.campaigns.size_class import SizeClass
-from chorale.tuner.home import Home
-from chorale.tuner.specs import load_topology
-from chorale.tuner.tracking.best import RegistryEntry, load_best
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.tune import TuneReport
 from chorale.tuner.tracking.champions import ROLLED_BACK
 from chorale.tuner.tracking.mlflow_store import URI_VARIABLE, MlflowStore, load_mlflow
+from chorale.tuner.tracking.registry_queries import RegistryEntry, load_best
 from chorale.tuner.tracking.tracker import TRIAL_ID
-from chorale.tuner.tuning import TuneReport
+from chorale.tuner.trials.tuning_table import SizeClass
 from deploy.local.stack import Stack
 from tests.campaigns import small_campaign
 from tests.command import chorale

@@ -19,11 +19,11 @@ from chorale.synth.methods.alltoall.rate import AllToAllRate, BoundsListener, Ra
 from chorale.synth.methods.alltoall.schedule import alltoall_schedule, require_schedule_size
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
+from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, people, results
-from chorale.tuner.cli.shared_options import AsJson
-from chorale.tuner.reports.stages import Stopwatch, peak_memory_bytes
-from chorale.tuner.schedule_files import require_schedule_suffix, save_schedule
-from chorale.tuner.specs import load_topology
+from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
 
 
 def register(app: typer.Typer) -> None:

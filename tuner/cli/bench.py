@@ -13,9 +13,9 @@ from rich import box
 from rich.table import Table
 
 from chorale.synth.errors import CheckFailed
+from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, people, results
-from chorale.tuner.cli.shared_options import AsJson
-from chorale.tuner.home import Home
+from chorale.tuner.files.home import Home
 
 HISTORY = "bench.jsonl"
 

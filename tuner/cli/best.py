@@ -12,15 +12,15 @@ from chorale.runners.api.units import format_size, format_us, parse_size
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.campaigns.size_class import SizeClass
+from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, people, results
-from chorale.tuner.cli.shared_options import AsJson
-from chorale.tuner.files import write_file
-from chorale.tuner.home import Home
-from chorale.tuner.specs import load_topology
-from chorale.tuner.tracking.best import RegistryEntry, find_champion, load_best
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.tracking.champions import roll_back
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
+from chorale.tuner.tracking.registry_queries import RegistryEntry, find_champion, load_best
+from chorale.tuner.trials.tuning_table import SizeClass
 
 OutputFolder = Annotated[
     str | None, typer.Option("--output", "-o", metavar="DIR", help="Existing folder for the files.")

@@ -8,11 +8,11 @@ import typer
 
 from chorale.synth.collective import parse_collective
 from chorale.synth.kernels.warm_up import warm_bounds
+from chorale.tuner.cli.options import AsJson, Root
 from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.cli.shared_options import AsJson, Root
-from chorale.tuner.reports.bound_report import bound_document, bound_report, bound_table
-from chorale.tuner.reports.stages import Stopwatch
-from chorale.tuner.specs import load_topology
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.bound import bound_document, bound_report, bound_table
+from chorale.tuner.reports.stopwatch import Stopwatch
 
 
 def register(app: typer.Typer) -> None:

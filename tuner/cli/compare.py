@@ -13,13 +13,13 @@ from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
 from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs, pricing_of
+from chorale.tuner.cli.options import AsJson, GoodputPlot, Sizes
 from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.cli.shared_options import AsJson, GoodputPlot, Sizes
-from chorale.tuner.plots.plot_formats import require_plot_format
-from chorale.tuner.program_files import is_program_file, load_code
+from chorale.tuner.files.program_files import is_program_file, load_code
+from chorale.tuner.files.read_write import require_plot_format
+from chorale.tuner.files.schedule_files import load_schedule
+from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.comparison import ComparisonModel, Side, comparison, comparison_tables
-from chorale.tuner.schedule_files import load_schedule
-from chorale.tuner.specs import load_topology
 
 
 def register(app: typer.Typer) -> None:
@@ -88,7 +88,7 @@ def _sides(files: tuple[str, str], given: Topology | None) -> tuple[Side, Side]:
 
 
 def _plot(document: dict[str, Any], path: Path) -> None:
-    from chorale.tuner.plots.goodput_plot import plot_goodput  # noqa: PLC0415 (matplotlib is slow)
+    from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 (matplotlib is slow)
 
     series = {
         f"{word}: {side['name']}": [

@@ -7,14 +7,13 @@ import uuid
 
 from chorale.runners.ray.detached import DetachedActor, DetachedActors
 from chorale.synth.errors import CheckFailed
-from chorale.tuner.campaigns.campaign import Campaign
-from chorale.tuner.campaigns.progress import progress_display
 from chorale.tuner.cli.output import people
-from chorale.tuner.home import Home
-from chorale.tuner.launch_work import INTERRUPTED_PATIENCE_S
-from chorale.tuner.resident import DetachedLaunch, LaunchState, LaunchStatus, detached_name
-from chorale.tuner.specs import absolute_spec
-from chorale.tuner.tuning import TuneReport
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.topology_specs import absolute_spec
+from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
+from chorale.tuner.launch.progress import progress_display
+from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport
 
 POLL_S = 1.0
 STOP_PATIENCE_S = INTERRUPTED_PATIENCE_S + 15.0

@@ -9,10 +9,10 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.cli.shared_options import AsJson
-from chorale.tuner.doctor.check import Check
 from chorale.tuner.doctor.diagnosis import Diagnosis, diagnose
+from chorale.tuner.doctor.machine import Check
 
 
 def register(app: typer.Typer) -> None:

@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.tuner.cli.options import AsJson, ExecutorName, Workers
 from chorale.tuner.cli.output import emit_json, people
-from chorale.tuner.cli.shared_options import AsJson, ExecutorName, Workers
-from chorale.tuner.executors import EXECUTORS, SERIAL, open_executor
-from chorale.tuner.home import Home
-from chorale.tuner.plots.plot_formats import require_plot_format
-from chorale.tuner.tracking.answer_run import log_experiment
+from chorale.tuner.config.executors import EXECUTORS, SERIAL, open_executor
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import require_plot_format
 from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.run_content import log_experiment
 
 _WIDTH = 240
 """Columns of a table that no terminal limits."""

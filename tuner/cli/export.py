@@ -20,13 +20,13 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.programs.program import Program, as_protocol
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.cli.options import AsJson, Protocol, RunnableFile, SpecOfProgram
 from chorale.tuner.cli.output import emit_json, people, results
-from chorale.tuner.cli.shared_options import AsJson, Protocol, RunnableFile, SpecOfProgram
-from chorale.tuner.files import write_folder
-from chorale.tuner.program_files import is_program_file, load_program
+from chorale.tuner.files.program_files import is_program_file, load_program
+from chorale.tuner.files.read_write import write_folder
+from chorale.tuner.files.schedule_files import load_schedule
+from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.job_export import GPU_TARGETS, JOB_TARGETS, Export, export_files, require_job_target
-from chorale.tuner.schedule_files import load_schedule
-from chorale.tuner.specs import load_topology
 
 _FIRST_BYTES, _DEFAULT_SIZES = 2**16, 7
 

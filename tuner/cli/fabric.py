@@ -15,10 +15,10 @@ from chorale.runners.fabric.plan import plan_fabric
 from chorale.runners.fabric.probe import require_capacity
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
+from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, people, results
-from chorale.tuner.cli.shared_options import AsJson
-from chorale.tuner.home import Home
-from chorale.tuner.specs import load_topology
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.topology_specs import load_topology
 
 DEFAULT_NAME = "default"
 

@@ -11,15 +11,13 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels.warm_up import warm_method
 from chorale.synth.methods.catalog import METHODS, method_named
 from chorale.synth.methods.method import Options
-from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.cli.progress_bar import progress_bar
-from chorale.tuner.cli.shared_options import AsJson, ExecutorName, Root, Workers
-from chorale.tuner.executors import open_executor
-from chorale.tuner.files import write_file
-from chorale.tuner.reports.failure_plans import plan_failures
-from chorale.tuner.reports.failure_report import failures_csv, failures_document, failures_table
-from chorale.tuner.reports.stages import Stopwatch, peak_memory_bytes
-from chorale.tuner.specs import load_topology
+from chorale.tuner.cli.options import AsJson, ExecutorName, Root, Workers
+from chorale.tuner.cli.output import emit_json, progress_bar, results
+from chorale.tuner.config.executors import open_executor
+from chorale.tuner.files.read_write import write_file
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.failures import failures_csv, failures_document, failures_table, plan_failures
+from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
 
 
 def register(app: typer.Typer) -> None:

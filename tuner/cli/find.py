@@ -20,14 +20,13 @@ from chorale.synth.finder.find import find as find_topologies
 from chorale.synth.finder.query import MAX_NODES, FinderQuery
 from chorale.synth.identity import parse_rational
 from chorale.synth.kernels.warm_up import warm, warm_finder
+from chorale.tuner.cli.options import AsJson, ExecutorName, Workers
 from chorale.tuner.cli.output import emit_json, people, results
-from chorale.tuner.cli.shared_options import AsJson, ExecutorName, Workers
-from chorale.tuner.costs.calibration_files import load_calibration
-from chorale.tuner.executors import open_executor
-from chorale.tuner.plots.plot_formats import require_plot_format
-from chorale.tuner.reports.base_search import search_bases
-from chorale.tuner.reports.find_report import find_document, find_table, sizes_document, sizes_table
-from chorale.tuner.reports.stages import Stopwatch, peak_memory_bytes
+from chorale.tuner.config.executors import open_executor
+from chorale.tuner.costs.pricing import load_calibration
+from chorale.tuner.files.read_write import require_plot_format
+from chorale.tuner.reports.finder import find_document, find_table, search_bases, sizes_document, sizes_table
+from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
 
 Seeds = Annotated[
     int, typer.Option("--search", min=0, max=10**6, help="Seeds of the search for Cayley digraphs; 0: no search.")
@@ -89,7 +88,7 @@ def find(
             document = find_document(findings, workload)
             table = find_table
     if plot is not None:
-        from chorale.tuner.plots.frontier_plot import plot_frontier  # noqa: PLC0415 (matplotlib is slow)
+        from chorale.tuner.plots.charts import plot_frontier  # noqa: PLC0415 (matplotlib is slow)
 
         plot_frontier(findings, plot)
     seconds = stages.report(outside_total=("compile",))

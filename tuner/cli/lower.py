@@ -20,14 +20,13 @@ from chorale.synth.targets.lift import read_program, read_unchecked, reading_of
 from chorale.synth.targets.registry import TARGETS, target_named
 from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
 from chorale.tuner.cli.network_options import LinkGbps
+from chorale.tuner.cli.options import AsJson, Protocol, ScheduleFile
 from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.cli.shared_options import AsJson, Protocol, ScheduleFile
-from chorale.tuner.files import read_file, write_file, write_parts
-from chorale.tuner.reports.lowering_advice import advice
-from chorale.tuner.reports.prediction import prediction
-from chorale.tuner.reports.show_report import program_facts
-from chorale.tuner.schedule_files import load_schedule
-from chorale.tuner.specs import load_topology
+from chorale.tuner.files.read_write import read_file, write_file, write_parts
+from chorale.tuner.files.schedule_files import load_schedule
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.lowering import advice, prediction
+from chorale.tuner.reports.show import program_facts
 
 PredictedSize = Annotated[
     str | None, typer.Option(metavar="BYTES", help="Also predict the time at this size of the whole vector.")

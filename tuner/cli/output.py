@@ -1,15 +1,22 @@
-"""Where words go: people read stderr, scripts read one JSON document on stdout."""
+"""Where words go: people read stderr, scripts read one JSON document on stdout.
+
+A bar for long work, where somebody watches.
+"""
 
 from __future__ import annotations
 
 import json
 import logging
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.progress import Progress as ProgressBar
+
+from chorale.synth.executor.base import Progress
 
 people = Console(stderr=True)
 """Notices and progress; silent with --quiet."""
@@ -37,3 +44,14 @@ def set_verbosity(quiet: bool, verbose: bool) -> None:
 def print_error(message: str) -> None:
     """Print one line on stderr, even when quiet."""
     sys.stderr.write(f"chorale: {message}\n")
+
+
+@contextmanager
+def progress_bar(title: str) -> Iterator[Progress | None]:
+    """Yield a progress callback that draws a bar on the terminal; None where nobody watches."""
+    if people.quiet or not people.is_terminal:
+        yield None
+        return
+    with ProgressBar(console=people, transient=True) as bar:
+        row = bar.add_task(title, total=None)
+        yield lambda done, total: bar.update(row, completed=done, total=total)

@@ -11,8 +11,8 @@ import typer
 
 from chorale.runners.measurement.torch_profile import load_model, record_profile, require_torch
 from chorale.tuner.cli.output import people
-from chorale.tuner.files import write_file
-from chorale.tuner.training.training_profile import load_profile
+from chorale.tuner.costs.training_profile import load_profile
+from chorale.tuner.files.read_write import write_file
 
 
 def register(app: typer.Typer) -> None:

@@ -1,31 +1,156 @@
-"""`chorale run`: execute a schedule or a program, check its results and time it."""
+"""What `chorale run` says: a table for people or the JSON of the contract, of results or of a failure.
+
+`chorale run`: execute a schedule or a program, check its results and time it.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
+from rich.table import Table
 
-from chorale.runners.api.base import LIBRARY, RunFailure, Runner, RunRequest
+from chorale.runners.api.base import (
+    LIBRARY,
+    FailureKind,
+    Measurement,
+    RunFailure,
+    Runner,
+    RunRequest,
+    SizeMeasurement,
+    bus_factor,
+)
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.registry import RUNNERS, runner_config
-from chorale.runners.api.units import parse_sizes
+from chorale.runners.api.units import format_size, format_us, parse_sizes
+from chorale.runners.measurement.analysis import SizeAnalysis, analyse
 from chorale.runners.measurement.driver import AdaptiveMeasurement, measure_once, measure_until
 from chorale.runners.measurement.precision import Goal, parse_budget, parse_precision
-from chorale.runners.simulated.calibration import calibrate, observations_of
+from chorale.runners.simulated.calibration import Calibration, calibrate, observations_of
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.run_report import print_failure, print_report
-from chorale.tuner.cli.shared_options import AsJson, RunnableFile, Sizes
-from chorale.tuner.costs.calibration_programs import calibration_programs
-from chorale.tuner.home import Home
-from chorale.tuner.runnables import Runnable, load_runnable
-from chorale.tuner.schedule_files import SUFFIXES
-from chorale.tuner.specs import load_topology
+from chorale.tuner.cli.options import AsJson, RunnableFile, Sizes
+from chorale.tuner.cli.output import emit_json, people, print_error, results
+from chorale.tuner.costs.pricing import calibration_programs
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.program_files import Runnable, load_runnable
+from chorale.tuner.files.schedule_files import SUFFIXES
+from chorale.tuner.files.topology_specs import load_topology
+
+UNAVAILABLE_EXIT_CODE = 3
+
+
+def print_report(
+    file: str,
+    program: Program,
+    driven: AdaptiveMeasurement,
+    reference: str | None,
+    calibration: Calibration | None,
+    as_json: bool,
+) -> None:
+    """Print the results of `file`, compared with those of `reference` where there is one."""
+    measurement, found = driven.measurement, analyse(driven.measurement, file, reference)
+    _warn(file, program, measurement, found, reference)
+    rows = [
+        _row(one, program) | analysis.to_json(reference) | {"stopped": stop.value}
+        for one, analysis, stop in zip(measurement.results[file], found, driven.stop_reasons, strict=True)
+    ]
+    if as_json:
+        document = {"runner": measurement.runner, "results": rows, "environment": dict(measurement.environment)}
+        if reference is not None:
+            others = [_row(one, program) for one in measurement.results[reference]]
+            document["reference"] = {"name": reference, "results": others}
+        emit_json(document if calibration is None else document | {"calibration": calibration.to_json()})
+        return
+    results.print(_table(f"{file}: {program.collective} on {measurement.runner}", rows))
+    if reference is not None:
+        results.print("\n".join(map(_comparison, rows)), soft_wrap=True)
+    if calibration is not None:
+        results.print(_calibration_table(calibration))
+
+
+def print_failure(runner: str, failure: RunFailure, as_json: bool) -> NoReturn:
+    """Print why there are no results, and end with the exit code that says so."""
+    print_error(f"{failure.kind}: {failure.message}")
+    if as_json:
+        facts = {"kind": failure.kind.value, "message": failure.message, "rank": failure.rank}
+        places = [dict(zip(("rank", "block", "instruction"), place, strict=True)) for place in failure.blocked]
+        environment = dict(failure.environment)
+        emit_json(
+            {"runner": runner, "results": [], "failure": {**facts, "blocked": places}, "environment": environment}
+        )
+    raise typer.Exit(UNAVAILABLE_EXIT_CODE if failure.kind is FailureKind.UNAVAILABLE else 1)
+
+
+def _warn(
+    file: str, program: Program, measurement: Measurement, found: tuple[SizeAnalysis, ...], reference: str | None
+) -> None:
+    for one, analysis in zip(measurement.results[file], found, strict=True):
+        if one.size_bytes != one.requested_bytes:
+            people.print(
+                f"{format_size(one.requested_bytes)} is rounded up to {one.size_bytes} bytes, "
+                f"so that its elements fill {program.chunks} chunks"
+            )
+        if analysis.drift.is_flagged:
+            change = f"{analysis.drift.relative_change:+.0%}"
+            people.print(f"warning: {reference or file} drifted by {change} while {format_size(one.size_bytes)} ran")
+    if (warning := measurement.environment.get("warning")) is not None:
+        people.print(f"warning: {warning}")
+
+
+def _row(measured: SizeMeasurement, program: Program) -> dict[str, Any]:
+    algbw = measured.size_bytes / measured.median_s / 1e9
+    return {
+        "size_bytes": measured.size_bytes,
+        "time_us_median": measured.median_s * 1e6,
+        "time_us_iqr": measured.iqr_s * 1e6,
+        "time_us_min": measured.min_s * 1e6,
+        "repeats": len(measured.times_s),
+        "algbw_gb_per_s": algbw,
+        "busbw_gb_per_s": algbw * bus_factor(program.collective.name, len(program.ranks)),
+        "correct": measured.correct,
+    }
+
+
+def _table(title: str, rows: list[dict[str, Any]]) -> Table:
+    table = Table(title=title)
+    for heading in ("size", "median us", "IQR us", "min us", "algbw GB/s", "busbw GB/s", "right"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        times = (_short(row[key]) for key in ("time_us_median", "time_us_iqr", "time_us_min"))
+        rates = (f"{row[key]:.3g}" for key in ("algbw_gb_per_s", "busbw_gb_per_s"))
+        table.add_row(format_size(row["size_bytes"]), *times, *rates, "yes" if row["correct"] else "NO")
+    return table
+
+
+def _short(time_us: float) -> str:
+    return f"{time_us:.1f}" if time_us < 10_000 else f"{time_us:.0f}"
+
+
+def _comparison(row: dict[str, Any]) -> str:
+    ratio = row["ratio_to_reference"]
+    interval = f"{ratio['low']:.3f} to {ratio['high']:.3f} with {ratio['confidence']:.0%}"
+    size, stopped = format_size(row["size_bytes"]), f"{row['repeats']} repetitions, {row['stopped']}"
+    return f"{size}: {ratio['median']:.3f} of the time of {ratio['reference']} ({interval}; {stopped})"
+
+
+def _calibration_table(calibration: Calibration) -> Table:
+    table = Table(title=f"calibration from {calibration.observations} measurements", show_header=False)
+    table.add_row("constant", format_us(calibration.constant_s))
+    table.add_row("alpha, for each message that must follow another", format_us(calibration.alpha_s))
+    table.add_row("overhead, for each message of a rank", format_us(calibration.overhead_s))
+    unit = "a link" if calibration.bandwidth_unit == "link" else f"1 {calibration.bandwidth_unit}"
+    table.add_row(f"{unit} carries", f"{calibration.unit_bytes_per_s * 8 / 1e9:.4g} Gbit/s")
+    table.add_row("relative error, mean and largest", f"{calibration.mean_error:.2%}, {calibration.max_error:.2%}")
+    if calibration.unseen_error is not None:
+        table.add_row("of programs that were left out of the fit", f"{calibration.unseen_error:.2%}")
+    return table
+
 
 LinkMbps = Annotated[float | None, typer.Option(help="Rate of a link in Mbit/s; default: as the runner does.")]
 Where = Annotated[

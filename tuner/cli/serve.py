@@ -11,7 +11,7 @@ import yaml
 from chorale.runners.ray.serve import serve_application
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.cli.output import people, results
-from chorale.tuner.home import Home
+from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import load_access
 from chorale.tuner.service.access import make_token as new_token
 from chorale.tuner.service.jobs.limits import JobLimits

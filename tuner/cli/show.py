@@ -12,14 +12,14 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels.warm_up import warm_simulation
 from chorale.synth.verify.verify import verify
 from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs, pricing_of
+from chorale.tuner.cli.options import AsJson, PlotFile, ReadableFile, SpecOfProgram
 from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.cli.shared_options import AsJson, PlotFile, ReadableFile, SpecOfProgram
 from chorale.tuner.costs.program_costs import simulate_program, usual_buffer_bytes
-from chorale.tuner.plots.plot_formats import require_plot_format
-from chorale.tuner.program_files import is_program_file, load_code
-from chorale.tuner.reports.show_report import program_document, schedule_document, show_table
-from chorale.tuner.schedule_files import load_schedule
-from chorale.tuner.specs import load_topology
+from chorale.tuner.files.program_files import is_program_file, load_code
+from chorale.tuner.files.read_write import require_plot_format
+from chorale.tuner.files.schedule_files import load_schedule
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.show import program_document, schedule_document, show_table
 
 
 def register(app: typer.Typer) -> None:

@@ -13,13 +13,11 @@ from chorale.synth.methods.catalog import METHODS
 from chorale.synth.simulation.simulate import FIDELITIES, as_fidelity
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
 from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
-from chorale.tuner.cli.output import emit_json, people, results
-from chorale.tuner.cli.progress_bar import progress_bar
-from chorale.tuner.cli.shared_options import AsJson, GoodputPlot, Sizes
-from chorale.tuner.costs.pricing import Pricing
-from chorale.tuner.costs.simulated_traffic import PricedTraffic, traffic_of_file, traffic_of_method
-from chorale.tuner.plots.plot_formats import require_plot_format
-from chorale.tuner.reports.stages import Stopwatch
+from chorale.tuner.cli.options import AsJson, GoodputPlot, Sizes
+from chorale.tuner.cli.output import emit_json, people, progress_bar, results
+from chorale.tuner.costs.pricing import PricedTraffic, Pricing, traffic_of_file, traffic_of_method
+from chorale.tuner.files.read_write import require_plot_format
+from chorale.tuner.reports.stopwatch import Stopwatch
 
 FileOrMethod = Annotated[
     str, typer.Argument(metavar="FILE|METHOD", help=f"Schedule file, or a method: {', '.join(METHODS)}.")
@@ -81,7 +79,7 @@ def simulate(
     document = _document(priced, settings, rows)
     document["seconds"] = stages.report(outside_total=("compile",))
     if plot is not None:
-        from chorale.tuner.plots.goodput_plot import plot_goodput  # noqa: PLC0415 (matplotlib is slow)
+        from chorale.tuner.plots.charts import plot_goodput  # noqa: PLC0415 (matplotlib is slow)
 
         plot_goodput(priced.title, {f"{model} model": rows}, plot)
     if as_json:

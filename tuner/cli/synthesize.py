@@ -16,16 +16,19 @@ from chorale.synth.methods.catalog import METHODS, form_of, method_named
 from chorale.synth.methods.forest.trees import Objective
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.topology import Topology, bytes_per_second
-from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.cli.progress_bar import progress_bar
-from chorale.tuner.cli.shared_options import AsJson, ExecutorName, Root, Workers
-from chorale.tuner.executors import open_executor
-from chorale.tuner.reports.stages import Stopwatch, peak_memory_bytes
-from chorale.tuner.reports.synthesis import proved_document, warm_kernels
-from chorale.tuner.reports.synthesis_report import synthesis_table
-from chorale.tuner.reports.warm_start import load_warm_start, warm_start_document
-from chorale.tuner.schedule_files import require_schedule_suffix, save_schedule
-from chorale.tuner.specs import load_topology
+from chorale.tuner.cli.options import AsJson, ExecutorName, Root, Workers
+from chorale.tuner.cli.output import emit_json, progress_bar, results
+from chorale.tuner.config.executors import open_executor
+from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
+from chorale.tuner.reports.synthesis import (
+    load_warm_start,
+    proved_document,
+    synthesis_table,
+    warm_kernels,
+    warm_start_document,
+)
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 

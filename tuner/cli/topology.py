@@ -19,12 +19,11 @@ from chorale.synth.topology.formats.machine_network import BoxNetwork, boxes_top
 from chorale.synth.topology.spec import FAMILIES, FILE_FORM, FUNCTIONS
 from chorale.synth.topology.symmetry import is_vertex_transitive
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.cli.options import AsJson, PlotFile
 from chorale.tuner.cli.output import emit_json, people
-from chorale.tuner.cli.shared_options import AsJson, PlotFile
-from chorale.tuner.files import read_file, write_file
-from chorale.tuner.plots.plot_formats import require_plot_format
-from chorale.tuner.reports.describe import describe_topology, show_topology
-from chorale.tuner.specs import load_topology
+from chorale.tuner.files.read_write import read_file, require_plot_format, write_file
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.topology import describe_topology, show_topology
 
 _ONLY_PLACES = (
     "This file places devices on PCI but does not describe GPUs: links other than PCI are missing. "

@@ -12,14 +12,13 @@ from chorale.runners.api.units import parse_sizes
 from chorale.synth.kernels.warm_up import warm_simulation
 from chorale.synth.training import BUCKETS_BYTES
 from chorale.tuner.cli.network_options import AlphaUs, CalibrationFile, HopUs, LinkGbps, LinkLatencyUs
+from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.cli.shared_options import AsJson
 from chorale.tuner.costs.pricing import Pricing
-from chorale.tuner.plots.plot_formats import require_plot_format
-from chorale.tuner.reports.stages import Stopwatch
-from chorale.tuner.training.training_costs import split_network, training_costs
-from chorale.tuner.training.training_profile import SHIPPED, load_profile
-from chorale.tuner.training.training_report import training_row
+from chorale.tuner.costs.training import split_network, training_costs, training_row
+from chorale.tuner.costs.training_profile import SHIPPED, load_profile
+from chorale.tuner.files.read_write import require_plot_format
+from chorale.tuner.reports.stopwatch import Stopwatch
 
 
 def register(app: typer.Typer) -> None:
@@ -64,7 +63,7 @@ def training(
             for network in networks
         ]
     if plot is not None:
-        from chorale.tuner.plots.training_plot import plot_training  # noqa: PLC0415 (matplotlib is slow)
+        from chorale.tuner.plots.charts import plot_training  # noqa: PLC0415 (matplotlib is slow)
 
         plot_training({model.name: rows}, plot)
     if as_json:

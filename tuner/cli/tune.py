@@ -10,16 +10,15 @@ import typer
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.campaigns.campaign import Campaign
-from chorale.tuner.campaigns.campaign_file import load_campaign
-from chorale.tuner.campaigns.plan import campaign_plan, check_methods, check_runner
+from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.cli.shared_options import AsJson
-from chorale.tuner.files import require_new_folder
-from chorale.tuner.forecast.forecast import forecast
-from chorale.tuner.home import Home
-from chorale.tuner.reports.plan_report import plan_lines
-from chorale.tuner.specs import load_topology
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.campaign_file import load_campaign
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import require_new_folder
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.forecast import forecast
+from chorale.tuner.launch.plan import campaign_plan, check_methods, check_runner, plan_lines
 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as budget.trials=10.")

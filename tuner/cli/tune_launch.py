@@ -12,17 +12,17 @@ import typer
 
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.campaigns.answer_programs import table_programs
-from chorale.tuner.campaigns.campaign import Campaign
-from chorale.tuner.campaigns.nccl_tuner_csv import nccl_table_entries, nccl_tuner_csv
-from chorale.tuner.campaigns.progress import progress_display
-from chorale.tuner.campaigns.runner_choice import make_workers
 from chorale.tuner.cli.detached import end, start, watch
 from chorale.tuner.cli.output import emit_json, people, print_error, results
-from chorale.tuner.files import write_file, write_folder
-from chorale.tuner.home import Home
-from chorale.tuner.reports.tune_report import overhead_line, refused_table, tune_document, tune_table, tuning_table_of
-from chorale.tuner.tuning import TuneReport, tune
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.runner_factory import make_workers
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.read_write import write_file, write_folder
+from chorale.tuner.launch.progress import progress_display
+from chorale.tuner.launch.tune import TuneReport, tune
+from chorale.tuner.reports.nccl_tuner_csv import nccl_table_entries, nccl_tuner_csv
+from chorale.tuner.reports.tuning import overhead_line, refused_table, tune_document, tune_table, tuning_table_of
+from chorale.tuner.trials.tuning_table import table_programs
 
 __all__ = ["run_launch", "show", "start", "watch_launch", "write_answer"]
 

@@ -11,7 +11,7 @@ import typer
 
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.tuner.cli.output import people
-from chorale.tuner.home import Home
+from chorale.tuner.files.home import Home
 
 # No job runners (they would be eight more processes) and no usage reports.
 _ENVIRONMENT = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}

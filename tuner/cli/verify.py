@@ -16,12 +16,12 @@ from chorale.synth.targets.lift import violations_on
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import inspect
+from chorale.tuner.cli.options import AsJson, ReadableFile, SpecOfProgram
 from chorale.tuner.cli.output import emit_json, results
-from chorale.tuner.cli.shared_options import AsJson, ReadableFile, SpecOfProgram
 from chorale.tuner.costs.program_costs import program_loads
-from chorale.tuner.program_files import is_program_file, load_unchecked
-from chorale.tuner.schedule_files import load_for_inspection
-from chorale.tuner.specs import load_topology
+from chorale.tuner.files.program_files import is_program_file, load_unchecked
+from chorale.tuner.files.schedule_files import load_for_inspection
+from chorale.tuner.files.topology_specs import load_topology
 
 
 def register(app: typer.Typer) -> None:

@@ -18,7 +18,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.lift import read_checked
 from chorale.synth.verify.verify import verify
-from chorale.tuner.files import read_file, write_parts
+from chorale.tuner.files.read_write import read_file, write_parts
 
 LARGEST_BYTES = 2**30
 FOLDER = "builds"

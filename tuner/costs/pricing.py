@@ -1,18 +1,76 @@
-"""What a simulated network costs: rates and latencies as given, or as a calibration found them."""
+"""Calibrations as files: what `chorale run --calibrate --json` printed.
+
+Programs that tell latency, overhead and bandwidth apart when they are measured together.
+
+What a simulated network costs: rates and latencies as given, or as a calibration found them.
+
+From what a person names, a schedule file or a method, to the traffic that is priced.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from chorale.runners.simulated.calibration import Calibration
+from chorale.synth.build.build import build_program, build_schedule, verified_schedule
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.collective import CollectiveName, parse_collective
 from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.base import Progress
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.catalog import METHODS
+from chorale.synth.methods.closed_forms import pattern_of
+from chorale.synth.methods.rings.ring import ring_traffic
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.programs.program import Program
-from chorale.synth.schedule.traffic import Traffic
+from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.schedule.traffic import Traffic, traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.costs.calibration_files import load_calibration
+from chorale.synth.verify.verify import verify
+from chorale.tuner.files.read_write import read_file
+from chorale.tuner.files.schedule_files import SUFFIXES, load_schedule_in_its_form, read_parquet
+from chorale.tuner.files.topology_specs import load_topology
+
+
+def load_calibration(path: str) -> Calibration:
+    """Return the calibration in the file at `path`, alone or under the key `calibration`."""
+    try:
+        document = json.loads(read_file(path))
+    except ValueError as error:
+        way_out = "give the JSON that `chorale run --calibrate --json` printed"
+        raise InvalidInput("a calibration file must be JSON", f"{path}: {error}", way_out) from None
+    inner = document.get("calibration") if isinstance(document, dict) else None
+    return Calibration.from_json(document if inner is None else inner)
+
+
+CALIBRATION_METHODS = ("bfb", "ring")
+"""Few steps and many: alpha counts a different number of times."""
+CALIBRATION_INSTANCES = (1, 4)
+"""The same bytes in one message or in four: overhead counts a different number of times."""
+
+
+def calibration_programs(program: Program, topology: Topology, target: str) -> dict[str, Program]:
+    """Return programs for the collective of `program` beside it, by name.
+
+    They are for allgather, reduce_scatter and allreduce; for others there are none.
+    """
+    collective = program.collective
+    if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE):
+        return {}
+    programs = {}
+    for method in CALIBRATION_METHODS:
+        verified = build_schedule(ScheduleRequest(topology, collective, method)).verified
+        for instances in CALIBRATION_INSTANCES:
+            programs[f"{method} in {instances}"] = build_program(
+                verified, LoweringOptions(target, instances=instances)
+            ).program
+    return programs
+
 
 DEFAULTS: Mapping[str, str | None] = {"alpha_us": "0", "link_latency_us": "0.1", "hop_us": "0.3", "link_gbps": None}
 """The network of the swing paper, section 5, but for the rate."""
@@ -61,3 +119,65 @@ class Pricing:
             way_out = "give latencies and rates instead"
             raise InvalidInput("a calibration must be for what is simulated", "a plan for MSCCL++", way_out)
         return self.calibration.overhead_of_program_s(program)
+
+
+_RINGS: Mapping[str, bool] = {"ring": False, "biring": True}
+"""Whether a method's rings go both ways."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PricedTraffic:
+    """Traffic and where it comes from; `schedule_id` is None where no schedule was made."""
+
+    traffic: Traffic
+    method: str
+    parameters: Mapping[str, Any]
+    schedule_id: str | None
+
+    @property
+    def title(self) -> str:
+        return f"{self.method} {self.traffic.collective.name.value} on {self.traffic.topology.spec}"
+
+
+def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> PricedTraffic:
+    """Return the traffic of the schedule in a file, after its verification."""
+    if not path.endswith(SUFFIXES):
+        known = f"a .parquet or .json file, or one of {', '.join(METHODS)} with a topology"
+        raise InvalidInput(
+            "what is simulated must be a schedule file or a method with a topology", path, f"give {known}"
+        )
+    schedule = load_schedule_in_its_form(path)
+    if collective is not None and parse_collective(collective).name != schedule.collective.name:
+        rule = f"--collective must be that of the schedule, {schedule.collective.name.value}"
+        raise InvalidInput(rule, collective, "leave it out")
+    pricing.network(schedule.topology)
+    return _priced(verify(schedule).schedule)
+
+
+def traffic_of_content(content: bytes, pricing: Pricing) -> PricedTraffic:
+    """Return the traffic of the schedule in the bytes of a .parquet file, after its verification."""
+    schedule = read_parquet(content)
+    pricing.network(schedule.topology)
+    return _priced(verify(schedule).schedule)
+
+
+def traffic_of_method(
+    method: str, spec: str, collective: str, pricing: Pricing, progress: Progress | None
+) -> PricedTraffic:
+    """Return the traffic of the schedule that `method` makes on the topology `spec`.
+
+    Algorithms with a closed form, and rings, tell it without a schedule, on networks of 16,384 ranks too.
+    """
+    topology, wanted = load_topology(spec), parse_collective(collective)
+    pricing.network(topology)
+    pattern = pattern_of(method, topology, wanted)
+    if pattern is not None:
+        return PricedTraffic(pattern.traffic(), pattern.method, dict(pattern.parameters), None)
+    if method in _RINGS:
+        return PricedTraffic(ring_traffic(topology, wanted, bidirectional=_RINGS[method]), method, {}, None)
+    request = ScheduleRequest(topology, wanted, method)
+    return _priced(verified_schedule(request, SerialExecutor(), progress).schedule)
+
+
+def _priced(schedule: AnySchedule) -> PricedTraffic:
+    return PricedTraffic(traffic_of(schedule), schedule.method, dict(schedule.parameters), schedule.id)

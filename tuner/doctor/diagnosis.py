@@ -1,15 +1,82 @@
-"""From findings to what can be used: every runner, Ray, MLflow, the service."""
+"""What campaigns talk to: Ray, MLflow, and the port of the service.
+
+From findings to what can be used: every runner, Ray, MLflow, the service.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import os
+import socket
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from chorale.runners.api.registry import RUNNERS
-from chorale.tuner.doctor.check import Check, installed
-from chorale.tuner.doctor.machine import machine_checks
-from chorale.tuner.doctor.services import service_checks
-from chorale.tuner.home import Home
+from chorale.tuner.doctor.machine import Check, installed, machine_checks
+from chorale.tuner.files.home import Home
+
+PATIENCE_S = 1.5
+SERVICE_PORT = 8600
+RAY_PORT = 6379
+
+
+def service_checks(home: Home) -> Iterator[Check]:
+    """Yield what answers now; each question waits `PATIENCE_S` at most."""
+    yield _ray_cluster(os.environ.get("RAY_ADDRESS", ""))
+    yield _mlflow(home.mlflow_uri)
+    yield _service_port()
+
+
+def _ray_cluster(address: str) -> Check:
+    purpose, command = "campaigns on a cluster", "unset RAY_ADDRESS"
+    way_out = f"start it with `ray start --head`, or `{command}` and campaigns start a small one here"
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if not port.isdigit():
+        found = "none named: campaigns start a small one here" if not address else f"RAY_ADDRESS={address}"
+        return Check("ray cluster", True, found, purpose, way_out, True, command)
+    ok = _answers(host.strip("[]"), int(port))
+    found = f"{address} {'answers' if ok else 'does not answer'}"
+    return Check("ray cluster", ok, found, purpose, way_out, True, command)
+
+
+def _mlflow(uri: str) -> Check:
+    purpose, command = "tracking", "unset MLFLOW_TRACKING_URI"
+    way_out = f"start that server, or `{command}` and runs are kept in the data folder; campaigns go on without it"
+    if not uri.startswith(("http://", "https://")):
+        return Check("mlflow store", True, f"a database: {uri.partition('@')[2] or uri}", purpose, way_out)
+    try:
+        with urllib.request.urlopen(f"{uri.rstrip('/')}/health", timeout=PATIENCE_S) as answer:  # noqa: S310 - http above
+            return Check("mlflow store", True, f"{uri} answers {answer.status}", purpose, way_out, command=command)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        return Check("mlflow store", False, f"{uri}: {reason}", purpose, way_out, command=command)
+
+
+def _service_port() -> Check:
+    command = f"chorale serve --port {SERVICE_PORT + 1}"
+    free = not _answers("127.0.0.1", SERVICE_PORT)
+    ours = not free and _is_the_service(f"http://127.0.0.1:{SERVICE_PORT}/openapi.json")
+    what = "is free" if free else "is where the service answers" if ours else "is taken by something else"
+    found = f"port {SERVICE_PORT} {what}"
+    return Check("service port", free or ours, found, "the service", f"run `{command}`", command=command)
+
+
+def _is_the_service(address: str) -> bool:
+    try:
+        with urllib.request.urlopen(address, timeout=PATIENCE_S) as answer:  # noqa: S310 - of this machine
+            return b"chorale" in answer.read(4096).lower()
+    except (OSError, ValueError):
+        return False
+
+
+def _answers(host: str, port: int) -> bool:
+    try:
+        with closing(socket.create_connection((host, port), timeout=PATIENCE_S)):
+            return True
+    except OSError:
+        return False
+
 
 PARTS: Mapping[str, tuple[str, ...]] = {
     **{name: runner.preconditions for name, runner in RUNNERS.items() if runner.preconditions},

@@ -1,14 +1,19 @@
-"""The machine itself: Python, memory, libraries, tools, GPUs, namespaces."""
+"""One finding about this machine.
+
+The machine itself: Python, memory, libraries, tools, GPUs, namespaces.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import os
 import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import psutil
 
@@ -16,8 +21,36 @@ from chorale.runners.fabric.holder import NamespaceHolder
 from chorale.runners.mpi.launch import find_mpiexec
 from chorale.runners.oneccl.build import COMPILERS, INSTALL, find_parts
 from chorale.synth.errors import Unavailable
-from chorale.tuner.doctor.check import Check, installed
-from chorale.tuner.home import Home
+from chorale.tuner.files.home import Home
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One finding.
+
+    required: without it the quickstart campaign cannot run; else it only opens up `needed_for`
+    way_out:  what helps, for a person
+    command:  what to type, where one command does it
+    """
+
+    name: str
+    ok: bool
+    found: str
+    needed_for: str
+    way_out: str
+    required: bool = False
+    command: str = ""
+
+
+def installed(distribution: str, purpose: str, command: str, required: bool = False) -> Check:
+    """Return whether a distribution of Python is installed, and which version."""
+    way_out = f"run `{command}`"
+    try:
+        version = importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return Check(distribution, False, "not installed", purpose, way_out, required, command)
+    return Check(distribution, True, version, purpose, way_out, required, command)
+
 
 NCCL_TESTS = "git clone https://github.com/NVIDIA/nccl-tests && make -C nccl-tests MPI=1 NCCL_HOME=LIBRARY"
 ANOTHER_HOME = "export CHORALE_HOME=$HOME/chorale-data"

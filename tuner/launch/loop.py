@@ -13,14 +13,13 @@ from chorale.synth.build.request import BuildFailure
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.campaigns.campaign import Campaign
-from chorale.tuner.campaigns.effort import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Overhead
-from chorale.tuner.campaigns.final import FinalComparison, finalists
-from chorale.tuner.campaigns.records import CompleteTrial, TrialRecord, trial_id
-from chorale.tuner.campaigns.search import Search, Suggestion
-from chorale.tuner.campaigns.store import Store
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.launch.overhead import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Overhead
 from chorale.tuner.launch.request_builder import RequestBuilder
 from chorale.tuner.launch.trial_records import BuiltTrial, PendingTrial, size_results
+from chorale.tuner.search.search import Search, Suggestion
+from chorale.tuner.trials.records import CompleteTrial, FinalComparison, TrialRecord, finalists, trial_id
+from chorale.tuner.trials.store import Store
 
 _log = logging.getLogger("chorale.controller")
 

@@ -11,9 +11,9 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.campaigns.campaign import Campaign
-from chorale.tuner.campaigns.dialect import LoweringTarget, lowering_target
-from chorale.tuner.campaigns.records import Candidate, CompleteTrial
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.search.constraints import LoweringTarget, lowering_target
+from chorale.tuner.trials.records import Candidate, CompleteTrial
 
 
 @dataclass(frozen=True, slots=True)

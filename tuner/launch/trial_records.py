@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure
 from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildResult
-from chorale.tuner.campaigns.records import (
+from chorale.tuner.search.search import Suggestion
+from chorale.tuner.trials.records import (
     Candidate,
     CompleteTrial,
     FailedTrial,
@@ -16,7 +17,6 @@ from chorale.tuner.campaigns.records import (
     TrialRecord,
     run_key,
 )
-from chorale.tuner.campaigns.search import Suggestion
 
 
 @dataclass(frozen=True, slots=True)

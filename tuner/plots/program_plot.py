@@ -1,4 +1,7 @@
-"""A picture of a program as the flow model runs it: a timeline of ranks, and a heat map of links."""
+"""When each rank sends what: a bar for every message, or, for many ranks, how much of its bandwidth is in use.
+
+A picture of a program as the flow model runs it: a timeline of ranks, and a heat map of links.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,9 @@ from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from chorale.runners.api.units import format_size
@@ -15,8 +20,95 @@ from chorale.runners.simulated.program_trace import ProgramTrace
 from chorale.synth.programs.postconditions import AnyProgram
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.plots.figure_file import write_figure
-from chorale.tuner.plots.timeline import MAX_LANES, draw_timeline, lanes_of
+from chorale.tuner.plots.charts import write_figure
+
+MAX_LANES = 150
+_BINS = 400
+_COLOURS = {True: "#ea580c", False: "#2563eb"}
+_MEANING = {True: "receiver adds it", False: "receiver stores it"}
+_BAND_COLOURS = ("#f1f5f9", "white")
+
+
+def lanes_of(trace: ProgramTrace) -> NDArray[np.int64]:
+    """Return int64[lanes, 2], sorted: each rank and each of its blocks that sends."""
+    return np.asarray(np.unique(np.stack([trace.src, trace.block], axis=1), axis=0), dtype=np.int64)
+
+
+def draw_timeline(
+    axes: Any, trace: ProgramTrace, topology: Topology, unit_bytes_per_s: float, chunk_bytes: float
+) -> str:
+    """Draw the messages of `trace` over microseconds; return what the colours are called where they need a scale.
+
+    Up to `MOST_LANES` sending blocks each get a lane, labelled with where they send; else each rank gets one row.
+    `unit_bytes_per_s`: of bandwidth 1.
+    """
+    axes.set_xlim(0, max(trace.end_s * 1e6, 1e-9))
+    axes.set_xlabel("us")
+    axes.spines[["top", "right"]].set_visible(False)
+    lanes = lanes_of(trace)
+    if len(lanes) <= MAX_LANES:
+        _draw_lanes(axes, trace, lanes)
+        return ""
+    _draw_rows(axes, trace, topology, unit_bytes_per_s, chunk_bytes)
+    return "part of a rank's outgoing bandwidth in use"
+
+
+def _draw_lanes(axes: Any, trace: ProgramTrace, lanes: NDArray[np.int64]) -> None:
+    key = lanes[:, 0] * (lanes[:, 1].max(initial=0) + 1) + lanes[:, 1]
+    lane = np.searchsorted(key, trace.src * (lanes[:, 1].max(initial=0) + 1) + trace.block)
+    for adds, colour in _COLOURS.items():
+        rows = np.flatnonzero(trace.adds == adds)
+        low, start, left = lane[rows] + 0.14, trace.start_s[rows] * 1e6, trace.left_s[rows] * 1e6
+        corners = np.stack([start, low, left, low, left, low + 0.72, start, low + 0.72], axis=1).reshape(-1, 4, 2)
+        axes.add_collection(
+            PolyCollection(list(corners), facecolors=colour, edgecolors="white", linewidths=0.4, zorder=3)
+        )
+    _draw_bands(axes, trace, lanes, lane)
+    seen = np.unique(trace.adds).tolist()
+    handles = [Patch(color=_COLOURS[adds], label=_MEANING[adds]) for adds in seen]
+    axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize=9)
+
+
+def _draw_bands(axes: Any, trace: ProgramTrace, lanes: NDArray[np.int64], lane: NDArray[np.int64]) -> None:
+    """Tell ranks apart by shade, and lanes by whom they send to."""
+    ranks, first, count = np.unique(lanes[:, 0], return_index=True, return_counts=True)
+    for index, (top, height) in enumerate(zip(first.tolist(), count.tolist(), strict=True)):
+        axes.axhspan(top, top + height, color=_BAND_COLOURS[index % 2], zorder=0)
+    axes.set_yticks(first + count / 2, [f"rank {rank}" for rank in ranks.tolist()], fontsize=8)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylim(len(lanes), 0)
+    if len(lanes) <= MAX_LANES // 2:
+        _, example = np.unique(lane, return_index=True)
+        for place, message in enumerate(example.tolist()):
+            target = f"to {trace.dst[message]}"
+            axes.annotate(target, (1.005, place + 0.5), xycoords=("axes fraction", "data"), fontsize=6, va="center")
+
+
+def _draw_rows(axes: Any, trace: ProgramTrace, topology: Topology, unit_bytes_per_s: float, chunk_bytes: float) -> None:
+    used = _used_bandwidth(trace, topology, unit_bytes_per_s, chunk_bytes)
+    shape = (0, trace.end_s * 1e6, len(used), 0)
+    axes.imshow(used, aspect="auto", extent=shape, vmin=0, vmax=1, cmap="viridis", interpolation="none")
+    stride = -(-len(used) // 32)
+    ranks = np.arange(0, len(used), stride)
+    axes.set_yticks(ranks + 0.5, [f"rank {rank}" for rank in ranks.tolist()], fontsize=7)
+
+
+def _used_bandwidth(
+    trace: ProgramTrace, topology: Topology, unit_bytes_per_s: float, chunk_bytes: float
+) -> NDArray[np.float64]:
+    """Return float64[ranks, bins]: bytes that leave over bytes that could; messages are taken to leave evenly."""
+    ranks, links = topology.compute_count, topology.links
+    bandwidth = np.array([float(value) for value in links.bandwidths])[links.bandwidth_class]
+    leaving = (links.src < ranks) & (links.src != links.dst)
+    out = np.bincount(links.src[leaving], bandwidth[leaving], minlength=ranks) * unit_bytes_per_s
+    edges = np.linspace(0, trace.end_s, _BINS + 1)
+    begun, length = trace.start_s, np.maximum(trace.left_s - trace.start_s, 1e-15)
+    sent = np.zeros((ranks, _BINS + 1))
+    for column, edge in enumerate(edges.tolist()):
+        part = np.clip((edge - begun) / length, 0, 1) * trace.chunks * chunk_bytes
+        sent[:, column] = np.bincount(trace.src, part, minlength=ranks)
+    return np.asarray(np.diff(sent, axis=1) / (out[:, None] * np.diff(edges)), dtype=np.float64)
+
 
 _WRITTEN_NODES = 16
 _NAMED_NODES = 40

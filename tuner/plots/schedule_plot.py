@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from chorale.synth.schedule.data_paths import DataPath, data_paths
 from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.schedule.traffic import traffic_of
-from chorale.tuner.plots.fabric import NetworkCanvas
-from chorale.tuner.plots.figure_file import write_figure
+from chorale.tuner.plots.charts import write_figure
+from chorale.tuner.plots.network_canvas import NetworkCanvas
 
 MAX_PATHS = 7
 _SHAPE = 1.5  # width over height of a picture that fits a screen

@@ -16,11 +16,19 @@ from matplotlib.lines import Line2D
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.files import write_file
-from chorale.tuner.plots.connections import DrawnConnection, along, arrow_head, connections_of, curves_of
+from chorale.tuner.files.read_write import require_plot_format, write_file
 from chorale.tuner.plots.layout import Positions, node_positions
-from chorale.tuner.plots.nodes import BEHIND_TEXT, COMPUTE_COLOUR, SWITCH_COLOUR, draw_nodes
-from chorale.tuner.plots.plot_formats import require_plot_format
+from chorale.tuner.plots.network_canvas import (
+    BEHIND_TEXT,
+    COMPUTE_COLOUR,
+    SWITCH_COLOUR,
+    DrawnConnection,
+    along,
+    arrow_head,
+    connections_of,
+    curves_of,
+    draw_nodes,
+)
 
 MAX_DRAWN_LINKS = 50_000
 

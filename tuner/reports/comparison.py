@@ -22,7 +22,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.costs.pricing import Pricing
 from chorale.tuner.costs.program_costs import program_time_per_byte, simulate_program, usual_buffer_bytes
-from chorale.tuner.reports.show_report import topology_document
+from chorale.tuner.reports.show import topology_document
 
 _SAME = 1e-9  # times that differ by less are equal
 _NARROW = 1.01

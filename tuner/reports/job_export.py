@@ -21,7 +21,7 @@ from chorale.synth.programs.program import Program
 from chorale.synth.targets.registry import target_named
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.reports.show_report import program_facts, topology_document
+from chorale.tuner.reports.show import program_facts, topology_document
 
 FORMAT = "chorale-job/1"
 GPU_TARGETS = ("msccl-xml", "msccl-executor-xml")

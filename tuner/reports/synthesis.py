@@ -1,15 +1,199 @@
-"""A verified schedule held against the bound, as a document: what `chorale synth` and the service print."""
+"""Starting a synthesis from an older schedule, and what of it was kept.
+
+What `chorale synth` says about a schedule, for scripts and for people.
+
+A verified schedule held against the bound, as a document: what `chorale synth` and the service print.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from fractions import Fraction
 from typing import Any
 
-from chorale.synth.bounds.certificate import check_certificate
+import numpy as np
+from numpy.typing import NDArray
+from rich.table import Table
+
+from chorale.runners.api.units import format_size
+from chorale.synth.bounds.certificate import check_certificate, check_pair_certificate
 from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.bounds.optimum import Bound
 from chorale.synth.kernels.warm_up import warm_method
+from chorale.synth.schedule.schedule import Schedule
+from chorale.synth.verify.bfb_certificate import least_time
 from chorale.synth.verify.verified import VerifiedSchedule
-from chorale.tuner.reports.stages import Stopwatch
-from chorale.tuner.reports.synthesis_report import synthesis_document, timing_document
+from chorale.synth.verify.verify import verify
+from chorale.tuner.files.schedule_files import load_schedule
+from chorale.tuner.reports.stopwatch import Stopwatch
+from chorale.tuner.reports.topology import describe_topology
+
+
+def load_warm_start(path: str) -> VerifiedSchedule:
+    """Return the schedule in the file at `path`, verified: its columns are about to be followed."""
+    return verify(load_schedule(path))
+
+
+def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[str, Any]:
+    """Return what the old schedule took and could have taken at best, and how much of it the new one keeps."""
+    schedule = old.schedule
+    bound = lower_bound(schedule.topology, schedule.collective, old.cost.time_per_byte)
+    check_certificate(schedule.topology, schedule.collective, bound.to_json(schedule.topology))
+    kept, survivors = _kept(schedule.expand(), new.schedule.expand())
+    return {
+        "schedule": schedule.id,
+        "topology": schedule.topology.spec,
+        "achieved": str(old.cost.time_per_byte),
+        "lower_bound": str(bound.value),
+        "gap": str(old.cost.time_per_byte / bound.value - 1),
+        "transfers_kept": kept,
+        "transfers_possible": survivors,
+    }
+
+
+def _kept(old: Schedule, new: Schedule) -> tuple[int, int]:
+    """Return (old transfers that the new schedule has too, old transfers between ranks that are still there).
+
+    Equal are transfers of the same part of the same shard between the same ranks, by node id.
+    """
+    names = new.topology.node_ids[: new.topology.compute_count]
+    place = {name: rank for rank, name in enumerate(names)}
+    old_names = old.topology.node_ids[: old.topology.compute_count]
+    now = np.array([place.get(name, -1) for name in old_names], dtype=np.int64)
+    before, after = _keys(old, now, len(names)), _keys(new, np.arange(len(names)), len(names))
+    return int(np.isin(before, after).sum()), len(before)
+
+
+def _keys(schedule: Schedule, rank: NDArray[np.int64], ranks: int) -> NDArray[np.complex128]:
+    """Return one number per transfer: who sends what to whom, and as imaginary part the middle of the chunks."""
+    rows = schedule.transfers
+    src, dst, shard = rank[schedule.src], rank[schedule.dst], rank[rows.shard.astype(np.int64)]
+    alive = (src >= 0) & (dst >= 0) & (shard >= 0)
+    who = ((src * ranks + dst) * ranks + shard) * 2 + rows.reduce
+    part = (rows.lo.astype(np.int64) + rows.hi) / (2 * schedule.chunks_per_shard)
+    return (who + 1j * part)[alive]
+
+
+_VERIFIED = {
+    "columns": "yes: every chunk replayed",
+    "symmetric": "yes: rank 0 replayed, symmetries checked",
+}
+
+
+def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mapping[str, float]) -> dict[str, Any]:
+    """Return the JSON document of the contract, without memory and output path."""
+    schedule, cost = verified.schedule, verified.cost
+    gap = cost.time_per_byte / bound.value - 1
+    factor = cost.bandwidth_factor
+    return {
+        "topology": describe_topology(schedule.topology),
+        "collective": schedule.collective.name.value,
+        "method": schedule.method,
+        "parameters": dict(schedule.parameters),
+        "schedule": {
+            "form": schedule.form,
+            "kind": schedule.kind,
+            "steps": schedule.steps,
+            "height": schedule.steps,
+            "transfers": schedule.transfer_count,
+            "chunks_per_shard": schedule.chunks_per_shard,
+            "trees_per_root": schedule.trees_per_root,
+            "id": schedule.id,
+        },
+        "cost": {
+            "bandwidth_factor": None if factor is None else str(factor),
+            "time_per_byte": str(cost.time_per_byte),
+            "algbw": float(1 / cost.time_per_byte),
+        },
+        "optimality": {
+            "lower_bound": str(bound.value),
+            "achieved": str(cost.time_per_byte),
+            "gap": str(gap),
+            "certificate": dict(bound.to_json(schedule.topology)),
+        },
+        "seconds": dict(seconds),
+        "verified": True,
+    } | _pairs_document(verified)
+
+
+def _pairs_document(verified: VerifiedSchedule) -> dict[str, Any]:
+    """Return what no pairs of trees beat, checked by separate code, for allreduce by pairs of trees; else nothing."""
+    schedule = verified.schedule
+    if schedule.certificate.get("kind") != "tree-pairs":
+        return {}
+    least = check_pair_certificate(schedule.topology, schedule.certificate)
+    gap = verified.cost.time_per_byte / least - 1
+    return {"tree_pairs": {"lower_bound": str(least), "gap": str(gap), "certificate": dict(schedule.certificate)}}
+
+
+def timing_document(verified: VerifiedSchedule, size_bytes: int) -> dict[str, Any]:
+    """Return what a given size adds to the costs: exact seconds, and for bfb the least with divisible shards."""
+    schedule, time_s = verified.schedule, verified.cost.time_s
+    document: dict[str, Any] = {"size_bytes": size_bytes, "time_s": None if time_s is None else str(time_s)}
+    if schedule.method != "bfb":
+        return document
+    return document | {"divisible_time_s": str(least_time(schedule.topology, schedule.certificate))}
+
+
+def synthesis_table(document: Mapping[str, Any]) -> Table:
+    """Return the same as a table for the terminal."""
+    topology, schedule, cost = document["topology"], document["schedule"], document["cost"]
+    optimality, seconds = document["optimality"], document["seconds"]
+    unit = document["unit"]
+    table = Table(title=f"{document['method']} {document['collective']} on {topology['spec']}", show_header=False)
+    table.add_row("network", f"{topology['nodes']} nodes, {topology['links']} links, diameter {topology['diameter']}")
+    trees = schedule["trees_per_root"]
+    extent = f"{schedule['steps']} steps" if trees is None else f"height {schedule['height']}, {trees} trees per root"
+    table.add_row("schedule", f"{extent}, {schedule['transfers']} transfers")
+    table.add_row("chunks per shard", str(schedule["chunks_per_shard"]))
+    if cost["bandwidth_factor"] is not None:
+        table.add_row("bandwidth time", f"{cost['bandwidth_factor']} M/B")
+    table.add_row("time per byte", f"{cost['time_per_byte']} per {unit}")
+    table.add_row("algbw", f"{cost['algbw']:.4g} {unit}")
+    if "time_s" in cost:
+        table.add_row(f"time for {format_size(cost['size_bytes'])}", _seconds_text(cost))
+    table.add_row("lower bound", _bound_text(optimality))
+    if "tree_pairs" in document:
+        table.add_row("best pairs of trees", _bound_text(document["tree_pairs"]))
+    if "warm_start" in document:
+        table.add_row("kept", _kept_text(document["warm_start"]))
+    table.add_row("seconds", ", ".join(f"{name} {value:.3f}" for name, value in seconds.items()))
+    table.add_row("verified", _VERIFIED[schedule["form"]])
+    table.add_row("id", schedule["id"])
+    if document["output"]:
+        table.add_row("written to", document["output"])
+    return table
+
+
+def _bound_text(bound: Mapping[str, Any]) -> str:
+    gap = bound["gap"]
+    verdict = "optimal" if gap == "0" else f"{float(_fraction(gap)):.2%} above the bound"
+    return f"{bound['lower_bound']} ({verdict})"
+
+
+def _seconds_text(cost: Mapping[str, Any]) -> str:
+    seconds = _fraction(cost["time_s"])
+    text = f"{seconds * 1e6:.6g} us"
+    if "divisible_time_s" not in cost:
+        return text
+    more = Fraction(cost["time_s"]) / Fraction(cost["divisible_time_s"]) - 1
+    return (
+        f"{text} ({float(more):.2%} above that of divisible shards)" if more else f"{text} (as with divisible shards)"
+    )
+
+
+def _kept_text(warm_start: Mapping[str, Any]) -> str:
+    kept, possible = warm_start["transfers_kept"], warm_start["transfers_possible"]
+    return (
+        f"{kept} of {possible} transfers; before: time per byte {warm_start['achieved']}, "
+        f"bound {warm_start['lower_bound']}"
+    )
+
+
+def _fraction(text: str) -> float:
+    numerator, _, denominator = text.partition("/")
+    return int(numerator) / int(denominator or 1)
+
 
 OUTSIDE_TOTAL = ("topology", "compile", "bound", "writing")
 """Stages that do not count in the total of the contract."""

@@ -16,7 +16,7 @@ from limits.strategies import MovingWindowRateLimiter
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from chorale.synth.errors import CheckFailed, ChoraleError, InvalidInput, Unavailable
-from chorale.tuner.files import read_file
+from chorale.tuner.files.read_write import read_file
 
 
 class TooManyRequests(ChoraleError):

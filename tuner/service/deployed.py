@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from chorale.runners.ray.serve import application_of
-from chorale.tuner.home import Home
+from chorale.tuner.files.home import Home
 from chorale.tuner.service.http.application import ServiceSettings
 from chorale.tuner.service.jobs.limits import JobLimits
 

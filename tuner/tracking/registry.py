@@ -3,7 +3,7 @@
 A registered model is named MODEL.COLLECTIVE.TOPOLOGY.CLASS and carries the full topology id. Each version holds
 `schedule.parquet`, `program.xml` and `manifest.json`: plain data, nothing that would be unpickled. Where nothing beats
 an algorithm that the library has of its own, the version is that algorithm: a manifest without files. The loader is
-`chorale.tuner.tracking.best`.
+`chorale.tuner.tracking.registry_queries`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ from chorale.synth.targets.lift import check_program, lift
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
-from chorale.tuner.campaigns.answer import MIN_SPEEDUP, fastest_baseline
-from chorale.tuner.campaigns.campaign import Campaign
-from chorale.tuner.campaigns.records import SizeResult
-from chorale.tuner.campaigns.size_class import SizeClass
-from chorale.tuner.campaigns.store import Store
-from chorale.tuner.files import read_file
-from chorale.tuner.specs import load_topology
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.read_write import read_file
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.tracking.best_programs import BestProgram, StoredProgram, as_baseline, library_name
 from chorale.tuner.tracking.champions import PromotionVerdict, apply_verdict
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
-from chorale.tuner.tracking.winners import BestProgram, StoredProgram, as_baseline, library_name
+from chorale.tuner.trials.records import SizeResult
+from chorale.tuner.trials.store import Store
+from chorale.tuner.trials.tuning_table import MIN_SPEEDUP, SizeClass, fastest_baseline
 
 FORMAT = "chorale-registered/1"
 TOPOLOGY_ID = "chorale.topology_id"

@@ -1,13 +1,19 @@
-"""What the run of a trial holds in MLflow: tags, parameters, metrics, files."""
+"""What the run of a trial holds in MLflow: tags, parameters, metrics, files.
+
+The answer of an experiment as a run of MLflow.
+"""
 
 from __future__ import annotations
 
+import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from chorale.tuner.campaigns.campaign import Campaign
-from chorale.tuner.campaigns.records import CompleteTrial, FailedTrial, SizeResult, TrialRecord, trial_codec
-from chorale.tuner.campaigns.store import Store
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.trials.records import CompleteTrial, FailedTrial, SizeResult, TrialRecord, trial_codec
+from chorale.tuner.trials.store import Store
 
 STATUS = {"complete": "FINISHED", "failed": "FAILED", "pruned": "KILLED"}
 
@@ -93,3 +99,27 @@ def summary_of(trials: Sequence[TrialRecord]) -> dict[str, float]:
             best = max(trial.sizes[index].speedup for trial in complete)
             metrics[f"best_speedup.{size.size_bytes}"] = best
     return metrics
+
+
+FOLDER = "chorale-experiments"
+"""The experiment of MLflow that all answers go to."""
+
+
+def log_experiment(
+    store: MlflowStore, document: Mapping[str, Any], pictures: Mapping[str, bytes], start_ms: int, end_ms: int
+) -> str:
+    """Record `document`, what `chorale experiment NAME --json` prints, and return the id of the run.
+
+    Parameters say what was asked, metrics how many rows there are and hold; rows and `pictures` (by file name) are
+    artifacts. Raises Unavailable if MLflow does not answer.
+    """
+    name = document["experiment"]
+    run_id = store.start_run(store.experiment(FOLDER), name, {"experiment": name}, start_ms)
+    rows = document["rows"]
+    holding = sum(1 for row in rows if row["holds"])
+    metrics = {"rows": len(rows), "rows_that_hold": holding, "seconds": document["seconds"]}
+    asked = {"experiment": name, "quick": str(document["quick"]).lower(), "source": document["source"]}
+    store.log(run_id, metrics, asked, {"question": document["question"]}, end_ms)
+    store.upload(run_id, {"answer.json": json.dumps(document, indent=2).encode(), **pictures})
+    store.end_run(run_id, "FINISHED", end_ms)
+    return run_id

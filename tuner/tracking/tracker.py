@@ -14,11 +14,8 @@ from typing import TypeVar
 
 from chorale.synth.errors import ChoraleError, Unavailable
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.campaigns.campaign import Campaign
-from chorale.tuner.campaigns.final import FinalComparison
-from chorale.tuner.campaigns.records import TrialRecord
-from chorale.tuner.campaigns.store import Store
-from chorale.tuner.home import Home
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_store import MlflowStore, RunState, load_mlflow
 from chorale.tuner.tracking.run_content import (
     STATUS,
@@ -30,6 +27,8 @@ from chorale.tuner.tracking.run_content import (
     trial_parameters,
     trial_tags,
 )
+from chorale.tuner.trials.records import FinalComparison, TrialRecord
+from chorale.tuner.trials.store import Store
 
 _log = logging.getLogger("chorale.tracking")
 

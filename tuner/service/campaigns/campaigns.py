@@ -13,16 +13,16 @@ from chorale.runners.api.registry import RUNNERS
 from chorale.runners.ray.detached import DetachedActor, DetachedActors
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.campaigns.campaign import Campaign
-from chorale.tuner.campaigns.launch import launch_folders, stored_campaign
-from chorale.tuner.campaigns.plan import check_methods, check_runner
-from chorale.tuner.campaigns.reading import LaunchSnapshot, read_snapshot
-from chorale.tuner.campaigns.records import CompleteTrial
-from chorale.tuner.home import Home
-from chorale.tuner.resident import DetachedLaunch, LaunchState, LaunchStatus, detached_name
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.home import Home
+from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
+from chorale.tuner.launch.plan import check_methods, check_runner
 from chorale.tuner.service.access import Caller, NotFound, TooManyRequests
 from chorale.tuner.service.jobs.job_store import JobStore
 from chorale.tuner.service.jobs.limits import NetworkPlanner
+from chorale.tuner.trials.journal import launch_folders, stored_campaign
+from chorale.tuner.trials.open_launch import LaunchSnapshot, read_snapshot
+from chorale.tuner.trials.records import CompleteTrial
 
 STORED = "stored"
 """State of a campaign that no launch of is known to the cluster."""

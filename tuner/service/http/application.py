@@ -20,7 +20,7 @@ from starlette.exceptions import HTTPException
 
 from chorale.runners.ray.tasks import RayTaskBackend
 from chorale.synth.errors import ChoraleError
-from chorale.tuner.home import Home
+from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import Access, load_access, status_of
 from chorale.tuner.service.campaigns.campaigns import Campaigns, DetachedLaunches
 from chorale.tuner.service.http.access_log import CONTENT_TYPE, AccessLog, AuditLog, Metrics

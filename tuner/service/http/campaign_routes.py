@@ -9,16 +9,16 @@ from fastapi import APIRouter, Path, Query, Response
 from fastapi.responses import FileResponse
 from pydantic import BaseModel, ConfigDict
 
-from chorale.tuner.campaigns.reading import LaunchSnapshot
-from chorale.tuner.campaigns.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
-from chorale.tuner.campaigns.size_class import SizeClass
 from chorale.tuner.service.access import Caller, NotFound
 from chorale.tuner.service.campaigns.campaigns import Campaigns
 from chorale.tuner.service.http.dependencies import CurrentCaller, CurrentCampaigns
 from chorale.tuner.service.http.responses import BestView, CampaignsView, CampaignView, LaunchedView
 from chorale.tuner.service.jobs.job_specs import CollectiveText
-from chorale.tuner.tracking.best import RegistryEntry, load_best
 from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.registry_queries import RegistryEntry, load_best
+from chorale.tuner.trials.open_launch import LaunchSnapshot
+from chorale.tuner.trials.records import CompleteTrial, FailedTrial, PrunedTrial, SizeResult, TrialRecord
+from chorale.tuner.trials.tuning_table import SizeClass
 
 Name = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of a campaign.")]
 TrialId = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$", description="Id of a complete trial.")]

@@ -10,8 +10,8 @@ from chorale.synth.collective import CollectiveName
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.schedule.schedule import Schedule
+from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.plots.layout import node_positions
-from chorale.tuner.specs import load_topology
 
 MAX_NODES, MAX_LINKS = 512, 8192
 _WAY_OUT = "take `chorale show FILE --plot` for larger ones"

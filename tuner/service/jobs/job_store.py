@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 import sqlalchemy as sql
 from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validator
 
-from chorale.tuner.files import write_file
+from chorale.tuner.files.read_write import write_file
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec
 
 

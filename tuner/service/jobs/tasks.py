@@ -18,15 +18,14 @@ from chorale.synth.schedule.transforms import renamed_schedule
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
 from chorale.synth.topology.isomorphism import isomorphism
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.costs.pricing import DEFAULTS, Pricing
-from chorale.tuner.costs.simulated_traffic import traffic_of_content
-from chorale.tuner.reports.bound_report import bound_document, bound_report
-from chorale.tuner.reports.find_report import find_document
-from chorale.tuner.reports.stages import Stopwatch
+from chorale.tuner.costs.pricing import DEFAULTS, Pricing, traffic_of_content
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.bound import bound_document, bound_report
+from chorale.tuner.reports.finder import find_document
+from chorale.tuner.reports.stopwatch import Stopwatch
 from chorale.tuner.reports.synthesis import proved_document, warm_kernels
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec, BoundSpec, FindSpec, PriceSpec, ProgramSpec, SynthesisSpec
 from chorale.tuner.service.jobs.limits import NetworkSource, network_of
-from chorale.tuner.specs import load_topology
 
 SCHEDULE_FILE, PROGRAM_FILE = "schedule.parquet", "program.xml"
 

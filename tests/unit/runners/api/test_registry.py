@@ -78,7 +78,7 @@ def test_text_that_is_something_else_is_refused(runner: str, name: str, text: st
         runner_config(runner, {name: text})
 
 
-@pytest.mark.parametrize("module", ["chorale.runners.api.registry", "chorale.tuner.campaigns.campaign_file"])
+@pytest.mark.parametrize("module", ["chorale.runners.api.registry", "chorale.tuner.config.campaign_file"])
 def test_what_runners_declare_is_light(module: str) -> None:
     """Reading a campaign imports no runner that executes programs, and nothing that takes long."""
     heavy = (*HEAVY, *(f"runners.{name}" for name in IMPLEMENTATIONS))

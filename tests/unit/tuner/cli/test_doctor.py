@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from chorale.tuner.doctor import services
+from chorale.tuner.doctor import diagnosis
 from tests.command import chorale
 from tests.stand_ins.gpu_cluster import put_stand_ins
 
@@ -108,7 +108,7 @@ def test_servers_that_answer_are_named(capsys, tmp_path, monkeypatch):
         port = server.server_port
         monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{port}")
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{port}")
-        monkeypatch.setattr(services, "SERVICE_PORT", port)
+        monkeypatch.setattr(diagnosis, "SERVICE_PORT", port)
         found = parts(chorale(capsys, "doctor", "--json").document)
         server.shutdown()
     assert all(found[name]["usable"] for name in ("ray", "mlflow", "service"))

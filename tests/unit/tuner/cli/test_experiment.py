@@ -8,10 +8,10 @@ import json
 import pytest
 
 from chorale.experiments import catalog
-from chorale.tuner import executors
-from chorale.tuner.home import Home
-from chorale.tuner.tracking.answer_run import FOLDER
+from chorale.tuner.config import executors
+from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.run_content import FOLDER
 from tests.command import chorale
 
 

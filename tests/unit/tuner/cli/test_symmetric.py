@@ -13,7 +13,7 @@ from chorale.synth.schedule.codec import to_parquet
 from chorale.synth.schedule.symmetric import SymmetricSchedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
-from chorale.tuner.schedule_files import save_schedule
+from chorale.tuner.files.schedule_files import save_schedule
 from tests.command import chorale
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chorale.tuner.home import Home
+from chorale.tuner.files.home import Home
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.unit.tuner.test_tuning import run

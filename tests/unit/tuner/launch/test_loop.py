@@ -12,13 +12,13 @@ import pytest
 
 from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
 from chorale.synth.errors import CheckFailed, Unavailable
-from chorale.tuner.campaigns.campaign import Campaign
-from chorale.tuner.campaigns.launch import Launch
-from chorale.tuner.campaigns.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, TrialRecord, trial_id
-from chorale.tuner.campaigns.search import Search, SearchPlan, open_storage
-from chorale.tuner.campaigns.store import Store
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.loop import Clocks, TrialLoop
-from chorale.tuner.specs import load_topology
+from chorale.tuner.search.search import Search, SearchPlan, open_storage
+from chorale.tuner.trials.journal import Launch
+from chorale.tuner.trials.records import Candidate, CompleteTrial, FailedTrial, PrunedTrial, TrialRecord, trial_id
+from chorale.tuner.trials.store import Store
 from tests.campaigns import small_campaign, space_of
 from tests.fakes import FakeRunner, InlineWorkers, fail_with
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from chorale.tuner.campaigns.records import Candidate
-from chorale.tuner.plots.campaign_plot import campaign_png
+from chorale.tuner.plots.campaign_plots import campaign_png
+from chorale.tuner.trials.records import Candidate
 from tests.campaigns import complete
 
 

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.plots.layers import switched_positions
-from chorale.tuner.plots.layout import node_positions
+from chorale.tuner.plots.layout import node_positions, switched_positions
 from tests.strategies import strongly_connected_topologies
 
 

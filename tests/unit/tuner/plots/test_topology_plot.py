@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.plots.connections import DrawnConnection, connections_of, curves_of
 from chorale.tuner.plots.layout import node_positions
+from chorale.tuner.plots.network_canvas import DrawnConnection, connections_of, curves_of
 from chorale.tuner.plots.topology_plot import plot_topology
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from chorale.tuner.home import Home
+from chorale.tuner.files.home import Home
 from chorale.tuner.service.access import Access
 from chorale.tuner.service.campaigns.campaigns import Campaigns
 from chorale.tuner.service.http.access_log import AuditLog

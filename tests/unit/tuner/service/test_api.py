@@ -16,11 +16,11 @@ from chorale.synth.targets.lift import lift
 from chorale.synth.topology.formats.files import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
+from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.service.access import Access, Caller, load_access, make_token
 from chorale.tuner.service.jobs import job_store
 from chorale.tuner.service.jobs.limits import JobLimits, memory_estimate
 from chorale.tuner.service.jobs.plan import JobPlanner
-from chorale.tuner.specs import load_topology
 from tests.unit.synth.topology.test_isomorphism import renamed
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeTaskBackend

@@ -7,8 +7,8 @@ import pytest
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.lift import lift
 from chorale.synth.verify.verify import verify
-from chorale.tuner.home import Home
-from chorale.tuner.specs import load_topology
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.topology_specs import load_topology
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeTaskBackend
 from tests.unit.tuner.test_tuning import run

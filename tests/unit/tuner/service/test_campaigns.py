@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from chorale.runners.api.base import FailureKind
-from chorale.tuner.campaigns.launch import Launch
-from chorale.tuner.campaigns.records import Candidate, FailedTrial, PrunedTrial
-from chorale.tuner.campaigns.store import Store
+from chorale.tuner.trials.journal import Launch
+from chorale.tuner.trials.records import Candidate, FailedTrial, PrunedTrial
+from chorale.tuner.trials.store import Store
 from tests.campaigns import complete, small_campaign
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeLaunches, FakeTaskBackend

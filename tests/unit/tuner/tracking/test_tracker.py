@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from chorale.synth.errors import Unavailable
-from chorale.tuner.campaigns.launch import Launch
-from chorale.tuner.campaigns.records import Candidate
-from chorale.tuner.campaigns.store import Store
-from chorale.tuner.home import Home
-from chorale.tuner.specs import load_topology
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.tracking.mlflow_store import MlflowStore, RunState, load_mlflow
 from chorale.tuner.tracking.tracker import LAUNCH_ID, LONGEST_PAUSE_S, TRIAL_ID, Tracker, TrackingResult
+from chorale.tuner.trials.journal import Launch
+from chorale.tuner.trials.records import Candidate
+from chorale.tuner.trials.store import Store
 from tests.campaigns import complete, small_campaign
 
 LAUNCH = Launch("launch", 1, {}, {"name": "small"}, 1e9)

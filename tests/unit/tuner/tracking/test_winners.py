@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.tuner.campaigns.final import RankedTrial
-from chorale.tuner.campaigns.records import Candidate, SizeResult
-from chorale.tuner.tracking.winners import best_programs
+from chorale.tuner.tracking.best_programs import best_programs
+from chorale.tuner.trials.records import Candidate, RankedTrial, SizeResult
 from tests.campaigns import complete
 
 SIZES = (1024, 1536, 4096)

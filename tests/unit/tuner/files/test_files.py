@@ -1,0 +1,63 @@
+"""Files are written whole or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+
+import pytest
+
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.tuner.files.read_write import read_file, write_file
+
+
+def test_what_is_written_is_read(tmp_path):
+    path = tmp_path / "file"
+    write_file(path, b"first")
+    write_file(path, b"second")
+    assert read_file(str(path)) == b"second"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_permissions_follow_the_mask(tmp_path):
+    before = os.umask(0o027)
+    try:
+        write_file(tmp_path / "file", b"")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o640
+
+
+def test_a_full_disk_leaves_the_old_file(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_file(path, b"old")
+
+    def no_space(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(Unavailable, match="No space left on device; free some space"):
+        write_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
+
+
+def test_folders_are_not_created(tmp_path):
+    with pytest.raises(InvalidInput, match="the folder of an output file must exist"):
+        write_file(tmp_path / "missing" / "file", b"")
+
+
+def test_unreadable_and_huge_files_are_refused(tmp_path):
+    with pytest.raises(InvalidInput, match="must be readable"):
+        read_file(str(tmp_path / "missing"))
+    huge = tmp_path / "huge"
+    with huge.open("wb") as stream:
+        stream.truncate(2**30 + 1)
+    with pytest.raises(InvalidInput, match="at most 1 GiB"):
+        read_file(str(huge))
+
+
+def test_endless_devices_are_refused():
+    with pytest.raises(InvalidInput, match="at most 1 MiB"):
+        read_file("/dev/zero", 2**20)

@@ -1,0 +1,46 @@
+"""What a launch costs besides measuring, by a clock that ticks once per reading."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from chorale.tuner.launch.overhead import MEASURING, PREPARING, SAVE, SEARCH, Overhead
+
+
+def test_seconds_become_milliseconds_per_trial() -> None:
+    effort = Overhead(count().__next__)
+    for _ in range(4):
+        with effort.timed(SEARCH):
+            pass
+    with effort.timed(SAVE):
+        pass
+    effort.trials = 2
+    effort.elapsed_s = 30.0
+    effort.cpu_s = 7.0
+    effort.add_work(MEASURING, 15.0, 3.0)
+    effort.add_work(MEASURING, 5.0, 1.0)
+    effort.add_work(PREPARING, 6.0, 5.0)
+    assert effort.document(tracking_s=3.0) == {
+        "trials": 2,
+        "ours_ms": 4000.0,
+        "cpu_ms": 3500.0,
+        "stages_ms": {"search": 2000.0, "save": 500.0, "mlflow": 1500.0},
+        "measuring_ms": 10000.0,
+        "preparing_ms": 3000.0,
+        "measuring_cpu_ms": 2000.0,
+        "preparing_cpu_ms": 2500.0,
+        "beside_measuring_ms": 5000.0,
+    }
+
+
+def test_a_block_that_fails_counts_too() -> None:
+    effort = Overhead(count().__next__)
+    with pytest.raises(OSError), effort.timed(SAVE):
+        raise OSError
+    assert effort.seconds == {"save": 1}
+
+
+def test_a_launch_without_trials_divides_by_nothing() -> None:
+    assert Overhead(count().__next__).document(0.0)["ours_ms"] == 0

@@ -1,0 +1,80 @@
+"""What a launch costs besides measuring, counted: requests to MLflow, syntheses, threads of the search."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from threadpoolctl import threadpool_info
+
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.progress import PlainLines
+from chorale.tuner.launch.tune import TuneReport, tune
+from chorale.tuner.search import size_model
+from chorale.tuner.tracking import mlflow_store
+from tests.campaigns import small_campaign
+from tests.fakes import InlineWorkers
+from tests.unit.tuner.test_tuning import SILENT, simulated
+
+PER_TRIAL = {"create_run": 1, "log_batch": 1, "set_terminated": 1}
+"""What MLflow is asked for each trial, besides its three files."""
+
+PER_LAUNCH = 60
+"""What it is asked for the launch itself and the two size classes that it registers, at most."""
+
+
+class CountingClient:
+    """MLflow's client, and how often each of its methods was called."""
+
+    def __init__(self, client: Any, calls: Counter[str]) -> None:
+        self._client = client
+        self._calls = calls
+
+    def __getattr__(self, name: str) -> Any:
+        self._calls[name] += 1
+        return getattr(self._client, name)
+
+
+def launched(home: Home, campaign: Campaign) -> tuple[TuneReport, InlineWorkers]:
+    workers = InlineWorkers(simulated())
+    progress = lambda budget, known: PlainLines(SILENT, budget, known)  # noqa: E731 (a callback)
+    return tune(campaign, load_topology(campaign.topology), home, False, lambda: workers, progress), workers
+
+
+def test_mlflow_is_asked_three_times_a_trial(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+    connect = mlflow_store._connect
+    monkeypatch.setattr(mlflow_store, "_connect", lambda uri: CountingClient(connect(uri), calls))
+    counts = []
+    for trials in (2, 6):
+        calls.clear()
+        report, _ = launched(home, small_campaign(budget={"trials": trials}))
+        assert len(report.trials) == trials
+        counts.append(Counter(calls))
+    more = counts[1] - counts[0]
+    assert {name: more[name] / 4 for name in PER_TRIAL} == PER_TRIAL
+    assert sum(counts[1].values()) < sum(PER_TRIAL.values()) * 6 + PER_LAUNCH
+
+
+def test_a_schedule_is_synthesized_once_however_it_is_lowered(home: Home) -> None:
+    search = {"methods": ["bfb", "ring"], "chunks": [None, 2], "channels": [1, 2], "buffer_bytes": [None, "1M"]}
+    report, workers = launched(home, small_campaign(search=search, budget={"trials": 100}))
+    schedules = {(trial.candidate.method, trial.candidate.chunks) for trial in report.trials}
+    programs = {(*schedule, channels) for schedule in schedules for channels in (1, 2)}
+    assert len(report.trials) == 2 * len(programs)
+    assert workers.caching_builder.synthesized == len(schedules)
+    assert workers.caching_builder.lowered == len(programs)
+
+
+def test_the_search_computes_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def spy(self: size_model.AcquisitionOptimizer, *arguments: Any) -> None:
+        seen.extend(pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas")
+
+    monkeypatch.setattr(size_model.AcquisitionOptimizer, "_next", spy)
+    size_model.AcquisitionOptimizer([], [4096], together=False, seed=0).next({}, [], [])
+    assert set(seen) == {1}

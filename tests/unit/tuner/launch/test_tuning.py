@@ -1,0 +1,305 @@
+"""Whole launches with real schedules, the simulated runner, Optuna and MLflow, without a cluster."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from chorale.runners.api.base import FailureKind
+from chorale.runners.recorded.runner import RecordedRunner
+from chorale.runners.simulated.runner import SimulatedRunner
+from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.progress import PlainLines
+from chorale.tuner.launch.tune import TuneReport, tune
+from chorale.tuner.reports.tuning import tune_document, tune_table
+from chorale.tuner.tracking.mlflow_store import PARENT_TAG, MlflowStore, load_mlflow
+from chorale.tuner.tracking.registry_queries import load_best
+from chorale.tuner.tracking.tracker import LAUNCH_ID, TRIAL_ID
+from chorale.tuner.trials.records import Candidate, CompleteTrial
+from tests.campaigns import small_campaign
+from tests.fakes import FakeRunner, InlineWorkers, fail_with
+
+SILENT = Console(quiet=True)
+NOWHERE = "http://127.0.0.1:9"  # the discard port: nothing listens there
+
+
+def simulated() -> SimulatedRunner:
+    return SimulatedRunner(NetworkModel.of(link_gbps=1))
+
+
+def run(home: Home, campaign: Campaign | None = None, resume: bool = False, runner: Any = None) -> TuneReport:
+    wanted = campaign or small_campaign()
+    workers = InlineWorkers(runner or simulated())
+    progress = lambda budget, done: PlainLines(SILENT, budget, done)  # noqa: E731 (a callback)
+    return tune(wanted, load_topology(wanted.topology), home, resume, lambda: workers, progress)
+
+
+def store_of(home: Home) -> MlflowStore:
+    return MlflowStore(home.mlflow_uri, home.artifacts)
+
+
+def trial_runs(home: Home, report: TuneReport) -> dict[str, Any]:
+    """Return MLflow's runs of a launch by trial id, as MLflow has them."""
+    client = load_mlflow().MlflowClient(home.mlflow_uri)
+    experiment_id = report.tracked.experiment_id
+    assert experiment_id is not None
+    runs = client.search_runs([experiment_id], f"tags.`{LAUNCH_ID}` = '{report.launch.launch_id}'")
+    named = [run for run in runs if TRIAL_ID in run.data.tags]
+    assert len({run.data.tags[TRIAL_ID] for run in named}) == len(named)
+    return {run.data.tags[TRIAL_ID]: run for run in named}
+
+
+def test_a_launch_is_tracked_registered_and_reported(home: Home) -> None:
+    report = run(home)
+    document = tune_document(report)
+    assert document["trials"] == {"complete": 6, "failed": 0, "pruned": 0}
+    assert [row["size_bytes"] for row in document["best"]] == [4096, 65536]
+    for row in document["best"]:
+        assert row["parameters"]["method"] == "bfb"
+        assert row["speedup_vs_baseline"] == pytest.approx(2.0)
+        assert row["registered_version"] == "1"
+        assert row["run_id"] == report.tracked.run_ids[row["trial_id"]]
+    json.dumps(document, allow_nan=False)
+    runs = trial_runs(home, report)
+    assert set(runs) == {trial.trial_id for trial in report.trials}
+    for trial in report.trials:
+        assert isinstance(trial, CompleteTrial)
+        logged = runs[trial.trial_id]
+        assert logged.info.status == "FINISHED"
+        assert logged.data.tags[PARENT_TAG] == document["parent_run_id"]
+        assert logged.data.tags["chorale.schedule_id"] == trial.schedule_id
+        assert logged.data.params["method"] == trial.candidate.method
+        for size in trial.sizes:
+            assert logged.data.metrics[f"time_us.{size.size_bytes}"] == pytest.approx(size.median_s * 1e6)
+            assert logged.data.metrics[f"speedup.{size.size_bytes}"] == pytest.approx(size.speedup)
+            assert f"algbw_gb_per_s.{size.size_bytes}" in logged.data.metrics
+        folder = Path(logged.info.artifact_uri.removeprefix("file://"))
+        assert {path.name for path in folder.iterdir()} == {"schedule.parquet", "program.xml", "measurements.json"}
+    assert tune_table(report).row_count == 2
+    page = (report.folder / "report.html").read_bytes()
+    parent = load_mlflow().MlflowClient(home.mlflow_uri).get_run(document["parent_run_id"])
+    assert (Path(parent.info.artifact_uri.removeprefix("file://")) / "report.html").read_bytes() == page
+
+
+def test_the_best_comes_back_verified(home: Home) -> None:
+    report = run(home)
+    topology = load_topology("ring:4")
+    best = load_best(store_of(home), topology, "allreduce", 65536)
+    [winner] = {row["trial_id"] for row in tune_document(report)["best"] if row["size_bytes"] == 65536}
+    assert best.manifest["trial_id"] == winner
+    assert best.program.verified.schedule.topology.id == topology.id
+    assert best.size_class.exponent == 16
+    lineage = best.manifest["lineage"]
+    assert lineage["launch_id"] == report.launch.launch_id
+    assert winner in lineage["trial_ids"]
+    assert set(lineage["trial_ids"]) <= set(report.tracked.run_ids)
+    assert lineage["certificate"] == json.loads(json.dumps(dict(best.program.verified.schedule.certificate)))
+    assert best.manifest["topology"] == {"spec": "ring:4", "id": topology.id}
+    nearest = load_best(store_of(home), topology, "allreduce", 2**30)
+    assert nearest.size_class.exponent == 16
+    with pytest.raises(CheckFailed, match="none for allgather on ring:4"):
+        load_best(store_of(home), topology, "allgather", 65536)
+
+
+@pytest.mark.parametrize("name", ["schedule.parquet", "program.xml", "manifest.json"])
+def test_a_tampered_registry_is_noticed(home: Home, name: str) -> None:
+    run(home)
+    paths = list((home.artifacts / "small" / "models").rglob(name))
+    assert paths
+    for path in paths:
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(bytes(content))
+    with pytest.raises(CheckFailed):
+        load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536)
+
+
+def test_a_schedule_swapped_for_another_sound_one_is_noticed(home: Home) -> None:
+    report = run(home)
+    folder = home.campaigns / "small" / "1" / "schedules"
+    ring = next(trial for trial in report.trials if trial.candidate.method == "ring")
+    assert isinstance(ring, CompleteTrial)
+    for path in (home.artifacts / "small" / "models").rglob("schedule.parquet"):
+        shutil.copy(folder / f"{ring.schedule_id}.parquet", path)
+    with pytest.raises(CheckFailed, match="the one that was measured"):
+        load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536)
+
+
+def test_a_second_launch_stays_apart_and_adds_no_equal_version(home: Home) -> None:
+    first, second = run(home), run(home)
+    assert (first.launch.number, second.launch.number) == (1, 2)
+    assert first.launch.launch_id != second.launch.launch_id
+    assert first.tracked.experiment_id == second.tracked.experiment_id
+    assert first.tracked.parent_run_id != second.tracked.parent_run_id
+    assert set(second.versions.values()) == {"1"}
+    assert len(trial_runs(home, second)) == 6
+
+
+def test_a_better_schedule_takes_the_alias_and_the_old_one_stays(home: Home) -> None:
+    slow = run(home, small_campaign(search={"methods": ["ring"]}))
+    fast = run(home)
+    assert set(slow.versions.values()) == {"1"}
+    assert set(fast.versions.values()) == {"2"}
+    mlflow = store_of(home)
+    best = load_best(mlflow, load_topology("ring:4"), "allreduce", 4096)
+    assert best.version.version == "2"
+    assert [version.version for version in mlflow.versions(best.version.name)] == ["2", "1"]
+    run(home, small_campaign(search={"methods": ["ring"], "channels": [2]}))
+    assert load_best(mlflow, load_topology("ring:4"), "allreduce", 4096).version.version == "2"
+
+
+def test_resuming_goes_on_and_repeats_nothing(home: Home) -> None:
+    first = run(home, small_campaign(budget={"trials": 3}))
+    second = run(home, resume=True)
+    assert second.launch == first.launch
+    assert second.trials[:3] == first.trials
+    assert len({trial.candidate for trial in second.trials}) == 6
+    assert second.tracked.parent_run_id == first.tracked.parent_run_id
+    assert set(trial_runs(home, second)) == {trial.trial_id for trial in second.trials}
+
+
+def test_a_resumed_launch_must_compare(home: Home) -> None:
+    run(home, small_campaign(budget={"trials": 1}))
+    with pytest.raises(InvalidInput, match="must keep its `sizes`"):
+        run(home, small_campaign(sizes=["8KiB"]), resume=True)
+    run(home, small_campaign(search={"methods": ["bfb"], "channels": [4]}), resume=True)
+
+
+def test_without_mlflow_the_campaign_goes_on_and_is_uploaded_later(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    report = run(home, small_campaign(tracking={"mlflow_uri": NOWHERE}))
+    assert len(report.trials) == 6
+    assert report.tracked.run_ids == {}
+    assert report.tracked.problem is not None
+    assert NOWHERE in report.tracked.problem
+    assert NOWHERE in caplog.text
+    assert report.versions == {}
+    later = run(home, resume=True)
+    assert later.trials == report.trials
+    assert set(trial_runs(home, later)) == {trial.trial_id for trial in report.trials}
+    assert set(later.versions.values()) == {"1"}
+
+
+def test_a_trial_that_was_half_uploaded_is_completed(home: Home) -> None:
+    report = run(home, small_campaign(tracking={"mlflow_uri": NOWHERE}))
+    mlflow = store_of(home)
+    tags = {LAUNCH_ID: report.launch.launch_id, TRIAL_ID: report.trials[0].trial_id}
+    half = mlflow.start_run(mlflow.experiment("small"), "half", tags, 0)
+    later = run(home, resume=True)
+    runs = trial_runs(home, later)
+    assert runs[report.trials[0].trial_id].info.run_id == half
+    assert runs[report.trials[0].trial_id].info.status == "FINISHED"
+
+
+def test_failed_trials_are_tracked_with_their_kind(home: Home) -> None:
+    report = run(home, runner=FakeRunner(fail_with(FailureKind.TIMEOUT)))
+    assert report.ranked_trials == ()
+    assert report.versions == {}
+    runs = trial_runs(home, report).values()
+    assert {run.info.status for run in runs} == {"FAILED"}
+    assert {run.data.tags["chorale.failure_kind"] for run in runs} == {"timeout"}
+
+
+def test_an_interrupted_launch_keeps_what_finished(home: Home) -> None:
+    calls = iter(range(100))
+
+    def interrupt(request: object) -> None:
+        if next(calls) == 3:
+            raise KeyboardInterrupt
+
+    report = run(home, runner=FakeRunner(interrupt))
+    assert report.interrupted
+    assert 0 < len(report.trials) < 6
+    assert report.versions == {}
+    assert set(trial_runs(home, report)) == {trial.trial_id for trial in report.trials}
+    assert len(run(home, resume=True, runner=FakeRunner()).trials) == 6
+
+
+def test_an_error_of_the_runner_still_leaves_the_journal_and_the_uploads(home: Home) -> None:
+    with pytest.raises(Unavailable):
+        run(home, runner=FakeRunner(fail_with(FailureKind.UNAVAILABLE)))
+    assert len(run(home, resume=True).trials) == 6
+
+
+def test_where_nothing_beats_a_baseline_the_answer_is_the_baseline(home: Home) -> None:
+    campaign = small_campaign(search={"methods": ["ring"], "channels": [1, 2]}, baselines=["bfb", "ring"])
+    report = run(home, campaign)
+    document = tune_document(report)
+    assert [(row["parameters"], row["baseline"], row["speedup_vs_baseline"]) for row in document["best"]] == [
+        (None, "bfb", 1.0)
+    ] * 2
+    assert all(row["time_us"] == row["baseline_time_us"] for row in document["best"])
+    [answer] = document["answer"]
+    assert (answer["from_bytes"], answer["to_bytes"], answer["run"], answer["baseline"]) == (1, None, "baseline", "bfb")
+    console = Console(width=200, record=True, file=StringIO())
+    console.print(tune_table(report))
+    assert console.export_text().count("version 1") == 2
+    best = load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536)
+    assert best.manifest["parameters"] == Candidate("bfb").parameters
+    assert best.program.verified.schedule.method == "bfb"
+    assert best.version.run_id == report.tracked.parent_run_id
+
+
+def test_two_objectives_give_the_trials_that_nothing_beats_in_both(home: Home) -> None:
+    search = {"methods": ["bfb", "ring"], "channels": [1, 2, 4]}
+    report = run(home, small_campaign(search=search, second_objective="blocks", budget={"trials": 100}))
+    front = tune_document(report)["pareto"]
+    assert [row["blocks"] for row in front] == sorted((row["blocks"] for row in front), reverse=True)
+    assert [row["speedup"] for row in front] == sorted((row["speedup"] for row in front), reverse=True)
+    trials = [trial for trial in report.trials if isinstance(trial, CompleteTrial)]
+    assert front[0]["speedup"] == max(trial.speedup for trial in trials)
+    assert front[-1]["blocks"] == min(trial.blocks for trial in trials)
+
+
+def test_a_campaign_replays_recorded_measurements_beside_the_vendors_library(home: Home) -> None:
+    campaign = small_campaign(
+        topology="mi250half:2",
+        collective="reduce_scatter",
+        sizes=["64KiB", "16MiB"],
+        runner={"kind": "recorded"},
+        search={"methods": ["forest"], "k": [1, 2], "instances": [1, 2], "buffer_bytes": ["256KiB", "4MiB"]},
+        baselines=["library:rccl"],
+        budget={"trials": 8},
+    )
+    report = run(home, campaign, runner=RecordedRunner())
+    document = tune_document(report)
+    assert document["trials"] == {"complete": 8, "failed": 0, "pruned": 0}
+    small, large = document["best"]
+    assert small["baseline"] == large["baseline"] == "library:rccl"
+    assert (small["parameters"]["instances"], large["parameters"]["instances"]) == (1, 2)
+    assert large["parameters"]["buffer_bytes"] == 2**18
+    assert large["speedup_vs_baseline"] > 1.9
+
+
+def first_trial(report: TuneReport) -> Candidate:
+    return min(report.trials, key=lambda trial: trial.number).candidate
+
+
+def test_screening_and_similar_networks_say_where_to_begin(home: Home) -> None:
+    search = {"methods": ["ring", "biring", "bfb"], "chunks": [None, 1, 2]}
+    plain = run(home, small_campaign(name="plain", search=search))
+    assert first_trial(plain).method == "ring"
+    screening = {"candidates": 9, "simulated": 2}
+    guessed = run(home, small_campaign(name="guessed", search=search, screening=screening, warm_start=False))
+    assert first_trial(guessed).method == "bfb"
+    champion = load_best(store_of(home), load_topology("ring:4"), "allreduce", 65536).manifest["parameters"]
+    warm = run(home, small_campaign(name="warm", search=search, topology="ring:8"))
+    assert first_trial(warm).parameters == champion
+    cold = run(home, small_campaign(name="cold", search=search, topology="ring:8", warm_start=False))
+    assert first_trial(cold).method == "ring"
+
+
+def test_a_registry_that_is_away_is_no_reason_not_to_begin(home: Home) -> None:
+    report = run(home, small_campaign(tracking={"mlflow_uri": NOWHERE}))
+    assert len(report.trials) == 6

@@ -1,0 +1,115 @@
+"""From a campaign to GPUs: what Ray must lend, what launchers are told, and what cannot go together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from chorale.runners.api.base import ResourceRequest
+from chorale.runners.msccl.commands import launch_command
+from chorale.runners.msccl.config import MscclConfig
+from chorale.runners.msccl.runner import job_options
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.plan import campaign_plan, check_runner
+from chorale.tuner.trials.journal import conditions_of
+from tests.campaigns import small_campaign
+
+FOLDER = {"shared_folder": "/shared/tmp"}
+
+
+def on_gpus(topology: str, needs: dict[str, Any] | None = None, **msccl: Any) -> Campaign:
+    runner = {"kind": "msccl", "needs": needs or {}, "msccl": msccl}
+    return small_campaign(topology=topology, runner=runner, baselines=["library:nccl"])
+
+
+def needs_of(campaign: Campaign) -> ResourceRequest:
+    return campaign.runner.config.resources(campaign.runner.measurers, load_topology(campaign.topology))
+
+
+@pytest.mark.parametrize(
+    ("campaign", "gpus"),
+    [
+        (on_gpus("a100:2"), 8),  # as the boxes of the topology
+        (on_gpus("ring:4"), 4),  # no boxes: one node
+        (on_gpus("ring:4", hosts=["a", "b"]), 2),
+        (on_gpus("ring:4", gpus_per_node=1), 1),
+        (on_gpus("ring:4", needs={"gpus": 0}), 0),  # a login node
+        (small_campaign(), 0),
+    ],
+)
+def test_the_node_that_measures_lends_its_gpus(campaign: Campaign, gpus: int) -> None:
+    assert needs_of(campaign) == ResourceRequest(gpus=gpus)
+
+
+def test_where_ray_launches_gpus_are_lent_for_each_measurement() -> None:
+    needs = {"labels": {"rail": "a"}, "resources": {"fabric": 1}, "patience_s": 60}
+    campaign = on_gpus("a100:2", launcher="ray", needs=needs, **FOLDER)
+    assert needs_of(campaign) == ResourceRequest(patience_s=60)
+    check_runner(campaign, load_topology("a100:2"))
+
+
+@pytest.mark.parametrize(
+    ("campaign", "command"),
+    [
+        (on_gpus("ring:4"), "mpirun -np 4 --map-by ppr:4:node"),
+        (on_gpus("ring:4", hosts=["a", "b"]), "mpirun -np 4 --map-by ppr:2:node --host a:2,b:2"),
+        (
+            on_gpus("a100:2", launcher="srun"),
+            "srun --mpi=pmix --kill-on-bad-exit=1 --ntasks=16 --ntasks-per-node=8",
+        ),
+    ],
+)
+def test_launchers_are_told_how_many_ranks_a_node_has(campaign: Campaign, command: str) -> None:
+    topology = load_topology(campaign.topology)
+    config = campaign.runner.config.for_network(topology)
+    assert isinstance(config, MscclConfig)
+    options = job_options(config)
+    assert " ".join(launch_command(topology.compute_count, options)) == command
+
+
+@pytest.mark.parametrize(
+    ("campaign", "message"),
+    [
+        (on_gpus("a100:2"), "jobs on several nodes need a folder that all of them see; got none"),
+        (on_gpus("ring:4", launcher="ray"), "jobs on several nodes need a folder that all of them see; got none"),
+        (on_gpus("ring:4", launcher="ray", hosts=["a"], **FOLDER), "the launcher ray chooses the nodes itself"),
+        (on_gpus("ring:4", hosts=["a", "b", "c"], **FOLDER), "the hosts must have exactly 4 GPUs"),
+        (on_gpus("ring:4", gpus_per_node=3, **FOLDER), "gpus_per_node must divide the 4 ranks"),
+        (on_gpus("ring:4", hosts=["a b"]), "a host must be the name or address of a node"),
+        (on_gpus("ring:4", tests_folder="here"), "folders of a job must be absolute"),
+        (
+            on_gpus("a100:2", launcher="ray", needs={"gpus": 4}, **FOLDER),
+            "each node that Ray lends must have a GPU for each of its ranks; got 4 GPUs for 8 ranks",
+        ),
+        (
+            small_campaign(topology="a100:2", runner={"kind": "msccl", "at_once": 2, "msccl": FOLDER}),
+            "launches over several nodes must not share them; got 2",
+        ),
+    ],
+)
+def test_what_cannot_go_together_is_said_before_anything_runs(campaign: Campaign, message: str) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        check_runner(campaign, load_topology(campaign.topology))
+
+
+def test_the_plan_names_dialect_needs_and_launches() -> None:
+    campaign = on_gpus("a100:2", **FOLDER)
+    plan = campaign_plan(campaign, load_topology("a100:2"))
+    assert plan["target"] == "msccl-xml"
+    assert plan["node_to_measure_on"] == "1 CPU, 8 GPU"
+    assert (campaign.repeats, len(campaign.baselines)) == (3, 1)
+    assert plan["least_launches"] == plan["trials"] * (1 + 3 * 2)
+    beside_ring = campaign.model_copy(update={"baselines": ["library:nccl", "ring"]})
+    assert campaign_plan(beside_ring, load_topology("a100:2"))["least_launches"] == 1 + plan["trials"] * (1 + 3 * 3)
+    assert campaign_plan(small_campaign(), load_topology("ring:4"))["least_launches"] is None
+
+
+def test_the_folder_of_jobs_does_not_hinder_going_on() -> None:
+    topology = load_topology("ring:4")
+    assert "msccl" not in conditions_of(small_campaign(), topology)["runner"]
+    first, second = (on_gpus("ring:4", iterations=5, shared_folder=folder) for folder in ("/a", "/b"))
+    assert conditions_of(first, topology) == conditions_of(second, topology)
+    assert conditions_of(first, topology) != conditions_of(on_gpus("ring:4", iterations=6), topology)

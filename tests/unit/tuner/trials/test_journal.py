@@ -1,0 +1,85 @@
+"""The journal under crashes and full disks."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from chorale.tuner.trials.journal import Journal, set_torn_end_aside
+
+LINES = [b'{"a":1}', b'{"b":[2,3]}', b"", b'{"c":"x"}']
+
+
+def written(path: Path) -> bytes:
+    journal = Journal(path)
+    for line in LINES:
+        journal.append(line)
+    journal.close()
+    return path.read_bytes()
+
+
+def test_lines_come_back(tmp_path: Path) -> None:
+    written(tmp_path / "j")
+    assert Journal(tmp_path / "j").lines() == LINES
+
+
+def test_wherever_a_write_was_cut_whole_lines_stay_and_the_rest_is_kept_aside(tmp_path: Path) -> None:
+    whole = written(tmp_path / "whole")
+    for cut in range(len(whole) + 1):
+        path = tmp_path / f"cut{cut}"
+        path.write_bytes(whole[:cut])
+        journal = Journal(path)
+        kept = whole[:cut].rfind(b"\n") + 1
+        assert journal.torn_bytes == cut - kept
+        journal.append(b"next")
+        assert journal.lines() == [*whole[:kept].splitlines(), b"next"]
+        journal.close()
+        aside = path.with_name(path.name + ".torn")
+        assert (aside.read_bytes() if aside.exists() else b"") == (whole[kept:cut] + b"\n" if cut > kept else b"")
+
+
+def test_a_second_torn_end_does_not_replace_the_first(tmp_path: Path) -> None:
+    path = tmp_path / "j"
+    for end in (b"one", b"two"):
+        with path.open("ab") as stream:
+            stream.write(end)
+        assert set_torn_end_aside(path) == 3
+    assert (tmp_path / "j.torn").read_bytes() == b"one\ntwo\n"
+
+
+@pytest.mark.parametrize("taken_before", [0, 3])
+def test_a_full_disk_leaves_the_file_as_it_was(tmp_path: Path, taken_before: int) -> None:
+    room = [taken_before]
+
+    def write(descriptor: int, content: bytes | memoryview) -> int:
+        if room[0] == 0:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = os.write(descriptor, content[: room[0]])
+        room[0] -= taken
+        return taken
+
+    written(tmp_path / "j")
+    before = (tmp_path / "j").read_bytes()
+    journal = Journal(tmp_path / "j", write)
+    with pytest.raises(OSError, match="No space left"):
+        journal.append(b"too long for the room")
+    assert (tmp_path / "j").read_bytes() == before
+    room[0] = 100
+    journal.append(b"fits now")
+    assert journal.lines() == [*LINES, b"fits now"]
+
+
+def test_a_line_break_inside_a_line_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="line break"):
+        Journal(tmp_path / "j").append(b"a\nb")
+
+
+def test_closing_twice_is_harmless(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    journal.append(LINES[0])
+    journal.close()
+    journal.close()
+    assert Journal(tmp_path / "j").lines() == LINES[:1]

@@ -1,0 +1,25 @@
+"""The arguments and options that several commands have, each with its words."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from chorale.tuner.config.executors import EXECUTORS
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+RunnableFile = Annotated[str, typer.Argument(help="Schedule file (.parquet, .json) or program file (.xml).")]
+ReadableFile = Annotated[
+    str, typer.Argument(help="Schedule file (.parquet, .json) or program file (.xml, or a plan for MSCCL++ in .json).")
+]
+ScheduleFile = Annotated[str, typer.Argument(help="Schedule file, .parquet or .json.")]
+SpecOfProgram = Annotated[str | None, typer.Option(help="The topology, for a program that does not name it.")]
+Sizes = Annotated[str, typer.Option(help="Sizes of the whole vector: 64KiB, 1M,4M or 4KiB:1GiB:x4.")]
+Root = Annotated[int, typer.Option(help="Root rank of broadcast and reduce.")]
+Protocol = Annotated[str, typer.Option(help="Wire protocol: Simple, LL or LL128.")]
+ExecutorName = Annotated[str, typer.Option(help=f"Where to compute: {', '.join(EXECUTORS)}.")]
+Workers = Annotated[int | None, typer.Option(help="Workers of the executor; default: one per core.")]
+PlotFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw it as .png, .svg or .pdf.")]
+GoodputPlot = Annotated[Path | None, typer.Option(metavar="FILE", help="Draw goodput as .png, .svg or .pdf.")]

@@ -1,0 +1,198 @@
+"""The campaign file: what to tune, on what, by which search, with which budget."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from chorale.runners.api.registry import RUNNERS
+from chorale.tuner.config.runner import AnyRunnerSection, read_section
+from chorale.tuner.config.values import MAX_VALUES, Buffers, CampaignSection, Counts, OptionalCounts, Sizes
+from chorale.tuner.search.space import Value
+
+
+class SearchSection(CampaignSection):
+    """Values of each dimension, as a list or a range."""
+
+    methods: list[str] = Field(min_length=1, max_length=MAX_VALUES, description="Synthesis methods.")
+    k: OptionalCounts = Field(
+        default=[None], description="Trees per root, for methods that pack trees; null: the smallest optimal number."
+    )
+    chunks: OptionalCounts = Field(
+        default=[None], description="Chunks per shard; null: the smallest number that reaches the optimum."
+    )
+    channels: Counts = Field(default=[1], description="Channels that transfers are spread over.")
+    instances: Counts = Field(default=[1], description="Copies of the schedule that run side by side.")
+    protocol: list[Literal["Simple", "LL", "LL128"]] = Field(
+        default=["Simple"], min_length=1, description="Wire protocols."
+    )
+
+    depth: Counts = Field(
+        default=[1],
+        description="Parts that every transfer of a tree is cut into, one after the other: how deep its pipeline is.",
+    )
+    buffer_bytes: Buffers = Field(
+        default=[None],
+        description="Buffers of connections, such as 4MiB; null: what the runtime takes. For runners that have them.",
+    )
+
+    def dimensions(self) -> dict[str, tuple[Value, ...]]:
+        """Return the values of every parameter, by the fields of a candidate."""
+        return {
+            "method": _distinct(self.methods),
+            "k": _distinct(self.k),
+            "chunks": _distinct(self.chunks),
+            "channels": _distinct(self.channels),
+            "instances": _distinct(self.instances),
+            "protocol": _distinct(self.protocol),
+            "depth": _distinct(self.depth),
+            "buffer_bytes": _distinct(self.buffer_bytes),
+        }
+
+
+class ScreeningSection(CampaignSection):
+    """Cheap guesses before anything is measured, which say where the search begins."""
+
+    candidates: int = Field(
+        default=0, ge=0, le=10**5, description="Points that are made and get their exact cost; 0: no screening."
+    )
+    simulated: int = Field(default=16, ge=0, le=10**4, description="How many of the best are simulated as well.")
+    alpha_us: float = Field(default=10.0, ge=0, le=10**6, description="Cost of a message in both models.")
+    calibration: str | None = Field(
+        default=None, description="File of `chorale run --calibrate --json`, in place of alpha and the link rate."
+    )
+
+
+class OverlapSection(CampaignSection):
+    """Work of the ranks beside the collective."""
+
+    products: int = Field(
+        default=0,
+        ge=0,
+        le=10**6,
+        description=(
+            "Products of 128 x 128 matrices that every rank computes beside each repetition. All times are then those "
+            "of both together, end to end, and a program is used only at sizes where that is less than with the "
+            "baseline. Local runner only."
+        ),
+    )
+
+
+class BudgetSection(CampaignSection):
+    """When to stop; whatever comes first. A search space that is used up ends the campaign too."""
+
+    trials: int = Field(default=25, ge=1, le=10**6, description="Trials of the launch, resumed ones included.")
+    minutes: float | None = Field(default=None, gt=0, description="Minutes after which no new trial starts.")
+
+
+class TrackingSection(CampaignSection):
+    """Where runs are recorded."""
+
+    mlflow_uri: str | None = Field(
+        default=None, description="MLflow server or database; MLFLOW_TRACKING_URI, or SQLite in the data folder."
+    )
+    experiment: str | None = Field(default=None, description="MLflow experiment; the name of the campaign.")
+
+
+class RegisterSection(CampaignSection):
+    """How the best schedules are registered."""
+
+    model: str = Field(default="chorale", pattern=r"^[A-Za-z0-9_-]{1,40}$", description="First part of model names.")
+    alias: str = Field(default="champion", pattern=r"^[a-z][a-z0-9_-]{0,40}$", description="Alias of the best version.")
+
+    @field_validator("alias")
+    @classmethod
+    def _not_reserved(cls, alias: str) -> str:
+        if alias == "latest" or (alias[0] == "v" and alias[1:].isdigit()):
+            raise ValueError("MLflow reserves `latest` and v<number>")
+        return alias
+
+
+class Campaign(CampaignSection):
+    """A tuning campaign; `chorale tune --schema` prints this as a JSON schema."""
+
+    name: str = Field(
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="Name of the campaign and of its data folder."
+    )
+    topology: str = Field(min_length=1, max_length=4096, description="Topology spec, as on the command line.")
+    collective: Literal["allgather", "reduce_scatter", "allreduce"] = Field(description="Collective to tune.")
+    sizes: Sizes = Field(description="Sizes of the whole vector: 64KiB, 1M, or 4KiB:1MiB:x4.")
+    runner: AnyRunnerSection = Field(default=read_section({}), description="Where programs are measured.")
+    search: SearchSection = Field(description="The search space.")
+    objective: Literal["median_time", "geomean_speedup"] = Field(
+        default="median_time",
+        description=(
+            "median_time: the least median time at each size, so that sizes may have winners of their own; "
+            "geomean_speedup: one winner, by the geometric mean over sizes of the speed-up over the best baseline."
+        ),
+    )
+    second_objective: Literal["none", "channels", "blocks"] = Field(
+        default="none",
+        description=(
+            "What is to be small besides: channels, or thread blocks of the busiest rank. The answer then comes with "
+            "the trials that nothing beats in both; samplers tpe, nsga2 and random can do it."
+        ),
+    )
+    baselines: list[str] = Field(
+        default=["ring"],
+        min_length=1,
+        max_length=10,
+        description="What is measured beside every candidate: methods, library:NAME for the runner's own algorithms.",
+    )
+    budget: BudgetSection = Field(default=BudgetSection(), description="When to stop.")
+    sampler: Literal["sizes-gp", "tpe", "random", "gp", "nsga2", "qmc", "grid"] | None = Field(
+        default=None,
+        description=(
+            "Who chooses the next point. sizes-gp (the default): a Gaussian process over parameters and sizes; tpe, "
+            "random, gp, nsga2, qmc: Optuna's samplers (tpe is the default with a second objective); grid: in order."
+        ),
+    )
+    pruner: Literal["none", "racing"] = Field(
+        default="none",
+        description=(
+            "racing: a candidate that is clearly slower than the best known at every size after `first_repeats` "
+            "repetitions, compared one by one with the baseline beside it, is not measured on."
+        ),
+    )
+    first_repeats: int = Field(default=2, ge=1, le=1000, description="Repetitions before racing decides.")
+    overlap: OverlapSection = Field(default=OverlapSection(), description="Work of the ranks beside the collective.")
+    screening: ScreeningSection = Field(default=ScreeningSection(), description="Cheap guesses to begin with.")
+    warm_start: bool = Field(
+        default=True,
+        description=(
+            "Begin with what the registry has for the collective on similar networks: of the same family and degree, "
+            "at sizes at most a factor of two away."
+        ),
+    )
+    seed: int = Field(default=0, ge=0, lt=2**31, description="Seed of the search and of the order of measurements.")
+    repeats: int = Field(default=5, ge=1, le=1000, description="Measured repetitions of each size.")
+    parallel: int = Field(
+        default=3, ge=1, le=64, description="Trials under way at once; one is measured, the others are prepared."
+    )
+    tracking: TrackingSection = Field(default=TrackingSection(), description="MLflow.")
+    storage: str | None = Field(default=None, description="Optuna storage URL; by default a journal file.")
+    register_: RegisterSection = Field(default=RegisterSection(), alias="register", description="Model registry.")
+
+    @model_validator(mode="after")
+    def _can_have_two_objectives(self) -> Campaign:
+        if self.second_objective != "none" and self.sampler not in (None, "tpe", "nsga2", "random"):
+            raise ValueError("with a `second_objective` the sampler must be tpe, nsga2 or random")
+        return self
+
+    @model_validator(mode="after")
+    def _can_overlap(self) -> Campaign:
+        if self.overlap.products and not self.runner.capabilities.overlap:
+            able = " or ".join(name for name, runner in RUNNERS.items() if runner.capabilities.overlap)
+            raise ValueError(f"`overlap.products` needs the {able} runner")
+        return self
+
+    @property
+    def resolved_sampler(self) -> str:
+        """The sampler that was asked for, or the default."""
+        return self.sampler or ("sizes-gp" if self.second_objective == "none" else "tpe")
+
+
+def _distinct(values: Sequence[Value]) -> tuple[Value, ...]:
+    return tuple(dict.fromkeys(values))

@@ -1,0 +1,143 @@
+"""Reading a campaign file: YAML, overrides from the command line, errors that name the key."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from chorale.synth.errors import InvalidInput
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.runner import DEFAULT_KIND, SECTIONS
+from chorale.tuner.files.read_write import read_file
+
+MAX_BYTES = 2**20
+_KIND = ["runner", "kind"]
+_SCHEMA = "see `chorale tune --schema`"
+
+
+def load_campaign(path: str, overrides: Sequence[str] = ()) -> Campaign:
+    """Return the campaign in the YAML file at `path`, with `key.path=value` overrides applied.
+
+    Raises InvalidInput for anything that does not fit, naming the key, the value and the way out.
+    """
+    content = read_file(path)
+    if len(content) > MAX_BYTES:
+        raise InvalidInput("a campaign file must be at most 1 MiB", f"{len(content)} bytes", "check the path")
+    return parse_campaign(content.decode(errors="replace"), overrides)
+
+
+def parse_campaign(text: str, overrides: Sequence[str] = ()) -> Campaign:
+    """Return the campaign that `text` describes; see `load_campaign`."""
+    document = _mapping(text)
+    for keys, value in sorted(map(_parsed, overrides), key=lambda override: override[0] != _KIND):
+        if keys == _KIND:
+            _drop_options_of_former(document, value)
+        _set(document, keys, value)
+    try:
+        return Campaign.model_validate(document)
+    except ValidationError as error:
+        raise _explained(error) from None
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise InvalidInput("a campaign file must be valid YAML", error, "repair the syntax there") from None
+    if not isinstance(document, dict):
+        kind = type(document).__name__
+        raise InvalidInput("a campaign file must be a mapping of keys to values", kind, "begin with `name: …`")
+    return document
+
+
+def _parsed(override: str) -> tuple[list[str], Any]:
+    """Return the keys and the value of `a.b=c`, which is read as YAML."""
+    path, separator, text = override.partition("=")
+    keys = path.strip().split(".")
+    if not separator or not all(keys):
+        raise InvalidInput("an override must have the form key.path=value", override, "write --set budget.trials=10")
+    try:
+        return keys, yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise InvalidInput("the value of an override must be YAML", override, "quote it") from None
+
+
+def _set(document: dict[str, Any], keys: Sequence[str], value: Any) -> None:
+    """Set a key in place; sections that are missing are made."""
+    section = document
+    for key in keys[:-1]:
+        inner = section.setdefault(key, {})
+        if not isinstance(inner, dict):
+            rule = "an override must lead to a key of a section"
+            raise InvalidInput(rule, f"{'.'.join(keys)}={value}", f"`{key}` has no keys inside")
+        section = inner
+    section[keys[-1]] = value
+
+
+def _drop_options_of_former(document: dict[str, Any], kind: Any) -> None:
+    """Take out of `runner` what the runner of the file has and the one called `kind`, which replaces it, has not."""
+    section = document.get("runner")
+    if isinstance(section, dict) and kind in SECTIONS:
+        former = SECTIONS.get(section.get("kind", DEFAULT_KIND))
+        others = set() if former is None else former.model_fields.keys() - SECTIONS[kind].model_fields.keys()
+        document["runner"] = {key: value for key, value in section.items() if key not in others}
+
+
+def _explained(error: ValidationError) -> InvalidInput:
+    """Return the first fault as one line. Unknown keys come first: they often cause the others."""
+    faults = sorted(error.errors(), key=lambda fault: fault["type"] != "extra_forbidden")
+    fault, more = faults[0], len(faults) - 1
+    keys, kind = _keys_and_kind(fault)
+    key = ".".join(keys) or "the campaign"
+    also = f" (and {more} more)" if more else ""
+    if fault["type"] == "extra_forbidden":
+        return _unknown_key(keys, kind, also)
+    if fault["type"] == "union_tag_invalid":
+        rule = f"campaign key `{key}.kind`: the value should be {_alternatives(list(SECTIONS))}"
+        return InvalidInput(rule, f"{fault['ctx']['tag']!r}{also}", _SCHEMA)
+    if fault["type"] == "missing":
+        return InvalidInput(f"a campaign file needs the key `{key}`", f"no such key{also}", f"add it; {_SCHEMA}")
+    rule = fault["msg"].removeprefix("Value error, ").replace("Input should", "the value should", 1)
+    return InvalidInput(f"campaign key `{key}`: {rule}", f"{fault['input']!r}{also}", _SCHEMA)
+
+
+def _keys_and_kind(fault: ErrorDetails) -> tuple[list[str], str | None]:
+    """Return the keys that lead to a fault, and the runner in whose section it is; pydantic has that among the keys."""
+    keys = [str(part) for part in fault["loc"]]
+    if len(keys) > 1 and keys[0] == _KIND[0]:
+        return [keys[0], *keys[2:]], keys[1]
+    return keys, None
+
+
+def _unknown_key(keys: Sequence[str], kind: str | None, also: str) -> InvalidInput:
+    *sections, unknown = keys
+    known = _keys_of(sections, kind)
+    way_out = f"known here: {', '.join(known)}"
+    others = [other for other, section in SECTIONS.items() if unknown in section.model_fields]
+    if kind is not None and len(sections) == 1 and others:
+        rule = f"the section `runner` must use keys of its runner only, which is {kind}"
+        return InvalidInput(rule, f"`{'.'.join(keys)}`, a key of {_alternatives(others, 'and')}{also}", way_out)
+    if close := difflib.get_close_matches(unknown, known, n=1):
+        way_out = f"did you mean `{close[0]}`? {way_out}"
+    return InvalidInput("a campaign file must use known keys only", f"unknown key `{'.'.join(keys)}`{also}", way_out)
+
+
+def _keys_of(sections: Sequence[str], kind: str | None) -> list[str]:
+    model: type[BaseModel] = Campaign
+    for section in sections:
+        names = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+        inner = SECTIONS.get(kind or "") if model is Campaign and section == _KIND[0] else names.get(section)
+        if not (isinstance(inner, type) and issubclass(inner, BaseModel)):
+            return ["from", "to", "step", "factor"]
+        model = inner
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _alternatives(names: Sequence[str], word: str = "or") -> str:
+    quoted = [repr(name) if word == "or" else name for name in names]
+    return f" {word} ".join([", ".join(quoted[:-1]), quoted[-1]] if len(quoted) > 1 else quoted)

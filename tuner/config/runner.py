@@ -1,0 +1,119 @@
+"""The section of a campaign file that says where programs are measured: one form for each runner there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias, Union
+
+from pydantic import (
+    BeforeValidator,
+    Discriminator,
+    Field,
+    GetCoreSchemaHandler,
+    GetPydanticSchema,
+    TypeAdapter,
+    create_model,
+)
+from pydantic_core import CoreSchema
+
+from chorale.runners.api.base import ResourceRequest
+from chorale.runners.api.config import Capabilities, MeasurerRequest, RunnerConfig
+from chorale.runners.api.registry import RUNNERS
+from chorale.runners.local.config import LocalConfig
+from chorale.tuner.config.values import CampaignSection
+
+DEFAULT_KIND = LocalConfig.name
+
+
+class NeedsSection(CampaignSection):
+    """What a node of the Ray cluster must have to measure on it; held as long as the campaign runs."""
+
+    cpus: float = Field(default=1, gt=0, description="CPUs.")
+    gpus: float | None = Field(
+        default=None,
+        ge=0,
+        description="GPUs; by default as many as ranks run on a node (msccl), or none. 0 where Ray knows of no GPUs.",
+    )
+    resources: dict[str, Annotated[float, Field(gt=0)]] = Field(
+        default={},
+        description="Amounts of the cluster's own resources; one that a fabric has once keeps others off it.",
+    )
+    labels: dict[str, str] = Field(default={}, description="Labels that the node must carry.")
+    patience_s: float = Field(
+        default=30, gt=0, le=86400, description="How long to wait for such a node; more where nodes come on demand."
+    )
+
+
+class RunnerSection(CampaignSection):
+    """What the sections of all runners have in common; each has the options of its runner besides.
+
+    Sections are made by `section_model`, from the runner as it is declared.
+    """
+
+    runner: ClassVar[type[RunnerConfig]]
+
+    kind: str = Field(description="The runner.")
+    timeout_s: float = Field(default=60.0, gt=0, le=86400, description="Watchdog of one measurement, in seconds.")
+    needs: NeedsSection = Field(default=NeedsSection(), description="What a node must have to measure on it.")
+    at_once: int = Field(
+        default=1, ge=1, le=64, description="Nodes that measure at once; live runners never share a machine."
+    )
+
+    @property
+    def config(self) -> RunnerConfig:
+        """The runner with its options."""
+        if self.runner.is_nested:
+            config: RunnerConfig = getattr(self, self.runner.name)
+            return config
+        return self.runner.model_construct(**{name: getattr(self, name) for name in self.runner.model_fields})
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the runner can do."""
+        return self.runner.capabilities
+
+    @property
+    def measurers(self) -> MeasurerRequest:
+        """What the user asks of the nodes that measure."""
+        node = ResourceRequest(**self.needs.model_dump(exclude={"gpus"}))
+        return MeasurerRequest(node, self.needs.gpus, self.at_once)
+
+
+def section_model(runner: type[RunnerConfig]) -> type[RunnerSection]:
+    """Return the form of the section for `runner`: what all have in common and its options, and no other keys."""
+    bases: tuple[type[Any], ...] = (RunnerSection,) if runner.is_nested else (runner, RunnerSection)
+    fields: dict[str, Any] = {"kind": (Literal[runner.name], Field(default=runner.name, description=runner.summary))}
+    if runner.is_nested:
+        fields[runner.name] = (runner, Field(default=runner(), description="Options of the runner."))
+    model = create_model(f"{runner.name.capitalize()}Section", __base__=bases, __doc__=runner.__doc__, **fields)
+    model.runner = runner
+    return model
+
+
+def section_union(sections: Iterable[type[RunnerSection]]) -> Any:
+    """Return the type of any of `sections`, told apart by `kind`; without one it is that of the local runner."""
+    models = tuple(sections)
+    return Annotated[Union[models], Discriminator("kind"), BeforeValidator(_with_kind)]  # noqa: UP007 - made of a tuple
+
+
+def _with_kind(section: Any) -> Any:
+    return {"kind": DEFAULT_KIND, **section} if isinstance(section, dict) else section
+
+
+SECTIONS: Mapping[str, type[RunnerSection]] = {name: section_model(runner) for name, runner in RUNNERS.items()}
+"""The section of each runner that is registered, by `kind`."""
+
+
+def _schema(_source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+    return handler.generate_schema(section_union(SECTIONS.values()))
+
+
+AnyRunnerSection: TypeAlias = Annotated[RunnerSection, GetPydanticSchema(_schema)]
+"""The section of any runner that is registered."""
+
+_section: TypeAdapter[RunnerSection] = TypeAdapter(AnyRunnerSection)
+
+
+def read_section(document: Mapping[str, Any]) -> RunnerSection:
+    """Return the section that `document` describes; pydantic's ValidationError for anything that does not fit."""
+    return _section.validate_python(dict(document))

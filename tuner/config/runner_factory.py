@@ -1,0 +1,36 @@
+"""From the `runner` section of a campaign to a recipe of a runner, and to the workers that hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from chorale.runners.ray.actors import RunnerFactory
+from chorale.runners.ray.workers import RayWorkers
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.build_cache import shared_builder
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.runner import RunnerSection
+
+
+def make_workers(
+    campaign: Campaign, topology: Topology, home: Path, address: str | None = None
+) -> Callable[[], RayWorkers]:
+    """Return what makes the workers of a campaign, on the cluster at `address`; see `RayWorkers`."""
+    section = campaign.runner
+    return partial(
+        RayWorkers,
+        runner_factory(section, topology, home),
+        campaign.parallel,
+        address,
+        section.config.resources(section.measurers, topology),
+        section.at_once,
+        alone=section.capabilities.is_live,
+        make_builder=partial(shared_builder, home),
+    )
+
+
+def runner_factory(section: RunnerSection, topology: Topology, home: Path) -> RunnerFactory:
+    """Return a picklable recipe; `home` is where a runner keeps what it finds out about the machine."""
+    return partial(section.config.for_network(topology).create, home, section.measurers)

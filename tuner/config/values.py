@@ -1,0 +1,100 @@
+"""What all sections of a campaign file have in common.
+
+Lists of values in a campaign file, and what may be written in their place: ranges, sizes with units.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from chorale.runners.api.units import MAX_SIZE_BYTES, parse_sizes
+
+
+class CampaignSection(BaseModel):
+    """A section of the file: unknown keys are errors, values are not changed after reading."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+MAX_VALUES = 1000
+
+Size = Annotated[int, Field(ge=1, le=MAX_SIZE_BYTES)]
+
+
+class Range(CampaignSection):
+    """Whole numbers from `from` to `to`, both included, by a step or by a factor."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+    first: int = Field(alias="from", ge=1, description="First value.")
+    last: int = Field(alias="to", ge=1, description="Last value, included where a step ends on it.")
+    step: int | None = Field(
+        default=None, ge=1, description="Distance of neighbouring values; 1 if no factor is given."
+    )
+    factor: int | None = Field(default=None, ge=2, description="Ratio of neighbouring values.")
+
+    @model_validator(mode="after")
+    def _is_a_range(self) -> Range:
+        if self.last < self.first:
+            raise ValueError("`to` must not be below `from`")
+        if self.step is not None and self.factor is not None:
+            raise ValueError("give `step` or `factor`, not both")
+        if self.factor is None and (self.last - self.first) // (self.step or 1) >= MAX_VALUES:
+            raise ValueError(f"a range must hold at most {MAX_VALUES} values")
+        return self
+
+    def values(self) -> tuple[int, ...]:
+        """Return the values in rising order."""
+        if self.factor is None:
+            return tuple(range(self.first, self.last + 1, self.step or 1))
+        found = [self.first]
+        while found[-1] * self.factor <= self.last:
+            found.append(found[-1] * self.factor)
+        return tuple(found)
+
+
+def _spread(choice: Any) -> Any:
+    """Let a range stand for the list of its values; anything else is left to the check of lists."""
+    if isinstance(choice, Range):
+        return list(choice.values())
+    return list(Range.model_validate(choice).values()) if isinstance(choice, dict) else choice
+
+
+def _spread_sizes(sizes: Any) -> Any:
+    """Let `64KiB` and `4KiB:1MiB:x4` stand for the numbers of bytes that they mean, in rising order."""
+    if not isinstance(sizes, list) or not all(isinstance(size, (int, str)) for size in sizes):
+        return sizes
+    spread = [parse_sizes(size) if isinstance(size, str) else (size,) for size in sizes]
+    return sorted({size for part in spread for size in part})
+
+
+def _spread_buffers(sizes: Any) -> Any:
+    """Like `_spread_sizes`, but null stays null and the order that was given is kept."""
+    if not isinstance(sizes, list) or not all(size is None or isinstance(size, (int, str)) for size in sizes):
+        return sizes
+    return [one for size in sizes for one in (parse_sizes(size) if isinstance(size, str) else (size,))]
+
+
+Sizes = Annotated[
+    list[Size],
+    Field(min_length=1, max_length=MAX_VALUES),
+    BeforeValidator(_spread_sizes, json_schema_input_type=list[Size | str]),
+]
+Count = Annotated[int, Field(ge=1)]
+Counts = Annotated[
+    list[Count],
+    Field(min_length=1, max_length=MAX_VALUES),
+    BeforeValidator(_spread, json_schema_input_type=list[Count] | Range),
+]
+OptionalCounts = Annotated[
+    list[Count | None],
+    Field(min_length=1, max_length=MAX_VALUES),
+    BeforeValidator(_spread, json_schema_input_type=list[Count | None] | Range),
+]
+Buffers = Annotated[
+    list[Size | None],
+    Field(min_length=1, max_length=MAX_VALUES),
+    BeforeValidator(_spread_buffers, json_schema_input_type=list[Size | str | None]),
+]

@@ -1,0 +1,99 @@
+"""Program files: XML of any dialect and plans of MSCCL++, ours or of others, with the network that they run on.
+
+What a runner can be given: the program of a schedule or program file, its network, and how it was made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from chorale.runners.api.base import ProgramSettings
+from chorale.synth.build.build import build_program, verify_schedule
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.lowering.lower import LONGEST_NAME
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.catalog import METHODS
+from chorale.synth.programs.postconditions import AnyProgram
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.base import Lifted
+from chorale.synth.targets.lift import read_unchecked, violations_on
+from chorale.synth.targets.mscclpp_json import is_plan_text
+from chorale.synth.targets.xml_document import MAX_TEXT_BYTES
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.files.read_write import read_file
+from chorale.tuner.files.schedule_files import SUFFIXES, load_schedule
+from chorale.tuner.files.topology_specs import load_topology
+
+SUFFIX, PLAN_SUFFIX = ".xml", ".json"
+_ADD_SPEC = "add --spec, such as --spec torus:4x4"
+_PLAN = "a plan for MSCCL++ is run by the executor_test of MSCCL++"
+
+
+def is_program_file(path: str) -> bool:
+    """Return whether `path` is named like a program, or holds a plan, and so no schedule."""
+    return Path(path).suffix.lower() == SUFFIX or is_plan_file(path)
+
+
+def is_plan_file(path: str) -> bool:
+    """Return whether `path` holds a plan for MSCCL++; schedules may have the same suffix."""
+    return Path(path).suffix.lower() == PLAN_SUFFIX and is_plan_text(read_file(path))
+
+
+def load_program(path: str, network: Topology | None) -> tuple[Topology, Program]:
+    """Return the checked program in a file as `load_code` does; InvalidInput for a plan, which is no Program."""
+    topology, program = load_code(path, network)
+    if not isinstance(program, Program):
+        raise InvalidInput("what is run or exported must be a schedule or an XML program", path, _PLAN)
+    return topology, program
+
+
+def load_code(path: str, network: Topology | None) -> tuple[Topology, AnyProgram]:
+    """Return the checked program in a file, and the network that it runs on.
+
+    Without one `given`, the network is the one in the name that `chorale lower` gives a program. InvalidInput if that
+    tells none, CheckFailed unless the program does what its collective says on the network.
+    """
+    topology, lifted = load_unchecked(path, network)
+    for violation in violations_on(lifted, topology):
+        rule = f"a program must do what its collective says on the topology ({violation.rule})"
+        raise CheckFailed(rule, violation.message, "see all of it with `chorale lift`")
+    return topology, lifted.program
+
+
+def load_unchecked(path: str, network: Topology | None) -> tuple[Topology, Lifted[AnyProgram]]:
+    """Return what a program file holds, not yet checked, and its network as `load_code` does."""
+    lifted = read_unchecked(read_file(path, MAX_TEXT_BYTES))
+    return network or load_topology(_spec_in_name(path, lifted.program)), lifted
+
+
+def _spec_in_name(path: str, program: AnyProgram) -> str:
+    """Return the last word of a name such as `allgather bfb torus:4x4`; InvalidInput if it may be cut or changed."""
+    words = program.name.split()
+    ours = len(words) == 3 and words[0] == program.collective.name.value and words[1] in METHODS
+    if not ours or len(program.name) >= LONGEST_NAME or "_" in words[2]:
+        raise InvalidInput("a program file needs the topology it runs on", path, _ADD_SPEC)
+    return words[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Runnable:
+    """A checked program; `settings` None where its file does not say how it was made."""
+
+    topology: Topology
+    program: Program
+    settings: ProgramSettings | None = None
+
+
+def load_runnable(file: str, network: Topology | None, target: LoweringOptions) -> Runnable:
+    """Return the program of a schedule file, lowered as `target` says, or of a program file, see `load_program`."""
+    if Path(file).suffix in SUFFIXES and not is_plan_file(file):
+        verified = verify_schedule(load_schedule(file))
+        topology = verified.schedule.topology
+        if network is not None and network.id != topology.id:
+            rule = f"--spec must be the topology of the schedule, {topology.spec}"
+            raise InvalidInput(rule, network.spec, "leave it out")
+        settings = ProgramSettings(k=verified.schedule.trees_per_root)
+        return Runnable(topology, build_program(verified, target).program, settings)
+    topology, program = load_program(file, network)
+    return Runnable(topology, program)

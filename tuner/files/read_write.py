@@ -1,0 +1,112 @@
+"""Reading and writing files whole: a file is either the old one or the new one, never half of each.
+
+The formats of pictures, known before anything slow is loaded or computed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from chorale.synth.errors import InvalidInput, Unavailable
+
+MAX_INPUT_BYTES = 2**30
+_EXECUTABLE = (".sh", ".sbatch")
+
+
+def read_file(path: str, max_bytes: int = MAX_INPUT_BYTES) -> bytes:
+    """Return the bytes of the file at `path`, at most `largest_bytes` (1 GiB); no more than one above that are read."""
+    try:
+        too_large = os.stat(path).st_size > max_bytes
+        with open(path, "rb") as stream:
+            content = b"" if too_large else stream.read(max_bytes + 1)  # devices and pipes tell no size before
+    except OSError as error:
+        raise InvalidInput("an input file must be readable", f"{path}: {error.strerror}", "check the path") from error
+    if too_large or len(content) > max_bytes:
+        limit = f"{max_bytes // 2**20} MiB" if max_bytes % 2**30 else f"{max_bytes // 2**30} GiB"
+        raise InvalidInput(f"an input file must be at most {limit}", path, "use a smaller file")
+    return content
+
+
+def write_file(path: str | Path, content: bytes) -> None:
+    """Write `content` to `path` through a temporary file in the same folder; the folder must exist.
+
+    On any failure (full disk, no permission) the old file, if there was one, is untouched.
+    """
+    write_parts(path, (content,))
+
+
+def write_parts(path: str | Path, parts: Iterable[bytes]) -> None:
+    """Write one part after the other to `path` as `write_file` does; the old file also stays if making a part fails."""
+    target = Path(path)
+    if not target.parent.is_dir():
+        raise InvalidInput("the folder of an output file must exist", str(target.parent), "create it first")
+    try:
+        _replace(target, parts)
+    except OSError as error:
+        way_out = "free some space or choose another place" if error.errno == errno.ENOSPC else "choose another place"
+        raise Unavailable("an output file must be writable", f"{target}: {error.strerror}", way_out) from error
+
+
+def require_new_folder(folder: Path, force: bool = False) -> None:
+    """Raise InvalidInput unless `folder` is empty or can be made; with `force` it may hold something."""
+    if folder.exists() and not folder.is_dir():
+        raise InvalidInput("an output folder must be a folder", str(folder), "choose another name")
+    if not folder.absolute().parent.is_dir():
+        raise InvalidInput("the parent of an output folder must exist", str(folder.parent), "create it first")
+    if not force and folder.is_dir() and any(folder.iterdir()):
+        raise InvalidInput("an output folder must be new or empty", str(folder), "choose another, or add --force")
+
+
+def write_folder(folder: Path, files: Mapping[str, bytes], force: bool = False) -> None:
+    """Write `files` (path within the folder -> content) into `folder`, which is made if it is missing; scripts
+    (.sh, .sbatch) become executable.
+
+    InvalidInput, before anything is written, if the folder holds something (unless `force`: then files of the same
+    name are replaced and others stay), or if a link in it leads outside.
+    """
+    require_new_folder(folder, force)
+    inside = folder.resolve()
+    for path in files:
+        if not (inside / path).parent.resolve().is_relative_to(inside):
+            raise InvalidInput("an output folder must not lead outside", str(inside / path), "remove the link")
+    for path, content in sorted(files.items()):
+        target = inside / path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_file(target, content)
+            if target.suffix in _EXECUTABLE:
+                target.chmod(target.stat().st_mode | 0o111)
+        except OSError as error:
+            rule = "an output folder must be writable"
+            raise Unavailable(rule, f"{target}: {error.strerror}", "choose another place") from error
+
+
+def _replace(target: Path, parts: Iterable[bytes]) -> None:
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.writelines(parts)
+            stream.flush()
+            os.fsync(stream.fileno())
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def require_plot_format(path: Path | None) -> None:
+    """Raise InvalidInput unless the extension of `path` is one that can be drawn; without a path nothing will be."""
+    if path is not None and path.suffix.lower() not in FORMATS:
+        raise InvalidInput("a plot must be a .png, .svg or .pdf file", path.name, "choose one of these extensions")

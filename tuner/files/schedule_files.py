@@ -1,0 +1,70 @@
+"""Schedule files: .parquet for any size, .json for reading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.schedule.codec import from_json_text, from_parquet, stated_id, to_json_text, to_parquet
+from chorale.synth.schedule.schedule import AnySchedule, Form, Schedule
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.synth.verify.verify import verify
+from chorale.tuner.files.read_write import read_file, write_file
+from chorale.tuner.files.topology_specs import load_topology
+
+SUFFIXES = (".parquet", ".json")
+MAX_EXPANDED_ROWS = 2**22
+"""Symmetric schedules with more transfers are not written out to be lowered or run."""
+
+
+def require_schedule_suffix(path: str | Path, form: Form = "columns") -> None:
+    """Raise InvalidInput unless `path` ends in a suffix that schedules of `form` have."""
+    if Path(path).suffix not in SUFFIXES:
+        rule = "a schedule file must end in .parquet or .json"
+        raise InvalidInput(rule, str(path), "choose one of the two, for example schedule.parquet")
+    if form == "symmetric" and Path(path).suffix != ".parquet":
+        rule = "a schedule in symmetric form is written as .parquet"
+        raise InvalidInput(rule, str(path), "use a file name that ends in .parquet")
+
+
+def load_schedule(path: str | Path) -> Schedule:
+    """Read the schedule file at `path`, by its suffix. The schedule is not yet verified.
+
+    A schedule in symmetric form is checked as such (CheckFailed) and written out; InvalidInput if it has more than
+    `MAX_EXPANDED_ROWS` transfers.
+    """
+    schedule = load_schedule_in_its_form(path)
+    return schedule if isinstance(schedule, Schedule) else verify(schedule).schedule.expand(MAX_EXPANDED_ROWS)
+
+
+def load_schedule_in_its_form(path: str | Path) -> AnySchedule:
+    """Read the schedule file at `path`, in columns or in symmetric form as it is. The schedule is not yet verified."""
+    require_schedule_suffix(path)
+    return _read(path, read_file(str(path)))
+
+
+def load_for_inspection(path: str | Path) -> tuple[AnySchedule, str]:
+    """Read a schedule file whose content may differ from its id; return the schedule and the stated id."""
+    require_schedule_suffix(path)
+    content = read_file(str(path))
+    schedule = _read(path, content, require_id=False)
+    return schedule, stated_id(content)
+
+
+def _read(path: str | Path, content: bytes, require_id: bool = True) -> AnySchedule:
+    if Path(path).suffix != ".parquet":
+        return from_json_text(content, load_topology, require_id)
+    return read_parquet(content, require_id)
+
+
+def read_parquet(content: bytes, require_id: bool = True) -> AnySchedule:
+    """Return the schedule in the bytes of a .parquet file, in its form. It is not yet verified."""
+    return from_parquet(content, load_topology, require_id)
+
+
+def save_schedule(verified: VerifiedSchedule, path: str | Path) -> None:
+    """Write a verified schedule to `path`, by its suffix; an older file survives any failure."""
+    schedule = verified.schedule
+    require_schedule_suffix(path, schedule.form)
+    is_parquet = Path(path).suffix == ".parquet"
+    write_file(path, to_parquet(schedule) if is_parquet else to_json_text(schedule).encode())

@@ -1,0 +1,34 @@
+"""Topology specs as commands take them: with files from the file system."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from chorale.synth.topology.grammar import FileCall, FunctionCall, SpecTree, parse_spec
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.files.read_write import read_file
+
+
+def load_topology(spec: str) -> Topology:
+    """Return the checked topology of `spec`; file:PATH is read from disk. Raises InvalidInput."""
+    return parse_topology(spec, read_file)
+
+
+def absolute_spec(spec: str) -> str:
+    """Return `spec` with the paths of its files absolute, so that it means the same in every folder.
+
+    A spec without files stays as it is. Raises InvalidInput.
+    """
+    tree = parse_spec(spec)
+    absolute = _absolute(tree)
+    return spec if absolute == tree else str(absolute)
+
+
+def _absolute(tree: SpecTree) -> SpecTree:
+    if isinstance(tree, FileCall):
+        return FileCall(str(Path(tree.path).absolute()))
+    if isinstance(tree, FunctionCall):
+        inner = (_absolute(one) if isinstance(one, SpecTree) else one for one in tree.arguments)
+        return FunctionCall(tree.name, tuple(inner))
+    return tree

@@ -1,0 +1,63 @@
+"""What a launch leaves for people: a picture and a report beside its journal, and the report in MLflow."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from chorale.synth.errors import ChoraleError
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.read_write import write_file
+from chorale.tuner.tracking.champions import PromotionVerdict
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.tracker import TrackingResult
+from chorale.tuner.trials.records import CompleteTrial, RankedTrial
+from chorale.tuner.trials.store import Store
+from chorale.tuner.trials.tuning_table import SizeClass, regressions, tuning_table
+
+_log = logging.getLogger("chorale.tune")
+
+
+def draw_picture(campaign: Campaign, store: Store) -> None:
+    """Put a picture of the launch beside its journal; a picture that cannot be kept is not worth losing a launch."""
+    complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
+    if not complete:
+        return
+    from chorale.tuner.plots.campaign_plots import campaign_png  # noqa: PLC0415  # matplotlib takes half a second to import
+
+    title = f"{campaign.name}: {campaign.collective} on {campaign.topology}, {campaign.runner.kind} runner"
+    try:
+        write_file(store.picture_path, campaign_png(complete, title))
+    except ChoraleError as error:
+        _log.warning("no picture: %s", error)
+
+
+def write_page(
+    campaign: Campaign,
+    store: Store,
+    ranked: Sequence[RankedTrial],
+    versions: Mapping[int, str],
+    verdicts: Mapping[SizeClass, PromotionVerdict],
+    overhead: Mapping[str, Any],
+) -> None:
+    """Put the report beside the journal; like the picture it is not worth losing a launch."""
+    from chorale.tuner.launch.html_report import campaign_page  # noqa: PLC0415  # matplotlib takes half a second to import
+
+    chosen = tuning_table(ranked, campaign.objective == "geomean_speedup")
+    try:
+        refused = regressions(store.launch.campaign, store.trials, ranked)
+        page = campaign_page(store.launch, store.trials, chosen, versions, verdicts, overhead, refused)
+        write_file(store.report_path, page.encode())
+    except ChoraleError as error:
+        _log.warning("no report: %s", error)
+
+
+def upload_page(mlflow: MlflowStore, tracked: TrackingResult, store: Store) -> None:
+    """Keep the report as an artifact of the launch's run."""
+    if tracked.parent_run_id is None or not store.report_path.exists():
+        return
+    try:
+        mlflow.upload(tracked.parent_run_id, {store.report_path.name: store.report_path.read_bytes()})
+    except ChoraleError as error:
+        _log.warning("the report is not in MLflow: %s", error)

@@ -1,0 +1,161 @@
+"""How fast trials finish one after the other.
+
+What people see while a campaign runs: a live table, plain lines, or nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from chorale.runners.api.units import format_ms, format_size
+from chorale.tuner.trials.records import CompleteTrial, FailedTrial, TrialRecord
+
+_PAUSE = 20
+"""A launch was interrupted where nothing finished for so many times the median."""
+
+
+def trial_intervals_s(trials: Iterable[TrialRecord]) -> list[float]:
+    """Return the seconds between the ends of trials in order, without the pauses before a launch was resumed."""
+    ends_s = sorted(trial.started_unix_s + trial.seconds for trial in trials)
+    found_s = [later - earlier for earlier, later in pairwise(ends_s)]
+    middle_s = statistics.median(found_s) if found_s else 0.0
+    return [gap_s for gap_s in found_s if gap_s <= _PAUSE * middle_s]
+
+
+RECENT = 6
+
+
+class LaunchProgress(Protocol):
+    """Hears of every finished trial; a context manager around the whole run."""
+
+    def __enter__(self) -> LaunchProgress: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def trial(self, record: TrialRecord) -> None:
+        """Show a trial that has just finished."""
+        ...
+
+
+class _Tally:
+    """Counts, the best so far and the time left; `limit_s` is what the launch may take after its first trial began."""
+
+    def __init__(self, budget: int, known: Sequence[TrialRecord], limit_s: float) -> None:
+        self._budget = budget
+        self._before = len(known)
+        self._limit_s = limit_s
+        self._trials: list[TrialRecord] = []
+        self._best: CompleteTrial | None = None
+        for record in known:
+            self.add(record)
+
+    def add(self, record: TrialRecord) -> None:
+        self._trials.append(record)
+        if isinstance(record, CompleteTrial) and (self._best is None or record.speedup > self._best.speedup):
+            self._best = record
+
+    @property
+    def time_left(self) -> str:
+        found_s = trial_intervals_s(self._trials) or [self._trials[0].seconds]
+        seconds = statistics.fmean(found_s) * max(0, self._budget - len(self._trials))
+        new = self._trials[self._before :]
+        if new:
+            began_s = min(record.started_unix_s for record in new)
+            last_s = max(record.started_unix_s + record.seconds for record in new)
+            seconds = min(seconds, max(0.0, self._limit_s - (last_s - began_s)))
+        return f"{int(seconds // 60)}:{int(seconds % 60):02d}"
+
+    def __str__(self) -> str:
+        if not self._trials:
+            return f"starting the workers; {self._budget} trials at most"
+        best = f", best {self._best.speedup:.2f}x {self._best.candidate}" if self._best else ""
+        return f"trial {len(self._trials)}/{self._budget}, about {self.time_left} left{best}"
+
+
+class PlainLines:
+    """One line per trial, for logs and pipes."""
+
+    def __init__(
+        self, console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
+    ) -> None:
+        self._console = console
+        self._tally = _Tally(budget, recorded, limit_s)
+
+    def __enter__(self) -> PlainLines:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        return None
+
+    def trial(self, record: TrialRecord) -> None:
+        self._tally.add(record)
+        text = f"{record.candidate}: {outcome_text(record)}  ({self._tally})"
+        self._console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+class LiveTable:
+    """A table of the latest trials that is drawn in place, for terminals."""
+
+    def __init__(
+        self, console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
+    ) -> None:
+        self._tally = _Tally(budget, recorded, limit_s)
+        self._recent: list[TrialRecord] = []
+        self._live = Live(self._view(), console=console, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> LiveTable:
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.__exit__(kind, error, trace)
+
+    def trial(self, record: TrialRecord) -> None:
+        self._tally.add(record)
+        self._recent = [*self._recent, record][-RECENT:]
+        self._live.update(self._view())
+
+    def _view(self) -> Group:
+        table = Table("trial", "candidate", "outcome", box=None, pad_edge=False)
+        for record in self._recent:
+            table.add_row(str(record.number), Text(str(record.candidate)), Text(outcome_text(record)))
+        return Group(table, Text(str(self._tally)))
+
+
+def outcome_text(record: TrialRecord) -> str:
+    """Return what came of a trial, in a few words."""
+    if isinstance(record, CompleteTrial):
+        times = ", ".join(f"{format_size(size.size_bytes)} {format_ms(size.median_s)}" for size in record.sizes)
+        return f"{record.speedup:.2f}x ({times})"
+    if isinstance(record, FailedTrial):
+        return f"failed, {record.failure_kind.value}: {record.message}"
+    return f"pruned: {record.reason}"
+
+
+def progress_display(
+    console: Console, budget: int, recorded: Sequence[TrialRecord] = (), limit_s: float = math.inf
+) -> LaunchProgress:
+    """Return the display that suits `console`; a quiet console swallows the plain lines.
+
+    budget:  trials that there will be at most, `known` ones included
+    limit_s: after which no new trial starts
+    """
+    if console.is_terminal and not console.quiet:
+        return LiveTable(console, budget, recorded, limit_s)
+    return PlainLines(console, budget, recorded, limit_s)

@@ -1,0 +1,257 @@
+"""The gate before the alias: a winner must be right at a size nobody tuned for, and beat the champion side by side.
+
+Baselines that nothing beats go through it too: a program that a baseline has overtaken does not keep the alias.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from pydantic import TypeAdapter
+
+from chorale.runners.api.base import FailureKind, Outcome, RunFailure, SizeMeasurement, library_result
+from chorale.runners.api.config import TimeSource
+from chorale.runners.api.registry import RUNNERS
+from chorale.runners.api.units import format_size
+from chorale.runners.api.workers import Workers, completions
+from chorale.runners.measurement.precision import ratio_interval
+from chorale.synth.build.build import build_program
+from chorale.synth.build.request import BuildResult
+from chorale.synth.errors import CheckFailed, ChoraleError
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.lift import lift
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.home import Home
+from chorale.tuner.launch.request_builder import RequestBuilder
+from chorale.tuner.search.constraints import lowering_target
+from chorale.tuner.tracking.best_programs import BestProgram, StoredProgram
+from chorale.tuner.tracking.champions import ROLLED_BACK, PromotionVerdict
+from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
+from chorale.tuner.tracking.registry import (
+    LIBRARY_ALGORITHM,
+    MANIFEST_FILE,
+    PROGRAM_FILE,
+    RUNNER,
+    SCHEDULE_FILE,
+    check_registered,
+    identity_tags,
+    is_same,
+    model_name,
+)
+from chorale.tuner.trials.records import Candidate
+from chorale.tuner.trials.store import Store
+from chorale.tuner.trials.tuning_table import SizeClass, fastest_baseline, is_slower
+
+_log = logging.getLogger("chorale.promotion")
+
+REPEATS = 9
+"""The fewest repetitions whose 95 % interval for the median leaves out the smallest and the largest: 1 - 20 / 2^9."""
+
+CHALLENGER, CHAMPION, BESIDE = "challenger", "champion", "beside"
+BROKEN = (FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.WRONG_RESULT)
+"""What a program can do on a runner that works; anything else says nothing about it."""
+
+Rival = tuple[Candidate, Program] | str
+"""A program, or the name of an algorithm that the library has of its own."""
+
+Rivals = Mapping[str, Rival]
+_candidates: TypeAdapter[Candidate] = TypeAdapter(Candidate)
+
+
+def with_built_baselines(
+    campaign: Campaign, topology: Topology, store: Store, workers: Workers, best: Sequence[BestProgram]
+) -> list[BestProgram]:
+    """Return `best` with the program of every baseline among them, whose files are then in the store.
+
+    A baseline that cannot be made stays without a program; the library's own has none.
+    """
+    requests = RequestBuilder(campaign, topology)
+    candidates = {one.baseline: Candidate(one.baseline) for one in best if one.baseline and one.library is None}
+    futures = [workers.builder.submit(requests.build(candidate)) for candidate in candidates.values()]
+    made: dict[str | None, StoredProgram] = {}
+    for (method, candidate), completion in zip(candidates.items(), completions(workers, futures), strict=True):
+        built = completion.value
+        if isinstance(built, BuildResult):
+            store.keep(built.schedule_id, built.schedule, built.program_id, built.program_text)
+            made[method] = StoredProgram(candidate, built.schedule_id, built.program_id)
+    return [replace(one, stored=made.get(one.baseline, one.stored)) for one in best]
+
+
+def judge(
+    campaign: Campaign, topology: Topology, store: Store, workers: Workers, home: Home, best: Sequence[BestProgram]
+) -> dict[SizeClass, PromotionVerdict]:
+    """Return for each winner whether it may take the alias; measures on the runners of the campaign.
+
+    What cannot be asked of MLflow now is left open: such a winner comes to the alias only where nobody holds it.
+    """
+    try:
+        mlflow = MlflowStore(campaign.tracking.mlflow_uri or home.mlflow_uri, home.artifacts) if best else None
+    except ChoraleError as error:
+        _log.warning("no comparison with champions: %s", error)
+        mlflow = None
+    _log.info("gate: the winners of %d size classes, at sizes of no trial and beside champions", len(best))
+    gate = _Gate(campaign, topology, store, workers, mlflow)
+    return {winner.size_class: gate.judge(winner) for winner in best}
+
+
+@dataclass(frozen=True, slots=True)
+class _Gate:
+    campaign: Campaign
+    topology: Topology
+    store: Store
+    workers: Workers
+    mlflow: MlflowStore | None
+
+    def judge(self, winner: BestProgram) -> PromotionVerdict:
+        against = None
+        try:
+            champion = self._champion(winner)
+            against = None if champion is None else champion.version
+            return self._refused(winner, against) or self._known(winner, champion) or self._measured(winner, champion)
+        except (ChoraleError, OSError) as error:
+            _log.warning("%s: kept out: %s", winner.size_class, error)
+            return PromotionVerdict(False, f"could not be judged: {error}", against)
+
+    def _refused(self, winner: BestProgram, against: str | None) -> PromotionVerdict | None:
+        """Keep out what makes the whole slower than a baseline does at some size, where the ranks compute beside it."""
+        slow = [size for size in winner.sizes if is_slower(size)]
+        if not slow or winner.baseline is not None or not self.campaign.overlap.products:
+            return None
+        found = ", ".join(
+            f"{1 / one.speedup:.3g} times {fastest_baseline(one)} at {format_size(one.size_bytes)}" for one in slow
+        )
+        return PromotionVerdict(False, f"refused, slower end to end: {found}", against)
+
+    def _known(self, winner: BestProgram, champion: ModelVersion | None) -> PromotionVerdict | None:
+        """Return what needs no measurement."""
+        identity = identity_tags(self.campaign, winner)
+        if champion is not None and is_same(champion.tags, identity):
+            return PromotionVerdict(True, "holds the alias already", champion.version)
+        versions = self.mlflow.versions(self._name(winner)) if self.mlflow else []
+        if any(is_same(version.tags, identity) and ROLLED_BACK in version.tags for version in versions):
+            reason = "somebody went back from it"
+            return PromotionVerdict(False, reason, None if champion is None else champion.version)
+        return None
+
+    def _measured(self, winner: BestProgram, champion: ModelVersion | None) -> PromotionVerdict:
+        against = None if champion is None else champion.version
+        challenger = {CHALLENGER: self._rival(winner)}
+        fault, passed = self._fault_test(winner, challenger)
+        if fault is not None:
+            return PromotionVerdict(False, f"fault test: {fault.message}", against)
+        if champion is None:
+            return PromotionVerdict(True, f"first of its class; {passed}")
+        simulated = _is_simulated(self.campaign.runner.kind)
+        if simulated != _is_simulated(champion.tags.get(RUNNER)):
+            reason = "simulated, and the champion was measured" if simulated else "measured, and the champion was not"
+            return PromotionVerdict(not simulated, f"{reason}; {passed}", against)
+        return self._compared(winner, {**challenger, CHAMPION: self._holder(champion)}, champion, passed)
+
+    def _fault_test(self, winner: BestProgram, challenger: Rivals) -> tuple[RunFailure | None, str]:
+        """Run once at a size of no trial; return what went wrong, and what is to be said if nothing did."""
+        if winner.library is not None:
+            return None, "the library's own, which nothing beat"
+        if self.campaign.runner.capabilities.times is TimeSource.RECORD:  # `register` replays what programs compute
+            return None, "its replay is right"
+        size_bytes = unseen_size(winner.size_class, self.campaign.sizes)
+        outcome = self._run(winner, challenger, (size_bytes,), 1)
+        fault = outcome if isinstance(outcome, RunFailure) else None
+        return fault, f"right at {size_bytes} bytes, which no trial had"
+
+    def _compared(self, winner: BestProgram, rivals: Rivals, champion: ModelVersion, passed: str) -> PromotionVerdict:
+        sizes = tuple(size.size_bytes for size in winner.sizes)
+        outcome = self._run(winner, rivals, sizes, REPEATS)
+        if isinstance(outcome, RunFailure):
+            return self._without_comparison(winner, rivals, champion, outcome)
+        times = _mean_times(outcome.results[CHALLENGER]), _mean_times(outcome.results[CHAMPION])
+        ratio = ratio_interval(*times)
+        faster = ratio.high < 1
+        word = "faster than" if faster else "not clearly faster than"
+        at = ", ".join(format_size(size) for size in sizes)
+        reason = f"{word} version {champion.version} side by side at {at}, {REPEATS} repetitions; {passed}"
+        return PromotionVerdict(faster, reason, champion.version, ratio)
+
+    def _without_comparison(
+        self, winner: BestProgram, rivals: Rivals, champion: ModelVersion, failure: RunFailure
+    ) -> PromotionVerdict:
+        """Decide where both together gave no times: a champion that fails alone does not keep the alias."""
+        sizes = tuple(size.size_bytes for size in winner.sizes)
+        alone = self._run(winner, {CHAMPION: rivals[CHAMPION]}, sizes, 1)
+        if isinstance(alone, RunFailure) and alone.kind in BROKEN:
+            return PromotionVerdict(True, f"version {champion.version} fails here: {alone.message}", champion.version)
+        return PromotionVerdict(False, f"could not be compared: {failure.message}", champion.version)
+
+    def _run(self, winner: BestProgram, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
+        """Measure `rivals`; of the library's own algorithms alone, which no runner takes, beside the best trial."""
+        programs = {name: rival for name, rival in rivals.items() if not isinstance(rival, str)}
+        library = {name: rival for name, rival in rivals.items() if isinstance(rival, str)}
+        if not programs:
+            programs = {BESIDE: self._program(winner.trial.candidate, winner.trial.program_id)}
+        request = RequestBuilder(self.campaign, self.topology).run(programs, len(self.store.trials))
+        algorithms = tuple(dict.fromkeys(library.values()))
+        request = replace(request, sizes_bytes=sizes_bytes, repeats=repeats, library=algorithms)
+        [completion] = completions(self.workers, [self.workers.measurer.submit(request)])
+        outcome = completion.value
+        if isinstance(outcome, RunFailure):
+            return outcome
+        own = {name: outcome.results[library_result(algorithm)] for name, algorithm in library.items()}
+        return replace(outcome, results={**outcome.results, **own})
+
+    def _rival(self, winner: BestProgram) -> Rival:
+        if winner.library is not None:
+            return winner.library
+        if winner.stored is None:
+            raise CheckFailed("a baseline must be possible to make", winner.baseline, "choose other `baselines`")
+        return self._program(winner.stored.candidate, winner.stored.program_id)
+
+    def _program(self, candidate: Candidate, program_id: str) -> tuple[Candidate, Program]:
+        return candidate, lift(self.store.program_path(program_id).read_bytes())
+
+    def _champion(self, winner: BestProgram) -> ModelVersion | None:
+        return self.mlflow.aliased(self._name(winner), self.campaign.register_.alias) if self.mlflow else None
+
+    def _holder(self, champion: ModelVersion) -> Rival:
+        """Return the champion in the dialect of this campaign, which need not be the one that it was tuned in."""
+        algorithm = champion.tags.get(LIBRARY_ALGORITHM)
+        if algorithm is not None:
+            return algorithm
+        if self.mlflow is None:
+            raise RuntimeError("a champion was found without MLflow")
+        files = self.mlflow.download(champion)
+        manifest = json.loads(files[MANIFEST_FILE])
+        verified = check_registered(files[SCHEDULE_FILE], files[PROGRAM_FILE], manifest)
+        candidate, program = _candidates.validate_python(manifest["parameters"]), lift(files[PROGRAM_FILE])
+        dialect = lowering_target(self.campaign.runner)
+        if dialect.accepts(program):
+            return candidate, program
+        return candidate, build_program(verified, dialect.options(candidate)).program
+
+    def _name(self, winner: BestProgram) -> str:
+        campaign = self.campaign
+        return model_name(campaign.register_.model, campaign.collective, self.topology, winner.size_class)
+
+
+def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:
+    """Return a size of the class that is none of `sizes_bytes` and that few counts of chunks divide.
+
+    In classes that have no other left it is beyond them.
+    """
+    size_bytes = size_class.min_bytes + size_class.min_bytes // 3 | 3
+    while size_bytes in sizes_bytes:
+        size_bytes += 4
+    return size_bytes
+
+
+def _is_simulated(runner: str | None) -> bool:
+    return runner is not None and runner in RUNNERS and RUNNERS[runner].capabilities.times is TimeSource.MODEL
+
+
+def _mean_times(sizes: Sequence[SizeMeasurement]) -> list[float]:
+    """Return for each repetition the geometric mean over the sizes."""
+    rows = zip(*(size.times_s for size in sizes), strict=True)
+    return [math.prod(row) ** (1 / len(sizes)) for row in rows]

@@ -1,0 +1,92 @@
+"""Cheap guesses before anything is measured: the exact cost of many candidates, the simulated times of the best."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from itertools import chain, islice
+
+from chorale.runners.api.base import Measurement, RunRequest
+from chorale.runners.api.workers import Workers, completions
+from chorale.runners.simulated.config import DEFAULT_LINK_MBPS
+from chorale.runners.simulated.runner import SimulatedRunner
+from chorale.synth.build.request import BuildResult
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.costs.pricing import Pricing
+from chorale.tuner.launch.request_builder import RequestBuilder
+from chorale.tuner.search.space import SearchSpace
+from chorale.tuner.trials.records import Candidate
+
+_log = logging.getLogger("chorale.screening")
+
+BEST_OF_EACH = 2
+
+Guesses = Mapping[Candidate, tuple[float, ...]]
+"""Candidate -> seconds at each size of the campaign."""
+
+
+def screened_candidates(
+    campaign: Campaign, topology: Topology, space: SearchSpace, workers: Workers
+) -> list[Candidate]:
+    """Return what to measure first, the best guess of each size before the second best.
+
+    `screening.candidates` points are made; all get their exact cost, the best `screening.simulated` of them simulated
+    times. None if both are 0. Candidates that cannot be made are left out, and so are times that cannot be simulated.
+    """
+    wanted = campaign.screening
+    if wanted.candidates == 0:
+        return []
+    points = dict.fromkeys(chain(space.starts(), space.shuffled(campaign.seed)))
+    made = _built(RequestBuilder(campaign, topology), workers, list(islice(points, wanted.candidates)))
+    pricing = _pricing(campaign, topology)
+    exact = {candidate: _exact_s(campaign, topology, pricing, one) for candidate, one in made.items()}
+    best = leaders(exact, wanted.simulated)
+    simulated = {candidate: _simulated_s(campaign, topology, pricing, candidate, made[candidate]) for candidate in best}
+    known = {candidate: times for candidate, times in simulated.items() if times is not None}
+    chosen = leaders(known or exact, BEST_OF_EACH * len(campaign.sizes))
+    _log.info("screening: %d made, %d simulated, %d to begin with", len(made), len(known), len(chosen))
+    return chosen
+
+
+def leaders(guesses: Guesses, limit: int) -> list[Candidate]:
+    """Return at most `most` candidates: the best at each size, the largest first, then the second best, and so on."""
+    sizes = range(len(next(iter(guesses.values()), ())))
+    ranked = [sorted(guesses, key=lambda one, size=size: guesses[one][size]) for size in reversed(sizes)]  # type: ignore[misc]
+    return list(islice(dict.fromkeys(chain.from_iterable(zip(*ranked, strict=True))), limit))
+
+
+def _built(requests: RequestBuilder, workers: Workers, points: Sequence[Candidate]) -> dict[Candidate, BuildResult]:
+    futures = [workers.builder.submit(requests.build(candidate)) for candidate in points]
+    values = [completion.value for completion in completions(workers, futures)]
+    return {point: value for point, value in zip(points, values, strict=True) if isinstance(value, BuildResult)}
+
+
+def _pricing(campaign: Campaign, topology: Topology) -> Pricing:
+    wanted = campaign.screening
+    if wanted.calibration is not None:
+        return Pricing.of({}, wanted.calibration)
+    rate = campaign.runner.config.link_rate_mbps or (DEFAULT_LINK_MBPS if topology.bandwidth_unit == "link" else None)
+    gbps = None if rate is None else str(rate / 1000)
+    return Pricing.of({"alpha_us": str(wanted.alpha_us), "link_gbps": gbps}, None)
+
+
+def _exact_s(campaign: Campaign, topology: Topology, pricing: Pricing, one: BuildResult) -> tuple[float, ...]:
+    """Return steps x alpha + bytes x time per byte."""
+    model = pricing.network(topology)
+    start_s, pace_s = one.steps * float(model.alpha_s), float(Fraction(one.time_per_byte))
+    pace_s /= float(model.unit_bytes_per_s(topology))
+    return tuple(start_s + size * pace_s for size in campaign.sizes)
+
+
+def _simulated_s(
+    campaign: Campaign, topology: Topology, pricing: Pricing, candidate: Candidate, one: BuildResult
+) -> tuple[float, ...] | None:
+    runner = SimulatedRunner(pricing.network(topology), candidate.buffer_bytes)
+    request = RunRequest(topology, {candidate.id: one.program}, tuple(campaign.sizes), repeats=1)
+    outcome = runner.submit(request)
+    if not isinstance(outcome, Measurement):
+        return None
+    beside_s = pricing.unmodelled_program_s(one.program)
+    return tuple(size.median_s + beside_s for size in outcome.results[candidate.id])

@@ -1,0 +1,262 @@
+"""The work of a launch between opening and reporting it: search, measurements, the gate, the registry.
+
+A whole launch, wired up: folder, search, workers, loop, tracking, registry.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import TimeoutError as StillBusy
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from chorale.runners.api.workers import Workers
+from chorale.synth.errors import ChoraleError
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.home import Home
+from chorale.tuner.launch.launch_report import draw_picture, upload_page, write_page
+from chorale.tuner.launch.loop import Clocks, TrialLoop
+from chorale.tuner.launch.overhead import Overhead
+from chorale.tuner.launch.progress import LaunchProgress
+from chorale.tuner.launch.promotion import judge, with_built_baselines
+from chorale.tuner.launch.screening import screened_candidates
+from chorale.tuner.search.constraints import search_space
+from chorale.tuner.search.search import Search, SearchPlan, open_storage
+from chorale.tuner.search.space import SearchSpace
+from chorale.tuner.tracking.best_programs import BestProgram, best_programs
+from chorale.tuner.tracking.champions import PromotionVerdict
+from chorale.tuner.tracking.registry import register
+from chorale.tuner.tracking.registry_queries import similar_champions
+from chorale.tuner.tracking.tracker import Tracker, TrackingResult
+from chorale.tuner.trials.journal import Launch, space_id
+from chorale.tuner.trials.open_launch import open_store
+from chorale.tuner.trials.records import Candidate, CompleteTrial, RankedTrial, TrialRecord, ranked_trials, trial_id
+from chorale.tuner.trials.store import Store
+from chorale.tuner.trials.tuning_table import SizeClass, eligible
+
+_log = logging.getLogger("chorale.tune")
+
+INTERRUPTED_PATIENCE_S = 15.0
+WARM_START_PATIENCE_S = 30.0
+
+MakeWorkers = Callable[[], Workers]
+ProgressFactory = Callable[[int, Sequence[TrialRecord]], LaunchProgress]
+"""Called with how many trials there will be at most, and those that are known already."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuringOutcome:
+    """How measuring ended, who won, and what the gate found about the winners."""
+
+    interrupted: bool = False
+    failure: ChoraleError | None = None
+    best: list[BestProgram] = field(default_factory=list)
+    verdicts: Mapping[SizeClass, PromotionVerdict] = field(default_factory=dict)
+
+    @property
+    def status(self) -> str:
+        """That of the run of the launch."""
+        return "KILLED" if self.interrupted else "FAILED" if self.failure else "FINISHED"
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchWork:
+    """What a launch is about, and who keeps, tracks and counts what comes of it."""
+
+    campaign: Campaign
+    topology: Topology
+    home: Home
+    store: Store
+    tracker: Tracker
+    overhead: Overhead
+
+    def measure(self, make_workers: MakeWorkers, make_progress: ProgressFactory) -> MeasuringOutcome:
+        """Run the loop, then the gate of the registry, on the same workers."""
+        workers = None
+        try:
+            space = search_space(self.campaign, self.topology)
+            most = max(len(self.store.trials), min(self.campaign.budget.trials, len(space)))
+            with make_progress(most, self.store.trials) as progress:
+                workers = make_workers()
+                workers.share(self.topology, ())
+                self._loop(workers, space, progress)
+            return self._judged(workers)
+        except KeyboardInterrupt:
+            _log.info("interrupted: telling MLflow of what finished, for %.0f s at most", INTERRUPTED_PATIENCE_S)
+            return MeasuringOutcome(interrupted=True)
+        except ChoraleError as error:
+            return MeasuringOutcome(failure=error)
+        finally:
+            if workers is not None:
+                workers.close()
+
+    def ranked_trials(self) -> list[RankedTrial]:
+        """Return the trials to choose from."""
+        complete = [trial for trial in self.store.trials if isinstance(trial, CompleteTrial)]
+        return ranked_trials(complete, self.store.final)
+
+    def register(
+        self, tracked: TrackingResult, ended: MeasuringOutcome
+    ) -> tuple[dict[int, str], dict[SizeClass, PromotionVerdict]]:
+        """Register every winner; return the version at each of their sizes, and what was decided about the alias."""
+        versions: dict[int, str] = {}
+        verdicts: dict[SizeClass, PromotionVerdict] = {}
+        mlflow = self.tracker.mlflow
+        if mlflow is None or ended.interrupted:
+            return versions, verdicts
+        for winner in ended.best:
+            size_class = winner.size_class
+            # A baseline has no run of its own: it was measured in all of them.
+            run_id = str(tracked.parent_run_id) if winner.baseline else tracked.run_ids[winner.trial.trial_id]
+            verdict = ended.verdicts[size_class]
+            try:
+                version, verdicts[size_class] = register(
+                    mlflow, self.campaign, self.topology, self.store, winner, run_id, verdict
+                )
+            except ChoraleError as error:
+                _log.warning("not registered for %s: %s", size_class, error)
+                continue
+            _log.info("%s: version %s %s", size_class, version.version, verdicts[size_class].reason)
+            versions |= {size.size_bytes: version.version for size in winner.sizes}
+        return versions, verdicts
+
+    def _loop(self, workers: Workers, space: SearchSpace, progress: LaunchProgress) -> None:
+        search = self._search(workers, space)
+        clocks = Clocks(time.monotonic, time.time)
+        listeners = (self.tracker.trial, progress.trial)
+        TrialLoop(self.campaign, self.topology, self.store, search, workers, clocks, listeners, self.overhead).run()
+
+    def _judged(self, workers: Workers) -> MeasuringOutcome:
+        best = best_programs(eligible(self.ranked_trials(), self.campaign.objective == "geomean_speedup"))
+        best = with_built_baselines(self.campaign, self.topology, self.store, workers, best)
+        verdicts = judge(self.campaign, self.topology, self.store, workers, self.home, best)
+        return MeasuringOutcome(best=best, verdicts=verdicts)
+
+    def _search(self, workers: Workers, space: SearchSpace) -> Search:
+        campaign, launch_id = self.campaign, self.store.launch.launch_id
+        plan = SearchPlan(
+            space=space,
+            study=f"{campaign.name}.{launch_id[:8]}.{space_id(campaign, self.store.launch.conditions)[:12]}",
+            sampler=campaign.resolved_sampler,
+            seed=campaign.seed,
+            trial_id=partial(trial_id, launch_id),
+            sizes_bytes=tuple(campaign.sizes),
+            together=campaign.objective == "geomean_speedup",
+            second_objective=campaign.second_objective,
+            starts=() if self.store.trials else self._starts(workers, space),
+        )
+        return Search(plan, open_storage(campaign.storage, self.store.folder / "optuna.journal"), self.store.trials)
+
+    def _starts(self, workers: Workers, space: SearchSpace) -> list[Candidate]:
+        """Return what to try first: what the registry has for similar networks, then the best guesses."""
+        similar = self._similar() if self.campaign.warm_start else []
+        return list(dict.fromkeys([*similar, *screened_candidates(self.campaign, self.topology, space, workers)]))
+
+    def _similar(self) -> list[Candidate]:
+        question = self.tracker.query(lambda mlflow: similar_champions(mlflow, self.campaign, self.topology))
+        try:
+            similar = question.result(WARM_START_PATIENCE_S)
+        except StillBusy:
+            _log.warning("no warm start: MLflow took more than %g s", WARM_START_PATIENCE_S)
+        except ChoraleError as error:
+            _log.info("no warm start: %s", error)  # the tracker has told why already
+        else:
+            _log.info("warm start: %d of the registry's champions come first", len(similar))
+            return similar
+        return []
+
+
+UPLOAD_PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class TuneReport:
+    """What came of a launch.
+
+    `versions` maps sizes in bytes to the registered version, where there is one; `verdicts` says of the winner of each
+    size class whether it has the alias, and why; `effort` is `Overhead.document`.
+    """
+
+    launch: Launch
+    trials: tuple[TrialRecord, ...]
+    ranked_trials: tuple[RankedTrial, ...]
+    versions: Mapping[int, str]
+    tracked: TrackingResult
+    interrupted: bool
+    seconds: float
+    folder: Path
+    overhead: Mapping[str, Any]
+    verdicts: Mapping[SizeClass, PromotionVerdict] = field(default_factory=dict)
+
+
+def tune(
+    campaign: Campaign,
+    topology: Topology,
+    home: Home,
+    resume: bool,
+    make_workers: MakeWorkers,
+    make_progress: ProgressFactory,
+    launch_id: str | None = None,
+    try_again: Callable[[], bool] = lambda: False,
+    patience_s: float = 0.0,
+) -> TuneReport:
+    """Run a launch to its end, or to the first KeyboardInterrupt, and report; whatever finished is kept.
+
+    `resume`, `launch_id` and `patience_s` choose the launch, see `open_store`; `try_again` says how long to try to
+    reach MLflow at the end, see `Tracker.finish`.
+    Raises ChoraleError where the launch could not go on; what was measured is in its journal by then.
+    """
+    started_s = time.monotonic()
+    store = open_store(campaign, topology, home, resume, launch_id, patience_s)
+    try:
+        tracker = Tracker(home, campaign, topology, store)
+        tracker.start()
+        work = LaunchWork(campaign, topology, home, store, tracker, Overhead(time.monotonic))
+        ended, tracked = _measured(work, make_workers, make_progress, try_again)
+        if ended.failure is not None:
+            raise ended.failure
+        return _reported(work, ended, tracked, started_s)
+    finally:
+        store.close()
+
+
+def _measured(
+    work: LaunchWork, make_workers: MakeWorkers, make_progress: ProgressFactory, try_again: Callable[[], bool]
+) -> tuple[MeasuringOutcome, TrackingResult]:
+    """Measure, and let MLflow know of everything."""
+    began_cpu_s = time.process_time()
+    ended = work.measure(make_workers, make_progress)
+    draw_picture(work.campaign, work.store)
+    patience_s = INTERRUPTED_PATIENCE_S if ended.interrupted else UPLOAD_PATIENCE_S
+    tracked = work.tracker.finish(work.store.trials, work.store.final, ended.status, patience_s, try_again)
+    work.overhead.cpu_s = time.process_time() - began_cpu_s
+    work.store.settle()
+    return ended, tracked
+
+
+def _reported(work: LaunchWork, ended: MeasuringOutcome, tracked: TrackingResult, started_s: float) -> TuneReport:
+    """Register the winners and write the report."""
+    store, ranked = work.store, work.ranked_trials()
+    versions, verdicts = work.register(tracked, ended)
+    spent = work.overhead.document(tracked.seconds)
+    write_page(work.campaign, store, ranked, versions, verdicts or ended.verdicts, spent)
+    if work.tracker.mlflow is not None:
+        upload_page(work.tracker.mlflow, tracked, store)
+    seconds = time.monotonic() - started_s
+    return TuneReport(
+        store.launch,
+        tuple(store.trials),
+        tuple(ranked),
+        versions,
+        tracked,
+        ended.interrupted,
+        seconds,
+        store.folder,
+        spent,
+        verdicts,
+    )

@@ -1,0 +1,169 @@
+"""Figures as files: the same figure gives the same bytes.
+
+A picture of goodput against the size of the vector, both axes logarithmic.
+
+A picture of what the finder found: steps against bandwidth time, and what no topology can reach.
+
+A picture of iterations of training: a bar per network, cut into what the time is spent on.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
+
+from chorale.runners.api.units import format_size
+from chorale.synth.finder.find import FinderResult, FrontierPoint
+from chorale.tuner.files.read_write import require_plot_format, write_file
+
+_NO_DATES: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
+
+
+def write_figure(figure: Figure, path: Path, salt: str) -> None:
+    """Write `figure` to `path` (.png, .svg or .pdf) without dates; `salt` makes the ids of an SVG repeatable.
+
+    Raises InvalidInput for another extension.
+    """
+    require_plot_format(path)
+    file_format = path.suffix.lower()[1:]
+    content = io.BytesIO()
+    with mpl.rc_context({"svg.hashsalt": salt}):
+        figure.savefig(content, format=file_format, dpi=130, metadata=_NO_DATES[file_format])
+    write_file(path, content.getvalue())
+
+
+_MARKS = "os^vDP*X"
+MAX_LABELS = 10
+
+GoodputRows = Sequence[Mapping[str, Any]]
+"""Results with `size_bytes` and `goodput_gbit_per_s`."""
+
+
+def plot_goodput(title: str, series: Mapping[str, GoodputRows], path: Path) -> None:
+    """Write the goodput of each of `series` (name -> rows) to `path` (.png, .svg or .pdf).
+
+    The same rows give the same bytes. Raises InvalidInput for another extension.
+    """
+    write_figure(_figure(title, series), path, "goodput")
+
+
+def _figure(title: str, series: Mapping[str, GoodputRows]) -> Figure:
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    axes.set_title(title)
+    for index, (name, rows) in enumerate(series.items()):
+        sizes = [row["size_bytes"] for row in rows]
+        goodputs = [row["goodput_gbit_per_s"] for row in rows]
+        axes.plot(sizes, goodputs, marker=_MARKS[index % len(_MARKS)], markersize=5, linewidth=1.4, label=name)
+    axes.set(xscale="log", yscale="log", xlabel="size of the vector", ylabel="goodput in Gbit/s (size / time)")
+    _label_sizes(axes, sorted({row["size_bytes"] for rows in series.values() for row in rows}))
+    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper left")
+    return figure
+
+
+def _label_sizes(axes: Axes, sizes: list[int]) -> None:
+    stride = -(-len(sizes) // MAX_LABELS)
+    shown = sizes[::stride]
+    axes.set_xticks(shown, [format_size(size) for size in shown])
+    axes.xaxis.set_minor_locator(NullLocator())
+
+
+_SHADE = "0.88"
+
+
+def plot_frontier(findings: FinderResult, path: Path) -> None:
+    """Write the frontier of `findings` to `path` (.png, .svg or .pdf), the impossible region in grey.
+
+    The same findings give the same bytes. Raises InvalidInput for another extension.
+    """
+    write_figure(_figure_frontier_plot(findings), path, "frontier")
+
+
+def _figure_frontier_plot(findings: FinderResult) -> Figure:
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    query = findings.query
+    kind = "bidirectional, " if query.bidirectional else ""
+    axes.set_title(f"{query.nodes} nodes, {kind}degree {query.degree}: Pareto frontier")
+    _draw_rows(axes, findings.frontier)
+    _shade_bounds(axes, query.least_steps, float(query.least_bandwidth_factor))
+    axes.set(xlabel="steps T_L", ylabel="bandwidth time T_B in M/B")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper right")
+    return figure
+
+
+def _draw_rows(axes: Axes, rows: tuple[FrontierPoint, ...]) -> None:
+    steps = [row.candidate.steps for row in rows]
+    factors = [float(row.candidate.bandwidth_factor) for row in rows]
+    axes.step(steps, factors, where="post", color="tab:blue", linewidth=1, zorder=2)
+    axes.scatter(steps, factors, color="tab:blue", zorder=3, label="found")
+    for row, x, y in zip(rows, steps, factors, strict=True):
+        label = f"{row.candidate.method} {row.candidate.spec}"
+        axes.annotate(label, (x, y), xytext=(6, 6), textcoords="offset points", fontsize=8)
+
+
+def _shade_bounds(axes: Axes, least_steps: int, least_factor: float) -> None:
+    """Shade what lies left of the Moore bound and below the bandwidth bound, with room around the points."""
+    left, right = axes.get_xlim()
+    bottom, top = axes.get_ylim()
+    width, height = max(right - left, 4), max(top - bottom, 0.2)
+    left, right = least_steps - 0.15 * width, max(right, least_steps) + 0.6 * width
+    bottom, top = least_factor - 0.15 * height, max(top, least_factor) + 0.25 * height
+    axes.axvspan(left, least_steps, color=_SHADE, zorder=0)
+    axes.axhspan(bottom, least_factor, color=_SHADE, zorder=0, label="impossible")
+    axes.scatter([least_steps], [least_factor], marker="*", color="black", s=110, zorder=4, label="both bounds")
+    axes.set(xlim=(left, right), ylim=(bottom, top))
+
+
+_PARTS = (
+    ("compute_s", "computation", "C0"),
+    ("alltoall_s", "all-to-all", "C1"),
+    ("exposed_allreduce_s", "allreduce that nothing hides", "C3"),
+)
+
+IterationRows = Sequence[Mapping[str, Any]]
+
+
+def plot_training(panels: Mapping[str, IterationRows], path: Path) -> None:
+    """Write a panel for each title with rows of `training_row`; the same rows give the same bytes.
+
+    Raises InvalidInput for another extension than .png, .svg or .pdf.
+    """
+    bars = sum(map(len, panels.values()))
+    figure = Figure(figsize=(9, 1 + 0.55 * bars + 0.9 * len(panels)), layout="constrained")
+    FigureCanvasAgg(figure)
+    heights = [len(rows) + 1 for rows in panels.values()]
+    all_axes = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, (title, rows) in zip(all_axes, panels.items(), strict=True):
+        names = [f"{row['spec']}\n{row['method']}" for row in rows]
+        left = [0.0] * len(rows)
+        for key, label, colour in _PARTS:
+            widths = [row[key] * 1e3 for row in rows]
+            axes.barh(names, widths, left=left, color=colour, label=label, height=0.6)
+            left = [start + width for start, width in zip(left, widths, strict=True)]
+        axes.set_title(title)
+        axes.invert_yaxis()
+        axes.grid(alpha=0.3, axis="x")
+    all_axes[-1].set_xlabel("an iteration in ms")
+    all_axes[0].legend(loc="lower right", fontsize="small")
+    write_figure(figure, path, "training")

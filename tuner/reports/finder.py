@@ -1,0 +1,168 @@
+"""A search for bases that keeps its record in a file, so that it can be stopped and taken up again.
+
+What `chorale find` says, for scripts and for people.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+from chorale.synth.executor.base import Executor
+from chorale.synth.finder.candidate import TopologyCandidate, Workload
+from chorale.synth.finder.cayley_search import SearchProgress, read_log, search_cayley_graphs, searches_for, write_log
+from chorale.synth.finder.find import FinderResult, FrontierPoint, Stage
+from chorale.synth.finder.query import FinderQuery
+from chorale.tuner.files.read_write import read_file, write_file
+
+_BATCH = 16
+"""Seeds between two writes of the record."""
+
+Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
+
+
+def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage, record: Path | None) -> Bases:
+    """Try seeds 0 to `seeds` - 1 for every size that helps `query`; return what is Pareto-efficient by size.
+
+    With `record`, seeds that it has are not tried again, and it is written after every few seeds: an interrupt loses
+    little. The answer is that of one uninterrupted run.
+    """
+    known = {} if record is None or not os.path.exists(record) else read_log(read_file(str(record)), record.name)
+    bases: Bases = {}
+    for hunt in searches_for(query):
+        report = stage(f"bases of {hunt.nodes} nodes")
+        progress = known.get(hunt, SearchProgress(0, ()))
+        while progress.seeds < seeds:
+            batch = range(progress.seeds, min(progress.seeds + _BATCH, seeds))
+            progress = SearchProgress(batch.stop, search_cayley_graphs(hunt, batch, executor, progress.frontier))
+            known[hunt] = progress
+            if report is not None:
+                report(batch.stop, seeds)
+            if record is not None:
+                write_file(record, write_log(known))
+        bases[hunt.nodes, hunt.degree] = progress.frontier
+    return bases
+
+
+_WORDS = {"prediction": "cost computed twice", "none": "cost computed once"}
+
+
+def find_document(findings: FinderResult, workload: Workload | None) -> dict[str, Any]:
+    """Return the JSON document of the contract, without seconds."""
+    query = findings.query
+    document: dict[str, Any] = {
+        "nodes": query.nodes,
+        "degree": query.degree,
+        "bidirectional": query.bidirectional,
+        "bases": query.bases,
+        "frontier": [_row(finding, query, workload) for finding in findings.frontier],
+        "bound": {"steps": query.least_steps, "bandwidth_factor": str(query.least_bandwidth_factor)},
+        "considered": findings.considered,
+        "scored": findings.scored,
+    }
+    if workload is not None:
+        best = workload.best(finding.candidate for finding in findings.frontier)
+        document["best"] = next(row for row in document["frontier"] if row["spec"] == best.spec)
+    return document
+
+
+def find_table(document: Mapping[str, Any]) -> Table:
+    """Return the frontier as a table for the terminal, the bound as its last row."""
+    kind = "bidirectional, " if document["bidirectional"] else ""
+    title = f"{document['nodes']} nodes, {kind}degree {document['degree']}"
+    table = Table(title=title, box=box.SIMPLE_HEAD, show_footer=True)
+    bound = document["bound"]
+    table.add_column("steps", footer=str(bound["steps"]), justify="right", no_wrap=True)
+    table.add_column("T_B (M/B)", footer=bound["bandwidth_factor"], no_wrap=True)
+    table.add_column("", footer=_decimal(bound["bandwidth_factor"]), no_wrap=True)
+    best = document.get("best")
+    if best is not None:
+        table.caption = "us: allreduce of the workload; the fastest in bold"
+        table.add_column("us", justify="right", no_wrap=True)
+    table.add_column("optimal", footer="(bounds)", no_wrap=True)
+    table.add_column("method", no_wrap=True)
+    table.add_column("spec", overflow="fold")
+    for row in document["frontier"]:
+        cells = [str(row["steps"]), row["bandwidth_factor"], _decimal(row["bandwidth_factor"])]
+        if best is not None:
+            cells.append(f"{row['allreduce_us']:.1f}")
+        checked = "" if row["confirmed"] else f" (schedule not made: large; {_WORDS[row['confirmation']]})"
+        cells += [_optimal(row), row["method"], row["spec"] + checked]
+        table.add_row(*cells, style="bold" if best is not None and row["spec"] == best["spec"] else None)
+    return table
+
+
+def sizes_document(
+    frontiers: Mapping[FinderQuery, Sequence[TopologyCandidate]], workload: Workload | None
+) -> dict[str, Any]:
+    """Return the JSON document of the frontiers of many sizes, without seconds."""
+    first = next(iter(frontiers))
+    sizes: list[dict[str, Any]] = []
+    for query, candidates in frontiers.items():
+        size: dict[str, Any] = {
+            "nodes": query.nodes,
+            "frontier": [_cost(candidate, query) for candidate in candidates],
+            "bound": {"steps": query.least_steps, "bandwidth_factor": str(query.least_bandwidth_factor)},
+        }
+        if workload is not None:
+            best = workload.best(candidates)
+            size["best"] = _cost(best, query) | {"allreduce_us": float(workload.time_us(best))}
+        sizes.append(size)
+    return {"degree": first.degree, "bidirectional": first.bidirectional, "bases": first.bases, "sizes": sizes}
+
+
+def sizes_table(document: Mapping[str, Any]) -> Table:
+    """Return the same as a table: one row for every row of a frontier."""
+    table = Table(box=box.SIMPLE_HEAD)
+    for heading in ("nodes", "steps", "T_B (M/B)", "optimal", "method"):
+        table.add_column(heading, no_wrap=True)
+    table.add_column("spec", overflow="fold")
+    for size in document["sizes"]:
+        for index, row in enumerate(size["frontier"]):
+            nodes = "" if index else str(size["nodes"])
+            bold = "bold" if row["spec"] == size.get("best", {}).get("spec") else None
+            cells = (str(row["steps"]), row["bandwidth_factor"], _optimal(row), row["method"], row["spec"])
+            table.add_row(nodes, *cells, style=bold)
+    return table
+
+
+def _row(finding: FrontierPoint, query: FinderQuery, workload: Workload | None) -> dict[str, Any]:
+    candidate = finding.candidate
+    time = {} if workload is None else {"allreduce_us": float(workload.time_us(candidate))}
+    return (
+        _cost(candidate, query)
+        | time
+        | {
+            "diameter": finding.diameter,
+            "confirmed": finding.confirmed,
+            "confirmation": finding.confirmation,
+            "equals": finding.equals,
+            "bases": list(candidate.origin),
+        }
+    )
+
+
+def _cost(candidate: TopologyCandidate, query: FinderQuery) -> dict[str, Any]:
+    return {
+        "spec": candidate.spec,
+        "method": candidate.method,
+        "steps": candidate.steps,
+        "bandwidth_factor": str(candidate.bandwidth_factor),
+        "bandwidth_optimal": candidate.is_bandwidth_optimal,
+        "moore_optimal": candidate.steps == query.least_steps,
+    }
+
+
+def _optimal(row: Mapping[str, Any]) -> str:
+    names = [name for key, name in (("moore_optimal", "steps"), ("bandwidth_optimal", "T_B")) if row[key]]
+    return ", ".join(names)
+
+
+def _decimal(factor: str) -> str:
+    return f"{float(Fraction(factor)):.4f}"

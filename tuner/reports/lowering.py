@@ -1,0 +1,144 @@
+"""What a program is predicted to take, as `chorale lower` and `chorale lift` report it.
+
+What a program of trees loses against its schedule, and which parameters near its own lose less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from chorale.runners.api.units import format_size
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import rational_text
+from chorale.synth.kernels.warm_up import warm_simulation
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.programs.program import Program
+from chorale.synth.targets.lift import LiftResult
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.costs.pricing import DEFAULTS, Pricing
+from chorale.tuner.costs.program_costs import (
+    lowering_loss,
+    program_time_per_byte,
+    simulate_program,
+    simulated_messages,
+    usual_buffer_bytes,
+)
+
+
+def prediction(
+    reading: LiftResult, topology: Topology, size_bytes: int | None, link_gbps: str | None
+) -> dict[str, Any] | None:
+    """Return the exact least time per byte and, given a size, the time that a simulation says; None for wrong
+    programs.
+
+    InvalidInput if a size is given and the rate of a link is not known.
+    """
+    program = reading.program
+    if reading.violations:
+        return None
+    time_us = None
+    if size_bytes is not None:
+        network = Pricing.of({**dict.fromkeys(DEFAULTS), "link_gbps": link_gbps}, None).network(topology)
+        warm_simulation()
+        time_us = simulate_program(program, topology, network, size_bytes, usual_buffer_bytes(program)).end_s * 1e6
+    time_per_byte = rational_text(program_time_per_byte(program, topology))
+    return {"time_per_byte": time_per_byte, "size_bytes": size_bytes, "time_us": time_us}
+
+
+LARGE_BYTES = 2**30
+LARGE_LOSS = 0.15
+MIN_GAIN = 0.05
+MAX_MESSAGES = 2**17
+SPLITS = (2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringLoss:
+    """The part of the time that `options` lose at `size_bytes`."""
+
+    options: LoweringOptions
+    size_bytes: int
+    fraction: float
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringAdvice:
+    """own: of the program at hand; better: of other parameters, if any lose much less; few_trees: whether the schedule
+    has so many trees that one with fewer might"""
+
+    current: LoweringLoss
+    better: LoweringLoss | None
+    few_trees: bool
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the loss is worth a word."""
+        return self.current.fraction >= LARGE_LOSS
+
+    def text(self, chunks_per_shard: int) -> str:
+        """Return one line for people; `chunks_per_shard` are those of the schedule."""
+        size = format_size(self.current.size_bytes)
+        words = [
+            f"loses {self.current.fraction:.0%} at {size} against the cost of the schedule (flow model, no latencies)"
+        ]
+        if self.better is not None:
+            options = self.better.options
+            split = (options.chunks or chunks_per_shard) // chunks_per_shard
+            words.append(f"--channels {options.channels} --split {split} loses {self.better.fraction:.0%}")
+        if self.few_trees:
+            words.append("a schedule with fewer trees per root (synth --k 1) may lose less")
+        return "; ".join(words)
+
+
+def advice(
+    verified: VerifiedSchedule, options: LoweringOptions, program: Program, size_bytes: int | None
+) -> LoweringAdvice | None:
+    """Return what `program`, lowered with `options`, loses at `size_bytes` (else at the largest it is for, else 1 GiB).
+
+    Where that is much, other channels and finer chunks are tried. None for steps, which lose nothing, and where a
+    simulation would take long.
+    """
+    size_bytes = size_bytes or options.max_bytes or LARGE_BYTES
+    if verified.schedule.kind != "pipelined":
+        return None
+    warm_simulation()
+    own = _loss(verified, options, program, size_bytes)
+    if own is None:
+        return None
+    if own.fraction < LARGE_LOSS:
+        return LoweringAdvice(own, None, few_trees=False)
+    found = filter(None, (_lowered_loss(verified, other, size_bytes) for other in _others(verified, options)))
+    best = min(found, key=lambda loss: loss.fraction, default=own)
+    better = best if best.fraction < own.fraction - MIN_GAIN else None
+    trees = verified.schedule.trees_per_root or 1
+    return LoweringAdvice(own, better, trees > 1 and min(best.fraction, own.fraction) > LARGE_LOSS)
+
+
+def _others(verified: VerifiedSchedule, options: LoweringOptions) -> Iterator[LoweringOptions]:
+    chunks = options.chunks or verified.schedule.chunks_per_shard
+    for channels in sorted({1, 2 * options.channels} - {options.channels}):
+        yield replace(options, channels=channels)
+    for split in SPLITS:
+        for channels in sorted({1, options.channels}):
+            yield replace(options, channels=channels, chunks=chunks * split)
+
+
+def _lowered_loss(verified: VerifiedSchedule, options: LoweringOptions, size_bytes: int) -> LoweringLoss | None:
+    try:
+        program = lower(verified, options)
+    except InvalidInput:  # it does not fit the target, and so is no way out
+        return None
+    return _loss(verified, options, program, size_bytes)
+
+
+def _loss(
+    verified: VerifiedSchedule, options: LoweringOptions, program: Program, size_bytes: int
+) -> LoweringLoss | None:
+    buffer_bytes = usual_buffer_bytes(program)
+    if simulated_messages(program, size_bytes, buffer_bytes) > MAX_MESSAGES:
+        return None
+    return LoweringLoss(options, size_bytes, lowering_loss(verified, program, size_bytes, buffer_bytes))

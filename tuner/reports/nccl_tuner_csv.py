@@ -1,0 +1,89 @@
+"""Tuned results as the table that NCCL's example tuner plug-in reads (`NCCL_TUNER_CONFIG_FILE`).
+
+A row is `collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered`; the first that
+matches a call decides, both bounds are inclusive, -1 matches or keeps anything. Names that the plug-in does not know
+silently become its defaults (allreduce, ring, simple), and sizes count as in Chorale: those of the whole vector.
+
+NCCL executes its own algorithms only, so the table says nothing about schedules that only programs can execute: it
+holds the best of the methods that NCCL has, per size, and nothing beyond the sizes that were measured.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby, pairwise
+
+from chorale.synth.errors import CheckFailed
+from chorale.tuner.trials.records import Candidate, CompleteTrial, TrialRecord
+
+ALGORITHMS = {"ring": "ring", "double-binary-tree": "tree"}
+"""The method here, and the algorithm of NCCL that does the same."""
+COLLECTIVES = {
+    "allreduce": "allreduce",
+    "allgather": "allgather",
+    "reduce_scatter": "reducescatter",
+    "broadcast": "broadcast",
+    "reduce": "reduce",
+}
+_HEADER = "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks,pipe_ops,registered"
+
+
+@dataclass(frozen=True, slots=True)
+class NcclTableEntry:
+    """What is best at one size."""
+
+    size_bytes: int
+    algorithm: str
+    protocol: str
+    channels: int
+
+
+def nccl_table_entries(trials: Iterable[TrialRecord]) -> list[NcclTableEntry]:
+    """Return the best choice at each measured size, sizes ascending.
+
+    Trials compare by speed-up over the baselines of their own run; among equals the earlier one wins.
+    """
+    best: dict[int, tuple[float, int, Candidate]] = {}
+    for trial in trials:
+        if not isinstance(trial, CompleteTrial) or trial.candidate.method not in ALGORITHMS:
+            continue
+        for size in trial.sizes:
+            rank = (size.speedup, -trial.number, trial.candidate)
+            if size.size_bytes not in best or rank[:2] > best[size.size_bytes][:2]:
+                best[size.size_bytes] = rank
+    return [_choice(size_bytes, best[size_bytes][2]) for size_bytes in sorted(best)]
+
+
+def _choice(size_bytes: int, candidate: Candidate) -> NcclTableEntry:
+    channels = candidate.channels * candidate.instances
+    return NcclTableEntry(size_bytes, ALGORITHMS[candidate.method], candidate.protocol.lower(), channels)
+
+
+def nccl_tuner_csv(entries: Sequence[NcclTableEntry], collective: str, ranks: int) -> str:
+    """Return the table. Sizes between two measured ones go to the nearer, by ratio; equal neighbours are one row.
+
+    CheckFailed where there is nothing to say: no such trial, or a collective that the plug-in does not know.
+    """
+    if collective not in COLLECTIVES:
+        raise CheckFailed(
+            "the tuner plug-in must know the collective", collective, f"it knows {', '.join(COLLECTIVES)}"
+        )
+    if not entries:
+        rule = f"a table for NCCL needs a complete trial of a method that it has: {' or '.join(ALGORITHMS)}"
+        raise CheckFailed(rule, "none", "add one of them to search.methods")
+    middles = [math.isqrt(low.size_bytes * high.size_bytes) for low, high in pairwise(entries)]
+    first = [entries[0].size_bytes, *(middle + 1 for middle in middles)]
+    last = [*middles, entries[-1].size_bytes]
+    spans = zip(entries, first, last, strict=True)
+    lines = [_HEADER]
+    for (algorithm, protocol, channels), group in groupby(spans, key=lambda span: _what(span[0])):
+        rows = list(group)
+        bounds = f"{rows[0][1]},{rows[-1][2]}"
+        lines.append(f"{COLLECTIVES[collective]},{bounds},{algorithm},{protocol},{channels},-1,{ranks},-1,-1")
+    return "\n".join(lines) + "\n"
+
+
+def _what(choice: NcclTableEntry) -> tuple[str, str, int]:
+    return choice.algorithm, choice.protocol, choice.channels

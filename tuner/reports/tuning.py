@@ -1,0 +1,182 @@
+"""A launch in words and numbers: the JSON document of the contract, and the table for people."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from rich.table import Table
+
+from chorale.runners.api.units import format_ms, format_size
+from chorale.tuner.launch.tune import TuneReport
+from chorale.tuner.tracking.champions import ratio_text
+from chorale.tuner.trials.records import CompleteTrial, SizeResult
+from chorale.tuner.trials.tuning_table import (
+    Regression,
+    TableEntry,
+    TableRange,
+    regressions,
+    table_ranges,
+    tuning_table,
+)
+
+
+def best_per_size(report: TuneReport) -> list[tuple[SizeResult, CompleteTrial]]:
+    """Return (result, trial) of the highest speed-up at each size, in the order of the sizes."""
+    rows = []
+    for index in range(len(report.ranked_trials[0].sizes) if report.ranked_trials else 0):
+        # Among equals the earlier trial wins, as in the registry.
+        best = max(report.ranked_trials, key=lambda place: (place.sizes[index].speedup, -place.trial.number))
+        rows.append((best.sizes[index], best.trial))
+    return rows
+
+
+def tune_document(report: TuneReport) -> dict[str, Any]:
+    """Return what `chorale tune --json` prints."""
+    states = Counter(trial.state for trial in report.trials)
+    return {
+        "campaign": report.launch.campaign["name"],
+        "launch": report.launch.number,
+        "experiment_id": report.tracked.experiment_id,
+        "parent_run_id": report.tracked.parent_run_id,
+        "tracking_problem": report.tracked.problem,
+        "interrupted": report.interrupted,
+        "trials": {state: states[state] for state in ("complete", "failed", "pruned")},
+        "best": [_best_row(report, choice) for choice in tuning_table_of(report)],
+        "answer": [_range_row(one) for one in table_ranges(tuning_table_of(report))],
+        "pareto": [_pareto_row(report, trial) for trial in pareto_front(report)],
+        "refused": [_refused_row(one) for one in regressions_of(report)],
+        "overhead": dict(report.overhead),
+        "seconds": round(report.seconds, 3),
+    }
+
+
+def tune_table(report: TuneReport) -> Table:
+    """Return the best schedule per size, with its speed-up over the fastest baseline of the same run."""
+    campaign = report.launch.campaign
+    baselines = " or ".join(campaign["baselines"])
+    title = (
+        f"{campaign['name']}: {campaign['collective']} on {campaign['topology']}, {campaign['runner']['kind']} runner"
+    )
+    table = Table(title=title, title_justify="left")
+    table.add_column("size", justify="right")
+    table.add_column("best")
+    for heading in ("median", f"{baselines}", "speed-up", "registered"):
+        table.add_column(heading, justify="right")
+    for choice in tuning_table_of(report):
+        version = report.versions.get(choice.size_bytes)
+        table.add_row(
+            format_size(choice.size_bytes),
+            str(choice.trial.candidate) if choice.trial else choice.baseline,
+            format_ms(choice.time_s),
+            format_ms(choice.result.baseline_median_s),
+            f"{choice.speedup:.2f}x",
+            f"version {version}" if version else "no",
+        )
+    return table
+
+
+def refused_table(report: TuneReport) -> Table | None:
+    """Return what takes longer than a baseline where the ranks compute beside it, None if nothing does."""
+    refused = regressions_of(report)
+    if not refused:
+        return None
+    table = Table(title="refused: slower end to end than the baseline", title_justify="left")
+    for heading in ("size", "candidate", "median", "baseline", "its median", "time over the baseline's", "verdict"):
+        table.add_column(heading)
+    for one in refused:
+        table.add_row(
+            format_size(one.result.size_bytes),
+            str(one.trial.candidate),
+            format_ms(one.result.median_s),
+            one.baseline,
+            format_ms(one.result.baseline_median_s),
+            ratio_text(one.ratio),
+            one.confidence_text,
+        )
+    return table
+
+
+def regressions_of(report: TuneReport) -> list[Regression]:
+    """Return what the launch refused."""
+    return regressions(report.launch.campaign, report.trials, report.ranked_trials)
+
+
+def overhead_line(report: TuneReport) -> str:
+    """Return in one line what a trial of this launch cost besides measuring; empty if it measured none."""
+    effort = report.overhead
+    if not effort["trials"]:
+        return ""
+    parts = ", ".join(f"{stage} {format_ms(time_ms / 1e3)}" for stage, time_ms in effort["stages_ms"].items())
+    keys = ("measuring_ms", "beside_measuring_ms", "ours_ms", "cpu_ms", "preparing_ms")
+    measuring, besides, ours, of_cpu, preparing = (format_ms(effort[key] / 1e3) for key in keys)
+    return (
+        f"a trial took {measuring} to measure and {besides} besides; this process {ours} ({parts}), {of_cpu} of CPU; "
+        f"workers {preparing} to prepare"
+    )
+
+
+def tuning_table_of(report: TuneReport) -> list[TableEntry]:
+    """Return what to run at each size, the baseline where nothing beats it."""
+    return tuning_table(report.ranked_trials, report.launch.campaign["objective"] == "geomean_speedup")
+
+
+def pareto_front(report: TuneReport) -> list[CompleteTrial]:
+    """Return the trials that no other beats in both objectives, the fastest first; none with one objective."""
+    second = report.launch.campaign["second_objective"]
+    if second == "none":
+        return []
+    trials = [trial for trial in report.trials if isinstance(trial, CompleteTrial)]
+    front: list[CompleteTrial] = []
+    for trial in sorted(trials, key=lambda trial: (-trial.speedup, getattr(trial, second), trial.number)):
+        if not front or getattr(trial, second) < getattr(front[-1], second):
+            front.append(trial)
+    return front
+
+
+def _best_row(report: TuneReport, choice: TableEntry) -> dict[str, Any]:
+    trial, result = choice.trial, choice.result
+    return {
+        "size_bytes": choice.size_bytes,
+        "parameters": trial.candidate.parameters if trial else None,
+        "baseline": choice.baseline,
+        "time_us": choice.time_s * 1e6,
+        "baseline_time_us": result.baseline_median_s * 1e6,
+        "speedup_vs_baseline": choice.speedup,
+        "trial_id": trial.trial_id if trial else None,
+        "run_id": report.tracked.run_ids.get(trial.trial_id) if trial else None,
+        "registered_version": report.versions.get(choice.size_bytes),
+    }
+
+
+def _range_row(one: TableRange) -> dict[str, Any]:
+    trial = one.entry.trial
+    return {
+        "from_bytes": one.first_bytes,
+        "to_bytes": one.last_bytes,
+        "run": "program" if trial else "baseline",
+        "baseline": None if trial else one.entry.baseline,
+        "parameters": trial.candidate.parameters if trial else None,
+        "program_id": trial.program_id if trial else None,
+        "trial_id": trial.trial_id if trial else None,
+    }
+
+
+def _refused_row(one: Regression) -> dict[str, Any]:
+    ratio = one.ratio
+    return {
+        "size_bytes": one.result.size_bytes,
+        "parameters": one.trial.candidate.parameters,
+        "trial_id": one.trial.trial_id,
+        "time_us": one.result.median_s * 1e6,
+        "baseline": one.baseline,
+        "baseline_time_us": one.result.baseline_median_s * 1e6,
+        "ratio": [ratio.low, ratio.median, ratio.high],
+        "confidence": ratio.confidence,
+        "verdict": one.confidence_text,
+    }
+
+
+def _pareto_row(report: TuneReport, trial: CompleteTrial) -> dict[str, Any]:
+    second = report.launch.campaign["second_objective"]
+    return {"parameters": trial.candidate.parameters, "speedup": trial.speedup, second: getattr(trial, second)}

@@ -1,0 +1,258 @@
+"""The one door to Optuna's studies: which candidate to try next, and what came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import optuna
+from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+
+from chorale.synth.errors import Unavailable
+from chorale.tuner.search.samplers import (
+    GRID,
+    SIZES_GP,
+    active_parameters,
+    distributions_of,
+    make_sampler,
+    suggested_candidate,
+)
+from chorale.tuner.search.size_model import AcquisitionOptimizer, Floats
+from chorale.tuner.search.space import SearchSpace
+from chorale.tuner.trials.journal import set_torn_end_aside
+from chorale.tuner.trials.records import Candidate, CompleteTrial, PrunedTrial, TrialRecord
+
+TRIAL_ID = "chorale.trial_id"
+REPEAT_OF = "chorale.repeat_of"
+MAX_REPEATS = 2  # how often in a row the sampler may repeat itself before the grid decides
+
+optuna.logging.set_verbosity(optuna.logging.WARNING)
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """A candidate to try. `ticket` is Optuna's number of the trial, for `Search.tell`."""
+
+    ticket: int
+    candidate: Candidate
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPlan:
+    """What defines a search.
+
+    trial_id:         names the trial of a candidate, the same in every record
+    sizes_bytes:      at which every candidate is measured
+    together:         whether one candidate is to serve all sizes
+    second_objective: "none", or what the study minimizes beside the speed-up: "channels" or "blocks"
+    starts:           what is tried first, best guess first; those outside the space are left out
+    """
+
+    space: SearchSpace
+    study: str
+    sampler: str
+    seed: int
+    trial_id: Callable[[Candidate], str]
+    sizes_bytes: tuple[int, ...] = ()
+    together: bool = False
+    second_objective: str = "none"
+    starts: Sequence[Candidate] = ()
+
+    @property
+    def directions(self) -> list[Literal["maximize", "minimize"]]:
+        return ["maximize"] if self.second_objective == "none" else ["maximize", "minimize"]
+
+    def values(self, record: TrialRecord) -> list[float] | None:
+        """Return what the study hears of a trial, None for one without a result."""
+        if not isinstance(record, CompleteTrial):
+            return None
+        used = {"none": [], "channels": [record.channels], "blocks": [record.blocks]}[self.second_objective]
+        return [record.speedup, *map(float, used)]
+
+
+class Search:
+    """An Optuna study over a finite space in which no point is tried twice.
+
+    The first suggestions are the plan's, else one per method; then the sampler decides. A suggestion that was tried
+    before is answered with its recorded value at once, and one that makes no sense as pruned; when the sampler keeps
+    to these, the next unseen point in seeded order is taken. `ask` gives None when every point has been tried.
+
+    `known` are the trials of the launch so far: those that the study has not heard of are added; trials that
+    were under way when the last process ended fail in the study and come first again.
+    """
+
+    def __init__(self, plan: SearchPlan, storage: BaseStorage, recorded: Sequence[TrialRecord] = ()) -> None:
+        self._plan = plan
+        self._distributions = distributions_of(plan.space.dimensions)
+        self._records: dict[Candidate, TrialRecord] = {}
+        self._gains: dict[Candidate, Floats] = {}  # logarithms of speed-ups at each size
+        for trial in recorded:
+            if trial.candidate in plan.space:
+                self._hear(trial)
+        self._taken = set(self._records)
+        self._repeats = 0
+        self._grid = iter(plan.space.points) if plan.sampler == GRID else plan.space.shuffled(plan.seed)
+        seed = plan.seed + len(recorded)  # a resumed search must not draw again what it drew before
+        self._choice = AcquisitionOptimizer(plan.space.points, plan.sizes_bytes, plan.together, seed)
+        self._study = optuna.create_study(
+            study_name=plan.study,
+            storage=storage,
+            sampler=make_sampler(plan.sampler, seed),
+            pruner=optuna.pruners.NopPruner(),
+            directions=plan.directions,
+            load_if_exists=True,
+        )
+        guesses = [candidate for candidate in plan.starts if candidate in plan.space]
+        starts = [] if plan.sampler == GRID else guesses or plan.space.starts()
+        self._queue = iter([*self._settle_unfinished(), *starts])
+        self._import_records()
+
+    def ask(self) -> Suggestion | None:
+        """Return an untried candidate, or None if there is none."""
+        while len(self._taken) < len(self._plan.space):
+            planned = self._planned()
+            if planned is not None:
+                self._study.enqueue_trial(active_parameters(planned, self._plan.space))
+            trial = self._study.ask()
+            candidate = suggested_candidate(trial, self._plan.space, self._distributions)
+            if candidate in self._taken or candidate not in self._plan.space:
+                self._answer_repeat(trial, candidate)
+                continue
+            self._repeats = 0
+            self._taken.add(candidate)
+            trial.set_user_attr(TRIAL_ID, self._plan.trial_id(candidate))
+            return Suggestion(trial.number, candidate)
+        return None
+
+    def tell(self, ticket: int, record: TrialRecord) -> None:
+        """Report what came of the suggestion with this ticket."""
+        self._hear(record)
+        self._study.tell(ticket, self._plan.values(record), state=_state(record), skip_if_finished=True)
+
+    def trials(self) -> list[FrozenTrial]:
+        """Return all trials of the study, repeats included (they carry the attribute `chorale.repeat_of`)."""
+        return self._study.get_trials()
+
+    def _planned(self) -> Candidate | None:
+        """Return what must be tried next, whatever the sampler thinks."""
+        planned = _first_not_in(self._taken, self._queue)
+        if planned is None and self._plan.sampler == SIZES_GP:
+            planned = self._expected_best()
+        if planned is None and (self._plan.sampler in (GRID, SIZES_GP) or self._repeats >= MAX_REPEATS):
+            planned = _first_not_in(self._taken, self._grid)
+        return planned
+
+    def _expected_best(self) -> Candidate | None:
+        """Return the point from which most is to be expected, None as long as nothing was measured."""
+        failed = [candidate for candidate in self._records if candidate not in self._gains]
+        busy = sorted(self._taken.difference(self._records), key=lambda candidate: candidate.id)
+        return self._choice.next(self._gains, failed, busy) if self._gains else None
+
+    def _hear(self, record: TrialRecord) -> None:
+        self._records[record.candidate] = record
+        if isinstance(record, CompleteTrial):
+            self._gains[record.candidate] = np.log([size.speedup for size in record.sizes])
+
+    def _answer_repeat(self, trial: Trial, candidate: Candidate) -> None:
+        self._repeats += 1
+        record = self._records.get(candidate)
+        trial.set_user_attr(REPEAT_OF, self._plan.trial_id(candidate))
+        if candidate not in self._plan.space:
+            self._study.tell(trial.number, state=TrialState.PRUNED)
+        elif record is None:  # under way: there is no value yet
+            self._study.tell(trial.number, state=TrialState.FAIL)
+        else:
+            self.tell(trial.number, record)
+
+    def _settle_unfinished(self) -> list[Candidate]:
+        """End the trials that the last process left running; return those that must be done again."""
+        again = []
+        for trial in self._study.get_trials(states=(TrialState.RUNNING,)):
+            candidate = self._finished_asking(trial)
+            record = self._records.get(candidate) if candidate else None
+            if record is not None and TRIAL_ID in trial.user_attrs:
+                self.tell(trial.number, record)
+                continue
+            self._study.tell(trial.number, state=TrialState.FAIL)
+            if candidate is not None:
+                again.append(candidate)
+        return again
+
+    def _finished_asking(self, trial: FrozenTrial) -> Candidate | None:
+        """Return the candidate of a trial, None if its process ended before all parameters were chosen."""
+        if "method" not in trial.params:
+            return None
+        candidate = Candidate(**trial.params)
+        whole = set(active_parameters(candidate, self._plan.space)) == set(trial.params)
+        return candidate if whole and candidate in self._plan.space else None
+
+    def _import_records(self) -> None:
+        """Add the trials that the launch recorded and the study never heard of."""
+        heard = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
+        for record in self._records.values():
+            if (record.trial_id, _state(record)) not in heard:
+                parameters = active_parameters(record.candidate, self._plan.space)
+                self._study.add_trial(
+                    create_trial(
+                        params=parameters,
+                        distributions={name: self._distributions[name] for name in parameters},
+                        values=self._plan.values(record),
+                        state=_state(record),
+                        user_attrs={TRIAL_ID: record.trial_id},
+                    )
+                )
+
+
+def open_storage(url: str | None, journal: Path) -> BaseStorage:
+    """Return the Optuna storage at `url`, or one in the file `journal`.
+
+    The caller is the only writer of that file; a torn end that a crash left is set aside.
+    """
+    try:
+        if url is not None:
+            return optuna.storages.get_storage(url)
+        set_torn_end_aside(journal)
+        return JournalStorage(StudyJournal(str(journal)))
+    except Exception as error:  # SQLAlchemy, drivers and the file system each have their own types
+        way_out = "check `storage`; without it a journal file is used"
+        raise Unavailable("the Optuna storage must be reachable", error, way_out) from error
+
+
+def storage_in_memory() -> BaseStorage:
+    """Return an Optuna storage that ends with the process."""
+    return InMemoryStorage()
+
+
+class StudyJournal(JournalFileBackend):
+    """Optuna's journal without a sync for every line: asking writes a line per dimension.
+
+    Only a power cut can cost the latest lines; a search repairs its study from the journal of the launch.
+    """
+
+    def append_logs(self, logs: list[dict[str, Any]]) -> None:
+        """Add `logs`. Raises OSError, with the file as it was, if they cannot be written in full."""
+        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs)
+        before = os.path.getsize(self._file_path)
+        try:
+            with open(self._file_path, "ab") as journal:
+                journal.write(text.encode())
+        except OSError:
+            os.truncate(self._file_path, before)
+            raise
+
+
+def _state(record: TrialRecord) -> TrialState:
+    if isinstance(record, CompleteTrial):
+        return TrialState.COMPLETE
+    return TrialState.PRUNED if isinstance(record, PrunedTrial) else TrialState.FAIL
+
+
+def _first_not_in(taken: set[Candidate], source: Iterator[Candidate]) -> Candidate | None:
+    return next((candidate for candidate in source if candidate not in taken), None)

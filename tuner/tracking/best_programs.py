@@ -1,0 +1,90 @@
+"""Who answers for the sizes of a class: the best program, or a baseline that nothing beats."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from chorale.runners.api.base import LIBRARY
+from chorale.tuner.trials.records import Candidate, CompleteTrial, RankedTrial, SizeResult
+from chorale.tuner.trials.tuning_table import MIN_SPEEDUP, SizeClass
+
+
+@dataclass(frozen=True, slots=True)
+class StoredProgram:
+    """A program by the ids of its files in the store, and what it was made of."""
+
+    candidate: Candidate
+    schedule_id: str
+    program_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class BestProgram:
+    """What to run at the sizes of one class.
+
+    trial:    the best trial of the class
+    sizes:    what was measured of what is to be run
+    baseline: which baseline that is, as nothing beats it; None for the program of `trial`
+    stored:   the program that is to be run; None for the library's own, and for a baseline that is not built yet
+    """
+
+    size_class: SizeClass
+    trial: CompleteTrial
+    sizes: tuple[SizeResult, ...]
+    baseline: str | None = None
+    stored: StoredProgram | None = None
+
+    @property
+    def library(self) -> str | None:
+        """Name of the library's own algorithm, if that is to be run."""
+        return library_name(self.baseline)
+
+    @property
+    def speedup(self) -> float:
+        """Geometric mean over the sizes of the class."""
+        return _geometric_mean([size.speedup for size in self.sizes])
+
+    @property
+    def time_us(self) -> float:
+        """Geometric mean of the median times over the sizes of the class."""
+        return _geometric_mean([size.median_s * 1e6 for size in self.sizes])
+
+
+def best_programs(standings: Sequence[RankedTrial]) -> list[BestProgram]:
+    """Return who answers for each size class, by speed-up within it. Empty if there are no trials.
+
+    As in the answer of a campaign, a program must be clearly faster than every baseline, else the fastest answers.
+    """
+    sizes = [size.size_bytes for size in standings[0].sizes] if standings else []
+    return [_winner(standings, sizes, size_class) for size_class in sorted({SizeClass.of(size) for size in sizes})]
+
+
+def library_name(baseline: str | None) -> str | None:
+    """Return what the library calls `baseline`, None if it is not the library's own."""
+    return baseline.removeprefix(LIBRARY) if baseline is not None and baseline.startswith(LIBRARY) else None
+
+
+def as_baseline(size: SizeResult, baseline: str) -> SizeResult:
+    """Return what was measured of `baseline` as if it were a candidate."""
+    return replace(size, times_s=tuple(size.baseline_times_s[baseline]))
+
+
+def _winner(standings: Sequence[RankedTrial], sizes: Sequence[int], size_class: SizeClass) -> BestProgram:
+    columns = [index for index, size in enumerate(sizes) if SizeClass.of(size) == size_class]
+    rivals = [BestProgram(size_class, one.trial, tuple(one.sizes[index] for index in columns)) for one in standings]
+    best = max(rivals, key=lambda winner: (winner.speedup, -winner.trial.number))
+    if best.speedup >= MIN_SPEEDUP:
+        trial = best.trial
+        return replace(best, stored=StoredProgram(trial.candidate, trial.schedule_id, trial.program_id))
+    return min((_with_baseline(best, name) for name in best.sizes[0].baseline_times_s), key=lambda one: one.time_us)
+
+
+def _with_baseline(best: BestProgram, baseline: str) -> BestProgram:
+    return replace(best, baseline=baseline, sizes=tuple(as_baseline(size, baseline) for size in best.sizes))
+
+
+def _geometric_mean(values: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(math.log(value) for value in values))

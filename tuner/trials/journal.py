@@ -1,0 +1,172 @@
+"""An append-only file of lines that survives a crash in the middle of a write and a full disk.
+
+One launch of a campaign: its identity, what it measures under which conditions, and where its files are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import content_id
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.runner import RunnerSection, read_section
+from chorale.tuner.files.home import Home
+
+Write = Callable[[int, bytes | memoryview], int]
+"""Writes bytes to a file descriptor and returns how many were taken, like `os.write`; tests inject faults here."""
+
+TORN_SUFFIX = ".torn"
+
+
+class Journal:
+    """Lines in a file, each on disk (fsync) when `append` returns.
+
+    A line is either there as a whole or not at all: after a failed write the file is cut back to what it was,
+    and opening moves the torn end that a crash left behind to a file beside it (`.torn`), never losing it.
+    One writer only; the caller holds a lock.
+    """
+
+    def __init__(self, path: Path, write: Write = os.write) -> None:
+        self.path = path
+        self.torn_bytes = set_torn_end_aside(path)
+        self._write = write
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def lines(self) -> list[bytes]:
+        """Return all whole lines, without their ends."""
+        return self.path.read_bytes().splitlines()
+
+    def append(self, line: bytes) -> None:
+        """Add one line. Raises OSError, with the file as it was, if it cannot be written in full."""
+        if b"\n" in line:
+            raise ValueError("a journal line must not contain line breaks")
+        before = os.fstat(self._descriptor).st_size
+        try:
+            rest = memoryview(line + b"\n")
+            while rest:
+                rest = rest[self._write(self._descriptor, rest) :]
+            os.fsync(self._descriptor)
+        except BaseException:
+            os.ftruncate(self._descriptor, before)
+            raise
+
+    def close(self) -> None:
+        """Close the file. Safe to call twice."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+def set_torn_end_aside(path: Path) -> int:
+    """Move what follows the last line end of the file at `path` to a `.torn` file; return its bytes (0: none)."""
+    if not path.exists():
+        return 0
+    content = path.read_bytes()
+    whole = content.rfind(b"\n") + 1
+    torn = content[whole:]
+    if torn:
+        with open(path.with_name(path.name + TORN_SUFFIX), "ab") as aside:
+            aside.write(torn + b"\n")
+            aside.flush()
+            os.fsync(aside.fileno())
+        os.truncate(path, whole)
+    return len(torn)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """The first line of a launch's journal.
+
+    launch_id:  unique to the launch; part of every trial's id, so that a trial is recorded once everywhere
+    number:     counts the launches of a campaign from 1
+    conditions: what must stay the same for two trials to be comparable (see `conditions_of`)
+    campaign:   the campaign file as it was resolved when the launch began
+    """
+
+    launch_id: str
+    number: int
+    conditions: Mapping[str, Any]
+    campaign: Mapping[str, Any]
+    started_unix_s: float
+    format: str = "chorale-launch/1"
+
+
+_ALWAYS_STATED: Mapping[str, Any] = {"fabric": None, "link_mbps": None, "alpha_us": 0, "link_latency_us": 0}
+"""Conditions of every runner, and what they are where it has no such option."""
+
+_ONCE_SHARED = (*_ALWAYS_STATED, "where", "msccl")
+"""Options that campaigns of earlier versions had for every runner."""
+
+launch_codec: TypeAdapter[Launch] = TypeAdapter(Launch)
+
+
+def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
+    """Return what makes trials comparable: network, collective, sizes, runner, baselines, repetitions."""
+    return {
+        "topology": topology.id,
+        "collective": campaign.collective,
+        "sizes": list(campaign.sizes),
+        "runner": _runner_conditions(campaign.runner),
+        "baselines": list(campaign.baselines),
+        "repeats": campaign.repeats,
+        "objective": campaign.objective,
+        "overlap": campaign.overlap.products,
+    }
+
+
+def _runner_conditions(section: RunnerSection) -> dict[str, Any]:
+    """Return what makes measurements of a runner comparable.
+
+    Launches are compared by this, and studies named after it, so that its form never changes: the first keys are there
+    for every runner, others where they are not at their defaults.
+    """
+    options = section.config.conditions()
+    if section.runner.is_nested:
+        options = {section.kind: options}
+    return {"kind": section.kind, **_ALWAYS_STATED, **options}
+
+
+def stored_campaign(launch: Launch) -> dict[str, Any]:
+    """Return the campaign of a launch as campaigns are read today.
+
+    Earlier versions wrote, and took, the options of every runner for any runner: those of others meant nothing.
+    """
+    return {**launch.campaign, "runner": _without_others(launch.campaign["runner"])}
+
+
+def _without_others(runner: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options, or conditions, of a runner without those of others that earlier versions had beside them."""
+    own = read_section({"kind": runner["kind"]}).model_dump()
+    return {key: value for key, value in runner.items() if key in own or key not in _ONCE_SHARED}
+
+
+def check_same_conditions(launch: Launch, conditions: Mapping[str, Any]) -> None:
+    """Raise InvalidInput if a launch cannot go on because its trials would not compare with new ones."""
+    for key, value in conditions.items():
+        before = launch.conditions.get(key)
+        if key == "runner" and before is not None:
+            before, value = _without_others(before), _without_others(value)  # noqa: PLW2901
+        if before != value:
+            way_out = "undo the change, or start a new launch without --resume"
+            raise InvalidInput(f"a resumed launch must keep its `{key}`", f"{value}, before {before}", way_out)
+
+
+def space_id(campaign: Campaign, conditions: Mapping[str, Any]) -> str:
+    """Return the content id of the search space and the conditions: one Optuna study each."""
+    exact = {key: repr(value) for key, value in conditions.items()}
+    return content_id({"dimensions": campaign.search.dimensions(), "conditions": exact})
+
+
+def launch_folders(home: Home, name: str) -> list[Path]:
+    """Return the folders of the launches of campaign `name`, oldest first."""
+    folder = home.campaigns / name
+    numbered = [path for path in folder.glob("[0-9]*") if path.is_dir() and path.name.isdigit()]
+    return sorted(numbered, key=lambda path: int(path.name))

@@ -1,0 +1,94 @@
+"""A launch as its journal has it, for those who watch while another process writes.
+
+Opening the launch of a campaign: a new one, or one that goes on.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from chorale.synth.errors import CheckFailed, InvalidInput
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.files.home import Home
+from chorale.tuner.trials.journal import Launch, check_same_conditions, conditions_of, launch_codec, launch_folders
+from chorale.tuner.trials.records import CompleteTrial, FinalComparison, RankedTrial, TrialRecord, ranked_trials
+from chorale.tuner.trials.store import JOURNAL, Store, is_begun, line_codec, read_launch
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSnapshot:
+    """What is on disk of a launch; `folder` holds its files."""
+
+    folder: Path
+    launch: Launch
+    trials: tuple[TrialRecord, ...]
+    final: FinalComparison | None
+
+    @property
+    def ranked_trials(self) -> list[RankedTrial]:
+        """The trials to choose the best from: the finalists, or all if there was no final yet."""
+        complete = [trial for trial in self.trials if isinstance(trial, CompleteTrial)]
+        return ranked_trials(complete, self.final)
+
+
+def read_snapshot(folder: Path) -> LaunchSnapshot:
+    """Return what the launch in `folder` has written in whole lines. CheckFailed for a journal that is not readable."""
+    content = (folder / JOURNAL).read_bytes() if (folder / JOURNAL).exists() else b""
+    lines = content[: content.rfind(b"\n") + 1].splitlines()
+    try:
+        launch = launch_codec.validate_json(lines[0])
+        records = [line_codec.validate_json(line) for line in lines[1:]]
+    except (IndexError, ValidationError) as error:
+        rule, way_out = "the journal of a launch must be readable", "look at it on the machine of the service"
+        raise CheckFailed(rule, f"launch {folder.name}", way_out) from error
+    finals = [record for record in records if isinstance(record, FinalComparison)]
+    trials = tuple(record for record in records if not isinstance(record, FinalComparison))
+    return LaunchSnapshot(folder, launch, trials, finals[-1] if finals else None)
+
+
+_log = logging.getLogger("chorale.tune")
+
+
+def open_store(
+    campaign: Campaign,
+    topology: Topology,
+    home: Home,
+    resume: bool,
+    launch_id: str | None = None,
+    patience_s: float = 0.0,
+) -> Store:
+    """Return the store of a new launch, or with `resume` of the newest one if there is any.
+
+    With a `launch_id` it is the launch with this id that goes on, or that begins if there is none: whoever starts it
+    again after a crash need not know how far it came, and gives what it was `patience_s` to be gone. A resumed launch
+    must have the same conditions; its budget, search space and sampler may differ.
+    """
+    folders = launch_folders(home, campaign.name)
+    begun = [folder for folder in folders if is_begun(folder)]
+    if launch_id is not None:
+        begun = [folder for folder in begun if read_launch(folder).launch_id == launch_id]
+    conditions = conditions_of(campaign, topology)
+    if begun and (resume or launch_id is not None):
+        store = Store(begun[-1], patience_s=patience_s)
+        try:
+            check_same_conditions(store.launch, conditions)
+        except InvalidInput:
+            store.close()
+            raise
+        _log.info("resuming launch %d of %s with %d trials", store.launch.number, campaign.name, len(store.trials))
+        return store
+    number = int(folders[-1].name) + 1 if folders else 1
+    if resume:
+        _log.info("nothing to resume for %s: this is its first launch", campaign.name)
+    elif folders:
+        _log.info("launch %d of %s; the earlier ones stay (--resume goes on with the newest)", number, campaign.name)
+    document = campaign.model_dump(by_alias=True, mode="json")
+    launch = Launch(launch_id or uuid.uuid4().hex, number, conditions, document, time.time())
+    return Store(home.create(home.campaigns / campaign.name / str(number)), launch)

@@ -1,0 +1,210 @@
+"""What a campaign remembers: candidates, and trials whose state is their type.
+
+The final: the best candidates once more, side by side in one run, so that luck in one trial does not win.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from pydantic import Field, TypeAdapter
+
+from chorale.runners.api.base import FailureKind
+from chorale.synth.identity import content_id
+from chorale.synth.programs.program import Protocol
+
+Environment = dict[str, str | int | float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One point of the search space. None: the method, or the runtime, chooses.
+
+    depth:        parts that every transfer is cut into, one after the other, so that trees are pipelines
+    buffer_bytes: of the buffer of each connection
+    """
+
+    method: str
+    k: int | None = None
+    chunks: int | None = None
+    channels: int = 1
+    instances: int = 1
+    protocol: Protocol = "Simple"
+    depth: int = 1
+    buffer_bytes: int | None = None
+
+    @property
+    def parameters(self) -> dict[str, str | int | None]:
+        """The parameters by name, in the order of the fields."""
+        return dataclasses.asdict(self)
+
+    @property
+    def id(self) -> str:
+        """Content id of the parameters."""
+        return content_id(self.parameters)
+
+    def __str__(self) -> str:
+        """The method and every parameter that is not the default."""
+        plain = Candidate(self.method).parameters
+        shown = [f"{name}={value}" for name, value in self.parameters.items() if value != plain[name]]
+        return " ".join([self.method, *shown])
+
+
+def trial_id(launch_id: str, candidate: Candidate) -> str:
+    """Return the content id that names the trial of `candidate` in a launch everywhere."""
+    return content_id({"launch": launch_id, "candidate": candidate.parameters})
+
+
+def run_key(program_id: str, candidate: Candidate) -> str:
+    """Return what decides the measurement of a candidate: its program, and what the program does not say."""
+    return program_id if candidate.buffer_bytes is None else f"{program_id}.{candidate.buffer_bytes}"
+
+
+@dataclass(frozen=True, slots=True)
+class SizeResult:
+    """Seconds of each repetition at one size, of the candidate and of each baseline, from one interleaved run.
+
+    `size_bytes` is what the campaign asked for, `measured_bytes` the size rounded up to whole elements.
+    """
+
+    size_bytes: int
+    measured_bytes: int
+    times_s: tuple[float, ...]
+    baseline_times_s: Mapping[str, tuple[float, ...]]
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.times_s)
+
+    @property
+    def baseline_median_s(self) -> float:
+        """Median of the fastest baseline."""
+        return min(statistics.median(times) for times in self.baseline_times_s.values())
+
+    @property
+    def speedup(self) -> float:
+        """How many times faster than the fastest baseline of the same run."""
+        return self.baseline_median_s / self.median_s
+
+    @property
+    def algbw_gb_per_s(self) -> float:
+        """Measured bytes over median time, in 10^9 bytes per second."""
+        return self.measured_bytes / self.median_s / 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """`number` counts the trials of a launch in the order in which they were asked for."""
+
+    trial_id: str
+    number: int
+    candidate: Candidate
+    started_unix_s: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class CompleteTrial(_Trial):
+    """A measured candidate.
+
+    same_program_as:  trial with the same program, whose measurement this one shares
+    channels, blocks: channels of the program, and thread blocks of the rank that has most
+    """
+
+    schedule_id: str
+    program_id: str
+    sizes: tuple[SizeResult, ...]
+    environment: Environment = field(default_factory=dict)
+    same_program_as: str | None = None
+    channels: int = 0
+    blocks: int = 0
+    state: Literal["complete"] = "complete"
+
+    @property
+    def run_key(self) -> str:
+        """Trials with equal keys share a measurement."""
+        return run_key(self.program_id, self.candidate)
+
+    @property
+    def speedup(self) -> float:
+        """The objective: geometric mean of the speed-ups over all sizes."""
+        return math.exp(statistics.fmean(math.log(size.speedup) for size in self.sizes))
+
+
+@dataclass(frozen=True, slots=True)
+class FailedTrial(_Trial):
+    """A candidate that could not be prepared or measured, and why."""
+
+    failure_kind: FailureKind
+    message: str
+    environment: Environment = field(default_factory=dict)
+    state: Literal["failed"] = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class PrunedTrial(_Trial):
+    """A combination of parameters that makes no sense, found before anything ran."""
+
+    reason: str
+    state: Literal["pruned"] = "pruned"
+
+
+TrialRecord = CompleteTrial | FailedTrial | PrunedTrial
+
+trial_codec: TypeAdapter[TrialRecord] = TypeAdapter(Annotated[TrialRecord, Field(discriminator="state")])
+"""Reads and writes a record as JSON; reading checks every field."""
+
+
+BEST_OF_EACH = 2
+MAX_FINALISTS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class FinalComparison:
+    """Results of the finalists by trial id, in the order of the sizes; `trials` counts the trials before it."""
+
+    results: Mapping[str, tuple[SizeResult, ...]]
+    trials: int
+    state: Literal["final"] = "final"
+
+
+@dataclass(frozen=True, slots=True)
+class RankedTrial:
+    """A trial with the results that it is ranked by: those of the final if there was one."""
+
+    trial: CompleteTrial
+    sizes: tuple[SizeResult, ...]
+
+
+def finalists(trials: Sequence[CompleteTrial]) -> list[CompleteTrial]:
+    """Return at most `MOST_FINALISTS` trials of different programs that lead at some size.
+
+    At each size the highest speed-ups and the lowest times lead: the two differ when the load of the machine
+    changed between trials.
+    """
+    own = [trial for trial in trials if trial.same_program_as is None]
+    leaders: dict[str, CompleteTrial] = {}
+    for place in range(BEST_OF_EACH):
+        for ranking in _rankings(own):
+            if place < len(ranking) and len(leaders) < MAX_FINALISTS:
+                leaders[ranking[place].trial_id] = ranking[place]
+    return list(leaders.values())
+
+
+def ranked_trials(trials: Sequence[CompleteTrial], final: FinalComparison | None) -> list[RankedTrial]:
+    """Return the trials to choose the best from: the finalists, or all if there was no final."""
+    if final is None:
+        return [RankedTrial(trial, trial.sizes) for trial in trials]
+    return [RankedTrial(trial, final.results[trial.trial_id]) for trial in trials if trial.trial_id in final.results]
+
+
+def _rankings(trials: Sequence[CompleteTrial]) -> Iterator[list[CompleteTrial]]:
+    """Yield the trials in two orders for each size, the largest size first."""
+    for index in reversed(range(len(trials[0].sizes) if trials else 0)):
+        yield sorted(trials, key=lambda trial, index=index: -trial.sizes[index].speedup)  # type: ignore[misc]
+        yield sorted(trials, key=lambda trial, index=index: trial.sizes[index].median_s)  # type: ignore[misc]

@@ -1,0 +1,218 @@
+"""The truth about a launch: a journal of trials and the files that they name, on disk before anything else hears."""
+
+from __future__ import annotations
+
+import logging
+import os
+import tempfile
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from filelock import FileLock
+from pydantic import Field, TypeAdapter, ValidationError
+
+from chorale.runners.measurement.machine import acquire_lock
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.tuner.files.read_write import write_file
+from chorale.tuner.trials.journal import Journal, Launch, Write, launch_codec
+from chorale.tuner.trials.records import FinalComparison, TrialRecord
+
+_log = logging.getLogger("chorale.store")
+
+Record = TypeVar("Record")
+
+line_codec: TypeAdapter[TrialRecord | FinalComparison] = TypeAdapter(
+    Annotated[TrialRecord | FinalComparison, Field(discriminator="state")]
+)
+"""Reads and writes the lines of a journal after the first; reading checks every field."""
+
+MAX_UNSAVED = 3
+JOURNAL = "trials.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class _Unsaved:
+    """A line of the journal, or the content of the file at `path`."""
+
+    content: bytes
+    path: Path | None = None
+
+
+class Store:
+    """One launch in a folder: `trials.jsonl`, `schedules/ID.parquet`, `programs/ID.xml`, `optuna.journal`.
+
+    One process at a time (a lock on the folder). What cannot be written (full disk) is kept in memory, in
+    order, and tried again with every later write and in `settle`; nothing is dropped. Callers stop measuring
+    when `is_stuck`.
+    """
+
+    def __init__(
+        self, folder: Path, launch: Launch | None = None, write: Write = os.write, patience_s: float = 0.0
+    ) -> None:
+        """Open the launch in `folder`, which must exist; a `launch` is given for a new one.
+
+        Another process that works in it is given `patience_s` to end; then Unavailable.
+        """
+        self.folder = folder
+        self._lock = _lock(folder, patience_s)
+        self.journal = Journal(folder / JOURNAL, write)
+        self._pending: deque[_Unsaved] = deque()
+        self._complaint = ""
+        self._known_files: set[Path] = set()
+        lines = self.journal.lines()
+        if launch is not None:
+            lines = [launch_codec.dump_json(launch)]
+            self.journal.append(lines[0])
+        self.launch = _read(launch_codec.validate_json, lines[:1], folder, 1)
+        self.trials: list[TrialRecord] = []
+        self.final: FinalComparison | None = None
+        for number, line in enumerate(lines[1:], 2):
+            self._take(_read(line_codec.validate_json, [line], folder, number))
+        if self.journal.torn_bytes:
+            aside = f"{self.journal.path.name}.torn"
+            _log.warning("the journal ended in an unfinished line; it was set aside in %s", aside)
+
+    def add(self, record: TrialRecord | FinalComparison) -> None:
+        """Record a finished trial or a final; on disk when this returns, or kept in memory with a warning."""
+        line = line_codec.dump_json(record)
+        self._take(record)
+        self._pending.append(_Unsaved(line))
+        self._save()
+
+    def keep(self, schedule_id: str, schedule: bytes, program_id: str, program: str) -> None:
+        """Keep a schedule and a program under their content ids; does nothing for those already there."""
+        files = {self.schedule_path(schedule_id): schedule, self.program_path(program_id): program.encode()}
+        for path, content in files.items():
+            if path not in self._known_files and not path.exists():
+                self._pending.append(_Unsaved(content, path))
+            self._known_files.add(path)
+        self._save()
+
+    @property
+    def picture_path(self) -> Path:
+        """Where the picture of the launch stands, once there is one."""
+        return self.folder / "campaign.png"
+
+    @property
+    def report_path(self) -> Path:
+        """Where the report of the launch stands, once there is one."""
+        return self.folder / "report.html"
+
+    def schedule_path(self, schedule_id: str) -> Path:
+        return self.folder / "schedules" / f"{schedule_id}.parquet"
+
+    def program_path(self, program_id: str) -> Path:
+        return self.folder / "programs" / f"{program_id}.xml"
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether so much waits for the disk that measuring more would be careless."""
+        return self._unsaved_trials >= MAX_UNSAVED
+
+    @property
+    def _unsaved_trials(self) -> int:
+        return sum(unsaved.path is None for unsaved in self._pending)
+
+    def settle(self, patience_s: float = 10.0, sleep: Callable[[float], None] = time.sleep) -> None:
+        """Write what still waits, trying again for about `patience_s`.
+
+        If the disk does not recover, everything goes to a folder in the system's temporary folder, or at last the
+        trials to the log, and Unavailable says where.
+        """
+        waited_s = 0.0
+        while not self._save() and waited_s < patience_s:
+            sleep(1.0)
+            waited_s += 1.0
+        if self._pending:
+            rescue = _rescue(self._pending, self.folder)
+            rule = f"finished trials must be saved ({self._unsaved_trials} wait)"
+            way_out = (
+                f"they are in {rescue}; free some space, copy its folders into {self.folder} "
+                f"and append its {JOURNAL} to the one there, then --resume"
+            )
+            raise Unavailable(rule, self._complaint, way_out)
+
+    def close(self) -> None:
+        """Let go of the folder. Safe to call twice."""
+        self.journal.close()
+        self._lock.release()
+
+    def _take(self, record: TrialRecord | FinalComparison) -> None:
+        if isinstance(record, FinalComparison):
+            self.final = record
+        else:
+            self.trials.append(record)
+
+    def _write(self, unsaved: _Unsaved) -> None:
+        if unsaved.path is None:
+            self.journal.append(unsaved.content)
+        else:
+            unsaved.path.parent.mkdir(exist_ok=True)
+            write_file(unsaved.path, unsaved.content)
+
+    def _save(self) -> bool:
+        """Write as much of what waits as possible, in order; return whether nothing is left."""
+        while self._pending:
+            try:
+                self._write(self._pending[0])
+            except (OSError, Unavailable) as error:
+                if not self._complaint:
+                    _log.error("cannot save results: %s; they are kept in memory and tried again", error)
+                self._complaint = str(error)
+                return False
+            self._pending.popleft()
+        if self._complaint:
+            _log.info("the disk takes data again; everything measured is saved")
+            self._complaint = ""
+        return True
+
+
+def is_begun(folder: Path) -> bool:
+    """Whether the launch in `folder` has its first line: a crash may come between making the folder and writing it."""
+    journal = folder / JOURNAL
+    return journal.exists() and b"\n" in journal.read_bytes()
+
+
+def read_launch(folder: Path) -> Launch:
+    """Return the launch in `folder`, which another process may be working on."""
+    with (folder / JOURNAL).open("rb") as journal:
+        return _read(launch_codec.validate_json, [journal.readline()], folder, 1)
+
+
+def _lock(folder: Path, patience_s: float) -> FileLock:
+    way_out = "wait for the other process, or start a new launch without --resume"
+    refusal = Unavailable("a launch must have one writer", f"another process works in {folder}", way_out)
+    return acquire_lock(folder / "lock", patience_s, refusal)
+
+
+def _read(parse: Callable[[bytes], Record], lines: list[bytes], folder: Path, number: int) -> Record:
+    try:
+        return parse(lines[0])
+    except (IndexError, ValidationError):
+        value = f"line {number} of {folder / 'trials.jsonl'}"
+        way_out = "restore the line from a copy, or start a new launch without --resume"
+        raise InvalidInput("every line of a journal must be a record", value, way_out) from None
+
+
+def _rescue(pending: Iterable[_Unsaved], folder: Path) -> str:
+    """Write what waits into a new temporary folder laid out like `folder`; return where it is."""
+    try:
+        place = Path(tempfile.mkdtemp(prefix="chorale-unsaved-"))
+        with (place / JOURNAL).open("wb") as journal:
+            for unsaved in pending:
+                if unsaved.path is None:
+                    journal.write(unsaved.content + b"\n")
+                    continue
+                copy = place / unsaved.path.relative_to(folder)
+                copy.parent.mkdir(exist_ok=True)
+                copy.write_bytes(unsaved.content)
+    except OSError:
+        for unsaved in pending:
+            if unsaved.path is None:
+                _log.error("unsaved: %s", unsaved.content.decode())
+        return "the log above"
+    return str(place)
