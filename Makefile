@@ -43,10 +43,10 @@ check: $(INSTALLED)
 
 # Every table and figure: in an hour, or in minutes. What was computed before is kept; ask again to go on.
 reproduce: setup
-	$(BIN)/python -m chorale.experiments.reproduce
+	$(BIN)/python -m chorale.experiments.framework.reproduce
 
 reproduce-quick: setup
-	$(BIN)/python -m chorale.experiments.reproduce --quick
+	$(BIN)/python -m chorale.experiments.framework.reproduce --quick
 
 format: $(INSTALLED)
 	$(BIN)/ruff format .

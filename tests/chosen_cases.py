@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from chorale.experiments.answer import run_experiment
-from chorale.experiments.catalog import load
-from chorale.experiments.experiment import Experiment, Row
+from chorale.experiments.framework.catalog import load
+from chorale.experiments.framework.experiment import Experiment, Row
+from chorale.experiments.framework.run import run_experiment
 
 
 def with_cases(name: str, choose: Callable[[Sequence[Any]], Sequence[Any]]) -> Experiment:

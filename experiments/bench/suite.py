@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import Any
 
-from chorale.experiments.bench import bfb, bounds, schedules
-from chorale.experiments.bench.benchmark import Benchmark
+from chorale.experiments.bench import benchmarks
+from chorale.experiments.bench.benchmarks import Benchmark
 from chorale.synth.errors import InvalidInput
 
-BENCHMARKS = (bfb.BFB, bounds.BOUNDS, schedules.FOREST, schedules.RINGS)
+BENCHMARKS = (benchmarks.BFB, benchmarks.BOUNDS, benchmarks.FOREST, benchmarks.RINGS)
 
 
 def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:

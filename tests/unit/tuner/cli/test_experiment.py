@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from chorale.experiments import catalog
+from chorale.experiments.framework import catalog
 from chorale.tuner.config import executors
 from chorale.tuner.files.home import Home
 from chorale.tuner.tracking.mlflow_store import MlflowStore

@@ -1,0 +1,128 @@
+"""A measurement on an emulated fabric that is up only for it; where there can be none, what stands for it.
+
+Times of programs side by side on an emulated network, as a few numbers for each program and size.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from chorale.runners.api.base import FailureKind, Outcome, RunFailure, RunRequest
+from chorale.runners.api.registry import create_runner
+from chorale.runners.fabric.fabric import bring_up, fabrics, take_down
+from chorale.runners.fabric.probe import require_capacity
+from chorale.runners.measurement.machine import exclusive, machine_lock
+from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
+from chorale.synth.programs.program import Program
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.files.home import Home
+
+_PATIENCE_S = 600.0
+_NAME = "experiment-"
+"""The id of the process that brings a fabric up follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRun:
+    """What came of a request.
+
+    runner:      in words, what ran it
+    substituted: in words, what was missing and what stands for it; None where nothing is
+    """
+
+    outcome: Outcome
+    runner: str
+    substitution: str | None
+
+
+def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
+    """Run `request` over oneCCL on a fabric with links of `link_mbps`, else over MPI, else on the local runner.
+
+    The fabric ends with this call; one that a killed process has left ends before. Nobody else measures on this machine
+    meanwhile; raises Unavailable if somebody does for ten minutes.
+    """
+    home = Home.from_environment()
+    root = home.create(home.root)
+    missing: list[str] = []
+    with exclusive(machine_lock(), _PATIENCE_S):
+        try:
+            _remove_orphans()
+            with _fabric(request.topology, Fraction(link_mbps), f"{_NAME}{os.getpid()}", root) as fabric:
+                for runner in ("oneccl", "mpi"):
+                    outcome = _submit(runner, {"fabric": fabric}, root, request)
+                    if not (isinstance(outcome, RunFailure) and outcome.kind == FailureKind.UNAVAILABLE):
+                        return LiveRun(outcome, f"{runner} on a fabric", "; ".join(missing) or None)
+                    missing.append(f"no {runner}: {outcome.message}")
+        except (InvalidInput, Unavailable) as error:
+            missing.append(f"no fabric: {error}")
+        outcome = _submit("local", {"link_mbps": link_mbps}, root, request)
+    return LiveRun(outcome, "local", f"processes over paced sockets stand for a fabric; {'; '.join(missing)}")
+
+
+def _remove_orphans() -> None:
+    """Take down fabrics of experiments that were killed: a fabric outlives whoever brought it up."""
+    for fabric in fabrics():
+        owner = fabric.name.removeprefix(_NAME)
+        if owner != fabric.name and owner.isdigit() and not psutil.pid_exists(int(owner)):
+            take_down(fabric)
+
+
+@contextmanager
+def _fabric(topology: Topology, link_mbps: Fraction, name: str, home: Path) -> Iterator[str]:
+    """Give the name of a fabric that this machine carries; raises InvalidInput or Unavailable if it does not."""
+    require_capacity(topology, link_mbps, name, home)
+    fabric = bring_up(topology, link_mbps, name)
+    try:
+        yield fabric.name
+    finally:
+        take_down(fabric)
+
+
+def _submit(runner: str, options: Mapping[str, Any], home: Path, request: RunRequest) -> Outcome:
+    running = create_runner(runner, options, home)
+    try:
+        return running.submit(request)
+    finally:
+        running.close()
+
+
+_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveTimes:
+    """What was measured.
+
+    seconds:    by program, for each size that was asked for, those of every repetition
+    where:      on what it ran
+    substitute: why that is not oneCCL on a fabric; None where it is
+    """
+
+    seconds: Mapping[str, tuple[tuple[float, ...], ...]]
+    where: str
+    substitution: str | None
+
+    def min_us(self, program: str, size_index: int) -> float:
+        """Return the shortest time of `program` at the size in that place: whatever disturbs only ever adds."""
+        return min(self.seconds[program][size_index]) * 1e6
+
+
+def measure_times(
+    topology: Topology, programs: Mapping[str, Program], sizes_bytes: Sequence[int], link_mbps: int, repeats: int
+) -> LiveTimes:
+    """Return the times of `programs` on links of `link_mbps`; raises CheckFailed for a run that fails."""
+    request = RunRequest(topology, programs, tuple(sizes_bytes), repeats, timeout_s=_TIMEOUT_S)
+    run = measure_live(request, link_mbps)
+    if isinstance(run.outcome, RunFailure):
+        value = f"{run.outcome.kind} on {topology.spec}: {run.outcome.message}"
+        raise CheckFailed("a live run must end with right results", value, "run it again when the machine is less busy")
+    seconds = {name: tuple(one.times_s for one in sizes) for name, sizes in run.outcome.results.items()}
+    return LiveTimes(seconds, run.runner, run.substitution)

@@ -1,0 +1,90 @@
+"""Times of our own code, and how they grow.
+
+A check of the time of an allgather by NetworkX's maximum flows: a reference for bounds, and for their speed.
+
+A network model from two known bandwidths of one schedule: what the fit says of others shows what it is worth.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from math import lcm
+from statistics import linear_regression
+
+import networkx as nx
+import numpy as np
+
+from chorale.synth.simulation.congestion import Congestion
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.topology import Topology
+
+
+def min_seconds(action: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the least of several times: others that use the machine only ever add.
+
+    clock: `time.process_time` for what runs in this process only, which others then hardly disturb
+    """
+    least = float("inf")
+    for _ in range(repeats):
+        begun = clock()
+        action()
+        least = min(least, clock() - begun)
+    return least
+
+
+def growth_exponent(sizes: Sequence[int], seconds: Sequence[float]) -> float:
+    """Return the power of the size with which times grow: the slope of the line through their logarithms."""
+    return float(linear_regression(np.log(sizes), np.log(seconds)).slope)
+
+
+_SOURCE = -1
+
+
+def max_flows_reach(topology: Topology, time_per_byte: Fraction) -> bool:
+    """Whether, in this time, flows from all ranks can bring the whole vector to each rank; all numbers are whole."""
+    ranks = topology.compute_count
+    carried = [Fraction(link.bandwidth) * time_per_byte for link in topology.links]
+    vector = lcm(ranks, *(amount.denominator for amount in carried))
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    for rank in range(ranks):
+        graph.add_edge(_SOURCE, rank, capacity=vector // ranks)
+    for link, amount in zip(topology.links, carried, strict=True):
+        before = graph.get_edge_data(link.src, link.dst, {"capacity": 0})["capacity"]
+        graph.add_edge(link.src, link.dst, capacity=before + int(amount * vector))
+    return all(nx.maximum_flow_value(graph, _SOURCE, rank) == vector for rank in range(ranks))
+
+
+_ROUNDS = 4
+_MOST_ALPHA_S = Fraction(1, 1000)
+_HALVINGS = 30
+
+
+def fit_two_points(cost: Congestion, known_gbps: Mapping[int, float]) -> NetworkModel:
+    """Return the model whose alpha gives the smallest of the known sizes its time, and whose efficiency the largest.
+
+    known_gbps: algorithmic bandwidths in GB/s by bytes of the vector
+    """
+    small, large = min(known_gbps), max(known_gbps)
+    model = NetworkModel()
+    for _ in range(_ROUNDS):
+        excess = float(cost.seconds(model, large)) / _seconds(known_gbps, large)
+        model = replace(model, efficiency=model.efficiency * Fraction(excess).limit_denominator(10**6))
+        low, high = Fraction(0), _MOST_ALPHA_S
+        for _ in range(_HALVINGS):
+            alpha = (low + high) / 2
+            slow = cost.seconds(replace(model, alpha_s=alpha), small) > _seconds(known_gbps, small)
+            low, high = (low, alpha) if slow else (alpha, high)
+        model = replace(model, alpha_s=low)
+    return model
+
+
+def predicted_gbps(cost: Congestion, model: NetworkModel, size_bytes: int) -> float:
+    """Return the algorithmic bandwidth of a vector of `size_bytes`."""
+    return size_bytes / float(cost.seconds(model, size_bytes)) / 1e9
+
+
+def _seconds(known_gbps: Mapping[int, float], size_bytes: int) -> float:
+    return size_bytes / known_gbps[size_bytes] / 1e9

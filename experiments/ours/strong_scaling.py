@@ -1,0 +1,199 @@
+"""How much faster synthesis and campaigns are with more Ray workers, on the cores of one machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from chorale.experiments.framework.experiment import Column, Experiment, Row
+from chorale.synth.collective import ALLGATHER
+from chorale.synth.executor.base import Executor
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.finder.find import find_all
+from chorale.synth.finder.query import FinderQuery
+from chorale.synth.identity import content_id
+from chorale.synth.methods.catalog import synthesize_unverified
+from chorale.synth.methods.method import Options
+from chorale.synth.topology.spec import parse_topology
+from chorale.tuner.config.executors import open_executor
+from chorale.tuner.files.home import Home
+
+# Ray, Optuna and MLflow take seconds to import, and a list of experiments needs none of them.
+# ruff: noqa: PLC0415
+
+_ROUNDS, _CAMPAIGN_ROUNDS = 5, 2
+"""In each, every number of workers has a turn, so that whatever else the machine does hits all of them alike."""
+_FIRST_NODES, _LAST_NODES = 5, 1200
+_SEEDS = 16
+_PER_WORKER = 2
+"""CPUs that a worker of a campaign counts as: it prepares and measures."""
+
+
+def _bfb(executor: Executor) -> str:
+    return synthesize_unverified("bfb", parse_topology("genkautz:4,4000"), ALLGATHER, None, executor).id
+
+
+def _forest(executor: Executor) -> str:
+    options = Options(seeds=_SEEDS)
+    return synthesize_unverified("forest", parse_topology("genkautz:4,400"), ALLGATHER, options, executor).id
+
+
+def _finder(executor: Executor) -> str:
+    found = find_all([FinderQuery(nodes, 4) for nodes in range(_FIRST_NODES, _LAST_NODES + 1)], executor)
+    return content_id({str(query.nodes): [one.spec for one in frontier] for query, frontier in found.items()})
+
+
+_SYNTHESIS: Mapping[str, Callable[[Executor], str]] = {
+    "BFB on genkautz:4,4000": _bfb,
+    f"trees on genkautz:4,400, {_SEEDS} seeds": _forest,
+    f"frontiers of {_FIRST_NODES} to {_LAST_NODES} nodes": _finder,
+}
+"""What is made, as a function from an executor to a digest of the answer."""
+_QUICK = ("BFB on genkautz:4,4000",)
+_CAMPAIGN = "a campaign on torus:4x4"
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """Seconds, and a digest of the answer, which must not depend on the number of workers."""
+
+    seconds: float
+    answer: str
+
+
+_Round = Mapping[int, _Timed]
+"""By number of workers; 0 is the same without Ray, in this process."""
+_WITHOUT = 0
+
+
+def _cases(quick: bool) -> Sequence[str]:
+    """Return what is made with more and more workers."""
+    return [name for name in _SYNTHESIS if not quick or name in _QUICK] + ([] if quick else [_CAMPAIGN])
+
+
+def _answer(task: str) -> list[Row]:
+    from chorale.runners.ray.cluster import RayCluster
+
+    counts = worker_counts(os.cpu_count() or 1)
+    with RayCluster(cpus=max(sum(counts), _PER_WORKER * counts[-1])):
+        rounds = _campaign_rounds(counts) if task == _CAMPAIGN else _synthesis_rounds(_SYNTHESIS[task], counts)
+    return [_row(task, workers, rounds) for workers in counts]
+
+
+def worker_counts(cores: int) -> list[int]:
+    """Return 1, 2, 4, … below the number of cores, and that itself."""
+    counts = [1]
+    while counts[-1] * 2 < cores:
+        counts.append(counts[-1] * 2)
+    return counts if cores == 1 else [*counts, cores]
+
+
+def _synthesis_rounds(make: Callable[[Executor], str], counts: Sequence[int]) -> list[_Round]:
+    with ExitStack() as stack:
+        executors: dict[int, Executor] = {_WITHOUT: SerialExecutor()}
+        executors |= {workers: stack.enter_context(open_executor("ray", workers)) for workers in counts}
+        for executor in executors.values():
+            make(executor)  # workers start and load compiled code once
+        return [{workers: _timed(make, executor) for workers, executor in executors.items()} for _ in range(_ROUNDS)]
+
+
+def _timed(make: Callable[[Executor], str], executor: Executor) -> _Timed:
+    begun = time.perf_counter()
+    answer = make(executor)
+    return _Timed(time.perf_counter() - begun, answer)
+
+
+def _campaign_rounds(counts: Sequence[int]) -> list[_Round]:
+    return [{workers: _campaign(workers, number) for workers in counts} for number in range(_CAMPAIGN_ROUNDS)]
+
+
+def _campaign(workers: int, number: int) -> _Timed:
+    """Time the loop of a campaign that tries every point; the start of Ray and of MLflow is not in it."""
+    from rich.console import Console
+
+    from chorale.tuner.config.campaign import Campaign
+    from chorale.tuner.config.runner_factory import make_workers
+    from chorale.tuner.launch.progress import progress_display
+    from chorale.tuner.launch.tune import tune
+
+    campaign = Campaign.model_validate(_campaign_document(workers, number))
+    topology, silent = parse_topology(campaign.topology), Console(quiet=True)
+    with tempfile.TemporaryDirectory() as folder:  # of its own, as campaigns of one home share what they have built
+        home = Home(Path(folder))
+        make = make_workers(campaign, topology, home.root)
+        made = tune(campaign, topology, home, False, make, lambda *trials: progress_display(silent, *trials))
+    effort = made.overhead
+    seconds = effort["trials"] * (effort["beside_measuring_ms"] + effort["measuring_ms"]) / 1000
+    times = {
+        str(one.candidate): [size.median_s for size in one.sizes] for one in made.trials if one.state == "complete"
+    }
+    return _Timed(seconds, content_id({name: list(map(str, of_sizes)) for name, of_sizes in sorted(times.items())}))
+
+
+def _campaign_document(workers: int, number: int) -> dict[str, Any]:
+    return {
+        "name": f"strong-scaling-{workers}-{number}",
+        "topology": "torus:4x4",
+        "collective": "allreduce",
+        "sizes": ["64KiB", "1MiB"],
+        "runner": {"kind": "simulated", "alpha_us": 3, "at_once": workers},
+        "search": {"methods": ["bfb", "ring"], "chunks": [1, 2, 3, 4], "channels": [1, 2, 3, 4], "instances": [1, 2]},
+        "budget": {"trials": 1000},
+        "sampler": "grid",
+        "repeats": 1,
+        "parallel": workers,
+        "register": {"model": f"strong-scaling-{workers}-{number}"},
+    }
+
+
+def _row(task: str, workers: int, rounds: Sequence[_Round]) -> Row:
+    ratios = [turn[1].seconds / turn[workers].seconds for turn in rounds]
+    over_none = [turn[_WITHOUT].seconds / turn[workers].seconds for turn in rounds if _WITHOUT in turn]
+    same = all(turn[workers].answer == first.answer for turn in rounds for first in rounds[0].values())
+    return {
+        "task": task,
+        "workers": workers,
+        "cores": os.cpu_count(),
+        "speedup": median(ratios),
+        "least": min(ratios),
+        "most": max(ratios),
+        "over_none": median(over_none) if over_none else None,
+        "load_average": os.getloadavg()[0],
+        "reason": None if same else "another answer than one worker gives",
+        "holds": same,
+    }
+
+
+def _plot(rows: Sequence[Row], path: Path) -> None:
+    from chorale.experiments.ours.plots import plot_speedups
+
+    plot_speedups(rows, path)
+
+
+EXPERIMENT = Experiment(
+    name="strong-scaling",
+    question="How much faster are synthesis and campaigns with more Ray workers?",
+    source="ours; processes of one machine, up to one per core; medians of ratios to one worker in the same round",
+    columns=(
+        Column("task", lambda row: str(row["task"])),
+        Column("workers", lambda row: str(row["workers"])),
+        Column("cores here", lambda row: str(row["cores"])),
+        Column("times as fast", lambda row: f"{row['speedup']:.2f}"),
+        Column("least and most", lambda row: f"{row['least']:.2f}, {row['most']:.2f}"),
+        Column("as without Ray", lambda row: "" if row["over_none"] is None else f"{row['over_none']:.2f}"),
+        Column("per worker", lambda row: f"{row['speedup'] / row['workers']:.0%}"),
+        Column("load", lambda row: f"{row['load_average']:.1f}"),
+        Column("reason", lambda row: row["reason"] or ""),
+    ),
+    cases=_cases,
+    evaluate=_answer,
+    alone=True,
+    plot=_plot,
+)

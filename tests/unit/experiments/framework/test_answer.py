@@ -1,0 +1,149 @@
+"""Answering experiments: parts over executors, what is kept and taken up again, and cases that can travel."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import subprocess
+import sys
+
+import pytest
+
+from chorale.experiments.framework import run as answering
+from chorale.experiments.framework.catalog import NAMES, load
+from chorale.experiments.framework.experiment import Column, Experiment
+from chorale.experiments.framework.parts import ROOT, PartStore
+from chorale.experiments.framework.run import case_name, run_experiment, stored_result
+from chorale.runners.ray.executor import RayExecutor
+from chorale.synth.executor.processes import ProcessExecutor
+from chorale.synth.executor.serial import SerialExecutor
+
+CASES = """
+import json, sys
+from chorale.experiments.framework.catalog import load
+print(json.dumps({name: [[repr(case) for case in load(name).cases(quick)] for quick in (True, False)]
+                  for name in sys.argv[1:]}))
+"""
+
+
+def squares(cases=(1, 2, 3), alone=False, answered=None):
+    """An experiment under a known name, since what is kept hangs on the files behind it."""
+
+    def row(case):
+        if answered is not None:
+            answered.append(case)
+        return [{"value": case * case, "pair": (case, case), "holds": True, "reason": None}]
+
+    columns = (Column("value", lambda one: str(one["value"])),)
+    return Experiment("swing-table-2", "Squares?", "nobody", columns, lambda _quick: cases, row, alone=alone)
+
+
+@pytest.fixture
+def kept(tmp_path):
+    return PartStore(tmp_path)
+
+
+def test_rows_come_in_the_order_of_cases_as_json_has_them():
+    found = run_experiment(squares(), False)
+    assert [row["value"] for row in found.rows] == [1, 4, 9]
+    assert found.rows[0]["pair"] == [1, 1]
+    assert found.holds
+    assert found.document(squares(), True)["quick"] is True
+
+
+def test_parts_are_taken_up_again_only_on_request(kept):
+    answered = []
+    first = run_experiment(squares(answered=answered), False, store=kept)
+    assert run_experiment(squares(answered=answered), False, store=kept, resume=True) == first
+    assert answered == [1, 2, 3]
+    run_experiment(squares(answered=answered), False, store=kept)
+    assert answered == [1, 2, 3, 1, 2, 3]
+    assert stored_result(squares((1, 2)), False, kept).rows == first.rows[:2]
+    assert stored_result(squares((1, 2, 4)), False, kept) is None
+
+
+def test_an_interrupted_answer_loses_nothing_that_was_there(kept):
+    def third_stops(case):
+        if case == 3:
+            raise KeyboardInterrupt
+        return [{"value": case, "holds": True}]
+
+    asked = squares()
+    with pytest.raises(KeyboardInterrupt):
+        run_experiment(Experiment(asked.name, "?", "", (), asked.cases, third_stops), False, store=kept)
+    answered = []
+    run_experiment(squares(answered=answered), False, store=kept, resume=True)
+    assert answered == [3]
+
+
+def test_a_part_of_other_code_is_not_taken_up(kept, monkeypatch):
+    run_experiment(squares(), False, store=kept)
+    monkeypatch.setattr("chorale.experiments.framework.parts.code_id", lambda _module: "other")
+    assert stored_result(squares(), False, kept) is None
+
+
+def test_report_names_the_case_that_is_next(kept):
+    told = []
+    run_experiment(squares((1, 2)), False, store=kept, progress=lambda *words: told.append(words))
+    assert told == [("1", 0, 2), ("2", 1, 2)]
+    run_experiment(
+        squares((1, 2, (3, "x"))[:2]), False, store=kept, resume=True, progress=lambda *words: told.append(words)
+    )
+    assert len(told) == 2
+    assert case_name((3, "x")) == "3, x"
+
+
+@pytest.mark.parametrize("name", ["swing-table-2", "direct-connect-figure-18", "frontier-all", "swing-figure-15"])
+def test_every_executor_gives_the_same_rows(name, kept):
+    opened = ProcessExecutor(2)
+    try:
+        apart = run_experiment(load(name), True, opened, kept)
+    finally:
+        opened.close()
+    assert apart.rows == run_experiment(load(name), True, SerialExecutor()).rows
+    assert stored_result(load(name), True, kept).rows == apart.rows
+    assert apart.peak_memory_bytes > 10**7
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_cluster")
+def test_ray_workers_give_the_same_rows(kept):
+    opened = RayExecutor(2)
+    try:
+        apart = run_experiment(load("swing-table-2"), False, opened, kept)
+    finally:
+        opened.close()
+    assert apart.rows == run_experiment(load("swing-table-2"), False).rows
+    assert apart.rows == stored_result(load("swing-table-2"), False, kept).rows
+
+
+def test_parts_that_must_be_alone_run_here():
+    class Refusing:
+        name = "refusing"
+
+        def map(self, *_tasks, **_callbacks):
+            raise AssertionError
+
+    assert len(run_experiment(squares(alone=True), False, Refusing()).rows) == 3
+    with pytest.raises(AssertionError):
+        run_experiment(squares(), False, Refusing())
+
+
+def test_cases_travel_and_have_the_same_text_in_any_process():
+    done = subprocess.run(
+        [sys.executable, "-c", CASES, *NAMES], cwd=ROOT, env={"PYTHONHASHSEED": "7"}, capture_output=True, check=True
+    )
+    elsewhere = json.loads(done.stdout)
+    for name in NAMES:
+        for quick, texts in zip((True, False), elsewhere[name], strict=True):
+            cases = load(name).cases(quick)
+            assert [repr(case) for case in cases] == texts
+            assert len(set(texts)) == len(texts) > 0
+            assert pickle.loads(pickle.dumps(list(cases))) == list(cases)
+            assert all(case_name(case) and " object at 0x" not in repr(case) for case in cases)
+
+
+def test_a_part_that_json_cannot_have_is_an_error():
+    asked = squares()
+    with pytest.raises(ValueError, match="JSON compliant"):
+        answering.run_experiment(Experiment(asked.name, "?", "", (), asked.cases, lambda _case: [float("nan")]), False)

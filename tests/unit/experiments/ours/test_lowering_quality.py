@@ -1,0 +1,68 @@
+"""What lowering loses: nothing where steps follow one another, time but no load where trees stream."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from chorale.experiments.framework.run import run_experiment
+from chorale.experiments.ours import lowering_quality
+from chorale.experiments.ours.lowering_quality import CASES, SIZES, LoweringCase, row_of
+from chorale.synth.collective import parse_collective
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.lower import lower
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.method import Options
+from chorale.synth.topology.spec import parse_topology
+
+
+def row(case):
+    topology, collective = parse_topology(case.spec), parse_collective(case.collective)
+    verified = synthesize(case.method, topology, collective, Options(k=case.k), SerialExecutor())
+    return row_of(case, verified, lower(verified, case.options(verified)))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.method == "bfb" and case.channels == 1], ids=str)
+def test_steps_lose_nothing(case):
+    found = row(case)
+    assert found["holds"]
+    assert found["reason"] is None
+    assert max(found["loss"].values()) < 1e-9
+
+
+def test_trees_load_links_as_planned_and_fill_the_pipeline():
+    found = row(LoweringCase("a100:2", "forest", "allgather", 1))
+    assert found["holds"]
+    assert found["loss_on_links"] == "0"
+    small, large = (found["loss"][str(size)] for size in SIZES)
+    assert small > large > found["loss_small_buffers"] > 0
+    assert "small buffers" in found["reason"]
+
+
+def test_channels_let_trees_pass_one_another():
+    one, four = (row(LoweringCase("a100:2", "forest", "allreduce", 1, channels)) for channels in (1, 4))
+    assert one["loss_small_buffers"] > 0.4
+    assert "take turns" in one["reason"]
+    assert four["reason"] is None
+
+
+def test_a_program_that_carries_more_than_its_schedule_does_not_hold():
+    case = LoweringCase("ring:4", "bfb", "allgather")
+    verified = synthesize("bfb", parse_topology("ring:4"), parse_collective("allgather"), None, SerialExecutor())
+    ring = synthesize("ring", parse_topology("ring:4"), parse_collective("allgather"), None, SerialExecutor())
+    wrong = replace(lower(ring, LoweringOptions("msccl-xml")), origin=verified.schedule.id)
+    assert not row_of(case, verified, wrong)["holds"]
+
+
+def test_quick_leaves_out_the_slow_network(monkeypatch):
+    reported = []
+    monkeypatch.setattr(
+        lowering_quality,
+        "CASES",
+        (LoweringCase("ring:4", "bfb", "allgather"), LoweringCase("mi250:2", "forest", "allgather")),
+    )
+    rows = run_experiment(lowering_quality.EXPERIMENT, True, progress=lambda *told: reported.append(told)).rows
+    assert [found["spec"] for found in rows] == ["ring:4"]
+    assert reported == [("ring:4, bfb, allgather, None, 1, 1", 0, 1)]

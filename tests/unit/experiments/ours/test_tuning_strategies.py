@@ -1,0 +1,66 @@
+"""Tuning replayed on recorded measurements: tasks are what was recorded, answers are judged by the truth."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from chorale.experiments.ours.recorded_tuning import RecordedTask, replay_search
+from chorale.experiments.ours.tuning_strategies import _row, best_on_other_fabric, quantiles, trials_until
+
+SMALL = RecordedTask.of("mi250_16+16", "reduce_scatter")
+
+
+@pytest.mark.parametrize(
+    ("fabric", "collective", "count"),
+    [("mi250_8+8", "allgather", 135), ("mi250_8+8", "allreduce", 32), ("mi250_16+16", "allgather", 111)],
+)
+def test_every_configuration_is_one_point(fabric: str, collective: str, count: int) -> None:
+    task = RecordedTask.of(fabric, collective)
+    assert len(task.candidates) == count
+    assert set(task.candidates) == set(task.space(0).points) == set(task.space(1).points)
+    assert task.times_s.shape == (count, len(task.sizes_bytes))
+
+
+def test_no_size_has_a_configuration_that_fell_back() -> None:
+    for configuration in SMALL.configurations:
+        assert not any(SMALL.table.fell_back(configuration, size) for size in SMALL.sizes_bytes)
+
+
+@pytest.mark.parametrize("strategy", ["sizes-gp", "tpe", "random", "grid"])
+def test_in_the_end_the_answer_is_near_the_best_and_on_the_way_not_far_above_the_library(strategy: str) -> None:
+    run = replay_search(SMALL, strategy, 1, len(SMALL.candidates))
+    assert run.shape == SMALL.times_s.shape
+    assert np.all(run >= 1)
+    assert np.exp(np.log(run[-1]).mean()) < 1.02
+    library = SMALL.library_s / np.minimum(SMALL.times_s.min(axis=0), SMALL.library_s)
+    assert np.max(run / library) <= 1.02
+
+
+def test_equal_seeds_give_equal_runs_and_others_other_ones() -> None:
+    first, again, other = (replay_search(SMALL, "sizes-gp", seed, 6) for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_what_won_elsewhere_comes_first() -> None:
+    starts = [one for one in best_on_other_fabric(SMALL) if one in SMALL.candidates]
+    best = SMALL.times_s[[SMALL.candidates.index(one) for one in starts]].min(axis=0)
+    run = replay_search(SMALL, "sizes-gp", 0, len(starts), starts)
+    assert np.max(run[-1] - best / np.minimum(SMALL.times_s.min(axis=0), SMALL.library_s)) < 0.05
+
+
+def test_rows_count_trials() -> None:
+    row = _row(SMALL, "random", 2)
+    assert row["grid"] == len(SMALL.candidates) == 16
+    assert row["allowed"] == 3
+    assert len(row["mean_after"]) == 12
+    assert len(row["by_size"]) == len(SMALL.sizes_bytes)
+    assert 0 <= row["sizes_reached"] <= len(SMALL.sizes_bytes)
+    assert (row["reason"] is None) == (row["sizes_reached"] == len(row["by_size"]))
+
+
+def test_quantiles_are_values_that_occurred() -> None:
+    assert quantiles([1, 2, 3, 4, 5, 6, 7, 8, 9, 100]) == [1, 3, 5, 8, 9]
+    assert trials_until(np.array([False, True, False])) == 2
+    assert trials_until(np.array([False, False])) == 3

@@ -1,0 +1,141 @@
+"""Goodput of Swing and its rivals beside the findings of the Swing paper."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from statistics import quantiles
+
+import pytest
+
+from chorale.experiments.framework.catalog import NAMES, load
+from chorale.experiments.framework.run import run_experiment
+from chorale.experiments.swing.curves import (
+    BUCKET,
+    DOUBLING,
+    MIB,
+    OVERHEAD_US,
+    RING,
+    RIVALS,
+    SIZES,
+    SWING,
+    NetworkScene,
+    RangeClaim,
+    curves_of,
+    flow_seconds,
+    max_gain,
+    median_gain,
+    min_gain,
+)
+from chorale.experiments.swing.plots import _first_of_another_variant
+
+SMALL = "swing-figure-9"
+FIGURES = [name for name in NAMES if name.startswith("swing-figure-")]
+
+
+def rows_of(name):
+    return run_experiment(load(name), True).rows
+
+
+def check(name):
+    rows = rows_of(name)
+    assert [row["finding"] for row in rows if not row["holds"]] == []
+    findings = [row for row in rows if row["kind"] == "finding"]
+    assert findings
+    assert all(row["reason"] for row in findings if row["verdict"] != "reproduced")
+    assert all(row["place"] for row in findings)
+
+
+def test_there_is_one_experiment_for_each_figure():
+    assert [load(name).name for name in FIGURES] == FIGURES
+    assert len(FIGURES) == 9
+
+
+@pytest.mark.parametrize("name", ["swing-figure-9", "swing-figure-11", "swing-figure-12", "swing-figure-15"])
+def test_findings_come_out_as_stated(name):
+    check(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(set(FIGURES) - {f"swing-figure-{number}" for number in (9, 11, 12, 15)}))
+def test_findings_on_large_networks_come_out_as_stated(name):
+    check(name)
+
+
+def test_curves_follow_closed_forms():
+    """Bucket on n x n: 4 (n - 1) steps of one link, 2 (N - 1) / N of the vector over four ports."""
+    scene = NetworkScene("torus:8x8")
+    curves = curves_of(scene, Fraction(0), (SWING, *RIVALS))
+    for size in SIZES:
+        transfer_s = 2 * 63 / 64 * size * 8 / (4 * 400e9)
+        assert curves.seconds[BUCKET][size] == pytest.approx(28 * 0.4e-6 + transfer_s)
+        assert curves.seconds[RING][size] == pytest.approx(126 * 0.4e-6 + transfer_s)
+        rivals = {name: curves.seconds[name][size] for name in RIVALS}
+        assert curves.gain(size) == pytest.approx(min(rivals.values()) / curves.seconds[SWING][size] - 1)
+        assert rivals[curves.best_rival(size)] == min(rivals.values())
+    assert curves.variants[SWING][SIZES[0]] == "swing-latency"
+    assert curves.variants[SWING][SIZES[-1]] == "swing"
+    assert curves.peak_share(BUCKET, SIZES[-1]) == pytest.approx(64 / 63, rel=1e-3)
+
+
+def test_overhead_is_paid_once_a_step():
+    scene = NetworkScene("torus:8x8")
+    plain, slower = (curves_of(scene, overhead, (SWING, BUCKET)) for overhead in (Fraction(0), OVERHEAD_US))
+    for size in SIZES:
+        assert slower.seconds[BUCKET][size] - plain.seconds[BUCKET][size] == pytest.approx(28 * 0.75e-6)
+
+
+def test_no_ring_where_none_exists():
+    assert set(curves_of(NetworkScene("torus:4x4x4"), Fraction(0), (SWING, *RIVALS)).seconds) == {
+        SWING,
+        DOUBLING,
+        BUCKET,
+    }
+
+
+def test_flow_model_agrees_on_a_torus():
+    scene = NetworkScene("torus:8x8")
+    expected = curves_of(scene, Fraction(0), (SWING,)).seconds[SWING][512 * MIB]
+    assert flow_seconds(scene, "swing", 512 * MIB) == pytest.approx(expected, rel=1e-3)
+
+
+def test_verdicts():
+    curves = [
+        curves_of(NetworkScene("torus:4x4"), overhead, (SWING, *RIVALS)) for overhead in (Fraction(0), OVERHEAD_US)
+    ]
+    size = 2 * MIB
+    plain, slower = (each.gain(size) for each in curves)
+    assert abs(plain - slower) > 1e-3
+    for bounds, verdict in (
+        ((plain - 1e-9, plain + 1e-9), "reproduced"),
+        ((slower - 1e-9, slower + 1e-9), "with overhead"),
+        ((9.0, 10.0), "not reproduced"),
+    ):
+        finding = RangeClaim("…", "5", lambda all_curves: all_curves[0].gain(size), *bounds, expected="reproduced")
+        row = finding.row(curves[:1], curves[1:])
+        assert (row["verdict"], row["holds"]) == (verdict, verdict == "reproduced")
+
+
+def test_measures():
+    curves = [curves_of(NetworkScene(f"torus:{shape}"), Fraction(0), (SWING, *RIVALS)) for shape in ("4x4", "8x8")]
+    gains = [[each.gain(size) for size in SIZES] for each in curves]
+    assert max_gain()(curves) == max(map(max, gains))
+    assert min_gain(of=0)(curves) == min(gains[0])
+    assert max_gain(last=32, of=1)(curves) == gains[1][0]
+    assert median_gain(curves[0]) == quantiles(gains[0][:-1], n=2)[0]
+
+
+def test_plots_are_repeatable(tmp_path):
+    for name in (SMALL, "swing-figure-12"):
+        rows = rows_of(name)
+        files = [tmp_path / "one.svg", tmp_path / "two.svg", tmp_path / "three.png"]
+        for file in files:
+            load(name).plot(rows, file)
+        assert files[0].read_bytes() == files[1].read_bytes()
+        assert files[0].read_bytes().startswith(b"<?xml")
+        assert files[2].read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_dot_marks_where_the_variant_changes():
+    rows = [{"variant": {SWING: name, BUCKET: "bucket"}} for name in ("swing-latency", "swing-latency", "swing")]
+    assert rows[_first_of_another_variant(rows, SWING)] == rows[2:]
+    assert rows[_first_of_another_variant(rows, BUCKET)] == []
