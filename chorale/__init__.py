@@ -1,1 +1,44 @@
-"""Design, verify and tune collective communication for a given network."""
+"""Design, verify and tune collective communication for a given network.
+
+The functions below are what notebooks and jobs need; everything is imported when it is first used.
+
+>>> import chorale as ch
+>>> schedule = ch.synthesize("torus:4x4", "allreduce", method="bfb")
+>>> schedule.schedule.method, str(schedule.cost.bandwidth_factor)
+('bfb', '15/8')
+
+`chorale.synth`, `chorale.runners`, `chorale.tuner` and `chorale.experiments` hold what is below, each with a short list
+of stable names.
+"""
+
+from typing import TYPE_CHECKING
+
+from chorale.synth.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from chorale.design import lower as lower
+    from chorale.design import simulate as simulate
+    from chorale.design import synthesize as synthesize
+    from chorale.design import topology as topology
+    from chorale.design import verify as verify
+    from chorale.live import best as best
+    from chorale.live import run as run
+    from chorale.live import tune as tune
+    from chorale.synth.errors import ChoraleError as ChoraleError
+    from chorale.version import __version__ as __version__
+
+_HOMES = {
+    "ChoraleError": "chorale.synth.errors",
+    "__version__": "chorale.version",
+    "best": "chorale.live",
+    "lower": "chorale.design",
+    "run": "chorale.live",
+    "simulate": "chorale.design",
+    "synthesize": "chorale.design",
+    "topology": "chorale.design",
+    "tune": "chorale.live",
+    "verify": "chorale.design",
+}
+
+__all__ = list(_HOMES)
+__getattr__ = lazy_names(__name__, _HOMES)

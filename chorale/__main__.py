@@ -1,4 +1,4 @@
-"""`python -m chorale` does what `chorale` does."""
+"""`python -m chorale` does what the command `chorale` does."""
 
 from chorale.tuner.cli.main import main
 

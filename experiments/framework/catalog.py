@@ -4,52 +4,53 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from collections.abc import Mapping
 
 from chorale.experiments.framework.experiment import Experiment
 from chorale.synth.errors import InvalidInput
 
 _SWING_FIGURES = tuple(f"swing-figure-{number}" for number in (7, 8, 9, 11, 12, 13, 14, 15, 16))
-_TRAINING = ("training-data-parallel", "training-experts")
-_SHARED = {**dict.fromkeys(_SWING_FIGURES, "swing_figures"), **dict.fromkeys(_TRAINING, "training")}
-"""Experiments that share a file, which defines EXPERIMENTS by name."""
 
-NAMES = (
-    "channels-live",
-    "direct-connect-figure-3",
-    "direct-connect-figure-6",
-    "direct-connect-figure-7",
-    "direct-connect-figure-11",
-    "direct-connect-figure-13",
-    "direct-connect-figure-14",
-    "direct-connect-figure-15",
-    "direct-connect-figure-18",
-    "direct-connect-table-4",
-    "direct-connect-table-5",
-    "direct-connect-table-6",
-    "direct-connect-table-7",
-    "direct-connect-table-8",
-    "direct-connect-table-9",
-    "failure-quality",
-    "finder-frontier",
-    "forestcoll-figure-9",
-    "forestcoll-figure-11",
-    "forestcoll-optima",
-    "forestcoll-table-1",
-    "forestcoll-table-2",
-    "forestcoll-table-3",
-    "frontier-all",
-    "lowering-quality",
-    "mi250-prediction",
-    "pipeline-examples",
-    "side-by-side",
-    "strong-scaling",
-    "swing-table-2",
-    "synthesis-scaling",
-    "tuning-strategies",
-    *_SWING_FIGURES,
-    *_TRAINING,
-)
-"""Each is a file of this package, with underscores, that defines EXPERIMENT, or shares one."""
+MODULES: Mapping[str, str] = {
+    "channels-live": "ours.channels_live",
+    "direct-connect-figure-3": "direct_connect.bandwidth_time",
+    "direct-connect-figure-6": "direct_connect.testbed_allreduce",
+    "direct-connect-figure-7": "direct_connect.figure_7",
+    "direct-connect-figure-11": "direct_connect.figure_11",
+    "direct-connect-figure-13": "direct_connect.testbed_allreduce",
+    "direct-connect-figure-14": "direct_connect.testbed_model",
+    "direct-connect-figure-15": "direct_connect.figure_15",
+    "direct-connect-figure-18": "direct_connect.bandwidth_time",
+    "direct-connect-table-4": "direct_connect.tables",
+    "direct-connect-table-5": "direct_connect.tables",
+    "direct-connect-table-6": "direct_connect.table_6",
+    "direct-connect-table-7": "direct_connect.tables",
+    "direct-connect-table-8": "direct_connect.tables",
+    "direct-connect-table-9": "direct_connect.table_9",
+    "failure-quality": "ours.failure_quality",
+    "finder-frontier": "direct_connect.finder_frontier",
+    "forestcoll-figure-9": "forestcoll.figure_9",
+    "forestcoll-figure-11": "forestcoll.figure_11",
+    "forestcoll-optima": "forestcoll.optimality",
+    "forestcoll-table-1": "forestcoll.optimality",
+    "forestcoll-table-2": "forestcoll.table_2",
+    "forestcoll-table-3": "forestcoll.table_3",
+    "frontier-all": "direct_connect.frontier_all",
+    "lowering-quality": "ours.lowering_quality",
+    "mi250-prediction": "ours.mi250_prediction",
+    "pipeline-examples": "forestcoll.pipeline_examples",
+    "side-by-side": "ours.side_by_side",
+    "strong-scaling": "ours.strong_scaling",
+    "swing-table-2": "swing.table_2",
+    "synthesis-scaling": "ours.synthesis_scaling",
+    "tuning-strategies": "ours.tuning_strategies",
+    **dict.fromkeys(_SWING_FIGURES, "swing.figures"),
+    "training-data-parallel": "direct_connect.training",
+    "training-experts": "direct_connect.training",
+}
+"""Name of an experiment -> the module below `chorale.experiments` that defines it, in the order of lists."""
+
+NAMES = tuple(MODULES)
 
 ALIASES = {
     "direct-connect-figure-8": "training-data-parallel",
@@ -61,7 +62,7 @@ ALIASES = {
 
 def module_of(name: str) -> str:
     """Return the name of the module that defines the experiment called `name`."""
-    return f"chorale.experiments.{_SHARED.get(name, name.replace('-', '_'))}"
+    return f"chorale.experiments.{MODULES[name]}"
 
 
 def load(name: str) -> Experiment:
@@ -71,9 +72,14 @@ def load(name: str) -> Experiment:
         close = difflib.get_close_matches(name, (*NAMES, *ALIASES), n=2)
         way_out = f"did you mean {' or '.join(close)}" if close else "see `chorale experiment list`"
         raise InvalidInput("an experiment must be one that is known", name or '""', way_out)
-    module = importlib.import_module(module_of(name))
-    experiment: Experiment = module.EXPERIMENTS[name] if name in _SHARED else module.EXPERIMENT
-    return experiment
+    return _experiments_in(module_of(name))[name]
+
+
+def _experiments_in(module_name: str) -> dict[str, Experiment]:
+    """Return the experiments that a module defines, as constants or in a mapping EXPERIMENTS."""
+    module = importlib.import_module(module_name)
+    values = [*vars(module).values(), *getattr(module, "EXPERIMENTS", {}).values()]
+    return {value.name: value for value in values if isinstance(value, Experiment)}
 
 
 def aliases_of(name: str) -> tuple[str, ...]:

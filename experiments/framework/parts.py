@@ -19,7 +19,7 @@ from chorale.experiments.framework.experiment import Case
 from chorale.synth.errors import InvalidInput
 from chorale.tuner.files.read_write import read_file, write_file
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 """The folder that holds the package `chorale`."""
 _PACKAGES = ("chorale/experiments", "chorale/runners", "chorale/synth", "chorale/tuner")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from chorale.experiments.framework.experiment import Experiment, Row
-from chorale.tuner.reports.html_template import render_html
+from chorale.tuner.files.html_template import render_html
 
 RowOutcome = Literal["match", "better", "not reached", "no claim"]
 """Of a row: "no claim" has nothing published beside it. A printed number that is proved impossible counts as not

@@ -1,4 +1,4 @@
-"""Ask all experiments and write one report: `python -m chorale.experiments.framework.reproduce`, which `make reproduce` calls."""
+"""Run all experiments and write one report: `make reproduce`, or `python -m` and the name of this module."""
 
 from __future__ import annotations
 

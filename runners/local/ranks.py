@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
 
-import chorale
 from chorale.runners.api.base import FailureKind
 from chorale.runners.execution.node_plan import encode_plan, node_plans
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped
@@ -194,7 +193,7 @@ class LocalRanks:
 def _start_launcher(descriptors: list[int], errors: int) -> subprocess.Popen[bytes]:
     """Start the launcher without forking this process's threads; it inherits only `descriptors`."""
     environment = dict(os.environ)
-    root = str(Path(chorale.__file__).parents[1])
+    root = str(Path(__file__).parents[3])
     environment["PYTHONPATH"] = os.pathsep.join(filter(None, [root, environment.get("PYTHONPATH")]))
     # One thread per process: there are more ranks than cores, and the launcher forks.
     environment.update(dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1"))

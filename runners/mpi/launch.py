@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 
-import chorale
 from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
 from chorale.runners.fabric.plan import NODE_DEVICE
 from chorale.runners.measurement.machine import Facts
@@ -112,7 +111,7 @@ def _in_fabric(mpiexec: str, fabric: EmulatedFabric) -> MpiLaunch:
 
 def rank_environment() -> dict[str, str]:
     """Return the variables of every rank: our modules, and one thread, because there may be more ranks than cores."""
-    root = str(Path(chorale.__file__).parents[1])
+    root = str(Path(__file__).parents[3])
     path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     return {"PYTHONPATH": path, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")}
 

@@ -17,7 +17,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 _registry: list[Any] = []
 
 _IMPORT = re.compile(r"^(?:from|import) (chorale\.synth(?:\.\w+)+)", re.MULTILINE)
-_PACKAGE = Path(__file__).parent
+_PACKAGE = Path(__file__).parents[1]
 
 
 @lru_cache

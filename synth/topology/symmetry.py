@@ -78,7 +78,7 @@ def _rows_differ(rows: NDArray[Any]) -> bool:
 
 
 class _OutOfStepsError(Exception):
-    """The exact search has used up its steps."""
+    """A search has used up its comparisons."""
 
 
 class _Budget:
@@ -133,10 +133,6 @@ MAX_SEARCH_NODES = 64
 _MAX_COMPARISONS = 100_000
 
 
-class _OutOfStepsError_mirror(Exception):
-    """The search has used up its comparisons."""
-
-
 def reverse_symmetry(topology: Topology) -> NDArray[np.int32] | None:
     """Return a rank of the transpose for each rank of `topology`, taking links onto links; None if none is found.
 
@@ -145,21 +141,13 @@ def reverse_symmetry(topology: Topology) -> NDArray[np.int32] | None:
     """
     if topology.node_count > MAX_SEARCH_NODES or topology.switch_count:
         return None
-    left = _MAX_COMPARISONS
-
-    def equal(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-        nonlocal left
-        left -= 1
-        if left < 0:
-            raise _OutOfStepsError_mirror
-        return bool(first["label"] == second["label"])
-
+    budget = _Budget(_MAX_COMPARISONS)
     mirrored = transpose(topology)
     graphs = [_graph(topology, mirrored), _graph(mirrored, topology)]
-    matcher = DiGraphMatcher(graphs[0], graphs[1], node_match=equal, edge_match=equal)
+    matcher = DiGraphMatcher(graphs[0], graphs[1], node_match=budget.equal, edge_match=budget.equal)
     try:
         image = next(matcher.isomorphisms_iter(), None)
-    except _OutOfStepsError_mirror:
+    except _OutOfStepsError:
         return None
     return None if image is None else np.array([image[rank] for rank in range(topology.node_count)], dtype=np.int32)
 

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Page, expect
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.tune import TuneReport
 from tests.integration.mlflow_server import free_port, server
-from tests.unit.tuner.test_tuning import run
+from tests.unit.tuner.launch.test_tuning import run
 
 PATIENCE_MS = 90_000
 

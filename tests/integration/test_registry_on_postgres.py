@@ -28,7 +28,7 @@ from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.fakes import FakeRunner
 from tests.integration.test_local_stack import needs_postgres
-from tests.unit.tuner.test_tuning import run
+from tests.unit.tuner.launch.test_tuning import run
 
 pytestmark = [pytest.mark.slow, needs_postgres]
 

@@ -44,12 +44,12 @@ def test_the_wheel_owns_one_import_name(tmp_path):
         "chorale/runners/oneccl/interpreter/main.cpp",
         "chorale/runners/oneccl/interpreter/task.hpp",
         "chorale/runners/recorded/mi250-runs.csv.gz",
-        "chorale/synth/bases/cayley.json",
+        "chorale/synth/topology/bases/cayley.json",
         "chorale/experiments/data/direct-connect.json",
-        "chorale/tuner/training/profiles/gpt2-small.json",
+        "chorale/tuner/costs/profiles/gpt2-small.json",
         "chorale/experiments/data/mi250-allreduce.xml.gz",
-        "chorale/experiments/reproduction_report.html",
-        "chorale/tuner/campaign_page.html",
+        "chorale/experiments/framework/report.html",
+        "chorale/tuner/launch/html_report.html",
     } <= set(names)
     entry_points = next(name for name in names if name.endswith("entry_points.txt"))
     assert "chorale = chorale.tuner.cli.main:main" in zipfile.ZipFile(wheel).read(entry_points).decode()

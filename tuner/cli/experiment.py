@@ -53,7 +53,7 @@ def experiment(
 
     Example: chorale experiment direct-connect-table-5
     """
-    catalog, answers = _experiments("catalog"), _experiments("answer")
+    catalog, answers = _experiments("catalog"), _experiments("run")
     if name == "list":
         _list(catalog, as_json)
         return
@@ -61,11 +61,11 @@ def experiment(
     if plot is not None:
         _require_plot(chosen, plot)
     home, start_ms = Home.from_environment(), _now_ms()
-    kept = answers.KeptParts(home.create(home.experiments))
+    kept = answers.PartStore(home.create(home.experiments))
     # A known executor is not started where all parts run here: on Ray that would be a second cluster beside theirs.
     where = SERIAL if chosen.alone and executor in EXECUTORS else executor
     with open_executor(where, workers) as opened, _report() as report:
-        answer = answers.answer(chosen, quick, opened, kept, resume, report)
+        answer = answers.run_experiment(chosen, quick, opened, kept, resume, report)
     if plot is not None:
         chosen.plot(answer.rows, plot)
     document = answer.document(chosen, quick)
@@ -84,7 +84,7 @@ def experiment(
 
 def _experiments(name: str) -> Any:
     """Return a module of the layer above this one: it is known by its name only, and loaded when it is asked for."""
-    return importlib.import_module(f"chorale.experiments.{name}")
+    return importlib.import_module(f"chorale.experiments.framework.{name}")
 
 
 def _log(document: Mapping[str, Any], plot: Path | None, start_ms: int) -> None:

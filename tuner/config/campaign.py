@@ -9,8 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from chorale.runners.api.registry import RUNNERS
 from chorale.tuner.config.runner import AnyRunnerSection, read_section
-from chorale.tuner.config.values import MAX_VALUES, Buffers, CampaignSection, Counts, OptionalCounts, Sizes
-from chorale.tuner.search.space import Value
+from chorale.tuner.config.values import MAX_VALUES, Buffers, CampaignSection, Counts, OptionalCounts, Sizes, Value
 
 
 class SearchSection(CampaignSection):

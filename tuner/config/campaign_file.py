@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import yaml
@@ -38,6 +38,11 @@ def parse_campaign(text: str, overrides: Sequence[str] = ()) -> Campaign:
         if keys == _KIND:
             _drop_options_of_former(document, value)
         _set(document, keys, value)
+    return campaign_of(document)
+
+
+def campaign_of(document: Mapping[str, Any]) -> Campaign:
+    """Return the campaign that the keys and values of `document` describe; see `load_campaign`."""
     try:
         return Campaign.model_validate(document)
     except ValidationError as error:

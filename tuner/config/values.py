@@ -11,6 +11,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from chorale.runners.api.units import MAX_SIZE_BYTES, parse_sizes
 
+Value = str | int | None
+"""Of a parameter of the search space."""
+
 
 class CampaignSection(BaseModel):
     """A section of the file: unknown keys are errors, values are not changed after reading."""

@@ -113,7 +113,7 @@ def load_profile(name: str) -> TrainingProfile:
     Raises InvalidInput for a file that is none, naming the key, the value and the way out.
     """
     if name in SHIPPED:
-        return _parse(resources.files("chorale.tuner.training").joinpath(f"profiles/{name}.json").read_bytes(), name)
+        return _parse(resources.files("chorale.tuner.costs").joinpath(f"profiles/{name}.json").read_bytes(), name)
     if "/" not in name and not name.endswith(".json"):
         rule = "a profile must be a .json file or one that is shipped"
         raise InvalidInput(rule, name, f"choose from {', '.join(SHIPPED)}")

@@ -11,8 +11,8 @@ from typing import Any
 
 from chorale.runners.api.units import format_size, format_us
 from chorale.runners.measurement.precision import MedianInterval, ratio_interval
+from chorale.tuner.files.html_template import render_html
 from chorale.tuner.plots.campaign_plots import history_svg, importance_svg, speedup_svg
-from chorale.tuner.reports.html_template import render_html
 from chorale.tuner.search.importance import importances
 from chorale.tuner.tracking.champions import NOT_PROMOTED, PROMOTED, PromotionVerdict, ratio_text
 from chorale.tuner.trials.journal import Launch

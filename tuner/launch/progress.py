@@ -153,7 +153,7 @@ def progress_display(
 ) -> LaunchProgress:
     """Return the display that suits `console`; a quiet console swallows the plain lines.
 
-    budget:  trials that there will be at most, `known` ones included
+    budget:  trials that there will be at most, `recorded` ones included
     limit_s: after which no new trial starts
     """
     if console.is_terminal and not console.quiet:

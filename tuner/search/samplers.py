@@ -13,7 +13,8 @@ from optuna.samplers import BaseSampler, NSGAIISampler, QMCSampler, RandomSample
 from optuna.trial import Trial
 
 from chorale.synth.errors import Unavailable
-from chorale.tuner.search.space import SearchSpace, Value
+from chorale.tuner.config.values import Value
+from chorale.tuner.search.space import SearchSpace
 from chorale.tuner.trials.records import Candidate
 
 Distribution = CategoricalDistribution | IntDistribution

@@ -11,11 +11,10 @@ from itertools import product
 from typing import Any, Protocol
 
 from chorale.synth.errors import InvalidInput
+from chorale.tuner.config.values import Value
 from chorale.tuner.trials.records import Candidate
 
 MAX_POINTS = 10**5
-
-Value = str | int | None
 
 
 class Constraints(Protocol):

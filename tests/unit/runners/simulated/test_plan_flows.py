@@ -7,7 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.unit.synth.lowering.plans.examples import SMALL, made, operations
 
 from chorale.runners.api.connections import sent_chunks
 from chorale.runners.simulated.plan_flows import PlanFlows
@@ -18,6 +17,7 @@ from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.targets.mscclpp_json import parse_plan
 from chorale.synth.topology.spec import parse_topology
 from chorale.tuner.costs.program_costs import program_loads
+from tests.unit.synth.programs.plans.examples import SMALL, made, operations
 
 MODEL = NetworkModel(alpha_s=Fraction(1, 10**6), link_latency_s=Fraction(1, 10**6), link_gbps=Fraction(8))
 

@@ -20,8 +20,8 @@ from chorale.synth.simulation.simulate import as_fidelity, simulate
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, transpose_with_links
 from chorale.synth.verify.verify import inspect, verify
-from tests.unit.synth.forest.split.fabrics import random_fabric
-from tests.unit.synth.forest.trees_on import trees_on
+from tests.unit.synth.methods.forest.split.fabrics import random_fabric
+from tests.unit.synth.methods.forest.trees_on import trees_on
 
 SPECS = ("a100:2", "mi250:2", "fattree:4", "ring:4")
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.synth.lowering.plans.examples import made
-from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.targets.lift import check_program
 from chorale.synth.targets.mscclpp_json import parse_plan
+from tests.unit.synth.programs.plans.examples import made
+from tests.unit.synth.programs.plans.naive import outputs, run, wanted
 
 TEXT = made("ring:3", "allreduce", in_place=False)
 

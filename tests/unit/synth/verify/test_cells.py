@@ -17,7 +17,7 @@ from chorale.synth.schedule.schedule import COLUMN_NAMES, Schedule
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verified import ScheduleViolation, VerifiedSchedule
 from chorale.synth.verify.verify import ChunkIntervals, inspect
-from tests.unit.synth.forest.trees_on import trees_on
+from tests.unit.synth.methods.forest.trees_on import trees_on
 
 CHUNKS = 12
 

@@ -10,7 +10,7 @@ import pytest
 from chorale.tuner.files.home import Home
 from tests.campaigns import small_campaign
 from tests.command import chorale
-from tests.unit.tuner.test_tuning import run
+from tests.unit.tuner.launch.test_tuning import run
 
 ROOT = Path(__file__).parents[4]
 QUICKSTART = ROOT / "examples" / "quickstart.yaml"

@@ -14,7 +14,7 @@ from chorale.tuner.launch.forecast import NOT_KNOWN, forecast
 from chorale.tuner.launch.plan import campaign_plan, format_duration, plan_lines
 from chorale.tuner.launch.tune import TuneReport
 from tests.campaigns import small_campaign
-from tests.unit.tuner.test_tuning import run
+from tests.unit.tuner.launch.test_tuning import run
 
 FACTOR = 3.0
 """This machine may do something else while one of two launches is timed."""

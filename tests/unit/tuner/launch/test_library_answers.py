@@ -17,7 +17,7 @@ from chorale.tuner.tracking.registry_queries import load_best
 from tests.campaigns import small_campaign
 from tests.command import chorale
 from tests.fakes import FakeRunner
-from tests.unit.tuner.test_tuning import run, store_of
+from tests.unit.tuner.launch.test_tuning import run, store_of
 
 FAST_S, SLOW_S = 1e-6, 1.0
 WHERE = ("best", "--topology", "ring:4", "--collective", "allreduce", "--size")

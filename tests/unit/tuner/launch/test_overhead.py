@@ -17,7 +17,7 @@ from chorale.tuner.search import size_model
 from chorale.tuner.tracking import mlflow_store
 from tests.campaigns import small_campaign
 from tests.fakes import InlineWorkers
-from tests.unit.tuner.test_tuning import SILENT, simulated
+from tests.unit.tuner.launch.test_tuning import SILENT, simulated
 
 PER_TRIAL = {"create_run": 1, "log_batch": 1, "set_terminated": 1}
 """What MLflow is asked for each trial, besides its three files."""

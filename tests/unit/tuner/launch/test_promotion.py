@@ -24,7 +24,7 @@ from chorale.tuner.trials.records import Candidate, RankedTrial, SizeResult
 from chorale.tuner.trials.tuning_table import SizeClass
 from tests.campaigns import complete, small_campaign
 from tests.fakes import FakeRunner
-from tests.unit.tuner.test_tuning import run, store_of
+from tests.unit.tuner.launch.test_tuning import run, store_of
 
 SMALL, LARGE = SizeClass(16), SizeClass(20)
 SIZES = (2**16, 2**20)  # at both bfb is faster than a ring, by the formula of the fake

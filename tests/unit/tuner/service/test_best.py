@@ -9,9 +9,9 @@ from chorale.synth.targets.lift import lift
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
+from tests.unit.tuner.launch.test_tuning import run
 from tests.unit.tuner.service.conftest import Service, start_service
 from tests.unit.tuner.service.fakes import FakeTaskBackend
-from tests.unit.tuner.test_tuning import run
 
 ASKED = {"topology": "ring:4", "collective": "allreduce", "size_bytes": 5000}
 

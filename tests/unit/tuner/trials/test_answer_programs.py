@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.unit.tuner.campaigns.test_answer import SIZES, standing
 
 from chorale.synth.targets.lift import lift
 from chorale.synth.targets.registry import target_named
 from chorale.tuner.trials.tuning_table import table_programs, tuning_table
 from tests.conformance.example_programs import ring_allreduce
+from tests.unit.tuner.trials.test_answer import SIZES, standing
 
 TARGETS = ("msccl-xml", "msccl-executor-xml", "oneccl-xml")
 

@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import pytest
 from hypothesis import given
-from tests.unit.synth.expand.networks import SERIAL, regular_networks
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.bfb.bfb import bfb_allgather
@@ -14,6 +13,7 @@ from chorale.synth.methods.expand.expand import expand_allgather
 from chorale.synth.methods.expand.prediction import predict_bfb_line, prediction_of
 from chorale.synth.topology.expansions import line_graph
 from chorale.synth.topology.spec import parse_topology
+from tests.unit.synth.methods.expand.networks import SERIAL, regular_networks
 
 
 def built_loads(network):

@@ -8,17 +8,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.synth.expand.networks import (
-    SERIAL,
-    Send,
-    breadth_first,
-    degree_sends,
-    line_sends,
-    network_of,
-    power_sends,
-    regular_networks,
-    sends,
-)
 
 from chorale.synth.collective import REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
@@ -31,6 +20,17 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import transpose
 from chorale.synth.verify.verify import verify
 from tests.strategies import MIXED, strongly_connected_topologies
+from tests.unit.synth.methods.expand.networks import (
+    SERIAL,
+    Send,
+    breadth_first,
+    degree_sends,
+    line_sends,
+    network_of,
+    power_sends,
+    regular_networks,
+    sends,
+)
 
 ANY_DEGREE = strongly_connected_topologies(2, 5, max_extra_links=6)
 UNEQUAL_LINKS = strongly_connected_topologies(2, 4, max_extra_links=4, bandwidths=MIXED)

@@ -6,7 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.unit.synth.expand.networks import SERIAL
 
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
@@ -23,6 +22,7 @@ from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.symmetry import reverse_symmetry
 from chorale.synth.topology.topology import Topology, transpose
 from chorale.synth.verify.verify import verify
+from tests.unit.synth.methods.expand.networks import SERIAL
 
 PUBLISHED = [  # tables 5 and 7 of the paper, and theorem 12
     ("diamond", 3, "7/8"),

@@ -7,7 +7,6 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.synth.expand.networks import SERIAL, breadth_first, regular_networks
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.expand.expand import base_schedule_builder, expand_allgather, expanded_schedule
@@ -27,6 +26,7 @@ from chorale.synth.topology.grammar import parse_spec
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology, transpose
 from chorale.synth.verify.verify import verify
+from tests.unit.synth.methods.expand.networks import SERIAL, breadth_first, regular_networks
 
 MOST_LINKS = 1500
 

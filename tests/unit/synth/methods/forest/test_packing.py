@@ -117,7 +117,7 @@ def test_the_same_trees_in_every_process() -> None:
     program = (
         "from tests.forest_networks import torus\n"
         "from chorale.synth.methods.forest.packing import pack_trees\n"
-        "from tests.unit.synth.forest.test_packing import _digest\n"
+        "from tests.unit.synth.methods.forest.test_packing import _digest\n"
         "print(*(_digest(pack_trees(torus(5, 4), objective, 3)) for objective in ('height', 'trees')))"
     )
     other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

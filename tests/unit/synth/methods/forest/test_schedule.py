@@ -6,8 +6,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.unit.synth.forest.split.fabrics import random_fabric
-from tests.unit.synth.forest.trees_on import trees_on
 
 from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
 from chorale.synth.collective import ALLGATHER, REDUCE_SCATTER, Collective, CollectiveName
@@ -22,6 +20,8 @@ from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
 from chorale.synth.verify.verify import verify
+from tests.unit.synth.methods.forest.split.fabrics import random_fabric
+from tests.unit.synth.methods.forest.trees_on import trees_on
 
 
 def with_parallel_links(topology: Topology, seed: int) -> Topology:

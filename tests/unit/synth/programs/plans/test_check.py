@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.synth.lowering.plans.examples import SMALL, Spot, edited, operations, with_block
-from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
 
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.plans import check_execution
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock
 from chorale.synth.targets.lift import check_program
 from chorale.synth.targets.mscclpp_json import plan_text
+from tests.unit.synth.programs.plans.examples import SMALL, Spot, edited, operations, with_block
+from tests.unit.synth.programs.plans.naive import outputs, run, wanted
 
 GUIDE = Path(__file__).parents[5] / "docs" / "reference" / "mscclpp-json.md"
 GATHER, ALLREDUCE_IN_PLACE, _, ALLREDUCE, SCATTER_IN_PLACE = SMALL

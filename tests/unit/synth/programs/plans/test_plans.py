@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.unit.synth.lowering.plans.examples import made
-from tests.unit.synth.lowering.plans.naive import outputs, run, wanted
 
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.lowering.lower import lower
@@ -17,6 +15,8 @@ from chorale.synth.targets.lift import check_program, read_checked, read_program
 from chorale.synth.targets.mscclpp_json import parse_plan, plan_text
 from chorale.synth.topology.spec import parse_topology
 from tests.unit.synth.lowering.programs import exchange_schedule, lowered, verified
+from tests.unit.synth.programs.plans.examples import made
+from tests.unit.synth.programs.plans.naive import outputs, run, wanted
 
 GOLDEN = Path(__file__).parents[4] / "golden" / "mscclpp-json-ring3-allreduce-inplace.json"
 PLACES = pytest.mark.parametrize("in_place", [True, False], ids=["inplace", "outofplace"])

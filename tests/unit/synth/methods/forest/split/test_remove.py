@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from tests.unit.synth.forest.split.fabrics import carries, optimal_network, random_fabric
 
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.forest.network import ForestNetwork
@@ -13,6 +12,7 @@ from chorale.synth.methods.forest.split.cut_table import find_violated_cuts
 from chorale.synth.methods.forest.split.splitting_off import SplitNetwork
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.topology.spec import parse_topology
+from tests.unit.synth.methods.forest.split.fabrics import carries, optimal_network, random_fabric
 
 SEEDS = range(300)
 

@@ -1,0 +1,139 @@
+"""From a network to a verified schedule and its program, with defaults that suit most users."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import networkx as nx
+
+from chorale.runners.api.units import parse_sizes
+from chorale.synth.build.build import LoweredProgram, build_program, verified_schedule
+from chorale.synth.build.build import verify_schedule as _verify
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.base import Executor, Progress
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.method import Options
+from chorale.synth.schedule.schedule import AnySchedule
+from chorale.synth.schedule.traffic import traffic_of
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.simulation.simulate import as_fidelity
+from chorale.synth.simulation.simulate import simulate as _simulate
+from chorale.synth.topology.formats.networkx_graph import from_networkx
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.files.schedule_files import load_schedule
+from chorale.tuner.files.topology_specs import load_topology
+
+Network = str | Topology | nx.Graph[Any]
+"""A topology spec such as `torus:4x4` or `file:fabric.json`, a topology, or a NetworkX graph."""
+
+Sizes = str | int | Sequence[int]
+"""Bytes of the whole vector: `1MiB`, `64KiB,1M`, `4KiB:1GiB:x4`, a number or several."""
+
+
+def topology(network: Network) -> Topology:
+    """Return the checked topology of a spec, a NetworkX graph or a topology; InvalidInput where it is none.
+
+    >>> topology("hypercube:3").compute_count
+    8
+    """
+    if isinstance(network, Topology):
+        return network
+    return load_topology(network) if isinstance(network, str) else from_networkx(network)
+
+
+def synthesize(
+    network: Network,
+    collective: str = "allgather",
+    method: str = "auto",
+    *,
+    root: int = 0,
+    executor: Executor | None = None,
+    progress: Progress | None = None,
+    **parameters: Any,
+) -> VerifiedSchedule:
+    """Return the verified schedule of `collective` on `network`.
+
+    method:     a name of `chorale synth --help`; `auto` takes the schedule of lowest proven cost
+    root:       of broadcast and reduce
+    executor:   where to compute; this process unless another is given
+    parameters: fields of `chorale.synth.Options`, such as k, chunks, objective, seed or size_bytes
+
+    Raises InvalidInput for what does not fit together.
+
+    >>> verified = synthesize("torus:4x4", method="bfb")
+    >>> verified.cost.steps, str(verified.cost.bandwidth_factor)
+    (4, '15/16')
+    """
+    try:
+        options = Options(**parameters)
+    except TypeError:
+        value = ", ".join(sorted(set(parameters) - set(Options.__dataclass_fields__)))
+        way_out = f"choose from {', '.join(Options.__dataclass_fields__)}"
+        raise InvalidInput("a parameter must be an option of methods", value, way_out) from None
+    request = ScheduleRequest(topology(network), parse_collective(collective, root), method, options)
+    return verified_schedule(request, executor or SerialExecutor(), progress)
+
+
+def verify(schedule: AnySchedule | str, size_bytes: int | None = None) -> VerifiedSchedule:
+    """Return the verified form of a schedule, or of the schedule file of that name; CheckFailed names the first fault.
+
+    With `size_bytes` the cost holds the exact time at that size.
+    """
+    return _verify(load_schedule(schedule) if isinstance(schedule, str) else schedule, size_bytes)
+
+
+def lower(schedule: VerifiedSchedule | str, target: str = "msccl-xml", **options: Any) -> LoweredProgram:
+    """Return the checked program of a schedule: `.program`, and `.text` as runtimes read it.
+
+    options: fields of `chorale.synth.LoweringOptions`, such as channels, instances or protocol
+
+    >>> lower(synthesize("ring:4", "allreduce", method="ring"), "msccl-xml").text[:5]
+    '<algo'
+    """
+    verified = verify(schedule) if isinstance(schedule, str) else schedule
+    try:
+        lowering = LoweringOptions(target, **options)
+    except TypeError:
+        value = ", ".join(sorted(set(options) - set(LoweringOptions.__dataclass_fields__)))
+        way_out = f"choose from {', '.join(LoweringOptions.__dataclass_fields__)}"
+        raise InvalidInput("a lowering option must exist", value, way_out) from None
+    return build_program(verified, lowering)
+
+
+def simulate(
+    schedule: VerifiedSchedule | str,
+    sizes: Sizes = "1MiB",
+    *,
+    model: str = "step",
+    alpha_us: float | str = 0,
+    link_latency_us: float | str = "0.1",
+    hop_us: float | str = "0.3",
+    link_gbps: float | str | None = None,
+) -> dict[int, float]:
+    """Return the predicted seconds per size in bytes.
+
+    model:     `step`, with barriers between steps, or `flow`, with messages that share links fairly
+    link_gbps: rate of a link of bandwidth 1 in Gbit/s; needed where the topology counts links
+
+    >>> times_s = simulate(synthesize("ring:4", method="ring"), "1MiB", link_gbps=100)
+    >>> round(times_s[2**20] * 1e6, 2)
+    64.11
+    """
+    verified = verify(schedule) if isinstance(schedule, str) else schedule
+    sizes_bytes = size_list(sizes)
+    network = NetworkModel.of(alpha_us, link_latency_us, hop_us, link_gbps)
+    network.unit_bytes_per_s(verified.schedule.topology)
+    seconds = _simulate(traffic_of(verified.schedule), network, sizes_bytes, as_fidelity(model))
+    return dict(zip(sizes_bytes, seconds, strict=True))
+
+
+def size_list(sizes: Sizes) -> tuple[int, ...]:
+    """Return sizes in bytes; InvalidInput for text that is no size."""
+    if isinstance(sizes, str):
+        return tuple(parse_sizes(sizes))
+    return (sizes,) if isinstance(sizes, int) else tuple(sizes)

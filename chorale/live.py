@@ -1,0 +1,113 @@
+"""Runs, tuning campaigns and what they registered, from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from rich.console import Console
+
+from chorale.design import Network, Sizes, size_list, topology, verify
+from chorale.runners.api.base import Measurement, RunFailure, RunRequest
+from chorale.runners.api.registry import runner_config
+from chorale.synth.build.build import LoweredProgram, build_program
+from chorale.synth.collective import parse_collective
+from chorale.synth.errors import CheckFailed
+from chorale.synth.verify.verified import VerifiedSchedule
+from chorale.tuner.config.campaign_file import campaign_of
+from chorale.tuner.config.runner_factory import make_workers
+from chorale.tuner.files.home import Home
+from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.launch.plan import check_methods, check_runner
+from chorale.tuner.launch.progress import progress_display
+from chorale.tuner.launch.tune import TuneReport
+from chorale.tuner.launch.tune import tune as _tune
+from chorale.tuner.tracking.mlflow_store import MlflowStore
+from chorale.tuner.tracking.registry_queries import RegistryEntry, load_best
+
+
+def run(
+    schedule: VerifiedSchedule | str,
+    sizes: Sizes = "1MiB",
+    runner: str = "local",
+    *,
+    repeats: int = 5,
+    dtype: str = "float32",
+    timeout_s: float = 300.0,
+    seed: int = 0,
+    **options: Any,
+) -> Measurement:
+    """Execute a verified schedule, or the schedule file of that name; check every element of every result and time it.
+
+    options: of the runner, as `chorale tune --schema` lists them for its kind, such as link_mbps
+
+    Raises InvalidInput for what does not fit together, and CheckFailed with the reason where nothing was measured.
+    """
+    verified = verify(schedule) if isinstance(schedule, str) else schedule
+    config = runner_config(runner, options)
+    built: LoweredProgram = build_program(verified, config.lowering())
+    network = verified.schedule.topology
+    request = RunRequest(network, {"program": built.program}, size_list(sizes), repeats, 1, timeout_s, dtype, seed)
+    running = config.create(Home.from_environment().root)
+    try:
+        outcome = running.submit(request)
+    finally:
+        running.close()
+    if isinstance(outcome, RunFailure):
+        raise CheckFailed(
+            f"a run must end with a measurement ({outcome.kind})", outcome.message, "see `chorale doctor`"
+        )
+    return outcome
+
+
+def tune(
+    network: str,
+    collective: str = "allreduce",
+    *,
+    sizes: Sizes = "64KiB,1MiB",
+    methods: tuple[str, ...] = ("bfb", "ring", "biring"),
+    runner: str | Mapping[str, Any] = "local",
+    name: str = "python",
+    trials: int = 25,
+    minutes: float | None = None,
+    resume: bool = False,
+    **keys: Any,
+) -> TuneReport:
+    """Run a tuning campaign in this process and its Ray workers, and report; progress goes to stderr.
+
+    network: a topology spec
+    runner:  its kind, or the whole section `runner` of a campaign
+    keys:    further keys of a campaign, such as seed, sampler, baselines or search; see `chorale tune --schema`
+
+    What is measured lies in the data folder, as with `chorale tune`. Raises InvalidInput for keys that do not fit.
+    """
+    document = {
+        "name": name,
+        "topology": network,
+        "collective": collective,
+        "sizes": list(size_list(sizes)),
+        "runner": {"kind": runner} if isinstance(runner, str) else dict(runner),
+        "search": {"methods": list(methods)},
+        "budget": {"trials": trials, "minutes": minutes},
+    }
+    campaign = campaign_of({**document, **keys})
+    check_methods(campaign)
+    topology_of_campaign = load_topology(campaign.topology)
+    check_runner(campaign, topology_of_campaign)
+    home = Home.from_environment()
+    workers = make_workers(campaign, topology_of_campaign, home.root)
+    limit_s = float("inf") if minutes is None else 60 * minutes
+    progress = partial(progress_display, Console(stderr=True), limit_s=limit_s)
+    return _tune(campaign, topology_of_campaign, home, resume, workers, progress)
+
+
+def best(network: Network, collective: str, size: str | int, alias: str = "champion") -> RegistryEntry:
+    """Return what campaigns registered for a network, a collective and a size of the whole vector, verified again.
+
+    The nearest size class answers where that of `size` has no entry. CheckFailed where there is none at all.
+    """
+    home = Home.from_environment()
+    (size_bytes,) = size_list(size)
+    name = parse_collective(collective).name.value
+    return load_best(MlflowStore(home.mlflow_uri, home.artifacts), topology(network), name, size_bytes, alias)

@@ -1,0 +1,1 @@
+"""How the source tree is built, measured and checked: `python -m tests.structure`."""

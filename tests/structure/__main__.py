@@ -1,0 +1,28 @@
+"""Print the measures of the source tree, then what breaks its rules; exit code 1 if anything does."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from tests.structure.measures import table
+from tests.structure.rules import RULES
+from tests.structure.source_tree import source_files
+
+
+def main() -> int:
+    """Return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.structure", description=__doc__)
+    parser.add_argument("root", nargs="?", type=Path, default=Path.cwd(), help="another checkout; its rules may differ")
+    files = source_files(parser.parse_args().root)
+    print(table(files))
+    violations = [(rule.__name__, line) for rule in RULES for line in rule(files)]
+    for name, line in violations:
+        print(f"{name}: {line}")
+    print(f"{len(RULES)} rules, {len(violations)} violations")
+    return 1 if violations else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
