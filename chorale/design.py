@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import networkx as nx
 
@@ -28,7 +28,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.tuner.files.schedule_files import load_schedule
 from chorale.tuner.files.topology_specs import load_topology
 
-Network = str | Topology | nx.Graph[Any]
+Network: TypeAlias = "str | Topology | nx.Graph[Any]"
 """A topology spec such as `torus:4x4` or `file:fabric.json`, a topology, or a NetworkX graph."""
 
 Sizes = str | int | Sequence[int]
