@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels
 
-.PHONY: setup quickstart test test-slow soak check reproduce reproduce-quick format docs pictures ui clean
+.PHONY: setup quickstart test test-slow soak check structure reproduce reproduce-quick format docs pictures ui clean
 
 setup: $(KERNELS)
 
@@ -40,6 +40,11 @@ check: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.structure
+
+# Files, lines, share of imports, lengths of functions, and the rules that the tree keeps.
+structure: $(INSTALLED)
+	$(BIN)/python -m tests.structure
 
 # Every table and figure: in an hour, or in minutes. What was computed before is kept; ask again to go on.
 reproduce: setup
