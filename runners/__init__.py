@@ -1,0 +1,46 @@
+"""Runners: execute programs on a machine, a cluster, or a model of one, and measure them.
+
+The names below are stable; see docs/guide/python.md.
+"""
+
+from typing import TYPE_CHECKING
+
+from chorale.synth.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from chorale.runners.api.base import FailureKind as FailureKind
+    from chorale.runners.api.base import Measurement as Measurement
+    from chorale.runners.api.base import Outcome as Outcome
+    from chorale.runners.api.base import ProgramSettings as ProgramSettings
+    from chorale.runners.api.base import RunFailure as RunFailure
+    from chorale.runners.api.base import Runner as Runner
+    from chorale.runners.api.base import RunRequest as RunRequest
+    from chorale.runners.api.base import SizeMeasurement as SizeMeasurement
+    from chorale.runners.api.config import RunnerConfig as RunnerConfig
+    from chorale.runners.api.registry import RUNNERS as RUNNERS
+    from chorale.runners.api.registry import create_runner as create_runner
+    from chorale.runners.api.registry import runner_config as runner_config
+    from chorale.runners.api.units import parse_size as parse_size
+    from chorale.runners.api.units import parse_sizes as parse_sizes
+    from chorale.runners.ray.executor import RayExecutor as RayExecutor
+
+_HOMES = {
+    "FailureKind": "chorale.runners.api.base",
+    "Measurement": "chorale.runners.api.base",
+    "Outcome": "chorale.runners.api.base",
+    "ProgramSettings": "chorale.runners.api.base",
+    "RUNNERS": "chorale.runners.api.registry",
+    "RayExecutor": "chorale.runners.ray.executor",
+    "RunFailure": "chorale.runners.api.base",
+    "RunRequest": "chorale.runners.api.base",
+    "Runner": "chorale.runners.api.base",
+    "RunnerConfig": "chorale.runners.api.config",
+    "SizeMeasurement": "chorale.runners.api.base",
+    "create_runner": "chorale.runners.api.registry",
+    "parse_size": "chorale.runners.api.units",
+    "parse_sizes": "chorale.runners.api.units",
+    "runner_config": "chorale.runners.api.registry",
+}
+
+__all__ = list(_HOMES)  # names, found on first use
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -1,9 +1,4 @@
-"""When the rest of a measurement is not worth its time.
-
-What a node must have for a worker to run on it.
-
-The Runner port: execute programs, measure them, report failures as values.
-"""
+"""The Runner interface: requests, measurements and failures as values, and the resources that a worker needs."""
 
 from __future__ import annotations
 
@@ -37,7 +32,7 @@ class Race:
 
 @dataclass(frozen=True, slots=True)
 class ResourceRequest:
-    """Held by one worker as long as it lives.
+    """What one worker holds of its node as long as it lives.
 
     cpus, gpus: of the node.
     resources:  amounts of resources that the cluster's owner gave nodes by name, such as a fabric of which there is 1.
@@ -105,8 +100,8 @@ class RunRequest:
     library:     names of the runtime's own algorithms for the same collective (see `Runner.library`), measured
                  interleaved with the programs. Their results have the name that `library_result` gives.
     settings:    program name -> what its instructions do not say, for runners that need it.
-    products:    of 128 x 128 matrices that every rank computes beside each repetition; the time is then that of both,
-                 end to end. For runners that can, see `chorale.runners.api.validation`.
+    matrix_products: of 128 x 128 matrices that every rank computes beside each repetition; the time is then that of
+                 both, end to end. For runners that can, see `chorale.runners.api.validation`.
     race:        when to stop early; `chorale.runners.measurement.driver` obeys it, runners measure what they are told.
     """
 

@@ -37,10 +37,7 @@ class Capabilities:
     overlap:       whether ranks can compute beside a run
     protocols, buffers: whether the wire protocol, and the buffers of connections, change anything
     unprivileged:  whether it starts nothing but our own processes, so that every user of a service may have it
-    probes_links:  whether it finds out by itself what rate its links carry, unless it is told
     launches_repetitions: whether each repetition of a program starts the ranks anew, after a launch of proof
-    setup_s:       least and most seconds before its first measurement
-    start_s:       least and most seconds in which it starts the ranks of a measurement
     """
 
     times: TimeSource = TimeSource.MACHINE
@@ -48,10 +45,7 @@ class Capabilities:
     protocols: bool = False
     buffers: bool = False
     unprivileged: bool = False
-    probes_links: bool = False
     launches_repetitions: bool = False
-    setup_s: tuple[float, float] = (0.0, 0.0)
-    start_s: tuple[float, float] = (0.0, 0.0)
 
     @property
     def is_live(self) -> bool:
@@ -99,11 +93,6 @@ class RunnerConfig(BaseModel, ABC):
     @property
     def link_rate_mbps(self) -> float | None:
         """Rate of a link of bandwidth 1 in Mbit/s, None where no option says it."""
-        return None
-
-    @property
-    def fabric_name(self) -> str | None:
-        """Name of the fabric that the options ask for."""
         return None
 
     def lowering(self) -> LoweringOptions:

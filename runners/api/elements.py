@@ -1,7 +1,4 @@
-"""Data for live runs: integers that are exact in every element type and give away misplaced elements.
-
-The element types that data can have in a run.
-"""
+"""Element types and test data: integers that are exact in every type and reveal misplaced elements."""
 
 from __future__ import annotations
 

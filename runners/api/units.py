@@ -1,7 +1,4 @@
-"""Message sizes: how people write them, how they are shown, and which ones the chunks of a program divide.
-
-Durations as people read them.
-"""
+"""Message sizes and durations as text, and sizes that can be divided into the chunks of programs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Whether a request fits into the memory of this machine, when all its ranks run here.
-
-What every runner refuses before it starts: requests that cannot run, programs that cannot be executed.
-"""
+"""Checks of a request before anything is started: what no runner can execute, and what exceeds the free memory."""
 
 from __future__ import annotations
 

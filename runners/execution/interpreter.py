@@ -1,8 +1,6 @@
-"""The receiving end of a connection: messages in order, each of the length its instruction expects.
+"""Executes the thread blocks of one rank in Python: each block strictly in order, all interleaved as messages arrive.
 
-The buffers of one rank: input, output and scratch, with the aliasing of in-place programs.
-
-Executes the thread blocks of one rank: each strictly in order, all of them interleaved as their data comes.
+`Inbox` collects the messages of a connection, `RankMemory` holds input, output and scratch of the rank.
 """
 
 from __future__ import annotations
@@ -21,9 +19,9 @@ from chorale.synth.programs.program import Buffer, BufferRef, Instruction, Op
 
 
 class Inbox:
-    """Collects frames into whole messages and calls `arrived` once for each.
+    """Collects frames into whole messages and calls `arrived` once per message.
 
-    A message that comes while its `r` instruction is waiting goes straight into place; any other is buffered.
+    A message that comes while its `r` instruction is waiting is received right where it belongs; any other is buffered.
     """
 
     def __init__(self, lengths: Sequence[int], dtype: DTypeLike, arrived: Callable[[], None]) -> None:
@@ -34,7 +32,7 @@ class Inbox:
         self._ready: deque[Vector] = deque()
         self._message: Vector | None = None
         self._rest = memoryview(bytearray())
-        self._place: Vector | None = None
+        self._destination: Vector | None = None
 
     @property
     def has_message(self) -> bool:
@@ -46,19 +44,19 @@ class Inbox:
         return self._lengths[0] * self._itemsize if self._lengths else None
 
     def set_destination(self, destination: Vector) -> None:
-        """Let the next message go to `place`, if it has not begun to arrive."""
+        """Receive the next message into `destination`, if it has not begun to arrive."""
         if self._message is None and not self._ready:
-            self._place = destination
+            self._destination = destination
 
     def take(self) -> Vector:
-        """Return the next whole message; its memory belongs to the caller, or is the place that was offered."""
+        """Return the next whole message; its memory belongs to the caller, or is the destination that was set."""
         return self._ready.popleft()
 
     def buffer(self, length: int) -> memoryview:
         if self._message is None:
             elements = self._lengths.popleft()
-            self._message = np.empty(elements, self._dtype) if self._place is None else self._place
-            self._place = None
+            self._message = np.empty(elements, self._dtype) if self._destination is None else self._destination
+            self._destination = None
             self._rest = self._message.view(np.uint8).data  # not every element type has a buffer of its own
         part, self._rest = self._rest[:length], self._rest[length:]
         return part
@@ -93,7 +91,7 @@ class RankMemory:
         return self._buffers["o"]
 
     def view(self, ref: BufferRef, count: int) -> Vector:
-        """Return the elements of `count` chunks at `place`, as a view."""
+        """Return the elements of `count` chunks at `ref`, as a view."""
         size = self.chunk_elements
         return self._buffers[ref.buffer][ref.offset * size : (ref.offset + count) * size]
 
@@ -238,7 +236,7 @@ class Interpreter:
 _STORES_MESSAGE = frozenset({Op.RECV, Op.RECV_COPY_SEND, Op.RECV_REDUCE_COPY_SEND})
 
 
-def _store(message: Vector, place: Vector) -> None:
-    """Copy `message` to `place`, unless it was received there."""
-    if not np.may_share_memory(message, place):
-        place[:] = message
+def _store(message: Vector, destination: Vector) -> None:
+    """Copy `message` to `destination`, unless it was received there."""
+    if not np.may_share_memory(message, destination):
+        destination[:] = message

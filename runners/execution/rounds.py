@@ -1,6 +1,6 @@
-"""How the parts of a runner say that a run cannot go on, and what becomes of it.
+"""Measures programs in interleaved rounds on a common clock and checks every result.
 
-The measurement itself: interleaved rounds on a common clock, every result checked.
+A run that cannot go on raises `RunStopped`, which becomes the RunFailure of the request.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ def run_failure_of(
     silent = [rank for rank, blocks in blocked.items() if blocks is None]
     stuck = [(rank, *where) for rank, blocks in blocked.items() for where in blocks or ()]
     texts = [stopped.message, *_stuck_texts(stuck), *(f"rank {rank} does not answer" for rank in silent)]
-    blame = silent[0] if silent else stopped.rank
-    return RunFailure(stopped.kind, "; ".join(texts), blame, environment, tuple(place[:3] for place in stuck))
+    rank = silent[0] if silent else stopped.rank
+    return RunFailure(stopped.kind, "; ".join(texts), rank, environment, tuple(block[:3] for block in stuck))
 
 
 def _stuck_texts(stuck: list[tuple[int, int, int, str]]) -> list[str]:
@@ -73,10 +73,10 @@ class RankGroup(Protocol):
 
 
 class MeasurementRounds:
-    """Runs what `request` names on `crew`, which knows programs and then library algorithms by their position."""
+    """Runs what `request` names on `group`, which knows programs and then library algorithms by their position."""
 
     def __init__(self, group: RankGroup, request: RunRequest, deadline: float) -> None:
-        self._crew = group
+        self._group = group
         self._request = request
         self._deadline = deadline
         self._names = [*request.programs, *map(library_result, request.library)]
@@ -110,13 +110,13 @@ class MeasurementRounds:
         request = self._request
         task = prepare_task(program, elements, request.dtype, self._runs, request.seed, request.matrix_products)
         doing = f"program {self._names[program]} ran on {elements} elements"
-        self._crew.request(task, self._deadline, f"the data were prepared: {doing}")
-        seconds = self._crew.timed_start(self._deadline, doing)
-        answers = self._crew.request({"do": "check"}, self._deadline, f"checking what {doing}")
+        self._group.request(task, self._deadline, f"the data were prepared: {doing}")
+        seconds = self._group.timed_start(self._deadline, doing)
+        answers = self._group.request({"do": "check"}, self._deadline, f"checking what {doing}")
         wrong = {rank: answer["complaint"] for rank, answer in answers.items() if answer["complaint"]}
         if wrong:
             rank = min(wrong)
-            message = f"{doing} and gave a wrong result on {len(wrong)} of {len(self._crew.ranks)} ranks"
+            message = f"{doing} and gave a wrong result on {len(wrong)} of {len(self._group.ranks)} ranks"
             raise RunStopped(FailureKind.WRONG_RESULT, f"{message}; rank {rank}: {wrong[rank]}", rank)
         return seconds
 
@@ -124,6 +124,6 @@ class MeasurementRounds:
 def prepare_task(
     program: int, elements: int, dtype: str = "float32", run: int = 0, seed: int = 0, products: int = 0
 ) -> dict[str, Any]:
-    """Return the order to ranks to lay out the data of one run of the program of that number."""
+    """Return the command to ranks to lay out the data of one run of the program of that number."""
     task: dict[str, Any] = {"do": "prepare", "program": program, "elements": elements, "dtype": dtype}
     return task | {"run": run, "seed": seed, "products": products}

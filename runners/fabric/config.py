@@ -17,7 +17,3 @@ class FabricConfig(RunnerConfig, ABC):
     where: Literal["fabric", "cluster", "loopback"] | None = Field(
         default=None, description="By default a fabric if one is up, else the cluster. Loopback is no network."
     )
-
-    @property
-    def fabric_name(self) -> str | None:
-        return self.fabric

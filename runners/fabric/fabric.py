@@ -1,7 +1,4 @@
-"""A fabric that is up: who is where in it, and how to start something there.
-
-Bring fabrics up, find those of this user, take them down.
-"""
+"""Emulated fabrics: bring them up, find those of this user, start processes in them, take them down."""
 
 from __future__ import annotations
 

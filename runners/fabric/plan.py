@@ -1,7 +1,4 @@
-"""Where each node of a fabric hands on what is for a rank that is no neighbour.
-
-A topology as a plan of namespaces, cables between them and routes; nothing here touches the kernel.
-"""
+"""Plans a fabric for a topology: namespaces, cables between them and routes. Nothing here touches the kernel."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""Streams between ranks that keep a fabric's links busy, and what they would get if only links set limits.
-
-Measures what a fabric carries on this machine when all its links are busy at once.
-
-Refuses fabrics whose links have more than this machine's CPU can carry.
-"""
+"""Measures what a fabric carries when all its links are busy, and refuses fabrics that exceed this machine's CPU."""
 
 from __future__ import annotations
 

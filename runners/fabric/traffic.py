@@ -1,6 +1,6 @@
-"""Keeps connections busy until it is killed: what the probe starts on every rank. It needs nothing but Python.
+"""Keeps connections busy until it is killed: the probe starts it on every rank. Standard library only.
 
-Arguments: own address, number of connections to expect, addresses to send to. It says so when all are there.
+Arguments: own address, number of connections to expect, addresses to send to. It prints `ready` when all are connected.
 """
 
 from __future__ import annotations

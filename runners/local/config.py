@@ -17,9 +17,7 @@ class LocalConfig(RunnerConfig):
     name: ClassVar[str] = "local"
     summary: ClassVar[str] = "real processes with paced links on this machine"
     preconditions: ClassVar[tuple[str, ...]] = ("python", "linux", "numba")
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        overlap=True, unprivileged=True, probes_links=True, setup_s=(0.2, 20.0)
-    )
+    capabilities: ClassVar[Capabilities] = Capabilities(overlap=True, unprivileged=True)
     not_compared: ClassVar[frozenset[str]] = frozenset({"probe"})
 
     link_mbps: Annotated[float, Field(ge=0.001, le=10**6), Fractional] | None = Field(

@@ -1,7 +1,4 @@
-"""Something to compute beside a run, as training has: products of matrices in a thread of the rank's own process.
-
-The process of one node: waits for commands, moves frames, runs programs, sleeps when there is nothing to do.
-"""
+"""The process of one node: waits for commands, moves frames, runs programs and, where asked, computes beside them."""
 
 from __future__ import annotations
 

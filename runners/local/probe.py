@@ -42,9 +42,9 @@ class LinkRate:
 
 
 def cached_rate(nodes: int, links: int, home: Path) -> LinkRate | None:
-    """Return what `carried_rate` found earlier, None if it has not been asked."""
-    known = read_probe_cache(home / _CACHE_NAME).get(_machine(), {}).get(_network_name(nodes, links))
-    return None if known is None else LinkRate(known["link_mbps"], known["efficiency"])
+    """Return what `sustainable_rate` found earlier, None if nothing is cached."""
+    cached = read_probe_cache(home / _CACHE_NAME).get(_machine(), {}).get(_network_name(nodes, links))
+    return None if cached is None else LinkRate(cached["link_mbps"], cached["efficiency"])
 
 
 def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
@@ -52,10 +52,10 @@ def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
 
     The first answer takes a few seconds; it is kept under `home` per kind of machine, nodes and links.
     """
-    known = cached_rate(nodes, links, home)
-    if known is not None:
-        return known
-    with _probe_fleet(nodes, links) as probe:
+    cached = cached_rate(nodes, links, home)
+    if cached is not None:
+        return cached
+    with _probe_ranks(nodes, links) as probe:
         rate = _climb(probe)
     cache = read_probe_cache(home / _CACHE_NAME)
     cache.setdefault(_machine(), {})[_network_name(nodes, links)] = asdict(rate)
@@ -65,7 +65,7 @@ def sustainable_rate(nodes: int, links: int, home: Path) -> LinkRate:
 
 def rate_efficiency(nodes: int, links: int, link_mbps: float) -> LinkRate:
     """Return `link_mbps` with how well `links` busy links among `nodes` processes keep up with it."""
-    with _probe_fleet(nodes, links) as probe:
+    with _probe_ranks(nodes, links) as probe:
         return LinkRate(link_mbps, probe.efficiency(link_mbps))
 
 
@@ -79,32 +79,32 @@ def _network_name(nodes: int, links: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    fleet: LocalRanks
+    ranks: LocalRanks
     topology: Topology
     deadline: float
 
     def efficiency(self, link_mbps: float) -> float:
         message_s = _MESSAGE_ELEMENTS * _ELEMENT_BYTES * 8 / (link_mbps * 1e6)
         messages = max(2, math.ceil(_BUSY_S / message_s))
-        load_programs(self.fleet, self.topology, [_lock_step(self.topology, messages)], link_mbps, self.deadline)
+        load_programs(self.ranks, self.topology, [_lock_step(self.topology, messages)], link_mbps, self.deadline)
         task = prepare_task(0, _MESSAGE_ELEMENTS)
         times_s = [self._timed(task) for _ in range(_TRIES)]
         return round(messages * message_s / statistics.median(times_s), 3)
 
     def _timed(self, task: dict[str, object]) -> float:
-        self.fleet.request(task, self.deadline, "links were prepared to be probed")
-        return self.fleet.timed_start(self.deadline, "links were probed")
+        self.ranks.request(task, self.deadline, "links were prepared to be probed")
+        return self.ranks.timed_start(self.deadline, "links were probed")
 
 
 @contextlib.contextmanager
-def _probe_fleet(nodes: int, links: int) -> Iterator[_Probe]:
+def _probe_ranks(nodes: int, links: int) -> Iterator[_Probe]:
     deadline = time.monotonic() + _LIMIT_S
     topology = _network(nodes, links)
-    fleet = LocalRanks(topology, deadline)
+    ranks = LocalRanks(topology, deadline)
     try:
-        yield _Probe(fleet, topology, deadline)
+        yield _Probe(ranks, topology, deadline)
     finally:
-        fleet.close()
+        ranks.close()
 
 
 def _climb(probe: _Probe) -> LinkRate:
@@ -113,10 +113,10 @@ def _climb(probe: _Probe) -> LinkRate:
     rate, efficiency = FIRST_RATE_MBPS, probe.efficiency(FIRST_RATE_MBPS)
     if efficiency >= MIN_EFFICIENCY:
         for faster in RATES_MBPS[start + 1 :]:
-            found = probe.efficiency(faster)
-            if found < MIN_EFFICIENCY:
+            next_efficiency = probe.efficiency(faster)
+            if next_efficiency < MIN_EFFICIENCY:
                 break
-            rate, efficiency = faster, found
+            rate, efficiency = faster, next_efficiency
     while efficiency < MIN_EFFICIENCY and rate > RATES_MBPS[0]:
         rate = RATES_MBPS[RATES_MBPS.index(rate) - 1]
         efficiency = probe.efficiency(rate)

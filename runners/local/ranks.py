@@ -1,7 +1,4 @@
-"""The runner's handle on the processes of one network: start, talk to all with a deadline, end.
-
-Gives the nodes their part of the programs, and the pace of their links.
-"""
+"""The launcher and node processes of one network: start them, load programs, send commands, end them."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ class LocalRanks:
     """One launcher and one process per node of `topology`, alive until `close` or until this process ends.
 
     Every method raises RunStopped when a process dies or `deadline` (of `time.monotonic()`) passes; after
-    that the fleet is only good for `blocked_ranks` and `close`.
+    that they are only good for `blocked_ranks` and `close`.
     """
 
     def __init__(self, topology: Topology, deadline: float) -> None:
@@ -43,8 +40,8 @@ class LocalRanks:
         self.ranks = range(topology.compute_count)
         self.pids: list[int] = []
         pairs = [socket.socketpair() for _ in range(topology.node_count + 1)]
-        own_ends = [FramedSocket(own) for own, _ in pairs]
-        self._launcher, self._nodes = own_ends[0], own_ends[1:]
+        channels = [FramedSocket(end) for end, _ in pairs]
+        self._launcher, self._nodes = channels[0], channels[1:]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
         try:
             self._process = _start_launcher([end.fileno() for _, end in pairs], self._errors.fileno())
@@ -52,7 +49,7 @@ class LocalRanks:
             for _, end in pairs:
                 end.close()
         try:
-            self._greet(topology, deadline)
+            self._start_nodes(topology, deadline)
         except BaseException:
             self.close()
             raise
@@ -69,7 +66,7 @@ class LocalRanks:
 
     def receive(self, nodes: Iterable[int], deadline: float, doing: str) -> Mapping[int, Message]:
         """Return one answer of each of `nodes`; `doing` says what they do, for the error message."""
-        found: dict[int, Message] = {}
+        replies: dict[int, Message] = {}
         with selectors.DefaultSelector() as selector:
             selector.register(self._launcher, selectors.EVENT_READ, -1)
             for node in nodes:
@@ -79,9 +76,9 @@ class LocalRanks:
                 if not ready:
                     raise DeadlinePassed(doing)
                 for key, _ in ready:
-                    found[key.data] = self._read(key.data, deadline)
+                    replies[key.data] = self._read(key.data, deadline)
                     selector.unregister(key.fileobj)
-        return found
+        return replies
 
     def request(self, command: Message | Sequence[Message], deadline: float, doing: str) -> Mapping[int, Message]:
         """Send `command` to every node and return the answer of each."""
@@ -106,10 +103,10 @@ class LocalRanks:
                     selector.register(self._nodes[rank], selectors.EVENT_READ, rank)
             while selector.get_map() and (ready := selector.select(max(0.0, deadline - time.monotonic()))):
                 for key, _ in ready:
-                    answer = self._last_word(key.data, deadline)
+                    answer = self._final_reply(key.data, deadline)
                     if answer is None or answer["answer"] == "blocked":
                         selector.unregister(key.fileobj)
-                        blocked[key.data] = None if answer is None else [tuple(place) for place in answer["blocks"]]
+                        blocked[key.data] = None if answer is None else [tuple(block) for block in answer["blocks"]]
         return blocked
 
     def close(self) -> None:
@@ -123,7 +120,7 @@ class LocalRanks:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
-    def _greet(self, topology: Topology, deadline: float) -> None:
+    def _start_nodes(self, topology: Topology, deadline: float) -> None:
         links = list(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
         try:
             self._launcher.send({"links": links}, deadline)
@@ -137,7 +134,7 @@ class LocalRanks:
         self.pids = answer["pids"]
 
     def _read(self, node: int, deadline: float) -> Message:
-        """Return what a node said; a death or an error becomes RunStopped."""
+        """Return the reply of a node; a death or an error becomes RunStopped."""
         if node < 0:
             raise self._death()
         try:
@@ -150,7 +147,7 @@ class LocalRanks:
             raise RunStopped(FailureKind.CRASH, f"{self._name(node)} failed: {answer['message']}", node)
         return answer
 
-    def _last_word(self, node: int, deadline: float) -> Message | None:
+    def _final_reply(self, node: int, deadline: float) -> Message | None:
         try:
             return self._nodes[node].receive(deadline)
         except OSError:

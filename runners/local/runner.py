@@ -1,7 +1,4 @@
-"""What the local runner needs of a request and of this machine, checked before anything is started.
-
-LocalRunner: programs on real processes with real data over paced sockets, on this machine.
-"""
+"""LocalRunner: runs programs in real processes with real data over paced sockets, on this machine."""
 
 from __future__ import annotations
 
@@ -75,8 +72,8 @@ class LocalRunner:
         self._link_mbps = link_mbps
         self._home = home or Path(os.environ.get("CHORALE_HOME", "chorale-data"))
         self._probe = probe
-        self._fleet: LocalRanks | None = None
-        self._fleet_of = ""
+        self._ranks: LocalRanks | None = None
+        self._topology_id = ""
         self._rates: dict[tuple[int, int], LinkRate] = {}
 
     def submit(self, request: RunRequest) -> Outcome:
@@ -105,13 +102,13 @@ class LocalRunner:
     @property
     def pids(self) -> list[int]:
         """Process ids of the nodes, compute nodes first; empty when none are running."""
-        return [] if self._fleet is None else list(self._fleet.pids)
+        return [] if self._ranks is None else list(self._ranks.pids)
 
     def close(self) -> None:
         """End all processes."""
-        fleet, self._fleet = self._fleet, None
-        if fleet is not None:
-            fleet.close()
+        ranks, self._ranks = self._ranks, None
+        if ranks is not None:
+            ranks.close()
 
     def __enter__(self) -> LocalRunner:
         return self
@@ -133,9 +130,9 @@ class LocalRunner:
                 "this machine does not keep up with the links: times say more about it than the network"
             )
         deadline = time.monotonic() + request.timeout_s
-        fleet = self._fleet_for(request.topology, deadline)
-        load_programs(fleet, request.topology, request.programs.values(), rate.link_mbps, deadline)
-        return Measurement(self.name, MeasurementRounds(fleet, request, deadline).measure(), environment)
+        ranks = self._ranks_for(request.topology, deadline)
+        load_programs(ranks, request.topology, request.programs.values(), rate.link_mbps, deadline)
+        return Measurement(self.name, MeasurementRounds(ranks, request, deadline).measure(), environment)
 
     def _rate(self, topology: Topology) -> LinkRate:
         nodes, links = topology.node_count, len(topology.links)
@@ -149,13 +146,13 @@ class LocalRunner:
             self._rates[nodes, links] = rate
         return self._rates[nodes, links]
 
-    def _fleet_for(self, topology: Topology, deadline: float) -> LocalRanks:
-        if self._fleet is None or self._fleet_of != topology.id:
+    def _ranks_for(self, topology: Topology, deadline: float) -> LocalRanks:
+        if self._ranks is None or self._topology_id != topology.id:
             self.close()
-            self._fleet, self._fleet_of = LocalRanks(topology, deadline), topology.id
-        return self._fleet
+            self._ranks, self._topology_id = LocalRanks(topology, deadline), topology.id
+        return self._ranks
 
     def _explain(self, stopped: RunStopped, environment: dict[str, str | int | float | None]) -> RunFailure:
-        stuck = isinstance(stopped, DeadlinePassed) and self._fleet is not None
-        blocked = self._fleet.blocked_ranks() if stuck and self._fleet is not None else {}
+        stuck = isinstance(stopped, DeadlinePassed) and self._ranks is not None
+        blocked = self._ranks.blocked_ranks() if stuck and self._ranks is not None else {}
         return run_failure_of(stopped, blocked, environment)

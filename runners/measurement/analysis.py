@@ -1,11 +1,7 @@
-"""Drift: whether the machine became slower or faster while it was measured.
+"""Statistics of measured times: median intervals, ratios to a reference, outliers and drift.
 
-Outliers: named, never dropped.
-
-Every repetition counts. Medians and the intervals between order statistics bear a few wild ones, so there is nothing
-to win by removing any, and a run that needs removals to look good should be seen to.
-
-What the times of a program say at one size, beside those of a reference.
+Outliers are reported, never dropped: medians and intervals between order statistics tolerate a few of them, and a run
+that looks good only without them should be seen to.
 """
 
 from __future__ import annotations

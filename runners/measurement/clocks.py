@@ -1,15 +1,11 @@
-"""How far the monotonic clock of another host is from one's own, with a bound that holds whatever the delays.
+"""Offsets between the monotonic clocks of processes, with a bound on the error that holds for any message delays.
 
-Asks the clock of another process over a stream, or over whatever carries a question and its answer.
-
-Which processes read one and the same monotonic clock.
+Also: which processes read one and the same clock, so that no offset has to be measured.
 """
 
 from __future__ import annotations
 
 import os
-import socket
-import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,8 +85,6 @@ def clock_offset(samples: Sequence[ClockSample], max_drift: float = MAX_DRIFT) -
 
 ROUNDS = 20
 
-_ANSWER = struct.Struct("<dd")
-
 Clock = Callable[[], float]
 """A monotonic clock in seconds."""
 
@@ -98,33 +92,13 @@ Clock = Callable[[], float]
 def clock_samples(
     exchange: Callable[[], tuple[float, float]], clock_s: Clock, rounds: int = ROUNDS
 ) -> list[ClockSample]:
-    """Return `rounds` samples; `ask` returns when the other process got the question and when it answered."""
+    """Return `rounds` samples; `exchange` asks the other process and returns when it got the question and answered."""
     samples = []
     for _ in range(rounds):
         asked_s = clock_s()
         received_s, answered_s = exchange()
         samples.append(ClockSample(asked_s, received_s, answered_s, clock_s()))
     return samples
-
-
-def request_clock(stream: socket.socket) -> tuple[float, float]:
-    """Ask the process that serves `answer_stream` at the other end; ConnectionError when it is gone."""
-    stream.sendall(b"?")
-    answer = b""
-    while len(answer) < _ANSWER.size:
-        part = stream.recv(_ANSWER.size - len(answer))
-        if not part:
-            raise ConnectionError("the other clock is gone")
-        answer += part
-    received_s, answered_s = _ANSWER.unpack(answer)
-    return received_s, answered_s
-
-
-def serve_clock(stream: socket.socket, clock_s: Clock) -> None:
-    """Answer every question until the other end shuts its side down."""
-    while stream.recv(1):
-        received_s = clock_s()
-        stream.sendall(_ANSWER.pack(received_s, clock_s()))
 
 
 def clock_identity() -> str:

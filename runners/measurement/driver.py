@@ -1,7 +1,4 @@
-"""Few repetitions first, and the others for programs that may still win.
-
-The adaptive driver: repeat until the comparison is precise, whatever runner does the work.
-"""
+"""Decides how often to measure: in races, until a comparison is precise, or a fixed number of times; on any runner."""
 
 from __future__ import annotations
 

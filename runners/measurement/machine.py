@@ -1,9 +1,4 @@
-"""Facts about the machine that a measurement depends on; nothing that names the host.
-
-Locks between processes: one live measurement at a time on a machine, one writer in a folder.
-
-What probes of this machine found, kept in a file of the home folder: kind of machine -> network -> finding.
-"""
+"""This machine: facts that measurements depend on (never its name), locks between processes, and a cache of probes."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""When a measurement is good enough, and when it ends anyway.
-
-Intervals for medians that assume nothing about how times are distributed.
-"""
+"""How precise a measurement must be, its budget, and distribution-free confidence intervals for medians."""
 
 from __future__ import annotations
 

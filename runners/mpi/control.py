@@ -1,8 +1,6 @@
-"""The clocks of the ranks: one and the same on a host, aligned by messages between hosts.
+"""Control messages between the ranks of an MPI job, and the alignment of their clocks.
 
-Commands and answers between the ranks, beside the data: small, pickled by mpi4py, never blocking.
-
-Rank 0's other duty: it passes the runner's commands on to all ranks, and their answers back to the runner.
+Rank 0 relays the commands of the runner to all ranks, and their replies back.
 """
 
 from __future__ import annotations
@@ -26,24 +24,24 @@ _TAG = 1  # documents have 0
 
 def serve_clock(communicator: MPI.Comm, asker: int) -> None:
     """Answer the questions of one alignment."""
-    answer = np.empty(2)
+    reply = np.empty(2)
     for _ in range(ROUNDS):
         communicator.Recv(np.empty(0), asker, _TAG)
-        answer[0] = time.monotonic()
-        answer[1] = time.monotonic()
-        communicator.Send(answer, asker, _TAG)
+        reply[0] = time.monotonic()
+        reply[1] = time.monotonic()
+        communicator.Send(reply, asker, _TAG)
 
 
 def measure_clock_offset(communicator: MPI.Comm, rank: int) -> ClockOffset:
-    """Return how far the clock of `rank`, which is in `answer_clock`, is from the one here."""
-    answer = np.empty(2)
+    """Return how far the clock of `rank`, which serves its clock meanwhile, is from the one here."""
+    reply = np.empty(2)
 
-    def ask() -> tuple[float, float]:
+    def exchange() -> tuple[float, float]:
         communicator.Send(np.empty(0), rank, _TAG)
-        communicator.Recv(answer, rank, _TAG)
-        return float(answer[0]), float(answer[1])
+        communicator.Recv(reply, rank, _TAG)
+        return float(reply[0]), float(reply[1])
 
-    return clock_offset(clock_samples(ask, time.monotonic))
+    return clock_offset(clock_samples(exchange, time.monotonic))
 
 
 ControlMessage = dict[str, Any]
@@ -54,12 +52,12 @@ class ControlChannel:
 
     def __init__(self, communicator: MPI.Comm) -> None:
         self._communicator = communicator
-        self._leaving: list[MPI.Request] = []
+        self._pending_sends: list[MPI.Request] = []
 
     def send(self, rank: int, document: ControlMessage) -> None:
         """Hand `document` to MPI; it leaves whenever this or another method lets MPI work."""
-        self._leaving = [request for request in self._leaving if not request.Test()]
-        self._leaving.append(self._communicator.isend(document, rank))
+        self._pending_sends = [request for request in self._pending_sends if not request.Test()]
+        self._pending_sends.append(self._communicator.isend(document, rank))
 
     def receive(self) -> tuple[int, ControlMessage] | None:
         """Return a document and who sent it, None if none has come."""
@@ -90,8 +88,8 @@ class ControlRelay:
     ) -> None:
         self._communicator = communicator
         self._clocks = clocks
-        self._postbox = channel
-        self._obey = execute
+        self._channel = channel
+        self._execute = execute
         self._output = output
         self._commands: queue.SimpleQueue[Message] = queue.SimpleQueue()
         self._offsets: dict[int, ClockOffset] = {}
@@ -103,10 +101,10 @@ class ControlRelay:
         try:
             self._command(self._commands.get_nowait())
         except queue.Empty:
-            letter = self._postbox.receive()
-            if letter is None:
+            message = self._channel.receive()
+            if message is None:
                 return False
-            self.forward_reply(*letter)
+            self.forward_reply(*message)
         return True
 
     def forward_reply(self, rank: int, document: Message) -> None:
@@ -115,7 +113,7 @@ class ControlRelay:
             offset = self._offsets[rank]
             error_s = offset.error_at(time.monotonic())
             document = {**document, "end": offset.to_local_s(document["end"]), "clock_error_s": error_s}
-        self._say({**document, "rank": rank})
+        self._write({**document, "rank": rank})
 
     def _command(self, command: Message) -> None:
         if command["do"] == "go":
@@ -123,35 +121,35 @@ class ControlRelay:
             return
         each = command.pop("each", None)
         for rank in reversed(range(self._communicator.size)):  # the own part last: it may take time
-            self._give(rank, command if each is None else {**command, "part": each[rank]})
+            self._send(rank, command if each is None else {**command, "part": each[rank]})
 
     def _go(self, lead_s: float) -> None:
         self._offsets = same_clocks(self._clocks)
         for rank in set(range(len(self._clocks))) - self._offsets.keys():
-            self._give(rank, {"do": "answer_clock"})
+            self._send(rank, {"do": "answer_clock"})
             self._offsets[rank] = measure_clock_offset(self._communicator, rank)
         start = time.monotonic() + lead_s
         for rank, offset in self._offsets.items():
-            self._give(rank, {"do": "go", "at": offset.to_remote_s(start)})
-        self._say({"answer": "started", "at": start})
+            self._send(rank, {"do": "go", "at": offset.to_remote_s(start)})
+        self._write({"answer": "started", "at": start})
 
-    def _give(self, rank: int, command: Message) -> None:
+    def _send(self, rank: int, command: Message) -> None:
         if rank == 0:
-            self._obey(command)
+            self._execute(command)
         else:
-            self._postbox.send(rank, command)
+            self._channel.send(rank, command)
 
     def _read(self) -> None:
         assembly = MessageAssembler()
         for line in sys.stdin.buffer:
             document = assembly.add(line)
             if document is None:
-                self._say(READY_FOR_MORE)
+                self._write(READY_FOR_MORE)
             else:
                 self._commands.put(document)
         self._commands.put(END_COMMAND)
 
-    def _say(self, document: Message) -> None:
+    def _write(self, document: Message) -> None:
         with self._writing:
             rest = memoryview(encode_line(document))
             while rest:

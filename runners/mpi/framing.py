@@ -28,7 +28,7 @@ def encode_line(document: Message) -> bytes:
 
 
 def decode_line(line: bytes) -> Message | None:
-    """Return the document of a line of `written`, None for a line of somebody else."""
+    """Return the document of a line of `encode_line`, None for a line of somebody else."""
     text = line.decode(errors="replace")
     return dict(json.loads(text.removeprefix(_MARK))) if text.startswith(_MARK) else None
 

@@ -28,7 +28,7 @@ _OTHERS_S = 0.5  # for more ranks to say that they died, after the first
 
 
 class JobEnded(Exception):  # noqa: N818 - an event for the caller, never shown to people
-    """A rank has died or the launcher is gone; `MpiJob.deaths` and `last_words` say more."""
+    """A rank has died or the launcher is gone; `MpiJob.deaths` and `output_tail` say more."""
 
 
 class MpiJob:
@@ -81,7 +81,7 @@ class MpiJob:
         with contextlib.suppress(EOFError, TimeoutError):
             while True:
                 self._read(deadline)
-        return [(one["rank"], one["code"]) for one in self._documents if one["answer"] == DIED]
+        return [(message["rank"], message["code"]) for message in self._documents if message["answer"] == DIED]
 
     def output_tail(self) -> list[str]:
         """Return the last lines that the launcher and the ranks printed for people."""
@@ -89,7 +89,7 @@ class MpiJob:
         return [*self._lines, *self._errors.read().decode(errors="replace").splitlines()[-_KEPT_LINES:]]
 
     def close(self, gracefully: bool) -> None:
-        """End the job: `politely`, so that the ranks leave by themselves, or at once."""
+        """End the job: `gracefully`, so that the ranks leave by themselves, or at once."""
         os.close(self._commands)
         if gracefully:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -123,7 +123,7 @@ class MpiJob:
             self._read(deadline)
         except EOFError:
             raise JobEnded from None
-        if any(one["answer"] == DIED for one in self._documents):
+        if any(message["answer"] == DIED for message in self._documents):
             raise JobEnded
 
     def _read(self, deadline: float) -> None:

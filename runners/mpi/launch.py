@@ -65,7 +65,7 @@ def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hos
     hosts:  the cluster: a comma list in the order of the ranks, or @FILE with one on each line; None means the
             allocation of the scheduler's job that this process is part of
 
-    InvalidInput for an unknown kind or an ambiguous fabric; Unavailable without MPI, or if there is no such place.
+    InvalidInput for an unknown kind or an ambiguous fabric; Unavailable without MPI, or if there is no such network.
     """
     require_network_kind(where)
     mpiexec = find_mpiexec()

@@ -53,11 +53,11 @@ class RankProcess:
     def __init__(self, world: MPI.Comm, output: int) -> None:
         self._rank = world.rank
         self._control, self._data = world.Dup(), world.Dup()
-        self._postbox = ControlChannel(self._control)
+        self._channel = ControlChannel(self._control)
         clocks = world.allgather(clock_identity())
         self._has_own_core = clocks.count(clocks[world.rank]) <= len(os.sched_getaffinity(0))
         self._relay = (
-            ControlRelay(self._control, self._postbox, self.execute, clocks, output) if world.rank == 0 else None
+            ControlRelay(self._control, self._channel, self.execute, clocks, output) if world.rank == 0 else None
         )
         self._parts: list[ProgramPart] = []
         self._memory: RankMemory | None = None
@@ -79,10 +79,10 @@ class RankProcess:
         """Work until the runner ends the job."""
         gc.disable()  # no pauses while messages are timed
         version = MPI.Get_library_version().splitlines()[0].strip()
-        self._answer({"answer": "hello", "pid": os.getpid(), "mpi": " ".join(version.split())})
+        self._reply({"answer": "hello", "pid": os.getpid(), "mpi": " ".join(version.split())})
         while not self._has_left:
-            heard = self._hear() if self._relay is None else self._relay.poll()
-            if not (self._go_on() or heard):
+            received = self._receive_command() if self._relay is None else self._relay.poll()
+            if not (self._go_on() or received):
                 self._rest()
 
     def execute(self, command: Message) -> None:
@@ -90,17 +90,17 @@ class RankProcess:
         try:
             self._commands[command["do"]](command)
         except Exception as error:  # whatever it was, the runner hears of it
-            self._answer({"answer": "error", "message": f"{type(error).__name__}: {error}"})
+            self._reply({"answer": "error", "message": f"{type(error).__name__}: {error}"})
 
-    def _hear(self) -> bool:
-        letter = self._postbox.receive()
-        if letter is not None:
-            self.execute(letter[1])
-        return letter is not None
+    def _receive_command(self) -> bool:
+        message = self._channel.receive()
+        if message is not None:
+            self.execute(message[1])
+        return message is not None
 
-    def _answer(self, document: Message) -> None:
+    def _reply(self, document: Message) -> None:
         if self._relay is None:
-            self._postbox.send(0, document)
+            self._channel.send(0, document)
         else:
             self._relay.forward_reply(0, document)
 
@@ -115,7 +115,7 @@ class RankProcess:
             return False
         if self._is_running and self._run.is_finished:
             self._is_running = False
-            self._answer({"answer": "done", "end": time.monotonic()})
+            self._reply({"answer": "done", "end": time.monotonic()})
         return True
 
     def _rest(self) -> None:
@@ -128,7 +128,7 @@ class RankProcess:
 
     def _load(self, command: Message) -> None:
         self._parts = [ProgramPart.of(document) for document in command["part"]]
-        self._answer({"answer": "loaded"})
+        self._reply({"answer": "loaded"})
 
     def _prepare(self, command: Message) -> None:
         part, dtype = self._parts[command["program"]], command["dtype"]
@@ -140,17 +140,17 @@ class RankProcess:
             self._run = LibraryRun(part.plan, self._memory, self._data)
         else:
             self._run = ProgramRun(part.plan, self._memory, dtype, MpiTransport(self._data, part.connections))
-        self._answer({"answer": "ready"})
+        self._reply({"answer": "ready"})
 
     def _go(self, command: Message) -> None:
         self._start_at = command["at"]
 
     def _check(self, command: Message) -> None:
-        self._answer({"answer": "checked", "complaint": None if self._memory is None else self._memory.mismatch()})
+        self._reply({"answer": "checked", "complaint": None if self._memory is None else self._memory.mismatch()})
 
     def _status(self, command: Message) -> None:
         blocked = self._run.blocked() if self._run is not None and self._is_running else []
-        self._answer({"answer": "blocked", "blocks": blocked})
+        self._reply({"answer": "blocked", "blocks": blocked})
 
     def _end(self, command: Message) -> None:
         self._has_left = True

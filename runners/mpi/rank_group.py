@@ -51,8 +51,8 @@ class MpiRankGroup:
         for program in programs:
             connections = program_connections(program)
             for rank, plan in zip(self.ranks, node_plans(program, topology), strict=False):
-                own = [(number, *ends) for number, ends in enumerate(connections) if rank in (ends.src, ends.dst)]
-                parts[rank].append({"plan": encode_plan(plan), "connections": own, "library": False})
+                ends_here = [(number, *ends) for number, ends in enumerate(connections) if rank in (ends.src, ends.dst)]
+                parts[rank].append({"plan": encode_plan(plan), "connections": ends_here, "library": False})
         for rank in self.ranks:
             plan = _library_plan(programs[0].collective, len(self.ranks), rank)
             parts[rank] += [{"plan": encode_plan(plan), "connections": [], "library": True}] * library
@@ -74,16 +74,16 @@ class MpiRankGroup:
     def blocked_ranks(self) -> dict[int, list[StuckInstruction] | None]:
         """Return where each rank is stuck, None for one that is silent; rank 0 alone if not even that one answers."""
         deadline = time.monotonic() + _ANSWER_S
-        found: dict[int, list[StuckInstruction] | None] = {}
+        replies: dict[int, list[StuckInstruction] | None] = {}
         try:
             self._job.send({"do": "status"}, deadline)
-            while len(found) < len(self.ranks):
+            while len(replies) < len(self.ranks):
                 answer = self._job.receive(deadline)
                 if answer["answer"] == "blocked":
-                    found[answer["rank"]] = [(block, step, why) for block, step, why in answer["blocks"]]
+                    replies[answer["rank"]] = [(block, step, why) for block, step, why in answer["blocks"]]
         except (TimeoutError, JobEnded):
-            return {rank: found.get(rank) for rank in self.ranks} if found else {0: None}
-        return found
+            return {rank: replies.get(rank) for rank in self.ranks} if replies else {0: None}
+        return replies
 
     def close(self, gracefully: bool = True) -> None:
         """End the job. Safe to call twice."""
@@ -104,11 +104,11 @@ class MpiRankGroup:
             raise self._death() from None
 
     def _answers(self, kind: str, deadline: float, doing: str) -> dict[int, Message]:
-        found: dict[int, Message] = {}
-        while len(found) < len(self.ranks):
+        replies: dict[int, Message] = {}
+        while len(replies) < len(self.ranks):
             answer = self._receive(kind, deadline, doing)
-            found[answer["rank"]] = answer
-        return found
+            replies[answer["rank"]] = answer
+        return replies
 
     def _receive(self, kind: str, deadline: float, doing: str) -> Message:
         try:

@@ -41,8 +41,8 @@ class MpiRunner:
 
     def __init__(self, fabric: str | None = None, where: str | None = None, hosts: str | None = None) -> None:
         self._where = (where, fabric, hosts)
-        self._crew: MpiRankGroup | None = None
-        self._crew_of: tuple[str, MpiLaunch] | None = None
+        self._group: MpiRankGroup | None = None
+        self._group_key: tuple[str, MpiLaunch] | None = None
 
     def submit(self, request: RunRequest) -> Outcome:
         """Run `request`; see the port for the contract. The first one for a topology starts the ranks besides.
@@ -62,7 +62,7 @@ class MpiRunner:
             outcome = RunFailure(FailureKind.UNAVAILABLE, str(missing), environment=environment)
         finally:
             if not finished:
-                self._end(politely=False)
+                self._end(gracefully=False)
         return outcome
 
     def library(self, collective: str) -> tuple[str, ...]:
@@ -72,11 +72,11 @@ class MpiRunner:
     @property
     def pids(self) -> list[int]:
         """Process ids of the ranks on their hosts; empty when none are running."""
-        return [] if self._crew is None else list(self._crew.pids)
+        return [] if self._group is None else list(self._group.pids)
 
     def close(self) -> None:
         """End the job."""
-        self._end(politely=True)
+        self._end(gracefully=True)
 
     def __enter__(self) -> MpiRunner:
         return self
@@ -90,33 +90,33 @@ class MpiRunner:
         launch = mpi_launch_of(request.topology, *self._where)
         if launch.is_here and (lack := memory_shortage(request, _WORK_BYTES)) is not None:
             raise RunStopped(FailureKind.UNAVAILABLE, lack)
-        crew = self._crew_for(request.topology, launch)
-        facts: Environment = {"mpi": crew.mpi, "clock": "monotonic", **launch.facts}
+        group = self._group_for(request.topology, launch)
+        facts: Environment = {"mpi": group.mpi, "clock": "monotonic", **launch.facts}
         environment.update(facts)
         environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
         deadline = time.monotonic() + request.timeout_s
-        crew.load(request.topology, list(request.programs.values()), len(request.library), deadline)
-        results = MeasurementRounds(crew, request, deadline).measure()
-        environment["clock_error_us"] = crew.clock_error_s * 1e6
+        group.load(request.topology, list(request.programs.values()), len(request.library), deadline)
+        results = MeasurementRounds(group, request, deadline).measure()
+        environment["clock_error_us"] = group.clock_error_s * 1e6
         return Measurement(self.name, results, environment)
 
-    def _crew_for(self, topology: Topology, launch: MpiLaunch) -> MpiRankGroup:
+    def _group_for(self, topology: Topology, launch: MpiLaunch) -> MpiRankGroup:
         """Return the ranks that are there, or new ones where they would be started in another way."""
-        if self._crew is None or self._crew_of != (topology.id, launch):
-            self._end(politely=True)
-            self._crew = MpiRankGroup(launch, topology.compute_count, time.monotonic() + START_LIMIT_S)
-            self._crew_of = (topology.id, launch)
-        return self._crew
+        if self._group is None or self._group_key != (topology.id, launch):
+            self._end(gracefully=True)
+            self._group = MpiRankGroup(launch, topology.compute_count, time.monotonic() + START_LIMIT_S)
+            self._group_key = (topology.id, launch)
+        return self._group
 
-    def _end(self, politely: bool) -> None:
-        crew, self._crew = self._crew, None
-        if crew is not None:
-            crew.close(politely)
+    def _end(self, gracefully: bool) -> None:
+        group, self._group = self._group, None
+        if group is not None:
+            group.close(gracefully)
 
     def _explain(self, stopped: RunStopped, environment: Environment) -> RunFailure:
-        stuck = isinstance(stopped, DeadlinePassed) and self._crew is not None
+        stuck = isinstance(stopped, DeadlinePassed) and self._group is not None
         return run_failure_of(
-            stopped, self._crew.blocked_ranks() if stuck and self._crew is not None else {}, environment
+            stopped, self._group.blocked_ranks() if stuck and self._group is not None else {}, environment
         )
 
 

@@ -1,9 +1,4 @@
-"""MPI's own collectives, on the same data and buffers as programs: the honest baseline.
-
-Messages of one program between the ranks of an MPI communicator.
-
-One run of a rank: of its part of a program, or of MPI's own collective.
-"""
+"""One run of a rank: its part of a program over MPI messages, or MPI's own collective on the same data and buffers."""
 
 from __future__ import annotations
 
@@ -74,8 +69,8 @@ class MpiTransport:
         """Post a receive for every connection that has none and more to come."""
         for connection in inboxes.keys() - set(self._receivers):
             if (length := inboxes[connection].next_bytes) is not None:
-                end, place = self._connections[connection], inboxes[connection].buffer(length)
-                self._requests.append(self._communicator.Irecv([place, MPI.BYTE], end.src, end.channel))
+                end, buffer = self._connections[connection], inboxes[connection].buffer(length)
+                self._requests.append(self._communicator.Irecv([buffer, MPI.BYTE], end.src, end.channel))
                 self._receivers.append(connection)
 
     def poll(self, inboxes: Mapping[int, Inbox]) -> bool:
@@ -117,7 +112,7 @@ class RankRun(Protocol):
 
 
 class ProgramRun:
-    """Implements `Run` with the interpreter."""
+    """Implements `RankRun` with the interpreter."""
 
     def __init__(self, plan: NodePlan, memory: RankMemory, dtype: str, transport: MpiTransport) -> None:
         self._transport = transport
@@ -147,7 +142,7 @@ class ProgramRun:
 
 
 class LibraryRun:
-    """Implements `Run` with a call that returns when the rank has its result; meanwhile the rank answers nobody."""
+    """Implements `RankRun` with a call that returns when the rank has its result; meanwhile the rank answers nobody."""
 
     is_quiet = True
 

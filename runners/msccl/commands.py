@@ -1,9 +1,4 @@
-"""Sizes of test programs: which calls a program serves, and how a list of sizes is asked for.
-
-Command lines: a test program for some sizes, and what starts one of it for each rank.
-
-What the processes of a job are told by their environment.
-"""
+"""Sizes, command lines and environment variables of the test programs that a job launches on GPUs."""
 
 from __future__ import annotations
 
@@ -63,13 +58,13 @@ def size_mismatch(program: Program, size_bytes: int, element_bytes: int) -> str 
 
 def size_progressions(sizes_bytes: Sequence[int]) -> list[SizeProgression]:
     """Return ranges that together are exactly `sizes_bytes`, in rising order; as few as the greedy way finds."""
-    left = sorted(set(sizes_bytes))
+    remaining = sorted(set(sizes_bytes))
     ranges = []
-    while left:
-        factors = [size // left[0] for size in left[1:] if size % left[0] == 0] or [2]
-        series = max((_series(left[0], factor, set(left)) for factor in factors), key=len)
+    while remaining:
+        factors = [size // remaining[0] for size in remaining[1:] if size % remaining[0] == 0] or [2]
+        series = max((_series(remaining[0], factor, set(remaining)) for factor in factors), key=len)
         ranges.append(SizeProgression(tuple(series), series[1] // series[0] if len(series) > 1 else 2))
-        left = [size for size in left if size not in series]
+        remaining = [size for size in remaining if size not in series]
     return ranges
 
 
@@ -156,7 +151,7 @@ BUFFER_VARIABLES: Mapping[Protocol, str] = {
 
 
 def mode_environment(program: Program, runtime: Runtime, options: JobOptions, mode: Mode) -> dict[str, str]:
-    """Return the variables of a mode; values may contain `runtimes.JOB`, `runtimes.PART` and `OTHER_LIBRARIES`.
+    """Return the variables of a mode; values may contain `runtimes.JOB`, `runtimes.PART` and `LIBRARY_PATH_SUFFIX`.
 
     Buffers and channels are the program's settings: the library keeps its own.
     """

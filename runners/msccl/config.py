@@ -21,9 +21,7 @@ class MscclConfig(RunnerConfig):
     name: ClassVar[str] = "msccl"
     summary: ClassVar[str] = "GPUs"
     preconditions: ClassVar[tuple[str, ...]] = ("gpus", "gpu launcher", "nccl-tests")
-    capabilities: ClassVar[Capabilities] = Capabilities(
-        protocols=True, buffers=True, launches_repetitions=True, start_s=(2.0, 60.0)
-    )
+    capabilities: ClassVar[Capabilities] = Capabilities(protocols=True, buffers=True, launches_repetitions=True)
     is_nested: ClassVar[bool] = True
     not_compared: ClassVar[frozenset[str]] = frozenset({"shared_folder"})
 

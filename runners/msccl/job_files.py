@@ -1,7 +1,4 @@
-"""The README of a job: the commands, and how to see that the program ran.
-
-A job: everything that a GPU cluster needs to run a program, as files of one folder.
-"""
+"""The files of a job: everything that a GPU cluster needs to run a program, with a README, in one folder."""
 
 from __future__ import annotations
 

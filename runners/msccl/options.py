@@ -1,7 +1,4 @@
-"""How many ranks share a machine.
-
-Where and how a program is run on GPUs.
-"""
+"""Where and how a program is run on GPUs."""
 
 from __future__ import annotations
 
@@ -39,14 +36,14 @@ class JobOptions:
 
     sizes_bytes:    of the whole vector, as the test programs count it
     dtype:          of the elements, see `DTYPES`
-    runtime:        name of a runtime, see `chorale.runners.msccl.runtimes`; None for the one of the program's dialect
+    runtime:        name of a runtime, see `chorale.runners.msccl.runtimes`; None for the one of the program's target
     launcher:       what starts one process per GPU
     hosts:          names of the nodes in the order of their ranks; none for the node (or allocation) it is started in
     gpus_per_node:  None for as many as there are ranks on each of `hosts`
     tests_folder:   absolute folder of all_reduce_perf and the others, None where they are on the PATH
     library_folder: absolute folder of the runtime's library, None where the loader finds it anyway
     buffer_bytes:   of the buffer of each connection (NCCL_BUFFSIZE), None for what the runtime takes
-    pinned:         algorithms of the library that the job can be launched with besides, see `environment.PINNED`
+    pinned:         algorithms of the library that the job can be launched with besides, see `PINNED_ALGORITHMS`
     iterations, warmup: calls that a test program times and does before, for each size and placement
     environment:    further variables of every process, such as NCCL_SOCKET_IFNAME
     """

@@ -1,7 +1,4 @@
-"""Rows of the tables that nccl-tests and rccl-tests print, of all generations.
-
-What a launch of a test program printed: its table, its verdict, and why it ended early.
-"""
+"""Parses what test programs print: the tables of nccl-tests and rccl-tests of all versions, verdicts, and errors."""
 
 from __future__ import annotations
 

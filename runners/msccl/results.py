@@ -1,7 +1,4 @@
-"""Whether the runtime executed the program: it falls back to its own algorithm without a word.
-
-From what a launch printed to times, or to why there are none.
-"""
+"""What a launch says: times, why there are none, and whether the runtime executed the program or fell back silently."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""MscclRunner: programs on GPUs, executed by MSCCL, its executor or RCCL, timed by nccl-tests.
-
-From the declared options of the msccl runner to its jobs and the nodes that they run on.
-"""
+"""MscclRunner: programs on GPUs, executed by MSCCL, its executor or RCCL, and timed by nccl-tests."""
 
 from __future__ import annotations
 
@@ -40,8 +37,8 @@ class MscclRunner:
     options: where and how; the sizes, element type and buffers of a request replace those in it
     folder:  where jobs are written for a while; all nodes must see it under the same path. None: the temporary
              folder of this machine, which is enough for one node
-    place:   where the launcher is started
-    cluster: lends the nodes and takes the place of `hosts` and `place`; the launcher must be MPICH's
+    host:    where the launcher is started
+    cluster: lends the nodes and replaces `options.hosts` and `host`; the launcher must be MPICH's
 
     A repetition is a launch: the mean of `options.iterations` calls. Programs, and the library beside them, are
     launched in turns, in random order within every repetition. Before, each program is launched once with a log that
@@ -56,12 +53,12 @@ class MscclRunner:
         self,
         options: JobOptions,
         folder: Path | None = None,
-        place: Host | None = None,
+        host: Host | None = None,
         cluster: GpuCluster | None = None,
     ) -> None:
         self._options = options
         self._folder = folder
-        self._place = place or LocalHost()
+        self._host = host or LocalHost()
         self._cluster = cluster
         self._proofs = ExecutionProofs()
 
@@ -79,8 +76,8 @@ class MscclRunner:
         if (fault := validate_request(request, self.library, self._faults)) is not None:
             return RunFailure(*fault, environment=_identified(environment))
         try:
-            with self._nodes(request) as (options, place), self._new_folder() as folder:
-                session = Session(request, options, Path(folder), place, self._proofs)
+            with self._nodes(request) as (options, host), self._new_folder() as folder:
+                session = Session(request, options, Path(folder), host, self._proofs)
                 environment |= _facts(session)
                 results = session.measure(deadline_s)
         except SessionStopped as stopped:
@@ -100,14 +97,14 @@ class MscclRunner:
     def _nodes(self, request: RunRequest) -> Iterator[tuple[JobOptions, Host]]:
         """Borrow nodes for a request, if they are not simply there."""
         if self._cluster is None:
-            yield self._options, self._place
+            yield self._options, self._host
             return
         try:
             ranks = request.topology.compute_count
-            lent = self._cluster.lease(ranks, self._options.gpus_per_node)
-            hosts = tuple(place.address for place in lent.hosts)
-            options = replace(self._options, hosts=hosts, gpus_per_node=lent.gpus_per_node)
-            yield options, MpichHost(lent.hosts)
+            lease = self._cluster.lease(ranks, self._options.gpus_per_node)
+            hosts = tuple(host.address for host in lease.hosts)
+            options = replace(self._options, hosts=hosts, gpus_per_node=lease.gpus_per_node)
+            yield options, MpichHost(lease.hosts)
         finally:
             self._cluster.release()
 
@@ -138,8 +135,8 @@ class MscclRunner:
 
 
 def _facts(session: Session) -> Facts:
-    arm = session.variants[0]
-    options, ranks = arm.options, len(arm.program.ranks)
+    variant = session.variants[0]
+    options, ranks = variant.options, len(variant.program.ranks)
     return {
         "runtime": session.runtime.name,
         "launcher": options.launcher,

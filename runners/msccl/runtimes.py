@@ -20,9 +20,9 @@ ALGORITHMS = "algorithms"
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """A library with NCCL's interface that executes programs of one dialect.
+    """A library with NCCL's interface that executes programs of one target.
 
-    dialect:   name of the target, see `chorale.synth.targets.registry`
+    target:    name of the target, see `chorale.synth.targets.registry`
     enabling:  variables with which it executes the program of a job
     disabling: variables with which it uses its own algorithms only, if those of `enabling` are not set
     subsystems: of NCCL_DEBUG_SUBSYS, with which the log says whether it loaded and ran a program
@@ -39,7 +39,7 @@ class Runtime:
     loaded: str
     scheduled: str | None
     library: str  # the file that test programs link to
-    threadblocks: int | None = None  # of a rank, where the runtime takes fewer than its dialect
+    threadblocks: int | None = None  # of a rank, where the runtime takes fewer than its target
     needs_channels: bool = False  # whether it must be told to have as many channels as a program
 
 
@@ -78,7 +78,7 @@ RCCL = Runtime(
     threadblocks=64,
     needs_channels=True,
 )
-RUNTIMES: Mapping[str, Runtime] = {one.name: one for one in (MSCCL, EXECUTOR, RCCL)}
+RUNTIMES: Mapping[str, Runtime] = {runtime.name: runtime for runtime in (MSCCL, EXECUTOR, RCCL)}
 
 
 def require_runtime(name: str) -> Runtime:
@@ -89,17 +89,17 @@ def require_runtime(name: str) -> Runtime:
 
 
 def runtime_for(name: str | None, program: Program) -> Runtime:
-    """Return the runtime called `name`, by default the first that executes the dialect of `program`.
+    """Return the runtime called `name`, by default the first that executes the target of `program`.
 
-    Raises InvalidInput for an unknown name and for a program of another dialect.
+    Raises InvalidInput for an unknown name and for a program of another target.
     """
-    fitting = [one for one in RUNTIMES.values() if one.target == program.target]
+    fitting = [runtime for runtime in RUNTIMES.values() if runtime.target == program.target]
     if name is None and fitting:
         return fitting[0]
     if name is None or require_runtime(name) not in fitting:
-        dialects = sorted({one.target for one in RUNTIMES.values() if name in (None, one.name)})
+        targets = sorted({runtime.target for runtime in RUNTIMES.values() if name in (None, runtime.name)})
         rule = (
             f"{'a runtime for GPUs' if name is None else RUNTIMES[name].title} must be given a program of its dialect"
         )
-        raise InvalidInput(rule, program.target, f"lower it with --target {' or '.join(dialects)}")
+        raise InvalidInput(rule, program.target, f"lower it with --target {' or '.join(targets)}")
     return RUNTIMES[name]

@@ -1,7 +1,4 @@
-"""The edge of the runner: writes jobs, starts launches, waits for them.
-
-One request on GPUs: its jobs, the proofs that the programs run, the launches in turns.
-"""
+"""One request on GPUs: writes its jobs, proves that the programs run, launches them in turns and reads the times."""
 
 from __future__ import annotations
 
@@ -36,12 +33,12 @@ def write_job(folder: Path, files: Mapping[str, bytes]) -> None:
         path.chmod(0o755 if name.endswith(EXECUTABLE) else 0o644)
 
 
-def launch(place: Host, folder: Path, mode: Mode, parts: int, deadline_s: float) -> LaunchResult:
-    """Run the job in `folder` in a mode until it ends, or is killed when the monotonic clock shows `deadline_s`.
+def launch(host: Host, folder: Path, mode: Mode, parts: int, deadline_s: float) -> LaunchResult:
+    """Run the job in `folder` on `host` until it ends; kill it when the monotonic clock shows `deadline_s`.
 
     parts: how many test programs it starts, one after the other
     """
-    started = place.start(ProcessSpec((str(folder / "run.sh"), mode)))
+    started = host.start(ProcessSpec((str(folder / "run.sh"), mode)))
     try:
         while (code := started.poll()) is None and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)
@@ -103,38 +100,39 @@ class ExecutionProofs:
 
 
 class Session:
-    """Measures one request; raises Stopped for the first fault.
+    """Measures one request; raises SessionStopped for the first fault.
 
-    folder:  for its jobs; proofs: of jobs that were seen to run; is added to
-    printed: facts that the launches printed of the machine, once there were some
+    folder: for its jobs
+    proofs: of jobs that were seen to run; this session adds its own
+    printed_facts: facts about the machine that the launches printed, {} before the first
     """
 
     def __init__(
-        self, request: RunRequest, options: JobOptions, folder: Path, place: Host, proofs: ExecutionProofs
+        self, request: RunRequest, options: JobOptions, folder: Path, host: Host, proofs: ExecutionProofs
     ) -> None:
         self._request = request
-        self._place = place
+        self._host = host
         self._proofs = proofs
         self.printed_facts: dict[str, str | None] = {}
         programs = list(request.programs.values())
         self.runtime: Runtime = runtime_for(options.runtime, programs[0])
         given = replace(options, dtype=request.dtype)
         self._served = [served_size(size_bytes, given.element_bytes, programs) for size_bytes in request.sizes_bytes]
-        self.variants = [self._arm(name, given, folder / str(index)) for index, name in enumerate(request.programs)]
+        self.variants = [self._variant(name, given, folder / str(index)) for index, name in enumerate(request.programs)]
 
     def measure(self, deadline_s: float) -> dict[str, tuple[SizeMeasurement, ...]]:
         """Return the results by name; `deadline_s` is when the monotonic clock ends it."""
-        for arm in self.variants:
-            self._prove(arm, deadline_s)
-        libraries = [self._library_arm(name) for name in self._request.library]
-        choice = self._library_arm(DEFAULT_LIBRARY)  # what a program falls back to
-        is_witness = self.runtime.scheduled is None and DEFAULT_LIBRARY not in self._request.library
-        times = self._turns([*self.variants, *libraries, *([choice] if is_witness else [])], deadline_s)
+        for variant in self.variants:
+            self._prove(variant, deadline_s)
+        libraries = [self._library_variant(name) for name in self._request.library]
+        default = self._library_variant(DEFAULT_LIBRARY)  # what a program falls back to
+        needs_default = self.runtime.scheduled is None and DEFAULT_LIBRARY not in self._request.library
+        times = self._turns([*self.variants, *libraries, *([default] if needs_default else [])], deadline_s)
         if self.runtime.scheduled is None:
-            self._require_own_times(times, times[choice.name])
-        return {arm.name: self._measurements(times[arm.name]) for arm in (*self.variants, *libraries)}
+            self._require_own_times(times, times[default.name])
+        return {variant.name: self._measurements(times[variant.name]) for variant in (*self.variants, *libraries)}
 
-    def _arm(self, name: str, given: JobOptions, folder: Path) -> Variant:
+    def _variant(self, name: str, given: JobOptions, folder: Path) -> Variant:
         """Write the job of a program; it is rejected if the runtime would not execute it at some size."""
         settings = self._request.settings.get(name, ProgramSettings())
         options = replace(
@@ -151,58 +149,62 @@ class Session:
             raise SessionStopped(LaunchFault(FailureKind.REJECTED, f"program {name}: {error}")) from error
         return Variant(name, program, options, folder, "program")
 
-    def _library_arm(self, algorithm: str) -> Variant:
+    def _library_variant(self, algorithm: str) -> Variant:
         return replace(self.variants[0], name=library_result(algorithm), mode=LIBRARY_ALGORITHM_MODES[algorithm])
 
-    def _prove(self, arm: Variant, deadline_s: float) -> None:
-        sizes = set(arm.options.sizes_bytes)
-        proven = self._proofs.logged.setdefault(_job_id(arm), set())
+    def _prove(self, variant: Variant, deadline_s: float) -> None:
+        sizes = set(variant.options.sizes_bytes)
+        proven = self._proofs.logged.setdefault(_job_id(variant), set())
         if sizes <= proven:
             return
-        launched, _ = self._launch(replace(arm, mode="proof"), deadline_s)
-        for logs, part in zip(launched.logs, size_progressions(arm.options.sizes_bytes), strict=True):
+        launched, _ = self._launch(replace(variant, mode="proof"), deadline_s)
+        for logs, part in zip(launched.logs, size_progressions(variant.options.sizes_bytes), strict=True):
             calls = PROOF_ITERATIONS * len(part.sizes_bytes)
-            if (reason := log_fault(self.runtime, logs, len(arm.program.ranks), calls)) is not None:
-                raise SessionStopped(LaunchFault(FailureKind.REJECTED, f"program {arm.name} fell back: {reason}"))
+            if (reason := log_fault(self.runtime, logs, len(variant.program.ranks), calls)) is not None:
+                raise SessionStopped(LaunchFault(FailureKind.REJECTED, f"program {variant.name} fell back: {reason}"))
         proven |= sizes
 
-    def _turns(self, arms: Sequence[Variant], deadline_s: float) -> dict[str, VariantTimes]:
-        """Launch every arm once in every repetition; return the seconds by arm and size, in the order of launches."""
-        times: dict[str, VariantTimes] = {arm.name: {size: [] for size in self._served} for arm in arms}
+    def _turns(self, variants: Sequence[Variant], deadline_s: float) -> dict[str, VariantTimes]:
+        """Launch every variant once per repetition; return the seconds by variant and size, in order of launch."""
+        times: dict[str, VariantTimes] = {variant.name: {size: [] for size in self._served} for variant in variants}
         random = np.random.default_rng(self._request.seed)
         for _ in range(self._request.repeats):
-            for index in random.permutation(len(arms)):
-                _, measured = self._launch(arms[index], deadline_s)
+            for index in random.permutation(len(variants)):
+                _, measured = self._launch(variants[index], deadline_s)
                 for size_bytes, time_s in measured.items():
-                    times[arms[index].name][size_bytes].append(time_s)
+                    times[variants[index].name][size_bytes].append(time_s)
         return times
 
-    def _launch(self, arm: Variant, deadline_s: float) -> tuple[LaunchResult, Mapping[int, float]]:
-        sizes, ranks = arm.options.sizes_bytes, len(arm.program.ranks)
+    def _launch(self, variant: Variant, deadline_s: float) -> tuple[LaunchResult, Mapping[int, float]]:
+        sizes, ranks = variant.options.sizes_bytes, len(variant.program.ranks)
         parts = len(size_progressions(sizes))
-        launched = launch(self._place, arm.folder, arm.mode, parts, deadline_s)
-        measured = launch_times(launched, sizes, parts, ranks, arm.program.in_place)
+        launched = launch(self._host, variant.folder, variant.mode, parts, deadline_s)
+        measured = launch_times(launched, sizes, parts, ranks, variant.program.in_place)
         if isinstance(measured, LaunchFault):
-            what = arm.name.replace("library:", "the library's ") if is_library(arm.mode) else f"program {arm.name}"
+            what = (
+                variant.name.replace("library:", "the library's ")
+                if is_library(variant.mode)
+                else f"program {variant.name}"
+            )
             raise SessionStopped(replace(measured, message=f"{what}: {measured.message}"))
-        printed = parse_output(launched.output)
-        self.printed_facts |= {"gpu": printed.device, "library_version": printed.version}
+        parsed = parse_output(launched.output)
+        self.printed_facts |= {"gpu": parsed.device, "library_version": parsed.version}
         return launched, measured
 
     def _require_own_times(self, times: Mapping[str, VariantTimes], library: VariantTimes) -> None:
-        for arm in self.variants:
-            if _job_id(arm) in self._proofs.timed:
+        for variant in self.variants:
+            if _job_id(variant) in self._proofs.timed:
                 continue
-            if (reason := time_fault(times[arm.name], library)) is not None:
-                raise SessionStopped(LaunchFault(FailureKind.REJECTED, f"program {arm.name} fell back: {reason}"))
-            self._proofs.timed.add(_job_id(arm))
+            if (reason := time_fault(times[variant.name], library)) is not None:
+                raise SessionStopped(LaunchFault(FailureKind.REJECTED, f"program {variant.name} fell back: {reason}"))
+            self._proofs.timed.add(_job_id(variant))
 
     def _measurements(self, times: Mapping[int, Sequence[float]]) -> tuple[SizeMeasurement, ...]:
         pairs = zip(self._request.sizes_bytes, self._served, strict=True)
-        return tuple(SizeMeasurement(size, asked, tuple(times[size]), correct=True) for asked, size in pairs)
+        return tuple(SizeMeasurement(size, requested, tuple(times[size]), correct=True) for requested, size in pairs)
 
 
-def _job_id(arm: Variant) -> str:
+def _job_id(variant: Variant) -> str:
     """Return the content id of what a proof is about: the program and its environment, but for the sizes."""
-    files = (arm.folder / "algorithms/program.xml", arm.folder / "environment/program.sh")
+    files = (variant.folder / "algorithms/program.xml", variant.folder / "environment/program.sh")
     return content_id([path.read_text() for path in files])

@@ -1,6 +1,6 @@
-"""What is needed of oneCCL's packages: headers, the static library for CPUs, and libfabric with its TCP provider.
+"""Finds the needed parts of oneCCL's packages and builds the interpreter from its sources.
 
-Build the interpreter from its sources, once for each version of them, of oneCCL and of the compiler.
+It is built once for each version of its sources, of oneCCL and of the compiler.
 """
 
 from __future__ import annotations

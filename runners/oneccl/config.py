@@ -16,7 +16,7 @@ class OneCclConfig(FabricConfig):
     name: ClassVar[str] = "oneccl"
     summary: ClassVar[str] = "over oneCCL, on the fabric that is up or a cluster"
     preconditions: ClassVar[tuple[str, ...]] = ("linux", "oneccl", "g++")
-    capabilities: ClassVar[Capabilities] = Capabilities(buffers=True, start_s=(0.5, 6.0))
+    capabilities: ClassVar[Capabilities] = Capabilities(buffers=True)
 
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         from chorale.runners.oneccl.runner import OneCclRunner  # noqa: PLC0415 - only who runs something pays for it

@@ -1,7 +1,4 @@
-"""The processes of one request: started on their places, watched until all are done or one is not.
-
-From what the processes of a request left, why it failed.
-"""
+"""The processes of one request: started on their hosts, watched, and read for the cause when the request fails."""
 
 from __future__ import annotations
 
@@ -34,10 +31,10 @@ _KEY_STORE = "key-store"
 
 
 class RankProcesses:
-    """One process for each place, in the order of the ranks; a context manager that leaves nothing behind."""
+    """One process on each host, in the order of the ranks; a context manager that leaves nothing behind."""
 
     def __init__(self, hosts: Sequence[Host]) -> None:
-        self._places = hosts
+        self._hosts = hosts
         self._started: list[ProcessHandle] = []
 
     def __enter__(self) -> RankProcesses:
@@ -60,13 +57,13 @@ class RankProcesses:
     ) -> None:
         """Start all ranks. Without rank 0's key-value store by `deadline`, or when rank 0 ends, the others stay out."""
         program, libraries = interpreter.read_bytes(), parts.runtime_files()
-        local = local_ranks(self._places)
+        local = local_ranks(self._hosts)
         key_store: dict[str, bytes] = {}
-        for rank, (place, task) in enumerate(zip(self._places, tasks, strict=True)):
+        for rank, (host, task) in enumerate(zip(self._hosts, tasks, strict=True)):
             files = {"interpreter": program, "task": task.encode(), **libraries, **key_store}
             index, size = local[rank]
             variables = {**FIXED_ENVIRONMENT, "CCL_LOCAL_RANK": str(index), "CCL_LOCAL_SIZE": str(size), **environment}
-            self._started.append(place.start(ProcessSpec(("./interpreter", place.address), variables, files)))
+            self._started.append(host.start(ProcessSpec(("./interpreter", host.address), variables, files)))
             if rank == 0:
                 address = self._key_store(deadline)
                 if not address:
@@ -110,7 +107,7 @@ class RankProcesses:
 
 def local_ranks(hosts: Sequence[Host]) -> list[tuple[int, int]]:
     """Return for each rank its position among those at the same address, and how many those are."""
-    addresses = [place.address for place in hosts]
+    addresses = [host.address for host in hosts]
     return [(addresses[:rank].count(address), addresses.count(address)) for rank, address in enumerate(addresses)]
 
 
@@ -123,7 +120,7 @@ _SHOWN = 4
 
 
 def wrong_result_failure(names: Sequence[str], complaints: Sequence[Sequence[str]]) -> RunStopped | None:
-    """Return the end at the first run that any rank complains about; `complaints` by rank, then by run."""
+    """Return the failure of the first run that any rank complains about; `complaints` by rank, then by run."""
     for run, of_ranks in enumerate(zip(*complaints, strict=True)):
         wrong = [rank for rank, complaint in enumerate(of_ranks) if complaint]
         if wrong:
@@ -134,7 +131,7 @@ def wrong_result_failure(names: Sequence[str], complaints: Sequence[Sequence[str
 
 
 def crash_failure(processes: RankProcesses) -> RunStopped | None:
-    """Return who died of what, None if nobody did. A rank that loses another gives up with an error of its own.
+    """Return which rank died of what, None if none did. A rank that loses another gives up with an error of its own.
 
     A rank that ends because oneCCL has no such algorithm is a rejection.
     """

@@ -1,7 +1,4 @@
-"""Where the ranks of a topology run: on its fabric if one is up, on a cluster, or side by side on this machine.
-
-OneCclRunner: programs over oneCCL's point-to-point calls, timed beside oneCCL's own algorithms.
-"""
+"""OneCclRunner: programs over oneCCL's point-to-point calls, timed beside oneCCL's own algorithms."""
 
 from __future__ import annotations
 
@@ -39,7 +36,7 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class RankPlacement:
-    """The place of every rank, whether all are on this machine, and what measurements there depend on."""
+    """The host of every rank, whether all are this machine, and facts that measurements there depend on."""
 
     hosts: Sequence[Host]
     facts: Facts
@@ -50,19 +47,19 @@ class RankPlacement:
 def place_ranks(topology: Topology, where: str | None, fabric: str | None) -> RankPlacement:
     """Return where the ranks of `topology` run.
 
-    where:  one of KINDS; None takes the fabric that is up for the topology, else the cluster
+    where:  one of NETWORK_KINDS; None takes the fabric that is up for the topology, else the cluster
     fabric: name of the fabric, needed where several are up
 
-    InvalidInput for an unknown kind or an ambiguous fabric; Unavailable if there is no such place.
+    InvalidInput for an unknown kind or an ambiguous fabric; Unavailable if there is no such network.
     """
     require_network_kind(where)
     if where == LOOPBACK:
         return RankPlacement([LocalHost()] * topology.compute_count, {"network": LOOPBACK})
-    found = None if where == CLUSTER else _fabric(topology, fabric)
-    if found is None and where != FABRIC and fabric is None:
-        found = _cluster(topology)
-    if found is not None:
-        return found
+    placement = None if where == CLUSTER else _fabric(topology, fabric)
+    if placement is None and where != FABRIC and fabric is None:
+        placement = _cluster(topology)
+    if placement is not None:
+        return placement
     rule = (
         "oneCCL needs a network that is the topology: a fabric that is up, or a Ray cluster with a node for each rank"
     )
@@ -121,7 +118,7 @@ class OneCclRunner:
         self._where = where
         self._home = home or Path(os.environ.get("CHORALE_HOME", "chorale-data"))
         self._fault = fault
-        self._ground: RankPlacement | None = None
+        self._placement: RankPlacement | None = None
 
     def submit(self, request: RunRequest) -> Outcome:
         """Run `request`; see the port for the contract. InvalidInput if it is not clear where."""
@@ -130,12 +127,12 @@ class OneCclRunner:
             return RunFailure(*fault, environment=facts)
         try:
             interpreter = build_interpreter(self._home)
-            ground = self._ground_for(request.topology)
-            if ground.is_here and (reason := memory_shortage(request, work_bytes=0)) is not None:
+            placement = self._placement_for(request.topology)
+            if placement.is_here and (reason := memory_shortage(request, work_bytes=0)) is not None:
                 return RunFailure(FailureKind.UNAVAILABLE, reason, environment=facts)
-            facts |= ground.facts
+            facts |= placement.facts
             facts["environment_id"] = environment_id({key: facts[key] for key in facts if key != "load_average"})
-            return _measure(request, interpreter, ground, facts, self._fault)
+            return _measure(request, interpreter, placement, facts, self._fault)
         except Unavailable as missing:
             return RunFailure(FailureKind.UNAVAILABLE, str(missing), environment=facts)
 
@@ -144,10 +141,10 @@ class OneCclRunner:
         return ALGORITHMS.get(collective, ())
 
     def close(self) -> None:
-        """Let go of the places; processes end with their request."""
-        ground, self._ground = self._ground, None
-        if ground is not None:
-            ground.close()
+        """Let go of the hosts; processes end with their request."""
+        placement, self._placement = self._placement, None
+        if placement is not None:
+            placement.close()
 
     def __enter__(self) -> OneCclRunner:
         return self
@@ -157,10 +154,10 @@ class OneCclRunner:
     ) -> None:
         self.close()
 
-    def _ground_for(self, topology: Topology) -> RankPlacement:
+    def _placement_for(self, topology: Topology) -> RankPlacement:
         self.close()
-        self._ground = place_ranks(topology, self._where, self._fabric)
-        return self._ground
+        self._placement = place_ranks(topology, self._where, self._fabric)
+        return self._placement
 
 
 def _faults(request: RunRequest) -> Iterator[RequestFault]:
@@ -170,13 +167,13 @@ def _faults(request: RunRequest) -> Iterator[RequestFault]:
 
 
 def _measure(
-    request: RunRequest, interpreter: Path, ground: RankPlacement, facts: Facts, fault: InjectedFault | None
+    request: RunRequest, interpreter: Path, placement: RankPlacement, facts: Facts, fault: InjectedFault | None
 ) -> Outcome:
     sizes = library_sizes(request, next(iter(request.programs.values())).collective.name)
     order = run_order(request, sizes)
     tasks = [task_text(request, order, rank, fault) for rank in range(request.topology.compute_count)]
     deadline = time.monotonic() + START_LIMIT_S
-    with RankProcesses(ground.hosts) as processes:
+    with RankProcesses(placement.hosts) as processes:
         processes.start(interpreter, find_parts(), tasks, sizes.environment, deadline)
         if not processes.wait(deadline + request.timeout_s + _REPORT_S):
             return _failure(order, processes, facts)

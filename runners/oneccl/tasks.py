@@ -1,11 +1,7 @@
-"""oneCCL's own algorithms: their names, and how each of them gets its turn in one process.
+"""The order of all runs of a request, and the text that tells the interpreter of each rank about them.
 
-oneCCL reads once, at its start, which algorithm serves which range of sizes. So each algorithm gets sizes of its own,
-a few elements apart, and a range for each.
-
-What is run in what order: programs and library algorithms interleaved, in rounds, as the seed says.
-
-What each rank is asked to do, as the text that its interpreter reads (interpreter/task.cpp).
+oneCCL reads once, at its start, which algorithm serves which range of sizes. So each library algorithm is measured at
+sizes of its own, a few elements apart, with a range for each. interpreter/task.cpp reads the text.
 """
 
 from __future__ import annotations
@@ -62,16 +58,16 @@ def library_sizes(request: RunRequest, collective: CollectiveName) -> LibrarySiz
     element_bytes = ELEMENT_TYPES[request.dtype].dtype.itemsize
     ranks = request.topology.compute_count if collective in _BY_SHARD else 1
     elements: dict[tuple[str, int], int] = {}
-    taken: dict[int, str] = {}  # number of the range -> algorithm
+    used: dict[int, str] = {}  # number of the range -> algorithm
     for position, size_bytes in enumerate(request.sizes_bytes):
         for algorithm in request.library:
             number = -(-size_bytes // (ranks * _RANGE_BYTES))
-            while number in taken:
+            while number in used:
                 number += 1
-            taken[number] = algorithm
+            used[number] = algorithm
             elements[algorithm, position] = number * _RANGE_BYTES // element_bytes * ranks
-    ranges = (f"{name}:{n * _RANGE_BYTES}-{n * _RANGE_BYTES + _RANGE_BYTES - 1}" for n, name in sorted(taken.items()))
-    return LibrarySizes(elements, {VARIABLES[collective]: ";".join(ranges)} if taken else {})
+    ranges = (f"{name}:{n * _RANGE_BYTES}-{n * _RANGE_BYTES + _RANGE_BYTES - 1}" for n, name in sorted(used.items()))
+    return LibrarySizes(elements, {VARIABLES[collective]: ";".join(ranges)} if used else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,9 +94,9 @@ def run_order(request: RunRequest, library_sizes: LibrarySizes) -> list[RunEntry
     shuffled = random.Random(request.seed)  # noqa: S311 - an order, not a secret
     entries: list[RunEntry] = []
     for size in range(len(request.sizes_bytes)):
-        one_round = [*_programs(request, size), *_library(request, size, library_sizes)]
+        round_entries = [*_programs(request, size), *_library(request, size, library_sizes)]
         for number in range(-request.warmup, request.repeats):
-            drawn = shuffled.sample(one_round, len(one_round))
+            drawn = shuffled.sample(round_entries, len(round_entries))
             entries += [RunEntry(*entry, measured=number >= 0) for entry in drawn]
     return entries
 
@@ -147,8 +143,8 @@ def _parts(request: RunRequest, name: str, program: Program, elements: int) -> i
     chunk_elements = elements // program.chunks
     if settings is None or settings.buffer_bytes is None:
         return 1
-    wanted = math.ceil(chunk_elements * ELEMENT_TYPES[request.dtype].dtype.itemsize / settings.buffer_bytes)
-    return min(wanted, chunk_elements)
+    parts = math.ceil(chunk_elements * ELEMENT_TYPES[request.dtype].dtype.itemsize / settings.buffer_bytes)
+    return min(parts, chunk_elements)
 
 
 def _library(request: RunRequest, size: int, sizes: LibrarySizes) -> list[tuple[str, int | None, int, int, int]]:

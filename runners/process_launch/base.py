@@ -1,9 +1,4 @@
-"""The kinds of networks that ranks can be told to run on.
-
-A Place is where one rank's process is started.
-
-The port of clusters that lend nodes with GPUs for a request.
-"""
+"""Interfaces for starting processes: a host, a process on it, and a cluster that lends hosts with GPUs."""
 
 from __future__ import annotations
 
@@ -18,7 +13,7 @@ NETWORK_KINDS = (FABRIC, CLUSTER, LOOPBACK)
 
 
 def require_network_kind(where: str | None) -> None:
-    """Raise InvalidInput unless `where` is one of KINDS, or None for whichever there is."""
+    """Raise InvalidInput unless `where` is one of NETWORK_KINDS, or None for whichever there is."""
     if where not in (None, *NETWORK_KINDS):
         raise InvalidInput("a place to run must be one that is known", where, f"choose from {', '.join(NETWORK_KINDS)}")
 
@@ -32,7 +27,7 @@ class ProcessSpec:
     """A process to start in a fresh working folder.
 
     argv:        the command; `./name` runs one of `files`.
-    environment: variables besides those that the place has anyway.
+    environment: variables besides those that the host has anyway.
     files:       plain name -> content, put into the folder before the start; all may be executed.
 
     What the process writes to its standard streams is in the files `STDOUT` and `STDERR` of the folder. Its
@@ -71,7 +66,7 @@ class Host(Protocol):
     def address(self) -> str: ...
 
     def start(self, spec: ProcessSpec) -> ProcessHandle:
-        """Start `job`; a command that is not there ends with code 127. Unavailable if nothing can be started."""
+        """Start a process; a command that is not there ends with code 127. Unavailable if nothing can be started."""
         ...
 
 

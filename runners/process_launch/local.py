@@ -27,7 +27,7 @@ folder goes and all are killed. A process may be writing into the folder just th
 
 
 class LocalHost:
-    """Implements `Place` with processes on this machine, each in a process group of its own.
+    """Implements `Host` with processes on this machine, each in a process group of its own.
 
     prefix: command that starts the command given to it elsewhere, such as in a namespace; it must `exec` it.
     """
@@ -37,7 +37,7 @@ class LocalHost:
         self._prefix = prefix
 
     def start(self, spec: ProcessSpec) -> LocalProcess:
-        """Start `job`; see the port."""
+        """Start a process; see `Host.start`."""
         folder = tempfile.TemporaryDirectory(prefix="chorale-")
         try:
             _fill(Path(folder.name), spec)
@@ -49,12 +49,12 @@ class LocalHost:
             folder.cleanup()
             raise
 
-    def _spawn(self, folder: Path, job: ProcessSpec) -> subprocess.Popen[bytes]:
+    def _spawn(self, folder: Path, spec: ProcessSpec) -> subprocess.Popen[bytes]:
         with (folder / STDOUT).open("wb") as output, (folder / STDERR).open("wb") as errors:
             return subprocess.Popen(  # noqa: S603 - the command is the caller's
-                ["/bin/sh", "-c", _GUARD, "sh", str(folder), *self._prefix, *job.argv],
+                ["/bin/sh", "-c", _GUARD, "sh", str(folder), *self._prefix, *spec.argv],
                 cwd=folder,
-                env={**os.environ, **job.environment},
+                env={**os.environ, **spec.environment},
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=errors,
@@ -102,8 +102,8 @@ class LocalProcess:
             self._folder.cleanup()
 
 
-def _fill(folder: Path, job: ProcessSpec) -> None:
-    for name, content in job.files.items():
+def _fill(folder: Path, spec: ProcessSpec) -> None:
+    for name, content in spec.files.items():
         path = folder / _plain(name)
         path.write_bytes(content)
         path.chmod(0o700)

@@ -1,4 +1,4 @@
-"""MPICH's mpiexec without ssh: its manual launcher says what to start on each node, and places start it."""
+"""MPICH's mpiexec without ssh: its manual launcher prints what to start on each node, and hosts start it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MANUAL_LAUNCHER_ENVIRONMENT = {"HYDRA_LAUNCHER": "manual"}
 
 
 class MpichHost:
-    """Implements `Place`: the job starts at `head`, and what its `mpiexec` asks for at `nodes`.
+    """Implements `Host`: the job starts at `head`, and what its `mpiexec` asks for at `nodes`.
 
     The nodes are those of `-hosts`, in the same order, and `mpiexec` is that of MPICH on all of them. A job may call it
     several times, one after the other.
@@ -27,7 +27,7 @@ class MpichHost:
         self.address = self._head.address
 
     def start(self, spec: ProcessSpec) -> MpichLaunch:
-        """Start `job`; see the port."""
+        """Start a job; see `Host.start`."""
         return MpichLaunch(
             self._head.start(replace(spec, environment={**spec.environment, **MANUAL_LAUNCHER_ENVIRONMENT})),
             self._nodes,
@@ -46,8 +46,8 @@ class MpichLaunch:
         """Return the exit code of the job, None while it runs."""
         code = self._head.poll()
         if code is None:
-            asked = list(_LINE.finditer(self._head.read(STDOUT)))
-            for match in asked[len(self._proxies) :]:
+            requests = list(_LINE.finditer(self._head.read(STDOUT)))
+            for match in requests[len(self._proxies) :]:
                 node = self._nodes[int(match[2]) % len(self._nodes)]
                 self._proxies.append(node.start(ProcessSpec(tuple(shlex.split(match[1].decode())))))
         return code

@@ -1,4 +1,4 @@
-"""Objects that live in a Ray cluster on their own: found by name, made again when they or their node die."""
+"""Detached Ray actors: found by name, restarted when they or their node die, alive after this process ends."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class DetachedActor:
         self._actor = actor
 
     def call(self, method: str, *arguments: Any, timeout_s: float = 120.0) -> Any:
-        """Return what `method` answers; wait while the object is being made again, at most about `patience_s`.
+        """Return what `method` returns; wait while the actor restarts, at most about `timeout_s`.
 
         The method may be called more than once. Raises what it raises, CheckFailed if the object has been removed, and
         Unavailable if there is no answer in time.

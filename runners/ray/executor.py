@@ -70,8 +70,8 @@ class RayExecutor:
         self._maps += 1
         try:
             pool = self._pool_for(len(tasks))
-            recipe = [ray.put((function, shared))]
-            return self._gather(pool, recipe, tasks, progress, on_result)
+            function_reference = [ray.put((function, shared))]
+            return self._gather(pool, function_reference, tasks, progress, on_result)
         except BaseException:
             self._drop_pool()
             raise
@@ -85,13 +85,13 @@ class RayExecutor:
     def _gather(
         self,
         pool: RayPool,
-        recipe: list[Any],
+        function_reference: list[Any],
         tasks: Sequence[Any],
         progress: Progress | None,
         arrived: OnResult | None,
     ) -> list[Any]:
         """Collect results and keep the pool fed: what is in flight stays bounded, however many tasks there are."""
-        calls = ((number, Call("run", (self._maps, recipe, task))) for number, task in enumerate(tasks))
+        calls = ((number, Call("run", (self._maps, function_reference, task))) for number, task in enumerate(tasks))
         numbers = {pool.submit(call): number for number, call in islice(calls, pool.size * TASKS_PER_WORKER)}
         results: dict[int, Any] = {}
         while len(results) < len(tasks):

@@ -1,7 +1,4 @@
-"""Which failed measurements are tried again: those that another node, or another moment, may mend.
-
-The nodes of a cluster that suit a kind of worker, without those that proved flaky.
-"""
+"""Which failed measurements are tried again, and on which nodes: flaky ones are avoided."""
 
 from __future__ import annotations
 
@@ -42,15 +39,15 @@ _log = logging.getLogger("chorale.ray")
 
 
 class WorkerNodes:
-    """Chooses where workers with some `needs` may run.
+    """Chooses where workers that need `resource_request` may run.
 
-    A node on which `MOST_FAULTS` orders failed in a row is in quarantine: no new worker starts there as long as
-    another node suits.
+    A node on which `MAX_CONSECUTIVE_FAILURES` calls failed in a row is in quarantine: no new worker starts there as
+    long as another node suits.
     """
 
     def __init__(self, resource_request: ResourceRequest) -> None:
         self.resource_request = resource_request
-        self._faults: Counter[str] = Counter()
+        self._failures: Counter[str] = Counter()
 
     def suitable(self) -> list[str]:
         """Return the ids of the nodes that are alive and have what is needed, be it free or taken."""
@@ -75,16 +72,16 @@ class WorkerNodes:
         return {**options, **({"label_selector": selector} if selector else {})}
 
     def record_failure(self, node: str) -> None:
-        """Note that an order failed on `node` through no fault of its own."""
-        self._faults[node] += 1
-        if self._faults[node] == MAX_CONSECUTIVE_FAILURES and self.has_alternative_to(node):
+        """Note that a call failed on `node` through no fault of its own."""
+        self._failures[node] += 1
+        if self._failures[node] == MAX_CONSECUTIVE_FAILURES and self.has_alternative_to(node):
             _log.warning(
                 "node %s failed %d times in a row; other nodes do its work", node[:12], MAX_CONSECUTIVE_FAILURES
             )
 
     def record_success(self, node: str) -> None:
-        """Note that an order was carried out on `node`."""
-        self._faults.pop(node, None)
+        """Note that a call succeeded on `node`."""
+        self._failures.pop(node, None)
 
     def _is_flaky(self, node: str) -> bool:
-        return self._faults[node] >= MAX_CONSECUTIVE_FAILURES
+        return self._failures[node] >= MAX_CONSECUTIVE_FAILURES

@@ -1,7 +1,4 @@
-"""Nodes of a Ray cluster as places: one actor on each, which starts processes there.
-
-Nodes with GPUs of a Ray cluster: on each an actor that holds them and starts processes.
-"""
+"""Hosts on the nodes of a Ray cluster: an actor on each node starts processes there and can hold its GPUs."""
 
 from __future__ import annotations
 
@@ -25,10 +22,10 @@ _ANSWER_LIMIT_S = 60.0
 
 
 class RayHosts:
-    """One place on each of `ranks` nodes of the cluster that RAY_ADDRESS names or this process is connected to.
+    """One host on each of `ranks` nodes of the cluster that RAY_ADDRESS names or this process is connected to.
 
     Nodes with a rank's resource serve that rank; if none has one, the ranks are the nodes in the order of their
-    addresses. `places` is None if there is no such cluster, or if it has no node for each rank.
+    addresses. `hosts` is None if there is no such cluster, or if it has no node for each rank.
     """
 
     def __init__(self, ranks: int) -> None:
@@ -43,8 +40,8 @@ class RayHosts:
 
     def close(self) -> None:
         """End the actors, and with them what they started."""
-        for place in self.hosts or ():
-            place.close()
+        for host in self.hosts or ():
+            host.close()
         if self._cluster is not None:
             self._cluster.close()
 
@@ -64,7 +61,7 @@ def nodes_by_rank(alive: list[Mapping[str, Any]], ranks: int) -> list[Mapping[st
 
 
 class RayHost:
-    """Implements `Place` with an actor on the node `node_id` that holds GPUs and resources of it.
+    """Implements `Host` with an actor on the node `node_id` that holds GPUs and resources of it.
 
     held: how much; CPUs are for those who compute, and labels for those who choose nodes
     """
@@ -78,8 +75,8 @@ class RayHost:
         self._actor = remote.options(**amounts, max_restarts=0, scheduling_strategy=pinned).remote(address)
 
     def start(self, spec: ProcessSpec) -> RayProcessHandle:
-        """Start `job` on the node."""
-        return RayProcessHandle(self._actor, _answer(self._actor.start.remote(spec)))
+        """Start a process on the node."""
+        return RayProcessHandle(self._actor, _result_of(self._actor.start.remote(spec)))
 
     def close(self) -> None:
         """End the actor."""
@@ -112,7 +109,7 @@ class RayProcessHandle:
 
     def _ask(self, method: str, if_gone: Any, *arguments: Any) -> Any:
         try:
-            return _answer(self._actor.do.remote(self._number, method, *arguments))
+            return _result_of(self._actor.do.remote(self._number, method, *arguments))
         except Unavailable:
             return if_gone
 
@@ -121,12 +118,12 @@ class HostProcesses:
     """The actor: processes on its node, which end with it."""
 
     def __init__(self, address: str) -> None:
-        self._place = LocalHost(address)
+        self._host = LocalHost(address)
         self._started: list[LocalProcess] = []
 
     def start(self, spec: ProcessSpec) -> int:
-        """Start `job` and return its number."""
-        self._started.append(self._place.start(spec))
+        """Start a process and return its number."""
+        self._started.append(self._host.start(spec))
         return len(self._started) - 1
 
     def do(self, number: int, method: str, *arguments: Any) -> Any:
@@ -134,7 +131,7 @@ class HostProcesses:
         return getattr(self._started[number], method)(*arguments)
 
 
-def _answer(reference: Any) -> Any:
+def _result_of(reference: Any) -> Any:
     try:
         return ray.get(reference, timeout=_ANSWER_LIMIT_S)
     except ray.exceptions.RayTaskError as error:
@@ -147,11 +144,11 @@ def _answer(reference: Any) -> Any:
 class RayGpuCluster:
     """Implements `GpuCluster` on the cluster that RAY_ADDRESS names, or on this machine alone.
 
-    needs: what each node must have besides GPUs; its resources are held like the GPUs
+    resource_request: what each node must have besides GPUs; its resources are held like the GPUs
     """
 
     def __init__(self, resource_request: ResourceRequest) -> None:
-        self._needs = resource_request
+        self._request = resource_request
         self._cluster: RayCluster | None = None
         self._hosts: list[RayHost] = []
 
@@ -159,15 +156,15 @@ class RayGpuCluster:
         """Start an actor on each of the first nodes with enough GPUs, in the order of their addresses."""
         self._cluster = self._cluster or RayCluster()
         alive = [node for node in ray.nodes() if node["Alive"]]  # type: ignore[no-untyped-call]
-        nodes, per_node = nodes_with_gpus(alive, ranks, gpus_per_node, self._needs)
-        held = replace(self._needs, gpus=per_node)
+        nodes, per_node = nodes_with_gpus(alive, ranks, gpus_per_node, self._request)
+        held = replace(self._request, gpus=per_node)
         self._hosts = [RayHost(node["NodeID"], node["NodeManagerAddress"], held) for node in nodes]
         return LeasedHosts(self._hosts, per_node)
 
     def release(self) -> None:
         """End the actors, and with them what they started."""
-        for place in self._hosts:
-            place.close()
+        for host in self._hosts:
+            host.close()
         self._hosts = []
         if self._cluster is not None:
             self._cluster.close()
@@ -179,7 +176,7 @@ def nodes_with_gpus(
 ) -> tuple[list[Mapping[str, Any]], int]:
     """Return which of `ray.nodes()` serve `ranks` ranks, and how many each: as asked, or as many as nodes have.
 
-    Raises Unavailable if there are not enough of them that have what is in `needs` too.
+    Raises Unavailable if there are not enough of them that have what is in `resource_request` too.
     """
     suitable = [node for node in alive if resource_request.fits(node["Resources"], node.get("Labels") or {})]
     most = max((int(node["Resources"].get("GPU", 0)) for node in suitable), default=0)
@@ -187,8 +184,8 @@ def nodes_with_gpus(
     fitting = [node for node in suitable if int(node["Resources"].get("GPU", 0)) >= max(1, per_node)]
     if per_node == 0 or ranks % per_node or len(fitting) * per_node < ranks:
         rule = f"the Ray cluster must have GPUs for {ranks} ranks, as many on every node"
-        found = f"{len(fitting)} nodes with {per_node} GPUs" if per_node else "no GPUs"
-        raise Unavailable(rule, found, "start Ray on the GPU nodes, or set gpus_per_node")
+        value = f"{len(fitting)} nodes with {per_node} GPUs" if per_node else "no GPUs"
+        raise Unavailable(rule, value, "start Ray on the GPU nodes, or set gpus_per_node")
     ordered = sorted(
         fitting, key=lambda node: (ipaddress.ip_address(node["NodeManagerAddress"]).packed, node["NodeID"])
     )

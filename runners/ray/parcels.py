@@ -1,7 +1,4 @@
-"""Requests on their way to actors: what many of them hold travels once, by way of Ray's object store.
-
-Values as bytes on their way between processes of a campaign, of which programs are most of all.
-"""
+"""Requests packed for actors: values that many requests share travel once, through Ray's object store."""
 
 from __future__ import annotations
 

@@ -82,10 +82,10 @@ class RayPool:
     """`size` actors of the class `kind` that take calls in the order of submission.
 
     An actor that dies, alone or with its node, is replaced, and its calls are done again, at most
-    `MOST_ATTEMPTS` times each; so methods must be pure or not mind a second call. Calls go only to actors
-    that have started, so a cluster that shrank works on with the actors it has room for. `needs` says what each
-    actor holds, by default one CPU. `again` may send a call to another node after an answer that it does not accept.
-    Not thread-safe.
+    `MAX_ATTEMPTS` times each; so methods must be pure or bear a second call. Calls go only to actors
+    that have started, so a cluster that shrank works on with the actors it has room for. Each actor holds
+    `resource_request`, by default one CPU. `should_retry` may send a call to another node after a value that it does
+    not accept. Not thread-safe.
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class RayPool:
         should_retry: RetryPredicate = lambda future, value, elsewhere: False,
     ) -> None:
         self._nodes = WorkerNodes(resource_request or ResourceRequest())
-        self._make: Callable[[str], Any] = lambda away_from: ray.remote(
+        self._new_actor: Callable[[str], Any] = lambda away_from: ray.remote(
             max_restarts=0, **self._nodes.actor_options(away_from)
         )(kind).remote(*arguments)
-        self._again = should_retry
+        self._should_retry = should_retry
         self._jobs_per_actor = jobs_per_actor
         self._waiting: deque[_Job] = deque()
         self._failed_starts = 0
@@ -174,20 +174,20 @@ class RayPool:
     def close(self, shutdown_method: str | None = None) -> None:
         """Kill the actors and drop all jobs. Safe to call twice.
 
-        `farewell` names a method that idle actors run first, within `FAREWELL_S`.
+        `shutdown_method` names a method that idle actors run first, within `SHUTDOWN_TIMEOUT_S`.
         """
         if ray.is_initialized():
             idle = [slot.actor for slot in self._slots if slot.is_ready and not slot.flights]
-            words = [getattr(actor, shutdown_method).remote() for actor in idle] if shutdown_method else []
-            if words:
-                ray.wait(words, num_returns=len(words), timeout=SHUTDOWN_TIMEOUT_S)
+            shutdowns = [getattr(actor, shutdown_method).remote() for actor in idle] if shutdown_method else []
+            if shutdowns:
+                ray.wait(shutdowns, num_returns=len(shutdowns), timeout=SHUTDOWN_TIMEOUT_S)
             for slot in self._slots:
                 ray.kill(slot.actor)
         self._slots.clear()
         self._waiting.clear()
 
     def _new_slot(self, away_from: str = "") -> _Slot:
-        actor = self._make(away_from)
+        actor = self._new_actor(away_from)
         return _Slot(actor, actor.__ray_call__.remote(_node_of), time.monotonic())
 
     def _dispatch(self) -> None:
@@ -224,7 +224,7 @@ class RayPool:
         except ray.exceptions.RayError as error:
             return self._retry(slot, error)
         elsewhere = self._nodes.has_alternative_to(slot.node)
-        if self._again(flight.job.future, value, elsewhere):
+        if self._should_retry(flight.job.future, value, elsewhere):
             self._nodes.record_failure(slot.node)
             self._requeue([other.job for other in slot.flights.values()])
             if elsewhere:

@@ -1,4 +1,4 @@
-"""Single long computations on a Ray cluster: started, watched, cancelled."""
+"""Single long computations on a Ray cluster: start them, follow their progress, cancel them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from chorale.runners.api.workers import Completion
 from chorale.runners.ray.cluster import RayCluster, ray
 from chorale.synth.errors import ChoraleError
 from chorale.synth.executor.base import Progress
@@ -17,10 +18,9 @@ MAX_TASK_RETRIES = 2
 Computation = Callable[[Any, Progress], Any]
 
 
-class TaskCompletionKind(StrEnum):
-    """How a computation ended."""
+class TaskFailureKind(StrEnum):
+    """Why a computation has no result."""
 
-    DONE = "done"
     REFUSED = "refused"  # a ChoraleError: what was asked for cannot be had
     CRASH = "crash"  # a bug, or every worker died
     MEMORY = "memory"
@@ -28,16 +28,15 @@ class TaskCompletionKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class TaskCompletion:
-    """A computation that has ended; `value` is its result, or the error."""
+class TaskFailure:
+    """A computation that ended without a result. `error` is what it raised, None where it was cancelled."""
 
-    key: str
-    kind: TaskCompletionKind
-    value: Any
+    kind: TaskFailureKind
+    error: BaseException | None = None
 
 
 class _ProgressBoard:
-    """Where computations pin how far they are."""
+    """An actor to which computations report their progress."""
 
     def __init__(self) -> None:
         self._progress: dict[str, tuple[int, int]] = {}
@@ -83,7 +82,7 @@ class RayTaskBackend:
         self._references[key] = task.remote(computation, argument, self._board, key)
 
     def cancel(self, key: str) -> None:
-        """Kill the worker of `key`; it comes out of `ended` as cancelled, unless it ended before."""
+        """Kill the worker of `key`; `ended` reports it as cancelled, unless it ended before."""
         if key in self._references:
             ray.cancel(self._references[key], force=True)
 
@@ -91,14 +90,19 @@ class RayTaskBackend:
         """Return what changed since the last call: (done, total) by key."""
         return dict(ray.get(self._board.take.remote()))
 
-    def ended(self, timeout_s: float) -> list[TaskCompletion]:
-        """Return what has ended, after waiting at most `timeout_s` for the first."""
+    def ended(self, timeout_s: float) -> dict[str, Completion[Any]]:
+        """Return the computations that have ended, after waiting at most `timeout_s` for the first.
+
+        The value of a completion is what the computation returned, or a TaskFailure.
+        """
         keys = {reference: key for key, reference in self._references.items()}
         if not keys:
-            return []
+            return {}
         ray.wait(list(keys), num_returns=1, timeout=timeout_s)
         ready, _ = ray.wait(list(keys), num_returns=len(keys), timeout=0)
-        return [self._ended(keys[reference], reference) for reference in ready]
+        for reference in ready:
+            del self._references[keys[reference]]
+        return {keys[reference]: Completion(_value_of(reference)) for reference in ready}
 
     def close(self) -> None:
         """Cancel everything and leave the cluster. Safe to call twice."""
@@ -109,18 +113,17 @@ class RayTaskBackend:
         self._references.clear()
         self._cluster.close()
 
-    def _ended(self, key: str, reference: Any) -> TaskCompletion:
-        del self._references[key]
-        try:
-            return TaskCompletion(key, TaskCompletionKind.DONE, ray.get(reference))
-        except ray.exceptions.TaskCancelledError as error:
-            return TaskCompletion(key, TaskCompletionKind.CANCELLED, error)
-        except ray.exceptions.OutOfMemoryError as error:
-            return TaskCompletion(key, TaskCompletionKind.MEMORY, error)
-        except ray.exceptions.RayTaskError as error:
-            cause = error.cause
-            return TaskCompletion(
-                key, TaskCompletionKind.REFUSED if isinstance(cause, ChoraleError) else TaskCompletionKind.CRASH, cause
-            )
-        except ray.exceptions.RayError as error:
-            return TaskCompletion(key, TaskCompletionKind.CRASH, error)
+
+def _value_of(reference: Any) -> Any:
+    """Return what a task that has ended returned, or its TaskFailure."""
+    try:
+        return ray.get(reference)
+    except ray.exceptions.TaskCancelledError:
+        return TaskFailure(TaskFailureKind.CANCELLED)
+    except ray.exceptions.OutOfMemoryError as error:
+        return TaskFailure(TaskFailureKind.MEMORY, error)
+    except ray.exceptions.RayTaskError as error:
+        is_refusal = isinstance(error.cause, ChoraleError)
+        return TaskFailure(TaskFailureKind.REFUSED if is_refusal else TaskFailureKind.CRASH, error.cause)
+    except ray.exceptions.RayError as error:
+        return TaskFailure(TaskFailureKind.CRASH, error)

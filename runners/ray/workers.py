@@ -55,7 +55,7 @@ class RayMeasurer:
 class RayWorkers:
     """Actors on a local or an existing cluster: up to `builders` of them build, `measurers` hold a runner each.
 
-    A builder takes one CPU, a measurer what `needs` says. An actor that dies is replaced and its request is done
+    A builder takes one CPU, a measurer `needs`. An actor that dies is replaced and its request is done
     again, a few times; then the value is a failure of kind crash. Measurements that fail are tried again, elsewhere
     where that is possible, as `RetryPolicy` says. Measuring comes first: while no measurer finds a node, builders make
     room, and come back when there is some. With `alone` a measurer has its machine for itself while it measures, as

@@ -61,20 +61,20 @@ MedianTimes = Mapping[tuple[RecordedConfiguration, int], float]
 
 
 def _times(runs: Iterable[RecordedRun]) -> MedianTimes:
-    found: dict[tuple[RecordedConfiguration, int], list[float]] = defaultdict(list)
+    grouped: dict[tuple[RecordedConfiguration, int], list[float]] = defaultdict(list)
     for run in runs:
-        found[run.configuration, run.size_bytes].append(run.time_s)
-    return {key: median(times) for key, times in found.items()}
+        grouped[run.configuration, run.size_bytes].append(run.time_s)
+    return {key: median(times) for key, times in grouped.items()}
 
 
 def _ratios(times: MedianTimes) -> dict[ScheduleOrigin, dict[int, list[float]]]:
     """Return out of place over in place by size, one for each buffer."""
-    found: dict[ScheduleOrigin, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    grouped: dict[ScheduleOrigin, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
     for (configuration, size_bytes), out_s in times.items():
         other = RecordedConfiguration(configuration.origin, configuration.buffer_bytes, in_place=True)
         if not configuration.in_place and (other, size_bytes) in times:
-            found[configuration.origin][size_bytes].append(out_s / times[other, size_bytes])
-    return found
+            grouped[configuration.origin][size_bytes].append(out_s / times[other, size_bytes])
+    return grouped
 
 
 def _far_slower(ratios: Mapping[ScheduleOrigin, Mapping[int, list[float]]]) -> set[ScheduleOrigin]:

@@ -1,7 +1,4 @@
-"""What was set for recorded runs.
-
-Reads tables of recorded runs: CSV with the columns of `COLUMNS`.
-"""
+"""Reads tables of recorded runs: CSV with the columns of `COLUMNS`."""
 
 from __future__ import annotations
 

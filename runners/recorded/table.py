@@ -1,13 +1,10 @@
-"""How much launches of the same thing differ: what the record itself says, and how repetitions are drawn from it.
+"""Recorded runs by their configuration, and repetitions drawn from them.
 
-A recorded time is the mean of many calls in one launch; single calls are not on record, and most configurations were
-launched once. But every launch whose schedule did not serve calls out of place timed the library there instead: one
-and the same operation, measured in as many launches as there are schedules. Their distances from their median are
-real deviations from launch to launch, and repetitions are recorded times multiplied by deviations of the same fabric
-and size. So a repetition stands for a launch: calls within a launch differ otherwise, launches that follow one another
-drift together, and schedules may be more or less steady than the library; nothing of that is in the record.
-
-Recorded runs by what was set for them.
+A recorded time is the mean of many calls in one launch, and most configurations were launched once. But every launch
+whose schedule did not serve calls out of place timed the library instead: one operation, measured in as many launches
+as there are schedules. Their distances from their median are real deviations from launch to launch. A drawn repetition
+is a recorded time multiplied by such a deviation of the same fabric and size. So it stands for a launch: differences
+between calls, drift, and schedules that are more or less steady than the library are not in the record.
 """
 
 from __future__ import annotations
@@ -46,8 +43,9 @@ class LaunchNoise:
     ) -> tuple[float, ...]:
         """Return the seconds of `repeats` launches: each one of `times_s`, with a deviation.
 
-        Of several times only those made with the settings of the fastest count, see `SAME_SETTINGS`. `key` and `seed`
-        fix the draw, so that it does not depend on what else is drawn. Without deviations on record there are none.
+        Of several times only those made with the settings of the fastest count, see `SAME_SETTINGS_TOLERANCE`.
+        `key` and `seed` fix the draw, so that it does not depend on what else is drawn. Without deviations on record
+        there are none.
         """
         usable = [time_s for time_s in times_s if time_s <= min(times_s) * (1 + SAME_SETTINGS_TOLERANCE)]
         random = np.random.default_rng([seed, int(content_id({"key": key, "size_bytes": size_bytes})[:16], 16)])
@@ -94,7 +92,7 @@ class RecordedTable:
             self._runs.setdefault(run.configuration, {}).setdefault(run.size_bytes, []).append(run)
         every = (run for sizes in self._runs.values() for same in sizes.values() for run in same)
         schedules = [run for run in every if not is_library(run.configuration)]
-        self._fall_backs = find_fallbacks(schedules)
+        self._fallbacks = find_fallbacks(schedules)
         self._noise = launch_noise(run for run in schedules if not run.configuration.in_place and self._fell_back(run))
 
     @classmethod
@@ -140,8 +138,8 @@ class RecordedTable:
         return tuple(run.time_s for run in self._at(configuration, size_bytes))
 
     def fell_back(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
-        """Return whether the runtime took its own algorithm instead of the schedule, see `find_fall_backs`."""
-        return self._fall_backs.applies(configuration, size_bytes)
+        """Return whether the runtime took its own algorithm instead of the schedule, see `find_fallbacks`."""
+        return self._fallbacks.applies(configuration, size_bytes)
 
     def is_correct(self, configuration: RecordedConfiguration, size_bytes: int) -> bool:
         """Return whether all elements of all launches were right; InvalidInput for what was not measured."""

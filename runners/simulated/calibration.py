@@ -87,7 +87,10 @@ def observations_of(
     found = []
     for name, measured in measurement.results.items():
         terms = TimeTerms.of(programs[name], topology)
-        found += [Observation(name, terms, one.size_bytes / programs[name].chunks, one.median_s) for one in measured]
+        found += [
+            Observation(name, terms, observation.size_bytes / programs[name].chunks, observation.median_s)
+            for observation in measured
+        ]
     return tuple(found)
 
 
@@ -139,13 +142,13 @@ class Calibration:
         for step, count in Counter(traffic.steps).items():
             ends = np.concatenate([traffic.src(step), traffic.dst(step)])
             messages += count * np.bincount(ends, minlength=ranks)
-        return self._beside_s(int(messages.max(initial=0)))
+        return self._overhead_s(int(messages.max(initial=0)))
 
     def overhead_of_program_s(self, program: Program) -> float:
         """Return the same for a run of `program`."""
-        return self._beside_s(max_rank_messages(program))
+        return self._overhead_s(max_rank_messages(program))
 
-    def _beside_s(self, messages: int) -> float:
+    def _overhead_s(self, messages: int) -> float:
         return self.constant_s + self.overhead_s * messages
 
     def to_json(self) -> dict[str, Any]:
@@ -185,8 +188,8 @@ def calibrate(observations: Sequence[Observation], bandwidth_unit: str) -> Calib
 
 
 def _fitted(observations: Sequence[Observation]) -> NDArray[np.float64]:
-    factors = np.array([one.factors for one in observations])
-    times = np.array([one.time_s for one in observations])
+    factors = np.array([observation.factors for observation in observations])
+    times = np.array([observation.time_s for observation in observations])
     scale = factors.max(axis=0)  # columns of equal size: seconds and bytes differ by many orders
     scale[scale == 0] = 1.0
     solution, _ = nnls(factors / scale / times[:, None], np.ones(len(times)))
@@ -194,18 +197,18 @@ def _fitted(observations: Sequence[Observation]) -> NDArray[np.float64]:
 
 
 def _relative_errors(observations: Sequence[Observation], coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
-    factors = np.array([one.factors for one in observations])
-    times = np.array([one.time_s for one in observations])
+    factors = np.array([observation.factors for observation in observations])
+    times = np.array([observation.time_s for observation in observations])
     return np.asarray(np.abs(factors @ coefficients / times - 1))
 
 
 def _unseen_error(observations: Sequence[Observation]) -> float | None:
-    names = list(dict.fromkeys(one.program for one in observations))
+    names = list(dict.fromkeys(observation.program for observation in observations))
     if len(names) == 1:
         return None
     errors = []
     for name in names:
-        others = [one for one in observations if one.program != name]
-        own = [one for one in observations if one.program == name]
+        others = [observation for observation in observations if observation.program != name]
+        own = [observation for observation in observations if observation.program == name]
         errors.append(_relative_errors(own, _fitted(others)).mean())
     return float(np.mean(errors))

@@ -1,4 +1,4 @@
-"""A plan of one-sided operations as messages and what they wait for, so that the flow-level simulation can run it."""
+"""Turns a plan of one-sided operations into messages with dependencies, for the flow-level simulation."""
 
 from __future__ import annotations
 
@@ -80,30 +80,32 @@ class PlanFlows:
         ]
 
     def _edges(self) -> set[tuple[int, int]]:
-        """Return what happening helps what, by the numbers that `FlowGraph` has."""
+        """Return the (cause, effect) pairs of the graph, by the numbers of events in `MessageGraph`."""
         gates, messages = self._first[-1], len(self.puts)
         of_gate: dict[int, list[int]] = defaultdict(list)
         for message, put in enumerate(self.puts):
             of_gate[put.gate].append(message)
         edges = {(put.gate, gates + message) for message, put in enumerate(self.puts)}
-        told: dict[tuple[int, int], list[list[int]]] = defaultdict(list)
-        heard: dict[tuple[int, int], list[int]] = defaultdict(list)
+        signals: dict[tuple[int, int], list[list[int]]] = defaultdict(list)
+        waits_at: dict[tuple[int, int], list[int]] = defaultdict(list)
         for number, (rank, _, block) in enumerate(self._blocks):
-            fresh: dict[int, list[int]] = defaultdict(list)
+            unsignalled: dict[int, list[int]] = defaultdict(list)
             for step, operation in enumerate(block.operations):
                 gate = self._first[number] + step
                 done = [gates + message for message in of_gate[gate]] or [gate]
                 if step + 1 < len(block.operations):
                     edges |= {(cause, gate + 1) for cause in done}
                 for message in of_gate[gate]:
-                    fresh[self.puts[message].connection.dst].append(gates + messages + message)
+                    unsignalled[self.puts[message].connection.dst].append(gates + messages + message)
                 for channel in self._channels(block, operation):
                     if operation.action is Action.SIGNAL:
-                        told[self._ends[rank][channel]].append([gate, *fresh.pop(self._ends[rank][channel][0], [])])
+                        signals[self._ends[rank][channel]].append(
+                            [gate, *unsignalled.pop(self._ends[rank][channel][0], [])]
+                        )
                     elif operation.action is Action.WAIT:
-                        heard[rank, channel].append(gate)
-        for end, waits in heard.items():
-            edges |= {(cause, gate) for causes, gate in zip(told[end], waits, strict=False) for cause in causes}
+                        waits_at[rank, channel].append(gate)
+        for end, waits in waits_at.items():
+            edges |= {(cause, gate) for causes, gate in zip(signals[end], waits, strict=False) for cause in causes}
         return edges | self._semaphore_edges()
 
     def _semaphore_edges(self) -> set[tuple[int, int]]:
@@ -111,9 +113,9 @@ class PlanFlows:
         acquired: dict[tuple[int, int], list[int]] = defaultdict(list)
         for number, (rank, _, block) in enumerate(self._blocks):
             for step, operation in enumerate(block.operations):
-                kept = released if operation.action is Action.RELEASE else acquired
+                gates_of = released if operation.action is Action.RELEASE else acquired
                 for semaphore in operation.semaphores:
-                    kept[rank, semaphore].append(self._first[number] + step)
+                    gates_of[rank, semaphore].append(self._first[number] + step)
         edges: set[tuple[int, int]] = set()
         for (rank, semaphore), gates in acquired.items():
             late = gates[self._plan.ranks[rank].semaphores[semaphore] :]

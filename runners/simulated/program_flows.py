@@ -1,4 +1,4 @@
-"""A program as messages and what they wait for, so that the flow-level simulation can run it."""
+"""Turns a program into messages with dependencies, for the flow-level simulation."""
 
 from __future__ import annotations
 

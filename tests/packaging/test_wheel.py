@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tomllib
 import zipfile
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.packaging.build import ROOT, build_wheel
 
 
 def test_the_wheel_owns_one_import_name(tmp_path):
-    source = tmp_path / "source"
-    # Built from a copy, so that build folders do not appear in the checkout.
-    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
-    for name in files:
-        target = source / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / name).is_symlink():  # chorale/synth and the like point to the folders at the top
-            target.symlink_to((ROOT / name).readlink())
-        elif (ROOT / name).is_file():
-            target.write_bytes((ROOT / name).read_bytes())
-    build = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-        str(source),
-    ]
-    subprocess.run(build, check=True, capture_output=True)
-    (wheel,) = tmp_path.glob("chorale_collectives-*.whl")
+    wheel = build_wheel(tmp_path)
     names = zipfile.ZipFile(wheel).namelist()
     top = {name.split("/")[0] for name in names if ".dist-info/" not in name}
     assert top == {"chorale"}

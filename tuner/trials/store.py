@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from filelock import FileLock
 from pydantic import Field, TypeAdapter, ValidationError
 
 from chorale.runners.measurement.machine import acquire_lock
@@ -58,7 +57,9 @@ class Store:
         Another process that works in it is given `patience_s` to end; then Unavailable.
         """
         self.folder = folder
-        self._lock = _lock(folder, patience_s)
+        way_out = "wait for the other process, or start a new launch without --resume"
+        refusal = Unavailable("a launch must have one writer", f"another process works in {folder}", way_out)
+        self._lock = acquire_lock(folder / "lock", patience_s, refusal)
         self.journal = Journal(folder / JOURNAL, write)
         self._pending: deque[_Unsaved] = deque()
         self._complaint = ""
@@ -181,12 +182,6 @@ def read_launch(folder: Path) -> Launch:
     """Return the launch in `folder`, which another process may be working on."""
     with (folder / JOURNAL).open("rb") as journal:
         return _read(launch_codec.validate_json, [journal.readline()], folder, 1)
-
-
-def _lock(folder: Path, patience_s: float) -> FileLock:
-    way_out = "wait for the other process, or start a new launch without --resume"
-    refusal = Unavailable("a launch must have one writer", f"another process works in {folder}", way_out)
-    return acquire_lock(folder / "lock", patience_s, refusal)
 
 
 def _read(parse: Callable[[bytes], Record], lines: list[bytes], folder: Path, number: int) -> Record:

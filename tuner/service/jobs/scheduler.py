@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chorale.runners.ray.tasks import TaskCompletion, TaskCompletionKind
+from chorale.runners.ray.tasks import TaskFailure, TaskFailureKind
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.tuner.service.access import Caller, NotFound, TooManyRequests
 from chorale.tuner.service.jobs.job_specs import AnyJobSpec
@@ -172,8 +172,8 @@ class JobScheduler:
         if not self._running:
             self._stop.wait(POLL_S)
             return
-        for ended in self._backend.ended(POLL_S):
-            self._settle(ended)
+        for key, completion in self._backend.ended(POLL_S).items():
+            self._settle(key, completion.value)
         self._progress |= {key: Progress(*counts) for key, counts in self._backend.progress().items()}
 
     def _start_next(self) -> bool:
@@ -204,10 +204,10 @@ class JobScheduler:
             plan = plan or self._planner.plan(job.spec)
             task = self._planner.task(plan)
         except ChoraleError as error:
-            self._settle(TaskCompletion(job.key, TaskCompletionKind.REFUSED, error))
+            self._settle(job.key, TaskFailure(TaskFailureKind.REFUSED, error))
             return
         except Exception as error:  # a bug costs this job, not the slot that it would hold for ever
-            self._settle(TaskCompletion(job.key, TaskCompletionKind.CRASH, error))
+            self._settle(job.key, TaskFailure(TaskFailureKind.CRASH, error))
             return
         self._running[job.key].shape = plan.shape
         self._backend.start(job.key, run_task, task, plan.memory_bytes)
@@ -228,29 +228,29 @@ class JobScheduler:
         shared = self._running.get(job.key)
         return free if shared is None else bool(shared.jobs)
 
-    def _settle(self, ended: TaskCompletion) -> None:
+    def _settle(self, key: str, value: TaskResult | TaskFailure) -> None:
+        """Finish all jobs of a computation that has ended."""
         with self._lock:
-            computation = self._running[ended.key]
-            if ended.kind == TaskCompletionKind.DONE:
-                ended = self._stored(computation, ended)
+            computation = self._running[key]
+            if not isinstance(value, TaskFailure):
+                value = self._stored(key, computation, value)
             for job in computation.jobs:
-                if ended.kind == TaskCompletionKind.DONE:
-                    self._finish(job, JobState.DONE, cached=ended.value.cached)
-                elif ended.kind == TaskCompletionKind.CANCELLED:
+                if not isinstance(value, TaskFailure):
+                    self._finish(job, JobState.DONE, cached=value.cached)
+                elif value.kind == TaskFailureKind.CANCELLED:
                     self._finish(job, JobState.CANCELLED)
                 else:
-                    self._finish(job, JobState.FAILED, error=_failure(ended.kind, ended.value))
-            del self._running[ended.key]
-            self._progress.pop(ended.key, None)
+                    self._finish(job, JobState.FAILED, error=_error_facts(value))
+            del self._running[key]
+            self._progress.pop(key, None)
 
-    def _stored(self, computation: _Computation, ended: TaskCompletion) -> TaskCompletion:
+    def _stored(self, key: str, computation: _Computation, result: TaskResult) -> TaskResult | TaskFailure:
         """Store the result; what cannot be stored (full disk) has failed, and can be asked for again."""
-        result: TaskResult = ended.value
         try:
-            self.store.save_result(ended.key, computation.kind, computation.shape, result.document, result.files)
+            self.store.save_result(key, computation.kind, computation.shape, result.document, result.files)
         except ChoraleError as error:
-            return TaskCompletion(ended.key, TaskCompletionKind.REFUSED, error)
-        return ended
+            return TaskFailure(TaskFailureKind.REFUSED, error)
+        return result
 
     def _finish(self, job: Job, state: JobState, cached: str = "no", error: ErrorFacts | None = None) -> Job:
         finished = _changed(job, state=state, finished_s=self._unix_s(), cached=cached, error=error)
@@ -274,12 +274,13 @@ def _require_memory(memory_bytes: int, largest_bytes: int) -> None:
         raise CheckFailed(rule, value, "choose a smaller network, or add a larger node")
 
 
-def _failure(kind: TaskCompletionKind, error: object) -> ErrorFacts:
+def _error_facts(failure: TaskFailure) -> ErrorFacts:
     """Return what a client reads of a failure; texts of unexpected errors stay in the log."""
+    kind, error = failure.kind, failure.error
     if isinstance(error, ChoraleError):
         return ErrorFacts(kind=kind.value, rule=error.rule, value=str(error.value), way_out=error.way_out)
     _log.error("a computation ended as %s: %r", kind, error)
     rule, way_out = "a computation must come to its end", "ask again; if it fails again, report it"
-    if kind == TaskCompletionKind.MEMORY:
+    if kind == TaskFailureKind.MEMORY:
         rule, way_out = "a computation must fit into memory", "choose a smaller network"
     return ErrorFacts(kind=kind.value, rule=rule, value=type(error).__name__, way_out=way_out)

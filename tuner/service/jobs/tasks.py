@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from chorale.runners.ray.tasks import TaskCompletion
+from chorale.runners.api.workers import Completion
 from chorale.synth.build.build import build_program, verified_schedule, verify_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.executor.base import Progress
@@ -69,7 +69,7 @@ class TaskBackend(Protocol):
 
     def progress(self) -> Mapping[str, tuple[int, int]]: ...
 
-    def ended(self, timeout_s: float) -> Sequence[TaskCompletion]: ...
+    def ended(self, timeout_s: float) -> Mapping[str, Completion[Any]]: ...
 
     def close(self) -> None: ...
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from chorale.runners.ray.tasks import RayTaskBackend, TaskCompletion, TaskCompletionKind
+from chorale.runners.ray.tasks import RayTaskBackend, TaskFailure, TaskFailureKind
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Progress
 
@@ -51,34 +51,41 @@ def jobs() -> Iterator[RayTaskBackend]:
     jobs.close()
 
 
-def end_of(jobs: RayTaskBackend, key: str) -> TaskCompletion:
+def value_of(jobs: RayTaskBackend, key: str) -> Any:
     deadline_s = time.monotonic() + 60
     while time.monotonic() < deadline_s:
-        for ended in jobs.ended(0.5):
-            assert ended.key == key
-            return ended
+        if ended := jobs.ended(0.5):
+            assert list(ended) == [key]
+            assert ended[key].error is None
+            return ended[key].value
     raise TimeoutError(key)
 
 
+def test_a_result_is_the_value(jobs: RayTaskBackend):
+    jobs.start("one", doubled, 21, MEMORY_BYTES)
+    assert value_of(jobs, "one") == 42
+
+
 @pytest.mark.parametrize(
-    ("computation", "argument", "kind", "value"),
+    ("computation", "argument", "kind", "message"),
     [
-        (doubled, 21, TaskCompletionKind.DONE, 42),
-        (refused, "value", TaskCompletionKind.REFUSED, "a rule; got value; a way out"),
-        (broken, None, TaskCompletionKind.CRASH, "a bug"),
+        (refused, "value", TaskFailureKind.REFUSED, "a rule; got value; a way out"),
+        (broken, None, TaskFailureKind.CRASH, "a bug"),
     ],
 )
-def test_ends_are_values(jobs: RayTaskBackend, computation: Any, argument: Any, kind: TaskCompletionKind, value: Any):
+def test_failures_are_values(
+    jobs: RayTaskBackend, computation: Any, argument: Any, kind: TaskFailureKind, message: str
+):
     jobs.start("one", computation, argument, MEMORY_BYTES)
-    ended = end_of(jobs, "one")
-    assert ended.kind == kind
-    assert (ended.value if kind == TaskCompletionKind.DONE else str(ended.value)) == value
+    failure = value_of(jobs, "one")
+    assert isinstance(failure, TaskFailure)
+    assert (failure.kind, str(failure.error)) == (kind, message)
 
 
 def test_progress_is_pinned_by_key(jobs: RayTaskBackend):
     jobs.progress()
     jobs.start("seen", doubled, 1, MEMORY_BYTES)
-    end_of(jobs, "seen")
+    value_of(jobs, "seen")
     assert jobs.progress() == {"seen": (1, 2)}
 
 
@@ -90,12 +97,12 @@ def test_a_running_computation_is_killed(jobs: RayTaskBackend, tmp_path: Path):
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
     jobs.cancel("long")
-    assert end_of(jobs, "long").kind == TaskCompletionKind.CANCELLED
+    assert value_of(jobs, "long").kind == TaskFailureKind.CANCELLED
 
 
 def test_a_computation_whose_worker_dies_begins_again(jobs: RayTaskBackend, tmp_path: Path):
     jobs.start("again", dies_once, str(tmp_path / "mark"), MEMORY_BYTES)
-    assert end_of(jobs, "again").value == "second time"
+    assert value_of(jobs, "again") == "second time"
 
 
 def test_the_cluster_says_what_it_has(jobs: RayTaskBackend):

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from chorale.runners.ray.tasks import TaskCompletion, TaskCompletionKind
+from chorale.runners.api.workers import Completion
+from chorale.runners.ray.tasks import TaskFailure, TaskFailureKind
 from chorale.synth.errors import CheckFailed, ChoraleError
 
 
@@ -33,30 +34,27 @@ class FakeTaskBackend:
     def progress(self) -> dict[str, tuple[int, int]]:
         return dict.fromkeys(self._tasks, (1, 2))
 
-    def ended(self, timeout_s: float) -> list[TaskCompletion]:
-        ended = [
-            TaskCompletion(key, TaskCompletionKind.CANCELLED, None)
-            for key in self._cancelled
-            if self._tasks.pop(key, None)
-        ]
+    def ended(self, timeout_s: float) -> dict[str, Completion[Any]]:
+        cancelled = TaskFailure(TaskFailureKind.CANCELLED)
+        ended = {key: Completion(cancelled) for key in self._cancelled if self._tasks.pop(key, None)}
         self._cancelled.clear()
         if self.held.is_set():
             threading.Event().wait(0.01)
             return ended
         tasks, self._tasks = self._tasks, {}
-        return ended + [self._computed(key, *task) for key, task in tasks.items()]
+        return ended | {key: Completion(self._value_of(*task)) for key, task in tasks.items()}
 
     def close(self) -> None:
         self._tasks.clear()
 
     @staticmethod
-    def _computed(key: str, computation: Callable[..., Any], argument: Any) -> TaskCompletion:
+    def _value_of(computation: Callable[..., Any], argument: Any) -> Any:
         try:
-            return TaskCompletion(key, TaskCompletionKind.DONE, computation(argument, lambda done, total: None))
+            return computation(argument, lambda done, total: None)
         except ChoraleError as error:
-            return TaskCompletion(key, TaskCompletionKind.REFUSED, error)
+            return TaskFailure(TaskFailureKind.REFUSED, error)
         except Exception as error:
-            return TaskCompletion(key, TaskCompletionKind.CRASH, error)
+            return TaskFailure(TaskFailureKind.CRASH, error)
 
 
 class FakeLaunches:

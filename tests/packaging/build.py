@@ -1,0 +1,31 @@
+"""Copies of the checkout, and the wheel that is built from one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def copy_checkout(target: Path) -> Path:
+    """Copy the tracked files to the new folder `target`, links as links; return it."""
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    for name in files:
+        path = target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / name).is_symlink():  # chorale/synth and the like point to the folders at the top
+            path.symlink_to((ROOT / name).readlink())
+        elif (ROOT / name).is_file():
+            path.write_bytes((ROOT / name).read_bytes())
+    return target
+
+
+def build_wheel(folder: Path) -> Path:
+    """Build the wheel in `folder`, from a copy so that no build folders appear in the checkout; return its path."""
+    source = copy_checkout(folder / "source")
+    build = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(source)]
+    subprocess.run(build, check=True, capture_output=True)
+    (wheel,) = folder.glob("chorale_collectives-*.whl")
+    return wheel
