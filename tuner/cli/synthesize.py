@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import typer
+from typer.core import TyperCommand
 
 from chorale.runners.api.units import parse_size
 from chorale.synth.build.build import verified_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import METHODS, form_of, method_named
 from chorale.synth.methods.forest.trees import Objective
 from chorale.synth.methods.method import Options
-from chorale.synth.topology.topology import Topology, bytes_per_second
+from chorale.synth.topology.topology import bytes_per_second
 from chorale.tuner.cli.options import AsJson, ExecutorName, Root, Workers
 from chorale.tuner.cli.output import emit_json, progress_bar, results
 from chorale.tuner.config.executors import open_executor
@@ -53,14 +55,32 @@ WarmStart = Annotated[
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to try, from --seed on; the executor shares them out.")]
 
 
+MethodNames = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="METHOD", help=f"How to make the schedule: {', '.join(METHODS)}; default: {AUTO}, the best of all."
+    ),
+]
+
+
+class SynthCommand(TyperCommand):
+    """The command whose first argument may be left out: parsers know this only of lists, whose dots are not shown."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.removesuffix("...") for piece in super().collect_usage_pieces(ctx)]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
-    app.command("synth")(synth)
+    app.command("synth", cls=SynthCommand)(synth)
 
 
 def synth(
-    method: Annotated[str, typer.Argument(help=f"How to make the schedule: {', '.join(METHODS)}.")],
-    spec: Annotated[str, typer.Argument(help="Topology, such as hypercube:3; see `chorale topology list`.")],
+    *,
+    methods: MethodNames = None,
+    spec: Annotated[
+        str, typer.Argument(metavar="SPEC", help="Topology, such as hypercube:3; see `chorale topology list`.")
+    ],
     collective: CollectiveName = "allgather",
     k: K = None,
     chunks: Chunks = None,
@@ -77,22 +97,24 @@ def synth(
 ) -> None:
     """Design a schedule for a topology, verify it chunk by chunk and prove how good it is.
 
+    Without METHOD, the methods that suit the network compete for the least time per byte, then for the fewest steps.
+
     Without --size, latencies of links do not influence the schedule.
 
-    Example: chorale synth bfb torus:4x4 --collective allreduce -o torus.parquet
+    Example: chorale synth torus:4x4 --collective allreduce -o torus.parquet
     """
     if output is not None:
         require_schedule_suffix(output)
     stages = Stopwatch()
-    wanted = parse_collective(collective, root)
+    method = _method_name(methods or [], spec)
+    parsed_collective = parse_collective(collective, root)
     size_bytes = None if size is None else parse_size(size)
     old = None if warm_start is None else load_warm_start(warm_start)
     before = None if old is None else old.schedule.expand()
-    others = Options(chunks, seed=seed, seeds=seeds, size_bytes=size_bytes, warm_start=before)
-    asked = _options(method, k, objective, others)
+    options = _options(k, objective, Options(chunks, seed=seed, seeds=seeds, size_bytes=size_bytes, warm_start=before))
     with stages.stage("topology"):
-        topology = _network(spec, method, size_bytes, output)
-    request = ScheduleRequest(topology, wanted, method, asked)
+        request = ScheduleRequest(load_topology(spec), parsed_collective, method, options)
+    _require_reportable(request, output)
     warm_kernels(method, stages)
     with open_executor(executor, workers) as running, progress_bar(f"{method} {spec}") as progress:
         verified = verified_schedule(request, running, progress, stages.stage)
@@ -106,23 +128,30 @@ def synth(
     if as_json:
         emit_json(document)
     else:
-        results.print(synthesis_table(document | {"unit": topology.bandwidth_unit}))
+        results.print(synthesis_table(document | {"unit": request.topology.bandwidth_unit}))
 
 
-def _network(spec: str, method: str, size_bytes: int | None, output: str | None) -> Topology:
-    """Return the topology; what cannot be told or written of it is refused before anything is made."""
-    topology = load_topology(spec)
-    if size_bytes is not None:
-        bytes_per_second(topology)
+def _method_name(methods: list[str], spec: str) -> str:
+    """Return the method that stands before the topology; `auto` where none does."""
+    if len(methods) > 1:
+        raise InvalidInput("one METHOD and one SPEC can be given", " ".join((*methods, spec)), "leave out the others")
+    if not methods and spec in METHODS:
+        raise InvalidInput("a topology must be given after the method", spec, f"write `chorale synth {spec} torus:4x4`")
+    return method_named(methods[0]).name if methods else AUTO
+
+
+def _require_reportable(request: ScheduleRequest, output: str | None) -> None:
+    """Refuse what could not be reported or written later, before anything is synthesized."""
+    if request.options.size_bytes is not None:
+        bytes_per_second(request.topology)
     if output is not None:
-        require_schedule_suffix(output, form_of(method, topology))
-    return topology
+        require_schedule_suffix(output, form_of(request.method, request.topology, request.collective, request.options))
 
 
-def _options(method: str, k: int | None, objective: str, others: Options) -> Options:
-    method_named(method)
+def _options(k: int | None, objective: str, options: Options) -> Options:
+    """Return `options` with the checked values of --k and --objective."""
     if objective not in OBJECTIVES:
         raise InvalidInput("an objective must be known", objective, f"choose from {', '.join(OBJECTIVES)}")
     if k is not None and k < 1:
         raise InvalidInput("--k must be at least 1", str(k), "leave out --k for the optimum")
-    return replace(others, k=k, objective=cast(Objective, objective))
+    return replace(options, k=k, objective=cast(Objective, objective))

@@ -90,7 +90,7 @@ class JobPlanner:
         if collective.name not in method.collectives:
             rule = f"{method.name} makes {', '.join(method.collectives)}"
             raise InvalidInput(rule, spec.collective, "choose another method or collective")
-        in_columns = form_of(spec.method, topology) == "columns"
+        in_columns = form_of(spec.method, topology, collective, spec.options()) == "columns"
         renameable = not collective.is_rooted and spec.size_bytes is None and in_columns
         shape = _key(spec, shape=shape_key(topology)) if renameable else None
         return JobPlan(spec, _key(spec, topology=topology.id), network.memory_bytes, shape)

@@ -38,6 +38,12 @@ def test_a_synthesis_gives_a_proved_document_and_a_schedule_that_verifies(servic
     assert verify(from_parquet(content, load_topology)).cost.time_per_byte == Fraction(3, 1040)
 
 
+def test_the_best_method_is_chosen_and_named(service: Service):
+    job = service.finished(service.post("/v1/syntheses", topology="torus:3x3", method="auto").json())
+    document = service.client.get(f"/v1/results/{job['result']}").json()["document"]
+    assert (document["method"], document["optimality"]["gap"]) == ("bfb", "0")
+
+
 def test_what_was_asked_before_is_answered_at_once(service: Service):
     body = {"topology": "torus:3x3", "method": "bfb", "collective": "allreduce"}
     first = service.finished(service.post("/v1/syntheses", **body).json())
