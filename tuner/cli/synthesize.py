@@ -9,7 +9,6 @@ import typer
 from typer.core import TyperCommand
 
 from chorale.runners.api.units import parse_size
-from chorale.synth.build.build import verified_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
@@ -20,7 +19,9 @@ from chorale.synth.methods.method import Options
 from chorale.synth.topology.topology import bytes_per_second
 from chorale.tuner.cli.options import AsJson, ExecutorName, Root, Workers
 from chorale.tuner.cli.output import emit_json, progress_bar, results
+from chorale.tuner.config.build_cache import verified_from_cache
 from chorale.tuner.config.executors import open_executor
+from chorale.tuner.files.home import Home
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
@@ -55,6 +56,10 @@ WarmStart = Annotated[
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to try, from --seed on; the executor shares them out.")]
 
 
+NoCache = Annotated[
+    bool,
+    typer.Option("--no-cache", help="Synthesize even if the data folder holds the schedule, for example to time it."),
+]
 MethodNames = Annotated[
     list[str] | None,
     typer.Argument(
@@ -93,6 +98,7 @@ def synth(
     executor: ExecutorName = "serial",
     workers: Workers = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Schedule file, .parquet or .json.")] = None,
+    no_cache: NoCache = False,
     as_json: AsJson = False,
 ) -> None:
     """Design a schedule for a topology, verify it chunk by chunk and prove how good it is.
@@ -116,15 +122,16 @@ def synth(
         request = ScheduleRequest(load_topology(spec), parsed_collective, method, options)
     _require_reportable(request, output)
     warm_kernels(method, stages)
+    home = None if no_cache else Home.from_environment().root
     with open_executor(executor, workers) as running, progress_bar(f"{method} {spec}") as progress:
-        verified = verified_schedule(request, running, progress, stages.stage)
+        verified, is_cached = verified_from_cache(request, home, running, progress, stages.stage)
     if output is not None:
         with stages.stage("writing"):
             save_schedule(verified, output)
     document = proved_document(verified, size_bytes, stages)
     if old is not None:
         document["warm_start"] = warm_start_document(old, verified)
-    document |= {"peak_memory_bytes": peak_memory_bytes(), "output": output}
+    document |= {"cached": is_cached, "peak_memory_bytes": peak_memory_bytes(), "output": output}
     if as_json:
         emit_json(document)
     else:

@@ -67,6 +67,21 @@ def test_the_usage_says_that_the_method_may_be_left_out(capsys):
     assert "chorale synth [OPTIONS] [METHOD] {SPEC}" in chorale(capsys, "synth", "--help").stdout
 
 
+def test_a_schedule_in_the_data_folder_is_read_and_its_seconds_say_so(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    command = ("synth", "forest", "a100:2", "--collective", "allreduce", "--json")
+    first, second = chorale(capsys, *command).document, chorale(capsys, *command).document
+    assert (first["cached"], second["cached"]) == (False, True)
+    assert second["seconds"]["total"] == pytest.approx(second["seconds"]["cache"])
+    assert not {"synthesis", "verification"} & set(second["seconds"])
+    for key in ("schedule", "cost", "optimality", "tree_pairs", "parameters", "verified"):
+        assert first.get(key) == second.get(key)
+    anew = chorale(capsys, *command, "--no-cache").document
+    assert "synthesis" in anew["seconds"]
+    assert not anew["cached"]
+    assert "cache 0." in chorale(capsys, *command[:-1]).stderr
+
+
 def test_the_gap_of_a_ring(capsys):
     document = chorale(capsys, "synth", "ring", "hypercube:3", "--collective", "allreduce", "--json").document
     assert document["optimality"]["gap"] == "2"
