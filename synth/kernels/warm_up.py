@@ -103,9 +103,9 @@ def warm_trees() -> int:
 def warm_method(method: str) -> int:
     """Run the kernels that `chorale synth` needs for `method` once; return how many had to be compiled."""
     compiled = warm() + warm_bounds()
-    return (
-        compiled + warm_packing() + warm_trees() if method in ("auto", "forest", "forest-phases", "blink") else compiled
-    )
+    if method in ("auto", "forest", "forest-phases", "blink"):
+        compiled += warm_packing() + warm_trees()
+    return compiled + warm_exchange() if method == "auto" else compiled
 
 
 def warm_finder() -> int:

@@ -31,17 +31,20 @@ def auto_method(methods: Mapping[str, Method]) -> Method:
     The schedule names the method that made it. Breadth-first broadcast takes the fewest steps that are possible, and
     tree packing reaches the optimum of every network where a rank may hold many trees; so large networks are left to
     these two, and the second is tried only where the first misses the lower bound. Raises InvalidInput if no method
-    suits. Cost: that of the methods tried, of verifying each, and of one lower bound.
+    suits. Cost: that of the methods tried, and where several are, of verifying each and of one lower bound.
     """
 
     def make(
         topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
     ) -> AnySchedule:
         best: tuple[Cost, AnySchedule] | None = None
+        compares = topology.compute_count <= MAX_RANKS_SECOND_METHOD
         for method in _candidates(methods, topology, collective, options):
             if best is not None and _is_enough(topology, collective, best[0]):
                 break
             schedule = _schedule_or_none(method, topology, collective, options, executor, progress)
+            if schedule is not None and not compares:
+                return schedule
             if schedule is not None:
                 cost = verify(schedule, options.size_bytes).cost
                 key = (cost.time_per_byte, cost.steps)
@@ -54,6 +57,13 @@ def auto_method(methods: Mapping[str, Method]) -> Method:
     collectives = tuple(dict.fromkeys(name for method in methods.values() for name in method.collectives))
     options = tuple(dict.fromkeys(name for method in methods.values() for name in method.options))
     return Method(AUTO, "the best of all methods: least time per byte, then fewest steps", collectives, options, make)
+
+
+def first_method(
+    methods: Mapping[str, Method], topology: Topology, collective: Collective, options: Options
+) -> str | None:
+    """Return the name of the method that is tried first, and wins on large networks; None if no method suits."""
+    return next((method.name for method in _candidates(methods, topology, collective, options)), None)
 
 
 def _candidates(
@@ -69,10 +79,8 @@ def _candidates(
 
 def _is_enough(topology: Topology, collective: Collective, cost: Cost) -> bool:
     """Whether a large network needs no second method; small ones try all, for the sake of steps."""
-    ranks = topology.compute_count
-    if ranks <= MAX_RANKS_ALL_METHODS:
-        return False
-    return ranks > MAX_RANKS_SECOND_METHOD or lower_bound(topology, collective, cost[0]).value == cost[0]
+    is_small = topology.compute_count <= MAX_RANKS_ALL_METHODS
+    return not is_small and lower_bound(topology, collective, cost[0]).value == cost[0]
 
 
 def _schedule_or_none(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.methods.auto import AUTO, auto_method
+from chorale.synth.methods.auto import AUTO, auto_method, first_method
 from chorale.synth.methods.bfb.bfb import bfb_allgather, prefers_symmetric_form, symmetric_bfb
 from chorale.synth.methods.closed_forms import ALGORITHMS, Algorithm, pattern_of
 from chorale.synth.methods.expand.expand import expand_allgather
@@ -81,9 +81,12 @@ def _compact(method: Method) -> Method:
     return replace(method, make=make)
 
 
-def form_of(method: str, topology: Topology) -> Form:
-    """Return the form of the schedules that `method` makes on `topology`."""
-    return "symmetric" if method == "bfb" and prefers_symmetric_form(topology) else "columns"
+def form_of(
+    method: str, topology: Topology, collective: Collective = ALLGATHER, options: Options | None = None
+) -> Form:
+    """Return the form of the schedules that `method` makes of `collective` on `topology`."""
+    name = first_method(_NAMED, topology, collective, options or Options()) if method == AUTO else method
+    return "symmetric" if name == "bfb" and prefers_symmetric_form(topology) else "columns"
 
 
 def _closed_form(algorithm: Algorithm) -> Method:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, cast, get_args
+from typing import Annotated, Any, cast, get_args
 
 import typer
+from typer.core import TyperCommand
 
 from chorale.runners.api.units import parse_size
-from chorale.synth.build.build import verified_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
+from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import METHODS, form_of, method_named
 from chorale.synth.methods.forest.trees import Objective
 from chorale.synth.methods.method import Options
-from chorale.synth.topology.topology import Topology, bytes_per_second
+from chorale.synth.topology.topology import bytes_per_second
 from chorale.tuner.cli.options import AsJson, ExecutorName, Root, Workers
 from chorale.tuner.cli.output import emit_json, progress_bar, results
+from chorale.tuner.config.build_cache import verified_from_cache
 from chorale.tuner.config.executors import open_executor
+from chorale.tuner.files.home import Home
 from chorale.tuner.files.schedule_files import require_schedule_suffix, save_schedule
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.stopwatch import Stopwatch, peak_memory_bytes
@@ -53,14 +56,36 @@ WarmStart = Annotated[
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to try, from --seed on; the executor shares them out.")]
 
 
+NoCache = Annotated[
+    bool,
+    typer.Option("--no-cache", help="Synthesize even if the data folder holds the schedule, for example to time it."),
+]
+MethodNames = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="METHOD", help=f"How to make the schedule: {', '.join(METHODS)}; default: {AUTO}, the best of all."
+    ),
+]
+
+
+class SynthCommand(TyperCommand):
+    """The command whose first argument may be left out: parsers know this only of lists, whose dots are not shown."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.removesuffix("...") for piece in super().collect_usage_pieces(ctx)]
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
-    app.command("synth")(synth)
+    app.command("synth", cls=SynthCommand)(synth)
 
 
 def synth(
-    method: Annotated[str, typer.Argument(help=f"How to make the schedule: {', '.join(METHODS)}.")],
-    spec: Annotated[str, typer.Argument(help="Topology, such as hypercube:3; see `chorale topology list`.")],
+    *,
+    methods: MethodNames = None,
+    spec: Annotated[
+        str, typer.Argument(metavar="SPEC", help="Topology, such as hypercube:3; see `chorale topology list`.")
+    ],
     collective: CollectiveName = "allgather",
     k: K = None,
     chunks: Chunks = None,
@@ -73,56 +98,67 @@ def synth(
     executor: ExecutorName = "serial",
     workers: Workers = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="Schedule file, .parquet or .json.")] = None,
+    no_cache: NoCache = False,
     as_json: AsJson = False,
 ) -> None:
     """Design a schedule for a topology, verify it chunk by chunk and prove how good it is.
 
+    Without METHOD, the methods that suit the network compete for the least time per byte, then for the fewest steps.
+
     Without --size, latencies of links do not influence the schedule.
 
-    Example: chorale synth bfb torus:4x4 --collective allreduce -o torus.parquet
+    Example: chorale synth torus:4x4 --collective allreduce -o torus.parquet
     """
     if output is not None:
         require_schedule_suffix(output)
     stages = Stopwatch()
-    wanted = parse_collective(collective, root)
+    method = _method_name(methods or [], spec)
+    parsed_collective = parse_collective(collective, root)
     size_bytes = None if size is None else parse_size(size)
     old = None if warm_start is None else load_warm_start(warm_start)
     before = None if old is None else old.schedule.expand()
-    others = Options(chunks, seed=seed, seeds=seeds, size_bytes=size_bytes, warm_start=before)
-    asked = _options(method, k, objective, others)
+    options = _options(k, objective, Options(chunks, seed=seed, seeds=seeds, size_bytes=size_bytes, warm_start=before))
     with stages.stage("topology"):
-        topology = _network(spec, method, size_bytes, output)
-    request = ScheduleRequest(topology, wanted, method, asked)
+        request = ScheduleRequest(load_topology(spec), parsed_collective, method, options)
+    _require_reportable(request, output)
     warm_kernels(method, stages)
+    home = None if no_cache else Home.from_environment().root
     with open_executor(executor, workers) as running, progress_bar(f"{method} {spec}") as progress:
-        verified = verified_schedule(request, running, progress, stages.stage)
+        verified, is_cached = verified_from_cache(request, home, running, progress, stages.stage)
     if output is not None:
         with stages.stage("writing"):
             save_schedule(verified, output)
     document = proved_document(verified, size_bytes, stages)
     if old is not None:
         document["warm_start"] = warm_start_document(old, verified)
-    document |= {"peak_memory_bytes": peak_memory_bytes(), "output": output}
+    document |= {"cached": is_cached, "peak_memory_bytes": peak_memory_bytes(), "output": output}
     if as_json:
         emit_json(document)
     else:
-        results.print(synthesis_table(document | {"unit": topology.bandwidth_unit}))
+        results.print(synthesis_table(document | {"unit": request.topology.bandwidth_unit}))
 
 
-def _network(spec: str, method: str, size_bytes: int | None, output: str | None) -> Topology:
-    """Return the topology; what cannot be told or written of it is refused before anything is made."""
-    topology = load_topology(spec)
-    if size_bytes is not None:
-        bytes_per_second(topology)
+def _method_name(methods: list[str], spec: str) -> str:
+    """Return the method that stands before the topology; `auto` where none does."""
+    if len(methods) > 1:
+        raise InvalidInput("one METHOD and one SPEC can be given", " ".join((*methods, spec)), "leave out the others")
+    if not methods and spec in METHODS:
+        raise InvalidInput("a topology must be given after the method", spec, f"write `chorale synth {spec} torus:4x4`")
+    return method_named(methods[0]).name if methods else AUTO
+
+
+def _require_reportable(request: ScheduleRequest, output: str | None) -> None:
+    """Refuse what could not be reported or written later, before anything is synthesized."""
+    if request.options.size_bytes is not None:
+        bytes_per_second(request.topology)
     if output is not None:
-        require_schedule_suffix(output, form_of(method, topology))
-    return topology
+        require_schedule_suffix(output, form_of(request.method, request.topology, request.collective, request.options))
 
 
-def _options(method: str, k: int | None, objective: str, others: Options) -> Options:
-    method_named(method)
+def _options(k: int | None, objective: str, options: Options) -> Options:
+    """Return `options` with the checked values of --k and --objective."""
     if objective not in OBJECTIVES:
         raise InvalidInput("an objective must be known", objective, f"choose from {', '.join(OBJECTIVES)}")
     if k is not None and k < 1:
         raise InvalidInput("--k must be at least 1", str(k), "leave out --k for the optimum")
-    return replace(others, k=k, objective=cast(Objective, objective))
+    return replace(options, k=k, objective=cast(Objective, objective))

@@ -1,4 +1,4 @@
-"""What was built before, on disk: one folder of the data home that campaigns, experiments and commands share."""
+"""Schedules and programs built before, on disk: one folder of the data home for campaigns, service and commands."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from functools import lru_cache
 from pathlib import Path
 
 import chorale.synth
-from chorale.synth.build.build import BuiltSchedule, LoweredProgram
+from chorale.synth.build.build import BuiltSchedule, LoweredProgram, Observer, unobserved, verified_schedule
 from chorale.synth.build.cache import BuildCache, CachingBuilder, MemoryCache
 from chorale.synth.build.request import BuildRequest, ScheduleRequest
 from chorale.synth.errors import CheckFailed, ChoraleError
+from chorale.synth.executor.base import Executor, Progress
+from chorale.synth.methods.auto import AUTO
 from chorale.synth.programs.program import Program
-from chorale.synth.schedule.codec import from_parquet
+from chorale.synth.schedule.codec import from_parquet, to_parquet
 from chorale.synth.targets.lift import read_checked
+from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 from chorale.tuner.files.read_write import read_file, write_parts
 
@@ -41,6 +44,10 @@ class DiskCache:
         self._folder = folder
         self._version = version
         self._largest_bytes = largest_bytes
+
+    def holds(self, request: ScheduleRequest) -> bool:
+        """Whether there is a file for the schedule of `request`, sound or not."""
+        return self._schedule_path(request).exists()
 
     def schedule(self, request: ScheduleRequest) -> BuiltSchedule | None:
         path = self._schedule_path(request)
@@ -138,6 +145,36 @@ def code_version() -> str:
     for path in sorted(root.rglob("*.py")):
         digest.update(f"{path.relative_to(root)}\0".encode() + path.read_bytes())
     return digest.hexdigest()
+
+
+SLOW_METHODS = frozenset({AUTO, "forest", "forest-phases", "blink"})
+"""Methods that take longer than reading their schedule back and verifying it does; see decision 39."""
+
+
+def verified_from_cache(
+    request: ScheduleRequest,
+    home: Path | None,
+    executor: Executor,
+    progress: Progress | None = None,
+    observe: Observer = unobserved,
+) -> tuple[VerifiedSchedule, bool]:
+    """Return the verified schedule of `request`, and whether it was read from the cache of the data home.
+
+    Only schedules of `SLOW_METHODS` are looked up and stored, and only where `home` is a folder that exists. Reading
+    back, which verifies, is the stage `cache`, observed where it finds the schedule; else there are the stages of
+    `chorale.synth.build.build.verified_schedule`, whose errors are raised.
+    """
+    if home is None or request.method not in SLOW_METHODS or not home.is_dir():
+        return verified_schedule(request, executor, progress, observe), False
+    cache = DiskCache(home / FOLDER, code_version())
+    if cache.holds(request):
+        with observe("cache"):
+            built = cache.schedule(request)
+        if built is not None:
+            return built.verified, True
+    verified = verified_schedule(request, executor, progress, observe)
+    cache.add_schedule(request, BuiltSchedule(verified, to_parquet(verified.schedule)))
+    return verified, False
 
 
 def shared_builder(home: Path) -> CachingBuilder:

@@ -131,6 +131,6 @@ class ServiceSettings:
         audit = AuditLog(folder, time.time)
         store = JobStore(folder)
         networks = NetworkPlanner(self.limits)
-        scheduler = JobScheduler(store, JobPlanner(networks, store), RayTaskBackend(), time.time)
+        scheduler = JobScheduler(store, JobPlanner(networks, store, self.home), RayTaskBackend(), time.time)
         campaigns = Campaigns(Home(self.home), DetachedLaunches(), store, networks)
         return create_api(scheduler, campaigns, access, audit, self.body_limits)

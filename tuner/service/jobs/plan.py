@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from chorale.synth.collective import Collective
@@ -51,11 +52,15 @@ class JobPlan:
 
 
 class JobPlanner:
-    """Checks specifications against the networks, methods and results that there are. Thread-safe."""
+    """Checks specifications against the networks, methods and results that there are. Thread-safe.
 
-    def __init__(self, networks: NetworkPlanner, store: JobStore) -> None:
+    home: data folder whose cache of schedules the tasks use; None for none
+    """
+
+    def __init__(self, networks: NetworkPlanner, store: JobStore, home: Path | None = None) -> None:
         self._networks = networks
         self._store = store
+        self._home = home
 
     def plan(self, spec: AnyJobSpec) -> JobPlan:
         """Return the plan of `spec`; raise InvalidInput for what is not possible."""
@@ -80,6 +85,7 @@ class JobPlanner:
             topology=self._networks.cached(spec.topology) if isinstance(spec, CollectiveSpec) else None,
             schedule=self._schedule(spec.result) if isinstance(spec, ProgramSpec | PriceSpec) else None,
             candidates=tuple(self._schedule(key) for key in keys),
+            home=self._home,
         )
 
     def _synthesis(self, spec: SynthesisSpec) -> JobPlan:
@@ -90,7 +96,7 @@ class JobPlanner:
         if collective.name not in method.collectives:
             rule = f"{method.name} makes {', '.join(method.collectives)}"
             raise InvalidInput(rule, spec.collective, "choose another method or collective")
-        in_columns = form_of(spec.method, topology) == "columns"
+        in_columns = form_of(spec.method, topology, collective, spec.options()) == "columns"
         renameable = not collective.is_rooted and spec.size_bytes is None and in_columns
         shape = _key(spec, shape=shape_key(topology)) if renameable else None
         return JobPlan(spec, _key(spec, topology=topology.id), network.memory_bytes, shape)

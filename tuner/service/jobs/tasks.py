@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from chorale.runners.api.workers import Completion
-from chorale.synth.build.build import build_program, verified_schedule, verify_schedule
+from chorale.synth.build.build import build_program, verify_schedule
 from chorale.synth.build.request import ScheduleRequest
 from chorale.synth.executor.base import Progress
 from chorale.synth.executor.serial import SerialExecutor
@@ -18,6 +19,7 @@ from chorale.synth.schedule.transforms import renamed_schedule
 from chorale.synth.simulation.simulate import simulate as simulate_traffic
 from chorale.synth.topology.isomorphism import isomorphism
 from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.build_cache import verified_from_cache
 from chorale.tuner.costs.pricing import DEFAULTS, Pricing, traffic_of_content
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.reports.bound import bound_document, bound_report
@@ -37,12 +39,14 @@ class JobTask:
     topology:   the network of the specification; None where the worker is to build it
     schedule:   content of the schedule file of the result that the specification names
     candidates: schedules on networks that may be the same one under other names
+    home:       data folder with the cache of schedules; a worker on a machine without it does without
     """
 
     spec: AnyJobSpec
     topology: Topology | None = None
     schedule: bytes | None = None
     candidates: tuple[bytes, ...] = ()
+    home: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +113,10 @@ def _synthesis(spec: SynthesisSpec, task: JobTask, progress: Progress) -> TaskRe
     request = ScheduleRequest(topology, spec.parsed_collective(), spec.method, options)
     stages = Stopwatch()
     warm_kernels(request.method, stages)
-    verified = verified_schedule(request, SerialExecutor(), progress, stages.stage)
+    verified, is_cached = verified_from_cache(request, task.home, SerialExecutor(), progress, stages.stage)
     document = proved_document(verified, options.size_bytes, stages)
     files = {SCHEDULE_FILE: to_parquet(verified.schedule)}
-    return TaskResult(document | {"unit": topology.bandwidth_unit}, files)
+    return TaskResult(document | {"unit": topology.bandwidth_unit, "cached": is_cached}, files)
 
 
 def _renamed(content: bytes, topology: Topology) -> TaskResult | None:

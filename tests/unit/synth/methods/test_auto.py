@@ -9,7 +9,7 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods import auto
-from chorale.synth.methods.catalog import METHODS, synthesize
+from chorale.synth.methods.catalog import METHODS, form_of, synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
 
@@ -53,3 +53,17 @@ def test_options_leave_the_methods_that_obey_them():
 def test_nothing_that_suits_is_refused():
     with pytest.raises(InvalidInput, match="some method must suit"):
         cost_of("auto", "ring:4", "allreduce", Options(k=1, chunks=2))
+
+
+def test_the_form_is_that_of_the_method_that_wins():
+    large = parse_topology("torus:66x66")
+    forms = {name: form_of("auto", large, parse_collective(name)) for name in ("allgather", "allreduce", "broadcast")}
+    assert forms == {"allgather": "symmetric", "allreduce": "symmetric", "broadcast": "columns"}
+    assert form_of("auto", large, parse_collective("allgather"), Options(k=1)) == "columns"
+    assert form_of("auto", parse_topology("torus:4x4")) == "columns"
+
+
+def test_very_large_networks_take_the_first_method_unverified(monkeypatch):
+    monkeypatch.setattr(auto, "MAX_RANKS_SECOND_METHOD", 8)
+    monkeypatch.setattr(auto, "verify", None)
+    assert cost_of("auto", "torus:4x4", "allgather")[1] == "bfb"

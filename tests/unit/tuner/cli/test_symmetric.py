@@ -42,8 +42,9 @@ def test_people_read_how_it_was_verified(capsys):
     assert "rank 0 replayed, symmetries checked" in chorale(capsys, "synth", "bfb", "torus:66x66").stderr
 
 
-def test_a_symmetric_schedule_is_not_written_as_json(capsys, tmp_path):
-    done = chorale(capsys, "synth", "bfb", "torus:66x66", "-o", tmp_path / "torus.json")
+@pytest.mark.parametrize("method", [["bfb"], []])
+def test_a_symmetric_schedule_is_not_written_as_json(capsys, tmp_path, method):
+    done = chorale(capsys, "synth", *method, "torus:66x66", "-o", tmp_path / "torus.json")
     assert done.code == 2
     assert "ends in .parquet" in done.stderr
 

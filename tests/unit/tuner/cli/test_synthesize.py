@@ -38,6 +38,50 @@ def test_the_document_of_the_contract(capsys, tmp_path):
     assert document["output"] == str(output)
 
 
+def test_without_a_method_the_best_one_is_taken(capsys):
+    document = chorale(capsys, "synth", "torus:4x4", "--json").document
+    assert document == document | {"method": "bfb", "collective": "allgather", "verified": True}
+    assert document["optimality"]["gap"] == "0"
+    named = chorale(capsys, "synth", "--collective", "allreduce", "auto", "torus:4x4", "--json").document
+    left_out = chorale(capsys, "synth", "torus:4x4", "--collective", "allreduce", "--json").document
+    assert named["schedule"] == left_out["schedule"]
+    assert named["method"] != "auto"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bbf", "torus:4x4"], "choose from bfb, ring, "),
+        (["bfb"], "a topology must be given after the method; got bfb"),
+        (["bfb", "ring:4", "ring:5"], "one METHOD and one SPEC can be given; got bfb ring:4 ring:5"),
+        ([], "Missing argument"),
+    ],
+)
+def test_arguments_that_are_wrong_are_refused(capsys, arguments, message):
+    done = chorale(capsys, "synth", *arguments)
+    assert done.code == 2
+    assert message in done.stderr
+
+
+def test_the_usage_says_that_the_method_may_be_left_out(capsys):
+    assert "chorale synth [OPTIONS] [METHOD] {SPEC}" in chorale(capsys, "synth", "--help").stdout
+
+
+def test_a_schedule_in_the_data_folder_is_read_and_its_seconds_say_so(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("CHORALE_HOME", str(tmp_path))
+    command = ("synth", "forest", "a100:2", "--collective", "allreduce", "--json")
+    first, second = chorale(capsys, *command).document, chorale(capsys, *command).document
+    assert (first["cached"], second["cached"]) == (False, True)
+    assert second["seconds"]["total"] == pytest.approx(second["seconds"]["cache"])
+    assert not {"synthesis", "verification"} & set(second["seconds"])
+    for key in ("schedule", "cost", "optimality", "tree_pairs", "parameters", "verified"):
+        assert first.get(key) == second.get(key)
+    anew = chorale(capsys, *command, "--no-cache").document
+    assert "synthesis" in anew["seconds"]
+    assert not anew["cached"]
+    assert "cache 0." in chorale(capsys, *command[:-1]).stderr
+
+
 def test_the_gap_of_a_ring(capsys):
     document = chorale(capsys, "synth", "ring", "hypercube:3", "--collective", "allreduce", "--json").document
     assert document["optimality"]["gap"] == "2"

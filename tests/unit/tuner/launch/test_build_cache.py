@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from chorale.synth.build.build import build
 from chorale.synth.build.cache import CachingBuilder
 from chorale.synth.build.request import BuildRequest, BuildResult, ScheduleRequest
 from chorale.synth.collective import ALLREDUCE
+from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.config.build_cache import FOLDER, DiskCache, code_version, shared_builder
+from chorale.tuner.config.build_cache import FOLDER, DiskCache, code_version, shared_builder, verified_from_cache
 
 SOURCE = ScheduleRequest(parse_topology("ring:4"), ALLREDUCE, "bfb")
 RING = replace(SOURCE, method="ring")
@@ -106,6 +108,40 @@ def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
     one = builder(tmp_path / "file")
     assert isinstance(one.build(request()), BuildResult)
     assert counts(one) == (1, 1)
+
+
+@pytest.mark.parametrize("method", ["auto", "forest"])
+def test_a_schedule_of_a_slow_method_is_synthesized_once(tmp_path: Path, method: str) -> None:
+    source, stages = replace(SOURCE, method=method), list[str]()
+
+    def observe(stage: str) -> AbstractContextManager[None]:
+        stages.append(stage)
+        return nullcontext()
+
+    first, was_cached = verified_from_cache(source, tmp_path, SerialExecutor(), None, observe)
+    assert (was_cached, stages) == (False, ["synthesis", "verification"])
+    stages.clear()
+    second, was_cached = verified_from_cache(source, tmp_path, SerialExecutor(), None, observe)
+    assert (was_cached, stages) == (True, ["cache"])
+    assert (second.schedule.id, second.cost) == (first.schedule.id, first.cost)
+    [path] = (tmp_path / FOLDER).glob("*.schedule")
+    path.write_bytes(b"damaged")
+    assert not verified_from_cache(source, tmp_path, SerialExecutor())[1]
+    assert verified_from_cache(source, tmp_path, SerialExecutor())[1]
+    assert shared_builder(tmp_path).build(request(source=source)) == build(request(source=source))
+
+
+@pytest.mark.parametrize("home", [None, Path("missing")])
+def test_without_a_data_home_everything_is_synthesized(tmp_path: Path, home: Path | None) -> None:
+    folder = None if home is None else tmp_path / home
+    for _ in range(2):
+        assert not verified_from_cache(replace(SOURCE, method="forest"), folder, SerialExecutor())[1]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_fast_methods_are_not_stored(tmp_path: Path) -> None:
+    assert not verified_from_cache(SOURCE, tmp_path, SerialExecutor())[1]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_commands_make_no_data_home(tmp_path: Path) -> None:

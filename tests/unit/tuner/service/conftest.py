@@ -57,7 +57,7 @@ def start_service(
 ) -> TestClient:
     clock = itertools.count(1000)
     store, networks = JobStore(folder), NetworkPlanner(limits or JobLimits())
-    scheduler = JobScheduler(store, JobPlanner(networks, store), backend, lambda: float(next(clock)), slots=1)
+    scheduler = JobScheduler(store, JobPlanner(networks, store, folder), backend, lambda: float(next(clock)), slots=1)
     campaigns = Campaigns(Home(folder), launches or FakeLaunches(), store, networks)
     audit = AuditLog(folder, lambda: 0.0)
     body_limits = BodyLimits(body_bytes=100_000, body_s=1.0)

@@ -10,12 +10,17 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from chorale.synth.build.request import ScheduleRequest
+from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.methods.method import Options
 from chorale.synth.schedule.codec import from_parquet
 from chorale.synth.targets.lift import lift
 from chorale.synth.topology.formats.files import to_json
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.verify.verify import verify
+from chorale.tuner.config.build_cache import verified_from_cache
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.service.access import Access, Caller, load_access, make_token
 from chorale.tuner.service.jobs import job_store
@@ -36,6 +41,22 @@ def test_a_synthesis_gives_a_proved_document_and_a_schedule_that_verifies(servic
     assert result["document"]["optimality"]["gap"] == "0"
     content = service.client.get(f"/v1/results/{job['result']}/files/schedule.parquet").content
     assert verify(from_parquet(content, load_topology)).cost.time_per_byte == Fraction(3, 1040)
+
+
+def test_the_best_method_is_chosen_and_named(service: Service):
+    job = service.finished(service.post("/v1/syntheses", topology="torus:3x3", method="auto").json())
+    document = service.client.get(f"/v1/results/{job['result']}").json()["document"]
+    assert (document["method"], document["optimality"]["gap"]) == ("bfb", "0")
+
+
+def test_a_schedule_that_a_command_or_campaign_left_in_the_data_folder_is_used(service: Service, tmp_path):
+    request = ScheduleRequest(parse_topology("a100:2"), ALLGATHER, "forest", Options())
+    verified, _ = verified_from_cache(request, tmp_path, SerialExecutor())
+    job = service.finished(service.post("/v1/syntheses", topology="a100:2", method="forest").json())
+    document = service.client.get(f"/v1/results/{job['result']}").json()["document"]
+    assert (document["cached"], document["schedule"]["id"]) == (True, verified.schedule.id)
+    assert "cache" in document["seconds"]
+    assert "synthesis" not in document["seconds"]
 
 
 def test_what_was_asked_before_is_answered_at_once(service: Service):
