@@ -1,8 +1,12 @@
-"""What the site adds to the written pages when it is built: the reference of the command and of the HTTP API."""
+"""What the site adds to the written pages when it is built.
+
+The reference of the command and of the HTTP API, and a copy of every file of the repository that a page links to.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +15,15 @@ import typer
 from http_reference import http_page, openapi_document  # beside this file
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 from typer.cli import get_docs_for_click
 
 from chorale.tuner.cli.main import command_line
+
+ROOT = Path(__file__).parents[2]
+_FOLDERS = "synth|runners|tuner|experiments|chorale|tests|deploy|examples"
+_OUTSIDE = re.compile(rf"\]\((?:\.\./)+((?:{_FOLDERS})(?:/[^)#\s]*)?|CONTRIBUTING\.md)\)")
+"""A link of a page to a file or folder of the repository, as a code host follows it."""
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -33,9 +43,30 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         "reference/http.md": http_page(openapi),
         "reference/openapi.json": json.dumps(openapi, indent=1),
     }
+    for page in files.documentation_pages():
+        for target in _OUTSIDE.findall(page.content_string):
+            made[_copy_of(target)] = _source(ROOT / target)
     for path, content in made.items():
         files.append(File.generated(config, path, content=content))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let links to the repository lead to the copies."""
+    up = "../" * page.file.src_uri.count("/")
+    return _OUTSIDE.sub(lambda link: f"]({up}{_copy_of(link[1])})", markdown)
+
+
+def _copy_of(target: str) -> str:
+    """Return where the site has the file or folder `target`: as text, so that browsers show it."""
+    return f"source/{target.rstrip('/')}.txt"
+
+
+def _source(path: Path) -> str:
+    """Return the content of a file, or the names of what is in a folder."""
+    if path.is_file():
+        return path.read_text()
+    return "".join(f"{entry.name}\n" for entry in sorted(path.iterdir()) if not entry.name.startswith(("_", ".")))
 
 
 def command_page() -> str:
