@@ -1,4 +1,4 @@
-"""What a collective operation asks for: which shard starts where and must end where, reduced or not."""
+"""Collective operations: which shard starts where and must end where, reduced or not."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A layer of a neural network, as far as the time of training depends on it.
-
-One iteration of data-parallel training, experts included: computation and communication side by side.
+"""The time of one iteration of data-parallel training, with or without experts: computation and communication overlap.
 
 Sources: Li et al., "PyTorch Distributed: experiences on accelerating data parallel training", 2020 (buckets, wait-free
 back-propagation); Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.4.

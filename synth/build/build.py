@@ -1,7 +1,7 @@
-"""Synthesize, verify, lower, check: the four stages, alone and together.
+"""Synthesize, verify, lower, check: the four stages, one at a time and together.
 
-No stage reads a clock: whoever wants to know how long they take gives an `Observer`, and hears of the stages
-`synthesis`, `verification`, `lowering` and `check` as they are entered and left.
+No stage reads a clock: a caller that measures stages passes an `Observer`, which is called as the stages `synthesis`,
+`verification`, `lowering` and `check` are entered and left.
 """
 
 from __future__ import annotations

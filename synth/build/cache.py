@@ -1,4 +1,4 @@
-"""Building many requests: what was built before is not built again."""
+"""Building with caches: schedules and programs that were built before are not built again."""
 
 from __future__ import annotations
 

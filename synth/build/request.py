@@ -1,4 +1,4 @@
-"""What is to be built, and what came of it."""
+"""Requests for schedules and programs, and the result or the failure of a build."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Double binary tree: half of the data on each of two trees, in which no rank is inner twice.
+"""Double binary tree: half of the data on each of two trees, in which no rank is an inner node twice.
 
 Source: Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
 """
@@ -97,8 +97,8 @@ def _port(tree: ReduceTree, collective: Collective) -> SubCollective:
         CollectiveName.ALLREDUCE: InSequence(tree, TimeReversed(tree)),
     }
     if collective.name not in ports:
-        known = "allreduce, broadcast or reduce"
-        raise InvalidInput(f"double-binary-tree makes {known}", collective.name.value, f"choose {known}")
+        supported = "allreduce, broadcast or reduce"
+        raise InvalidInput(f"double-binary-tree makes {supported}", collective.name.value, f"choose {supported}")
     return ports[collective.name]
 
 

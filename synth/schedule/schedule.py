@@ -1,8 +1,6 @@
-"""The transfers of a schedule as columns: tens of millions of rows must stay cheap.
+"""A schedule: who sends which part of which shard to whom, over which links, when.
 
-Routes: the path of links that a transfer takes, as one table shared by all transfers.
-
-A schedule: who sends which part of which shard to whom, over which links, when.
+Transfers are columns, because tens of millions of rows must stay cheap; routes are one table shared by all transfers.
 """
 
 from __future__ import annotations

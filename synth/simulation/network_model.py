@@ -1,4 +1,4 @@
-"""What messages cost on a network: bandwidths from the topology, latencies and unit rates from outside."""
+"""What messages cost on a network: bandwidths from the topology, latencies and unit rates from the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a family or function of topologies must say about itself, and a plan that knows its size before it is built."""
+"""How a family or function of topologies is declared, and a plan whose size is known before it is built."""
 
 from __future__ import annotations
 

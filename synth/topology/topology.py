@@ -1,8 +1,6 @@
 """The network: compute nodes, switch nodes and directed links with exact bandwidth and latency.
 
-The transpose of a topology: every link turned around.
-
-What a unit of bandwidth means in bytes and seconds.
+Also its transpose (every link reversed) and what a unit of bandwidth means in bytes and seconds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Expansion: the schedule of a large network from the schedule of the small one that it is made of.
+"""Expansion: the schedule of a large network from the schedule of the small network that it is expanded from.
 
 Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5, appendices A.6, D.
 """

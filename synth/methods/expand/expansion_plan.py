@@ -1,4 +1,4 @@
-"""From a topology spec to the expansions that it is made of, down to its base."""
+"""From a topology spec to the expansions that it consists of, down to its base."""
 
 from __future__ import annotations
 

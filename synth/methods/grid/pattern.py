@@ -62,13 +62,13 @@ class CollectivePattern:
 
     def traffic(self) -> Traffic:
         """Return what the schedule with its default chunks sends. Equal steps are one object. O(messages)."""
-        known: dict[tuple[Hashable, ...], TrafficStep] = {}
+        by_signature: dict[tuple[Hashable, ...], TrafficStep] = {}
         steps = []
         for step in self._steps:
             signature = self._signature(step)
-            if signature not in known:
-                known[signature] = self._traffic_step(step)
-            steps.append(known[signature])
+            if signature not in by_signature:
+                by_signature[signature] = self._traffic_step(step)
+            steps.append(by_signature[signature])
         denominator = self.topology.compute_count * self._parts
         return Traffic(self.topology, self.collective, self.kind, tuple(steps), denominator, self._pairs.routes)
 
@@ -82,11 +82,11 @@ class CollectivePattern:
     def _pairs(self) -> PairRoutes:
         ranks = self.topology.compute_count
         keys: list[NDArray[np.int64]] = []
-        seen = set()
+        signatures = set()
         for step in self._steps:
-            if (signature := self._signature(step)) in seen:
+            if (signature := self._signature(step)) in signatures:
                 continue
-            seen.add(signature)
+            signatures.add(signature)
             for port in self._at(step):
                 src, dst, _ = port.messages(step)
                 keys.append(src * ranks + dst)
@@ -120,13 +120,13 @@ class CollectivePattern:
         return merged_step(np.concatenate(routes), np.concatenate(amounts))
 
     def _rows(self, number: int, step: int, chunks: int) -> Iterator[list[NDArray[np.int64]]]:
-        """Yield columns of rows of `step`, which is the `number`-th that counts."""
+        """Yield columns of rows of `step`, which is the `number`-th in which any port sends."""
         for index, port in enumerate(self.subcollectives):
             if step >= port.step_count:
                 continue
             piece = port.piece(step)
-            pieces, place = len(self.subcollectives) * piece.total, index * piece.total + piece.number
-            lo, hi = chunks * place // pieces, chunks * (place + 1) // pieces
+            pieces, position = len(self.subcollectives) * piece.total, index * piece.total + piece.number
+            lo, hi = chunks * position // pieces, chunks * (position + 1) // pieces
             if lo == hi:
                 continue
             src, dst, shard = port.shard_sends(step)

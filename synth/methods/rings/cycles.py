@@ -1,7 +1,4 @@
-"""Hamiltonian cycles: found where a cycle cover can be patched into one cycle.
-
-Hamiltonian cycles that share no link and together use every port.
-"""
+"""Hamiltonian cycles by patching cycle covers, and sets of them that share no link and together use every port."""
 
 from __future__ import annotations
 
@@ -178,8 +175,8 @@ def _pair(rows: int, columns: int) -> list[tuple[Order, Order]]:
     as it is free, columns - 1 hops, and takes the hop of the row that the first left out: it moves columns - 1 rows
     down and one column on, so it meets every row before it returns if gcd(rows, columns - 1) = 1.
     """
-    turn, place = np.divmod(np.arange(rows * columns), columns)
-    return [(turn, (place - turn) % columns), ((turn * (columns - 1) + place) % rows, turn % columns)]
+    turn, position = np.divmod(np.arange(rows * columns), columns)
+    return [(turn, (position - turn) % columns), ((turn * (columns - 1) + position) % rows, turn % columns)]
 
 
 def _refuse(topology: Topology) -> list[Order]:

@@ -1,7 +1,4 @@
-"""What families without switches share: nodes named by rank, links of capacity 1.
-
-What switched fabrics share: named nodes, links both ways at their bandwidth in GB/s, rotations as symmetries.
-"""
+"""Helpers that build families: nodes named by rank with unit links; switched fabrics with bandwidths in GB/s."""
 
 from __future__ import annotations
 
@@ -120,7 +117,7 @@ def grid_ids(*sizes: int) -> list[str]:
 
 def switch_ids(kind: str, *sizes: int) -> list[str]:
     """Return the ids of switches of one kind at all places of a grid, such as nic:0.3."""
-    return [f"{kind}:{place}" for place in grid_ids(*sizes)]
+    return [f"{kind}:{suffix}" for suffix in grid_ids(*sizes)]
 
 
 def positive_bandwidth(text: str, call: FamilyCall, syntax: str) -> Fraction:
