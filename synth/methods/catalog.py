@@ -176,7 +176,7 @@ def synthesize(
     executor: Executor,
     progress: Progress | None = None,
 ) -> VerifiedSchedule:
-    """Return the verified schedule that `method` makes of `collective` on `topology`, timed at `options.size_bytes`.
+    """Return the verified schedule that `method` makes for `collective` on `topology`, timed at `options.size_bytes`.
 
     >>> from synth import SerialExecutor, parse_collective, parse_topology
     >>> ring = parse_topology("ring:4")

@@ -28,7 +28,7 @@ class Transfers:
     route:  index into the schedule's `Routes`; fixes source and destination
     shard:  which shard (by the rank that owns it)
     lo, hi: chunk interval in units of 1 / chunks_per_shard
-    reduce: 1 where the destination adds what arrives to what it holds, 0 where it stores it
+    reduce: 1 where the destination adds the arriving chunks to its own, 0 where it stores them
 
     Every column has the smallest unsigned type that fits its largest legal value, so that equal schedules
     have equal bytes.
@@ -81,7 +81,7 @@ class ColumnBounds:
 class Routes:
     """Paths of links in compressed rows: route r uses `link_ids[offsets[r]:offsets[r + 1]]`, in travel order.
 
-    On direct-connect networks every link is a route of its own and route id equals link id. Longer routes
+    On direct-connect networks every link is a route and route id equals link id. Longer routes
     lead through switches or through nodes that pass data on.
     """
 
@@ -133,7 +133,7 @@ class AnySchedule(Protocol):
 
     certificate:    JSON-able claim of the method about its own optimality
     transfer_count: rows of the expanded schedule
-    expand:         the same schedule with the rows of all ranks, at most `most_rows` (else InvalidInput); itself where
+    expand:         the same schedule with the rows of all ranks, at most `max_rows` (else InvalidInput); itself where
                     it has them
     """
 
@@ -161,14 +161,14 @@ class AnySchedule(Protocol):
     def certificate(self) -> Mapping[str, Any]: ...
     @property
     def id(self) -> str: ...
-    def expand(self, most_rows: int = MAX_EXPANDED_ROWS) -> Schedule: ...
+    def expand(self, max_rows: int = MAX_EXPANDED_ROWS) -> Schedule: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
     """A collective on a topology as columns of transfers.
 
-    kind:        "stepped": the transfers of a step start from what was there before the step;
+    kind:        "stepped": the transfers of a step start from the state before the step;
                  "pipelined": trees that stream, `steps` is their height
     barriers:    of pipelined schedules: steps, ascending, before which everything earlier has ended. Streams
                  follow one another there, as the two halves of allreduce do, and their heights add up
@@ -209,7 +209,7 @@ class Schedule:
     def transfer_count(self) -> int:
         return len(self.transfers)
 
-    def expand(self, most_rows: int = MAX_EXPANDED_ROWS) -> Schedule:
+    def expand(self, max_rows: int = MAX_EXPANDED_ROWS) -> Schedule:
         """Return this schedule: it has the rows of all ranks."""
         return self
 

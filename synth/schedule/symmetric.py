@@ -180,7 +180,7 @@ class SymmetricSchedule:
     def expand(self, max_rows: int = MAX_EXPANDED_ROWS) -> Schedule:
         """Return the schedule with the rows of all ranks. O(N^2 + rows).
 
-        Raises InvalidInput where it would have more than `most_rows` rows.
+        Raises InvalidInput where it would have more than `max_rows` rows.
         """
         if self.transfer_count > max_rows:
             rule = f"a symmetric schedule is written out up to {max_rows} transfers"

@@ -91,7 +91,7 @@ def _ends_of_streams(part: Schedule, first_step: int) -> list[int]:
 
 
 def reversed_routes(routes: Routes, original_link: np.ndarray) -> Routes:
-    """Return every route turned around, over the links that its links came from. O(hops)."""
+    """Return every route reversed, over the original links of its links. O(hops)."""
     offsets = routes.offsets
     mirror = np.repeat(offsets[:-1] + offsets[1:] - 1, np.diff(offsets)) - np.arange(offsets[-1])
     return Routes(offsets, original_link[routes.link_ids[mirror]].astype(np.int32))

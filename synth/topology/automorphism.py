@@ -94,7 +94,7 @@ def checked_orbits(topology: Topology) -> NDArray[np.int32]:
 def automorphisms_are_transitive(topology: Topology) -> bool:
     """Whether the symmetries that `topology` carries, each checked, take every compute node to every other.
 
-    False says nothing: the topology may have symmetries that nobody told it. O(generators * L log degree).
+    False is no proof: the topology may have symmetries that are not attached to it. O(generators * L log degree).
     """
     orbit = checked_orbits(topology)[: topology.compute_count]
     return bool(topology.automorphisms) and bool(np.all(orbit == orbit[0]))

@@ -15,7 +15,7 @@ _MAX_DIGITS = 18
 
 
 class TooLarge(InvalidInput):
-    """A network that nobody will build; says how large it would be."""
+    """A network above the size limits; `nodes` and `links` are the size that it would have."""
 
     def __init__(self, spec: str, nodes: int, links: int) -> None:
         most = f"{MAX_NODES} nodes" if nodes > MAX_NODES else f"{MAX_LINKS} links"

@@ -14,8 +14,6 @@ from chorale.synth.topology.automorphism import automorphisms_are_transitive, is
 from chorale.synth.topology.distance import distances_from, distances_to
 from chorale.synth.topology.topology import Topology, transpose
 
-__all__ = ["is_automorphism", "is_vertex_transitive"]
-
 _PROFILE_WORK = 2**28
 _SEARCH_NODES = 64
 _SEARCH_LINKS = 1024

@@ -45,7 +45,9 @@ def transposed_base_schedule(name: str, topology: Topology | None = None) -> Sch
     entry = base_entry(name)
     if entry.transposed_schedule is None:
         rule = "a base must have a schedule stored for its transpose"
-        raise InvalidInput(rule, f"{name}, which has none", "use the method expand, which knows what to do instead")
+        raise InvalidInput(
+            rule, f"{name}, which has none", "use the method expand, which makes one from the stored schedule or by bfb"
+        )
     base = transpose(base_topology(entry, f"base:{name}"))
     _require_same(topology, base, f"the transpose of the base {name}")
     return _allgather(name, entry.transposed_schedule, topology or base)
@@ -85,13 +87,13 @@ def base_allgather(topology: Topology, executor: Executor, progress: Progress | 
     """
     schedule = stored_allgather(topology)
     if schedule is not None:
-        return _told(schedule, topology, "own")
+        return _with_origin(schedule, topology, "own")
     mirrored = transpose(topology)
     schedule = stored_allgather(mirrored)
     image = None if schedule is None else reverse_symmetry(mirrored)
     if schedule is None or image is None:
-        return _told(bfb_allgather(topology, executor, None, progress), topology, "bfb")
-    return _told(renamed_schedule(schedule, image, topology), topology, "mirrored")
+        return _with_origin(bfb_allgather(topology, executor, None, progress), topology, "bfb")
+    return _with_origin(renamed_schedule(schedule, image, topology), topology, "mirrored")
 
 
 def stored_allgather(topology: Topology) -> Schedule | None:
@@ -107,6 +109,6 @@ def stored_allgather(topology: Topology) -> Schedule | None:
     return None
 
 
-def _told(schedule: Schedule, topology: Topology, origin: Origin) -> Schedule:
+def _with_origin(schedule: Schedule, topology: Topology, origin: Origin) -> Schedule:
     parameters = {"base": topology.spec, "base_method": origin}
     return replace(schedule, method="expand", parameters=parameters, certificate={})

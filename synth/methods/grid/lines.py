@@ -82,8 +82,8 @@ class LineReduceScatter:
     """A reduce_scatter of `size` blocks over `size` positions in one dimension of a grid.
 
     Every position starts with a contribution to every block and hands its partial sum of a block on at most once;
-    whoever never does holds the sum in the end. handed_on: int32[size, size], the step in which a position hands
-    a block on, `len(steps)` where it never does.
+    the position that never does holds the sum in the end. handed_on: int32[size, size], the step in which a position
+    hands a block on, `len(steps)` where it never does.
     """
 
     size: int

@@ -191,7 +191,7 @@ class PairRoutes:
         return bool((self.second >= 0).any())
 
     def find(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (first, second) of each pair; all must be among those this was made for. O(pairs log pairs)."""
+        """Return (first, second) of each pair; all must be among `keys`. O(pairs log pairs)."""
         index = np.searchsorted(self.keys, src * self.ranks + dst)
         return self.first[index], self.second[index]
 

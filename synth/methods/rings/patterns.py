@@ -130,7 +130,7 @@ def hamiltonian_ring(topology: Topology, collective: Collective) -> CollectivePa
 
 
 def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
-    """Return BFB by itself on every cycle of `disjoint_cycles`: floor(N / 2) steps each way, bandwidth-optimal.
+    """Return BFB on every single cycle of `disjoint_cycles`: floor(N / 2) steps each way, bandwidth-optimal.
 
     On shiftedring:m this is the baseline ShiftedBFBRing. An even cycle has one rank opposite each: half of the data
     comes to it one way, half the other. Source: Zhao et al., appendix F.1.

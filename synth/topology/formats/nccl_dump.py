@@ -190,7 +190,7 @@ class _Reader:
             self.add_nic(Nic(_whole(net, "dev"), parent, bandwidth / len(nets), speed))
 
     def add_nic(self, nic: Nic) -> None:
-        """Add `nic` unless it is there: sockets are listed below every CPU."""
+        """Add `nic` unless it was added before: sockets are listed below every CPU."""
         self.nics.setdefault(nic.number, nic)
 
     def machine(self) -> Machine:
