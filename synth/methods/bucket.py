@@ -68,6 +68,6 @@ def _bucket(
         raise InvalidInput(f"{method} makes {supported}", collective.name.value, f"choose {supported}")
     lines = [ring_line(size) for size in grid_shape(topology)]
     order = synchronised_dimensions if synchronised else dimension_by_dimension
-    ports = [subcollective_for(port, collective, method) for port in reduce_scatters(lines, order, all_ports)]
+    parts = [subcollective_for(scatter, collective, method) for scatter in reduce_scatters(lines, order, all_ports)]
     parameters = {"all_ports": all_ports, "synchronised": synchronised}
-    return CollectivePattern(topology, collective, method, parameters, tuple(ports))
+    return CollectivePattern(topology, collective, method, parameters, tuple(parts))

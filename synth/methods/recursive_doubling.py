@@ -72,10 +72,11 @@ def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = F
     """
     returns = collective.name != CollectiveName.ALLREDUCE
     lines = [halving_line(size, returns) for size in grid_shape(topology)]
-    ports = [
-        subcollective_for(port, collective, "rabenseifner") for port in reduce_scatters(lines, round_robin, all_ports)
+    parts = [
+        subcollective_for(scatter, collective, "rabenseifner")
+        for scatter in reduce_scatters(lines, round_robin, all_ports)
     ]
-    return CollectivePattern(topology, collective, "rabenseifner", {"all_ports": all_ports}, tuple(ports))
+    return CollectivePattern(topology, collective, "rabenseifner", {"all_ports": all_ports}, tuple(parts))
 
 
 def recursive_doubling(topology: Topology, collective: Collective, all_ports: bool = False) -> CollectivePattern:
@@ -90,5 +91,5 @@ def recursive_doubling(topology: Topology, collective: Collective, all_ports: bo
         return CollectivePattern(topology, collective, "recursive-doubling", parameters, pattern.subcollectives)
     require_allreduce(collective, "recursive-doubling")
     lines = [ExchangeRounds.of(size, doubling_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
-    ports = vector_exchanges(lines, all_ports)
-    return CollectivePattern(topology, collective, "recursive-doubling", parameters, tuple(ports))
+    parts = vector_exchanges(lines, all_ports)
+    return CollectivePattern(topology, collective, "recursive-doubling", parameters, tuple(parts))

@@ -78,8 +78,10 @@ def swing(topology: Topology, collective: Collective, all_ports: bool = True) ->
     (section 4), else there is one. broadcast and reduce go along the tree of the root's shard.
     """
     lines = [swing_line(size) for size in grid_shape(topology)]
-    ports = [subcollective_for(port, collective, "swing") for port in reduce_scatters(lines, round_robin, all_ports)]
-    return CollectivePattern(topology, collective, "swing", {"all_ports": all_ports}, tuple(ports))
+    parts = [
+        subcollective_for(scatter, collective, "swing") for scatter in reduce_scatters(lines, round_robin, all_ports)
+    ]
+    return CollectivePattern(topology, collective, "swing", {"all_ports": all_ports}, tuple(parts))
 
 
 def swing_latency(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:
@@ -94,5 +96,5 @@ def swing_latency(topology: Topology, collective: Collective, all_ports: bool = 
         return CollectivePattern(topology, collective, "swing-latency", parameters, pattern.subcollectives)
     require_allreduce(collective, "swing-latency")
     lines = [ExchangeRounds.of(size, swing_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
-    ports = vector_exchanges(lines, all_ports)
-    return CollectivePattern(topology, collective, "swing-latency", parameters, tuple(ports))
+    parts = vector_exchanges(lines, all_ports)
+    return CollectivePattern(topology, collective, "swing-latency", parameters, tuple(parts))

@@ -118,19 +118,19 @@ def predict_bidirectional(forwards: Prediction, backwards: Prediction) -> Predic
     return Prediction(forwards.nodes, 2 * forwards.degree, tuple(max(pair) / 2 for pair in both))
 
 
-def predict(recipe: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Prediction:
-    """Return what `schedule_of` costs on the network that `recipe` describes; see `predict_allgather`."""
-    if isinstance(recipe, BaseNetwork):
-        return prediction_of(schedule_of_base(recipe))
-    if isinstance(recipe, DegreeExpansion):
-        return predict_degree(predict(recipe.inner, schedule_of_base), recipe.copies)
-    if isinstance(recipe, CartesianPower):
-        return predict_power(predict(recipe.inner, schedule_of_base), recipe.times)
-    if isinstance(recipe, BidirectionalUnion):
+def predict(plan: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Prediction:
+    """Return the cost of expanding `schedule_of_base` to the network that `plan` describes; see `predict_allgather`."""
+    if isinstance(plan, BaseNetwork):
+        return prediction_of(schedule_of_base(plan))
+    if isinstance(plan, DegreeExpansion):
+        return predict_degree(predict(plan.inner, schedule_of_base), plan.copies)
+    if isinstance(plan, CartesianPower):
+        return predict_power(predict(plan.inner, schedule_of_base), plan.times)
+    if isinstance(plan, BidirectionalUnion):
         return predict_bidirectional(
-            predict(recipe.forwards, schedule_of_base), predict(recipe.backwards, schedule_of_base)
+            predict(plan.forwards, schedule_of_base), predict(plan.backwards, schedule_of_base)
         )
-    times, inner = _lines(recipe)
+    times, inner = _lines(plan)
     if (isinstance(inner, DegreeExpansion) and inner.copies > 1) or (
         isinstance(inner, CartesianPower) and inner.times > 1
     ):
@@ -138,8 +138,8 @@ def predict(recipe: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Predicti
     return predict_line(expanded_schedule(inner, schedule_of_base), times)
 
 
-def _lines(recipe: LineGraph) -> tuple[int, ExpansionPlan]:
-    times, inner = 1, recipe.inner
+def _lines(plan: LineGraph) -> tuple[int, ExpansionPlan]:
+    times, inner = 1, plan.inner
     while isinstance(inner, LineGraph):
         times, inner = times + 1, inner.inner
     return times, inner

@@ -1,4 +1,4 @@
-"""Exchanges of the whole vector on a grid (fewest steps, most bytes), and the plain and mirrored ports of one."""
+"""Exchanges of the whole vector on a grid (fewest steps, most bytes), and the plain and mirrored subcollectives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from chorale.synth.methods.grid.subcollective import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangeRounds:
-    """What the positions of one line do: the largest power of two of them exchange, the others are folded onto them.
+    """The rounds of one line: the largest power of two of them exchange, the others are folded onto them.
 
     active: the positions that exchange
     folded: the others; `onto[i]` takes the vector of `folded[i]` before and hands it the sum afterwards
@@ -53,7 +53,7 @@ class ExchangeRounds:
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """An allreduce in which every message holds the whole vector of the port.
+    """An allreduce in which every message holds the whole vector of the subcollective.
 
     Dimensions that are no power of two are folded one after the other, then all lines exchange in the order of
     `turns`, then the folded ranks are given the result. The latency-optimal algorithms of the Swing paper
@@ -147,7 +147,7 @@ def vector_exchanges(lines: Sequence[ExchangeRounds], all_ports: bool) -> list[E
 
 
 def _beginnings(lines: Sequence[LineT], all_ports: bool) -> Iterator[tuple[int, Sequence[LineT]]]:
-    """Yield the dimension that each port begins in, and its lines: plain, then mirrored."""
+    """Yield the dimension that each subcollective begins in, and its lines: plain, then mirrored."""
     mirrored = [line.mirrored() for line in lines]
     for first in range(len(lines) if all_ports else 1):
         yield first, lines
@@ -156,7 +156,7 @@ def _beginnings(lines: Sequence[LineT], all_ports: bool) -> Iterator[tuple[int, 
 
 
 def subcollective_for(scatter: GridReduceScatter, collective: Collective, method: str) -> SubCollective:
-    """Return the port that makes `collective` of a reduce_scatter.
+    """Return the subcollective that makes `collective` from a reduce_scatter.
 
     allgather is the reduce_scatter backwards, allreduce one after the other, reduce the tree of the root's shard with
     the whole vector, broadcast the same tree backwards. Raises InvalidInput for alltoall.

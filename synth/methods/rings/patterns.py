@@ -89,7 +89,7 @@ class MeetingRing:
 
 
 def ring_subcollective(order: NDArray[np.int64], collective: Collective, method: str) -> SubCollective:
-    """Return the port that makes `collective` around `order` in its direction only."""
+    """Return the subcollective that makes `collective` around `order` in its direction only."""
     around = np.asarray(order, dtype=np.int64)
     gather = TimeReversed(Ring(around[::-1].copy()))
     return _of_parts(Ring(around), gather, collective, method)
@@ -98,7 +98,7 @@ def ring_subcollective(order: NDArray[np.int64], collective: Collective, method:
 def meeting_subcollective(
     order: NDArray[np.int64], ahead: int, back: int, collective: Collective, method: str
 ) -> SubCollective:
-    """Return the port that makes `collective` around `order` in both directions, meeting half-way."""
+    """Return the subcollective that makes `collective` around `order` in both directions, meeting half-way."""
     ring = MeetingRing(np.asarray(order, dtype=np.int64), ahead, back)
     return _of_parts(ring, TimeReversed(ring), collective, method)
 
@@ -121,12 +121,12 @@ def hamiltonian_ring(topology: Topology, collective: Collective) -> CollectivePa
     N - 1 steps each way; every direction of every cycle carries an equal part of the data, so it is bandwidth-optimal.
     On shiftedring:m this is the baseline ShiftedRing of Zhao et al., section 8.2. Source: Swing paper, section 2.3.1.
     """
-    ports = [
+    parts = [
         ring_subcollective(direction, collective, "hamiltonian-ring")
         for order in disjoint_cycles(topology)
         for direction in (order, order[::-1])
     ]
-    return CollectivePattern(topology, collective, "hamiltonian-ring", {}, tuple(ports))
+    return CollectivePattern(topology, collective, "hamiltonian-ring", {}, tuple(parts))
 
 
 def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
@@ -137,12 +137,12 @@ def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     """
     half = topology.compute_count // 2
     reaches = [(half, half)] if topology.compute_count % 2 else [(half, half - 1), (half - 1, half)]
-    ports: list[SubCollective] = [
+    parts: list[SubCollective] = [
         meeting_subcollective(order, ahead, back, collective, "bfb-ring")
         for order in disjoint_cycles(topology)
         for ahead, back in reaches
     ]
-    return CollectivePattern(topology, collective, "bfb-ring", {}, tuple(ports))
+    return CollectivePattern(topology, collective, "bfb-ring", {}, tuple(parts))
 
 
 def count_boxes(topology: Topology) -> int:
@@ -169,12 +169,12 @@ def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     size = topology.compute_count // boxes
     inside = _order_in_box(topology, size)
     starts = np.arange(boxes)[:, None] * size
-    ports = []
+    parts = []
     for channel in range(size):
         order = starts + np.roll(inside, -channel)
         order[1::2] = order[1::2, ::-1]
-        ports.append(ring_subcollective(order.ravel(), collective, "ring"))
-    return CollectivePattern(topology, collective, "ring", {"channels": size}, tuple(ports))
+        parts.append(ring_subcollective(order.ravel(), collective, "ring"))
+    return CollectivePattern(topology, collective, "ring", {"channels": size}, tuple(parts))
 
 
 def _order_in_box(topology: Topology, size: int) -> NDArray[np.int64]:
