@@ -125,7 +125,8 @@ class Routes:
 Kind = Literal["stepped", "pipelined"]
 Form = Literal["columns", "symmetric"]
 Parameter = str | int | bool | None
-MAX_EXPANDED_ROWS = 2**27
+MAX_TRANSFERS = 2**27
+"""Rows of a schedule that is written out for all ranks."""
 
 
 class AnySchedule(Protocol):
@@ -161,7 +162,7 @@ class AnySchedule(Protocol):
     def certificate(self) -> Mapping[str, Any]: ...
     @property
     def id(self) -> str: ...
-    def expand(self, max_rows: int = MAX_EXPANDED_ROWS) -> Schedule: ...
+    def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -209,7 +210,7 @@ class Schedule:
     def transfer_count(self) -> int:
         return len(self.transfers)
 
-    def expand(self, max_rows: int = MAX_EXPANDED_ROWS) -> Schedule:
+    def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule:
         """Return this schedule: it has the rows of all ranks."""
         return self
 

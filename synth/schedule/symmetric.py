@@ -14,7 +14,7 @@ from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
 from chorale.synth.schedule.schedule import (
-    MAX_EXPANDED_ROWS,
+    MAX_TRANSFERS,
     ColumnBounds,
     Form,
     Kind,
@@ -177,7 +177,7 @@ class SymmetricSchedule:
             first_step += part.steps
         return bounds.pack([np.concatenate(columns) for columns in zip(*parts, strict=True)])
 
-    def expand(self, max_rows: int = MAX_EXPANDED_ROWS) -> Schedule:
+    def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule:
         """Return the schedule with the rows of all ranks. O(N^2 + rows).
 
         Raises InvalidInput where it would have more than `max_rows` rows.

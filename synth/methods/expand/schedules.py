@@ -14,13 +14,11 @@ from numpy.typing import NDArray
 
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
-from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
+from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Routes, Schedule
 from chorale.synth.topology.links import link_ids
 from chorale.synth.topology.topology import Topology
 
 Column: TypeAlias = NDArray[np.integer]
-
-MAX_TRANSFERS = 2**27
 
 
 def require_expandable(schedule: Schedule) -> None:

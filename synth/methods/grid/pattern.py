@@ -15,11 +15,9 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.methods.grid.routing import PairRoutes, pair_routes
 from chorale.synth.methods.grid.subcollective import SubCollective
-from chorale.synth.schedule.schedule import ColumnBounds, Kind, Parameter, Schedule
+from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Kind, Parameter, Schedule
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step
 from chorale.synth.topology.topology import Topology
-
-MAX_TRANSFERS = 2**27
 
 
 @dataclass(frozen=True)

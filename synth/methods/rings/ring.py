@@ -17,11 +17,9 @@ from scipy.sparse.csgraph import breadth_first_order
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.rings.cycles import hamiltonian_cycle
-from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
+from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Routes, Schedule
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step
 from chorale.synth.topology.topology import Topology, transpose_with_links
-
-MAX_TRANSFERS = 2**27
 
 
 @dataclass(frozen=True, slots=True, eq=False)
