@@ -1,6 +1,6 @@
 """Pure algorithms: from a topology to a verified schedule to a program.
 
-The names below are stable; see docs/guide/python.md.
+The names below are stable; see docs/guide/python.md. Each is imported from its module when it is first used.
 """
 
 from typing import TYPE_CHECKING
@@ -9,33 +9,54 @@ from chorale.synth.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from chorale.synth.bounds.lower_bound import lower_bound as lower_bound
+    from chorale.synth.build.cache import CachingBuilder as CachingBuilder
+    from chorale.synth.build.request import BuildFailure as BuildFailure
+    from chorale.synth.build.request import BuildRequest as BuildRequest
+    from chorale.synth.build.request import BuildResult as BuildResult
+    from chorale.synth.build.request import ScheduleRequest as ScheduleRequest
     from chorale.synth.collective import Collective as Collective
     from chorale.synth.collective import parse_collective as parse_collective
+    from chorale.synth.errors import CheckFailed as CheckFailed
     from chorale.synth.errors import ChoraleError as ChoraleError
+    from chorale.synth.errors import InvalidInput as InvalidInput
+    from chorale.synth.errors import Unavailable as Unavailable
     from chorale.synth.executor.processes import ProcessExecutor as ProcessExecutor
     from chorale.synth.executor.serial import SerialExecutor as SerialExecutor
     from chorale.synth.lowering.lower import lower as lower
     from chorale.synth.lowering.options import LoweringOptions as LoweringOptions
     from chorale.synth.methods.catalog import synthesize as synthesize
     from chorale.synth.methods.method import Options as Options
+    from chorale.synth.programs.program import Program as Program
     from chorale.synth.schedule.traffic import traffic_of as traffic_of
     from chorale.synth.simulation.network_model import NetworkModel as NetworkModel
     from chorale.synth.simulation.simulate import simulate as simulate
     from chorale.synth.targets.lift import lift as lift
+    from chorale.synth.targets.registry import target_named as target_named
     from chorale.synth.topology.formats.networkx_graph import from_networkx as from_networkx
     from chorale.synth.topology.formats.networkx_graph import to_networkx as to_networkx
     from chorale.synth.topology.spec import parse_topology as parse_topology
     from chorale.synth.topology.topology import Topology as Topology
+    from chorale.synth.verify.verified import VerifiedSchedule as VerifiedSchedule
 
 _HOMES = {
+    "BuildFailure": "chorale.synth.build.request",
+    "BuildRequest": "chorale.synth.build.request",
+    "BuildResult": "chorale.synth.build.request",
+    "CachingBuilder": "chorale.synth.build.cache",
+    "CheckFailed": "chorale.synth.errors",
     "ChoraleError": "chorale.synth.errors",
     "Collective": "chorale.synth.collective",
+    "InvalidInput": "chorale.synth.errors",
     "LoweringOptions": "chorale.synth.lowering.options",
-    "Options": "chorale.synth.methods.method",
     "NetworkModel": "chorale.synth.simulation.network_model",
+    "Options": "chorale.synth.methods.method",
     "ProcessExecutor": "chorale.synth.executor.processes",
+    "Program": "chorale.synth.programs.program",
+    "ScheduleRequest": "chorale.synth.build.request",
     "SerialExecutor": "chorale.synth.executor.serial",
     "Topology": "chorale.synth.topology.topology",
+    "Unavailable": "chorale.synth.errors",
+    "VerifiedSchedule": "chorale.synth.verify.verified",
     "from_networkx": "chorale.synth.topology.formats.networkx_graph",
     "lift": "chorale.synth.targets.lift",
     "lower": "chorale.synth.lowering.lower",
@@ -44,9 +65,10 @@ _HOMES = {
     "parse_topology": "chorale.synth.topology.spec",
     "simulate": "chorale.synth.simulation.simulate",
     "synthesize": "chorale.synth.methods.catalog",
+    "target_named": "chorale.synth.targets.registry",
     "to_networkx": "chorale.synth.topology.formats.networkx_graph",
     "traffic_of": "chorale.synth.schedule.traffic",
 }
 
-__all__ = list(_HOMES)  # names, found on first use
+__all__ = list(_HOMES)
 __getattr__ = lazy_names(__name__, _HOMES)

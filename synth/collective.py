@@ -1,4 +1,4 @@
-"""What a collective operation asks for: which shard starts where and must end where, reduced or not."""
+"""Collective operations: which shard starts where and must end where, reduced or not."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def parse_collective(text: str, root: int = 0) -> Collective:
     try:
         name = CollectiveName(text)
     except ValueError:
-        known = ", ".join(name.value for name in CollectiveName)
-        raise InvalidInput("a collective must be one that is known", text, f"choose from {known}") from None
+        supported = ", ".join(name.value for name in CollectiveName)
+        raise InvalidInput("a collective must be one that is known", text, f"choose from {supported}") from None
     collective = Collective(name)
     return Collective(name, root) if collective.is_rooted else collective

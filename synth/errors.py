@@ -1,4 +1,4 @@
-"""Errors that tell a person the rule, the offending value and the way out."""
+"""Errors that state the rule, the offending value and the way out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 class ChoraleError(Exception):
     """Base of every error that Chorale raises on purpose.
 
-    `rule` says what must hold, `value` what was found instead, `way_out` what to do about it.
+    `rule` says what must hold, `value` what does not, `way_out` what to do about it.
     The text is one line, so that a command can print it as it is.
     """
 
@@ -27,7 +27,7 @@ class InvalidInput(ChoraleError):
 
 
 class CheckFailed(ChoraleError):
-    """The thing asked about turned out false, for example a schedule that does not verify (exit code 1)."""
+    """A check had a negative result, for example a schedule that does not verify (exit code 1)."""
 
     exit_code = 1
 

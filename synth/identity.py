@@ -1,6 +1,6 @@
-"""Content ids: one SHA-256 over canonical JSON and canonical column bytes names every value.
+"""Exact identity: content ids (SHA-256 over canonical JSON and columns) and exact rationals.
 
-Guessing the exact numbers behind a solver's floats, so that bounds made from them can meet.
+Rationals are read from text, written as text, and guessed from the floats of a solver.
 """
 
 from __future__ import annotations

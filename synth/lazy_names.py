@@ -1,4 +1,4 @@
-"""Packages that re-export names without importing everything at once."""
+"""Packages that re-export names without importing the modules that define them before first use."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a module-level `__getattr__` for `package` that finds each name in the module `homes` says.
+    """Return a module-level `__getattr__` for `package` that imports each name from the module `homes[name]`.
 
-    `import synth` stays instant although some of its names need heavy libraries.
+    `import chorale.synth` stays instant although some of its names need heavy libraries.
     """
 
     def find(name: str) -> Any:

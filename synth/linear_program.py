@@ -1,4 +1,4 @@
-"""The one door to the linear-program solver: HiGHS, in floats that nobody trusts before checking."""
+"""The only file that calls the linear-program solver: HiGHS, in floats whose results callers must check."""
 
 from __future__ import annotations
 

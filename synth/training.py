@@ -1,6 +1,4 @@
-"""A layer of a neural network, as far as the time of training depends on it.
-
-One iteration of data-parallel training, experts included: computation and communication side by side.
+"""The time of one iteration of data-parallel training, with or without experts: computation and communication overlap.
 
 Sources: Li et al., "PyTorch Distributed: experiences on accelerating data parallel training", 2020 (buckets, wait-free
 back-propagation); Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", appendix A.4.
@@ -41,7 +39,7 @@ BUCKETS_BYTES = (10**6, 10**7, 10**8, 10**9)
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """What an iteration takes, and on what it is spent: the first three add up to the whole.
+    """The seconds of an iteration by purpose: computation, all-to-all and exposed allreduce add up to the whole.
 
     exposed_allreduce_s: seconds in which ranks neither compute nor exchange tokens because gradients are under way
     allreduce_s:         seconds of all allreduces, hidden behind computation or not
@@ -100,7 +98,7 @@ def best_iteration(
 
 @dataclass(slots=True)
 class _Streams:
-    """Both streams while an iteration goes on: `now_s` of computation, `free_s` when the network has done all."""
+    """The two streams during an iteration: `now_s` of computation, `free_s` when the network has done all."""
 
     allreduce: CollectiveTime
     alltoall: CollectiveTime
@@ -127,7 +125,7 @@ class _Streams:
         self.allreduces += 1
 
     def wait_for_network(self) -> None:
-        """Do nothing until all that was sent is there."""
+        """Do nothing until everything sent has arrived."""
         waited_s = max(0, self.free_s - self.now_s)
         self.exposed_s += waited_s
         self.now_s += waited_s

@@ -1,7 +1,7 @@
-"""Synthesize, verify, lower, check: the four stages, alone and together.
+"""Synthesize, verify, lower, check: the four stages, one at a time and together.
 
-No stage reads a clock: whoever wants to know how long they take gives an `Observer`, and hears of the stages
-`synthesis`, `verification`, `lowering` and `check` as they are entered and left.
+No stage reads a clock: a caller that measures stages passes an `Observer`, which is called as the stages `synthesis`,
+`verification`, `lowering` and `check` are entered and left.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 
 Observer = Callable[[str], AbstractContextManager[object]]
-"""Called with the name of a stage; what it returns is held while the stage runs."""
+"""Called with the name of a stage; the context that it returns is held while the stage runs."""
 
 
 def unobserved(_stage: str) -> AbstractContextManager[object]:
@@ -37,7 +37,7 @@ def unobserved(_stage: str) -> AbstractContextManager[object]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BuiltSchedule:
-    """A verified schedule as it is and as a Parquet file."""
+    """A verified schedule, and the same as a Parquet file."""
 
     verified: VerifiedSchedule
     file: bytes
@@ -45,14 +45,14 @@ class BuiltSchedule:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LoweredProgram:
-    """A checked program: as it was lowered, and as its target writes it."""
+    """A checked program, and its text in the format of its target."""
 
     program: Program
     text: str
 
 
 def build(request: BuildRequest, observe: Observer = unobserved) -> BuildResult | BuildFailure:
-    """Synthesize, verify, lower and check. Never raises: what goes wrong comes back as a BuildFailure."""
+    """Synthesize, verify, lower and check. Never raises: an error is returned as a BuildFailure."""
     try:
         schedule = build_schedule(request.source, observe)
         return build_result(schedule, build_program(schedule.verified, request.lowering, observe), request.lowering)
@@ -82,7 +82,7 @@ def verified_schedule(
 def verify_schedule(
     schedule: AnySchedule, size_bytes: int | None = None, observe: Observer = unobserved
 ) -> VerifiedSchedule:
-    """Return a schedule that exists already, for example in a file, as a verified one; CheckFailed if it is wrong."""
+    """Verify an existing schedule, for example from a file; raises CheckFailed if it is wrong."""
     with observe("verification"):
         return verify(schedule, size_bytes)
 
@@ -103,7 +103,7 @@ def build_program(
 
 
 def build_result(built: BuiltSchedule, program: LoweredProgram, lowering: LoweringOptions) -> BuildResult:
-    """Return both parts as one value that can travel."""
+    """Return schedule and program as one value that can be pickled."""
     schedule = built.verified.schedule
     return BuildResult(
         schedule_id=schedule.id,

@@ -1,4 +1,4 @@
-"""Building many requests: what was built before is not built again."""
+"""Building with caches: schedules and programs that were built before are not built again."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from chorale.synth.programs.program import Program
 Value = TypeVar("Value")
 
 LARGEST_UNITS = 2**21
-"""What is held in memory weighs at most that much: a transfer counts 1, an instruction 4; a unit is some 50 bytes."""
+"""Limit of what is held in memory: a transfer counts 1 unit, an instruction 4; a unit is some 50 bytes."""
 
 _INSTRUCTION_UNITS = 4
 
@@ -30,7 +30,7 @@ _INSTRUCTION_UNITS = 4
 class BuildCache(Protocol):
     """Holds schedules and programs under the content ids of requests. What it returns is verified and checked.
 
-    It may forget at any time, and must not raise because of what it holds: what is damaged is not there.
+    It may drop entries at any time. A damaged entry counts as missing: lookups do not raise because of it.
     """
 
     def schedule(self, request: ScheduleRequest) -> BuiltSchedule | None: ...
@@ -43,7 +43,7 @@ class BuildCache(Protocol):
 
 
 class CachingBuilder:
-    """Builds requests one after the other, and looks into `caches` before, the fastest first.
+    """Builds requests one after the other, after a lookup in `caches`, the fastest first.
 
     Points of a search space differ mostly in how one schedule is lowered, or in what lowering does not see: then
     synthesis and verification, or all of it, are not done again. `synthesized` and `lowered` count what was done.
@@ -63,7 +63,7 @@ class CachingBuilder:
             return BuildFailure.of(error)
 
     def _schedule(self, request: ScheduleRequest, observe: Observer) -> BuiltSchedule:
-        built, missed = _looked_up(self._caches, lambda cache: cache.schedule(request))
+        built, missed = _first_hit(self._caches, lambda cache: cache.schedule(request))
         if built is None:
             self.synthesized += 1
             built = build_schedule(request, observe)
@@ -72,7 +72,7 @@ class CachingBuilder:
         return built
 
     def _program(self, request: BuildRequest, schedule: BuiltSchedule, observe: Observer) -> LoweredProgram:
-        program, missed = _looked_up(self._caches, lambda cache: cache.program(request, schedule))
+        program, missed = _first_hit(self._caches, lambda cache: cache.program(request, schedule))
         if program is None:
             self.lowered += 1
             program = build_program(schedule.verified, request.lowering, observe)
@@ -81,10 +81,10 @@ class CachingBuilder:
         return program
 
 
-def _looked_up(
+def _first_hit(
     caches: Sequence[BuildCache], look: Callable[[BuildCache], Value | None]
 ) -> tuple[Value | None, list[BuildCache]]:
-    """Return what the first cache that has it holds, and the caches before that one."""
+    """Return the value in the first cache that has it (None without one), and the caches before that."""
     missed: list[BuildCache] = []
     for cache in caches:
         value = look(cache)
@@ -96,7 +96,7 @@ def _looked_up(
 
 @dataclass(slots=True)
 class _Entry:
-    """A schedule, and what was lowered from it by the id of its request."""
+    """A schedule, and the programs lowered from it by the id of their request."""
 
     schedule: BuiltSchedule
     programs: dict[str, LoweredProgram] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class _Entry:
 
 
 class MemoryCache:
-    """A BuildCache in memory: schedules with their programs, those dropped first that were not used for longest."""
+    """A BuildCache in memory: schedules with their programs, the least recently used dropped first."""
 
     def __init__(self, largest_units: int = LARGEST_UNITS) -> None:
         self._largest_units = largest_units

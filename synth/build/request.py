@@ -1,4 +1,4 @@
-"""What is to be built, and what came of it."""
+"""Requests for schedules and programs, and the result or the failure of a build."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _NO_OPTIONS = Options()
 
 @dataclass(frozen=True, slots=True)
 class ScheduleRequest:
-    """Which schedule to synthesize; `depth`: parts that every transfer is then cut into, one after the other."""
+    """Which schedule to synthesize; every transfer is then split into `depth` parts that follow one another."""
 
     topology: Topology
     collective: Collective
@@ -30,7 +30,7 @@ class ScheduleRequest:
 
     @property
     def id(self) -> str:
-        """Content id of all that decides the schedule and its file, in which the spec of the topology stands too."""
+        """Content id of everything that decides the schedule and its file, the spec of the topology included."""
         return content_id(
             {
                 "topology": self.topology.id,
@@ -45,14 +45,14 @@ class ScheduleRequest:
 
 @dataclass(frozen=True, slots=True)
 class BuildRequest:
-    """A program: `source` says of which schedule, `lowering` how it is made."""
+    """Which program to build: `source` is its schedule, `lowering` how it is lowered."""
 
     source: ScheduleRequest
     lowering: LoweringOptions
 
     @property
     def id(self) -> str:
-        """Content id of all that decides the program."""
+        """Content id of everything that decides the program."""
         return content_id({"source": self.source.id, "lowering": asdict(self.lowering)})
 
 
@@ -93,7 +93,7 @@ class BuildFailure:
 
     @staticmethod
     def of(error: Exception) -> BuildFailure:
-        """Return what `error` means for a request."""
+        """Return the failure that `error` means for a request."""
         if isinstance(error, InvalidInput):
             return BuildFailure(BuildFailureKind.INVALID, str(error))
         if isinstance(error, CheckFailed):
@@ -103,7 +103,7 @@ class BuildFailure:
 
 
 def program_id(schedule_id: str, lowering: LoweringOptions) -> str:
-    """Return the content id of what lowering makes of a schedule; sizes that a program is meant for do not count."""
+    """Return the content id of a lowered program; the sizes that it is meant for do not count."""
     return content_id(
         {
             "schedule": schedule_id,

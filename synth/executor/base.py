@@ -1,4 +1,4 @@
-"""The Executor port: map a function over picklable tasks, results in order."""
+"""The interface Executor: map a function over picklable tasks, results in order."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Progress = Callable[[int, int], None]
 """Called with (tasks done, tasks in all) after each finished task, in the caller's process."""
 
 OnResult = Callable[[int, Any], None]
-"""Called with the place of a task in `tasks` and its result as soon as that is here, in the caller's process and before
-`progress`: each task once, in whatever order they finish."""
+"""Called with the index of a task in `tasks` and its result as soon as the result is there, in the caller's process and
+before `progress`: each task once, in the order in which they finish."""
 
 
 class Executor(Protocol):
@@ -42,5 +42,5 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of workers; the executor must not be used afterwards. Safe to call twice."""
+        """Release the workers; the executor must not be used afterwards. Safe to call twice."""
         ...

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 from chorale.synth.errors import Unavailable
 from chorale.synth.executor.base import OnResult, Progress
-from chorale.synth.executor.worker import Call, CallOutcome, SharedValue, WorkerLostError, WorkerProcess, pickled
+from chorale.synth.executor.worker import CallOutcome, SharedValue, TaskCall, WorkerLostError, WorkerProcess, pickled
 
 Result = TypeVar("Result")
 
 MAX_ATTEMPTS = 4
-_LISTEN_S = 0.5
-"""How long one wait for workers takes at most: a Ctrl-C just before it does not end it, and is heard afterwards."""
+_POLL_S = 0.5
+"""How long one wait for workers takes at most: a Ctrl-C just before it does not end it, and is handled afterwards."""
 
 _log = logging.getLogger("chorale.executor")
 
@@ -26,7 +26,7 @@ class ProcessExecutor:
     """Maps over `workers` processes, which start when a map has work for them and live until `close`.
 
     `shared` is pickled once per map and sent once to each worker that takes part. A worker that dies is replaced
-    and its task is done again, at most `MOST_ATTEMPTS` times. After an exception or KeyboardInterrupt the workers
+    and its task is done again, at most `MAX_ATTEMPTS` times. After an exception or KeyboardInterrupt the workers
     are killed, busy or not, and the next map starts new ones. Should the program itself be killed, its workers
     finish the task at hand and end. Not thread-safe.
 
@@ -37,7 +37,7 @@ class ProcessExecutor:
     name = "processes"
 
     def __init__(self, workers: int) -> None:
-        self._most_workers = workers
+        self._max_workers = workers
         self._workers: list[WorkerProcess] = []
         self._closed = False
 
@@ -49,11 +49,11 @@ class ProcessExecutor:
         progress: Progress | None = None,
         on_result: OnResult | None = None,
     ) -> list[Result]:
-        """Return `[function(shared, task) for task in tasks]`; see the port for the contract."""
+        """Return `[function(shared, task) for task in tasks]`; see `Executor` for the contract."""
         if self._closed:
             raise RuntimeError("a closed executor cannot map")
         try:
-            return _Map(self._workers, self._most_workers, function, tasks, shared).run(progress, on_result)
+            return _Map(self._workers, self._max_workers, function, tasks, shared).run(progress, on_result)
         except BaseException:
             self._end_workers()
             raise
@@ -70,74 +70,74 @@ class ProcessExecutor:
 
 
 class _Map:
-    """One map: what waits, what is in flight on which worker, what is done."""
+    """The state of one call of `map`: tasks waiting, tasks in flight by worker, results."""
 
     def __init__(
         self,
         workers: list[WorkerProcess],
-        most_workers: int,
+        max_workers: int,
         function: Callable[[Any, Any], Any],
         tasks: Sequence[Any],
         shared: Any,
     ) -> None:
         self.workers = workers
-        self.most_workers = min(most_workers, len(tasks))
+        self.max_workers = min(max_workers, len(tasks))
         self.function = function
         self.tasks = tasks
-        self.share = pickled(SharedValue(shared)) if tasks else b""
+        self.shared = pickled(SharedValue(shared)) if tasks else b""
         self.informed: set[WorkerProcess] = set()
         self.waiting = deque(range(len(tasks)))
         self.flights: dict[WorkerProcess, int] = {}
         self.attempts: Counter[int] = Counter()
         self.results: dict[int, Any] = {}
 
-    def run(self, progress: Progress | None, arrived: OnResult | None) -> list[Any]:
+    def run(self, progress: Progress | None, on_result: OnResult | None) -> list[Any]:
         while len(self.results) < len(self.tasks):
             self._dispatch()
-            speaking = wait([worker.connection for worker in self.flights], _LISTEN_S)
-            for worker in [worker for worker in self.flights if worker.connection in speaking]:
+            readable = wait([worker.connection for worker in self.flights], _POLL_S)
+            for worker in [worker for worker in self.flights if worker.connection in readable]:
                 number = self._settle(worker)
-                if number is not None and arrived is not None:
-                    arrived(number, self.results[number])
+                if number is not None and on_result is not None:
+                    on_result(number, self.results[number])
                 if number is not None and progress is not None:
                     progress(len(self.results), len(self.tasks))
         return [self.results[number] for number in range(len(self.tasks))]
 
     def _dispatch(self) -> None:
         idle = [worker for worker in self.workers if worker not in self.flights]
-        while self.waiting and len(self.flights) < self.most_workers:
-            worker = idle.pop() if idle else self._started()
+        while self.waiting and len(self.flights) < self.max_workers:
+            worker = idle.pop() if idle else self._start_worker()
             number = self.waiting.popleft()
             self.flights[worker] = number
-            call = pickled(Call(self.function, self.tasks[number]))
+            call = pickled(TaskCall(self.function, self.tasks[number]))
             try:
                 if worker not in self.informed:
-                    worker.send(self.share)
+                    worker.send(self.shared)
                     self.informed.add(worker)
                 worker.send(call)
             except WorkerLostError as error:
-                self._lost(worker, error)
+                self._requeue(worker, error)
 
-    def _started(self) -> WorkerProcess:
+    def _start_worker(self) -> WorkerProcess:
         worker = WorkerProcess(preload=self.function.__module__)
         self.workers.append(worker)
         return worker
 
     def _settle(self, worker: WorkerProcess) -> int | None:
-        """Take the answer of `worker` and return which task it was; None if it died instead."""
+        """Receive the reply of `worker` and return the number of its task; None if the worker died instead."""
         try:
-            answer = worker.receive()
+            reply = worker.receive()
         except WorkerLostError as error:
-            self._lost(worker, error)
+            self._requeue(worker, error)
             return None
-        outcome: CallOutcome = pickle.loads(answer)  # noqa: S301 (from our own child process)
+        outcome: CallOutcome = pickle.loads(reply)  # noqa: S301 (from our own child process)
         if outcome.error is not None:
             raise outcome.error
         number = self.flights.pop(worker)
         self.results[number] = outcome.value
         return number
 
-    def _lost(self, worker: WorkerProcess, error: WorkerLostError) -> None:
+    def _requeue(self, worker: WorkerProcess, error: WorkerLostError) -> None:
         """Put the task of a dead worker back in front, unless it was tried often enough."""
         number = self.flights.pop(worker)
         self.workers.remove(worker)

@@ -26,7 +26,7 @@ class SerialExecutor:
         progress: Progress | None = None,
         on_result: OnResult | None = None,
     ) -> list[Result]:
-        """Return `[function(shared, task) for task in tasks]`; see the port for the contract."""
+        """Return `[function(shared, task) for task in tasks]`; see `Executor` for the contract."""
         if self._closed:
             raise RuntimeError("a closed executor cannot map")
         results: list[Result] = []
@@ -39,5 +39,5 @@ class SerialExecutor:
         return results
 
     def close(self) -> None:
-        """Refuse further maps."""
+        """Refuse further calls of `map`."""
         self._closed = True

@@ -1,7 +1,4 @@
-"""What runs inside a worker process of `ProcessExecutor`.
-
-A worker process as its parent sees it: started, sent to, received from, ended.
-"""
+"""The worker processes of `ProcessExecutor`: what runs inside one, and how the parent starts, calls and ends it."""
 
 from __future__ import annotations
 
@@ -20,14 +17,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class SharedValue:
-    """Message to a worker: the shared value of the calls to come. There is no answer."""
+    """Message to a worker: the shared value of all later calls. The worker does not reply."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """Message to a worker: answer with the Outcome of `function(shared, task)`."""
+class TaskCall:
+    """Message to a worker: reply with the CallOutcome of `function(shared, task)`."""
 
     function: Callable[[Any, Any], Any]
     task: Any
@@ -35,14 +32,14 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class CallOutcome:
-    """Answer of a worker: what the function returned, or the exception it raised."""
+    """Reply of a worker: what the function returned, or the exception it raised."""
 
     value: Any = None
     error: BaseException | None = None
 
 
 def serve(connection: Connection) -> None:
-    """Answer calls until the parent closes its end or dies. Ctrl-C is left to the parent."""
+    """Serve calls until the parent closes its end or dies. Ctrl-C is left to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     shared: Any = None
     while True:
@@ -54,9 +51,9 @@ def serve(connection: Connection) -> None:
         if isinstance(content, SharedValue):
             shared = content.value
             continue
-        answer = _answer(content, shared)
+        reply = _reply(content, shared)
         try:
-            connection.send_bytes(answer)
+            connection.send_bytes(reply)
         except OSError:
             return
 
@@ -66,26 +63,26 @@ def pickled(value: Any) -> bytes:
     return pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def _unpickled(message: bytes) -> SharedValue | Call | CallOutcome:
+def _unpickled(message: bytes) -> SharedValue | TaskCall | CallOutcome:
     try:
-        content: SharedValue | Call = pickle.loads(message)  # noqa: S301 (from our own parent process)
+        content: SharedValue | TaskCall = pickle.loads(message)  # noqa: S301 (from our own parent process)
     except Exception as error:
         return CallOutcome(error=error)
     return content
 
 
-def _answer(content: Call | CallOutcome, shared: Any) -> bytes:
-    outcome = _called(content, shared) if isinstance(content, Call) else content
+def _reply(content: TaskCall | CallOutcome, shared: Any) -> bytes:
+    outcome = _run(content, shared) if isinstance(content, TaskCall) else content
     try:
-        answer = pickled(outcome)
+        reply = pickled(outcome)
         if outcome.error is not None:
-            pickle.loads(answer)  # noqa: S301 (just made; some exceptions can be pickled but not rebuilt)
+            pickle.loads(reply)  # noqa: S301 (pickled above; some exceptions can be pickled but not rebuilt)
     except Exception as error:
-        answer = pickled(CallOutcome(error=TypeError(f"the outcome of a task cannot be pickled: {error}")))
-    return answer
+        reply = pickled(CallOutcome(error=TypeError(f"the outcome of a task cannot be pickled: {error}")))
+    return reply
 
 
-def _called(call: Call, shared: Any) -> CallOutcome:
+def _run(call: TaskCall, shared: Any) -> CallOutcome:
     try:
         return CallOutcome(call.function(shared, call.task))
     except BaseException as error:
@@ -98,7 +95,8 @@ class WorkerLostError(Exception):
 
 
 class WorkerProcess:
-    """A process that runs `serve`. Send it calls only while it has none to answer, so that neither side blocks.
+    """A process that runs `serve`. Send it a call only when it has replied to all earlier ones, so that neither side
+    blocks.
 
     `preload` names a module that its tasks need; the first worker of a program loads it for all.
     """
@@ -116,14 +114,14 @@ class WorkerProcess:
         try:
             self.connection.send_bytes(message)
         except OSError:
-            raise WorkerLostError(self._last_words()) from None
+            raise WorkerLostError(self._cause_of_death()) from None
 
     def receive(self) -> bytes:
-        """Return the next pickled answer. Raises WorkerLostError."""
+        """Return the next pickled reply. Raises WorkerLostError."""
         try:
             return self.connection.recv_bytes()
         except (EOFError, OSError):
-            raise WorkerLostError(self._last_words()) from None
+            raise WorkerLostError(self._cause_of_death()) from None
 
     def end(self) -> None:
         """Kill the process, if it lives, and wait until it is gone."""
@@ -131,7 +129,7 @@ class WorkerProcess:
         self._process.kill()
         self._process.join()
 
-    def _last_words(self) -> str:
+    def _cause_of_death(self) -> str:
         self._process.join(timeout=1)
         code = self._process.exitcode
         if code is None:

@@ -1,4 +1,4 @@
-"""The one door to numba: how kernels are compiled and kept."""
+"""The only file that imports numba: how kernels are compiled and cached on disk."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _PACKAGE = Path(__file__).parents[1]
 
 @lru_cache
 def _kernel_modules(name: str) -> frozenset[str]:
-    """Return the modules of `synth` that decide the machine code of module `name`: itself and what it imports, on
-    through modules of kernels; the others lend types and constants only."""
-    found: set[str] = set()
+    """Return the modules of `synth` that decide the machine code of module `name`: itself and its imports, followed
+    through modules with kernels; other modules contribute types and constants only."""
+    modules: set[str] = set()
     waiting = [name]
     while waiting:
         module = waiting.pop()
         text = _source(module).decode()
-        if module not in found and "chorale.synth.kernels.compiled" in text:
+        if module not in modules and "chorale.synth.kernels.compiled" in text:
             waiting += _IMPORT.findall(text)
-        found.add(module)
-    return frozenset(found)
+        modules.add(module)
+    return frozenset(modules)
 
 
 @lru_cache
@@ -48,11 +48,11 @@ def _cache_folder(module: str) -> Path:
     numba's own cache watches the file of a kernel only: after a change to a helper in another file it would run
     machine code that was compiled with the old helper.
     """
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    beside = _PACKAGE / "__pycache__" if os.access(_PACKAGE, os.W_OK) else Path.home() / ".cache" / "chorale"
+    configured = os.environ.get("NUMBA_CACHE_DIR")
+    default = _PACKAGE / "__pycache__" if os.access(_PACKAGE, os.W_OK) else Path.home() / ".cache" / "chorale"
     sources = b"\x00".join(_source(name) for name in sorted(_kernel_modules(module)))
     key = hashlib.sha256(sources).hexdigest()[:16]
-    return (Path(given) if given else beside) / f"kernels-{key}"
+    return (Path(configured) if configured else default) / f"kernels-{key}"
 
 
 def compiled(function: Function) -> Function:

@@ -1,9 +1,7 @@
-"""A binary heap of (key, node) pairs for use inside kernels; ties go to the smaller node, so runs repeat.
+"""Two binary heaps for use inside kernels: (key, node) pairs, and messages by the time of their next event.
 
-A binary heap of messages by the time of their next event, for use inside kernels.
-
-Every message has at most one event to come, so the heap holds messages and knows where each one is: an event can
-be moved without leaving a stale entry behind. Ties go to the smaller message, so runs repeat.
+A message has at most one event to come, and the second heap stores the position of every message, so an event is moved
+without leaving a stale entry behind. Ties go to the smaller node or message, so runs repeat.
 """
 
 from __future__ import annotations
@@ -22,14 +20,14 @@ Nodes = NDArray[np.int32]
 @inlined
 def push(keys: Keys, nodes: Nodes, size: int, key: float, node: int) -> int:
     """Add an entry to the first `size`; return the new size. O(log size)."""
-    place = size
-    while place > 0:
-        parent = (place - 1) >> 1
+    position = size
+    while position > 0:
+        parent = (position - 1) >> 1
         if keys[parent] < key or (keys[parent] == key and nodes[parent] <= node):
             break
-        keys[place], nodes[place] = keys[parent], nodes[parent]
-        place = parent
-    keys[place], nodes[place] = key, node
+        keys[position], nodes[position] = keys[parent], nodes[parent]
+        position = parent
+    keys[position], nodes[position] = key, node
     return size + 1
 
 
@@ -38,9 +36,9 @@ def drop_first(keys: Keys, nodes: Nodes, size: int) -> int:
     """Remove the smallest entry, which is at index 0; return the new size. O(log size)."""
     size -= 1
     key, node = keys[size], nodes[size]
-    place = 0
+    position = 0
     while True:
-        child = 2 * place + 1
+        child = 2 * position + 1
         if child >= size:
             break
         right = child + 1
@@ -48,14 +46,14 @@ def drop_first(keys: Keys, nodes: Nodes, size: int) -> int:
             child = right
         if key < keys[child] or (key == keys[child] and node <= nodes[child]):
             break
-        keys[place], nodes[place] = keys[child], nodes[child]
-        place = child
-    keys[place], nodes[place] = key, node
+        keys[position], nodes[position] = keys[child], nodes[child]
+        position = child
+    keys[position], nodes[position] = key, node
     return size
 
 
 class EventHeap(NamedTuple):
-    """members[: size[0]] is the heap; time[m] its key; place[m] where message m is, -1 if it is not in the heap."""
+    """members[: size[0]] is the heap; time[m] its key; position[m] where message m is, -1 if it is not in the heap."""
 
     members: NDArray[np.int32]
     position: NDArray[np.int32]
@@ -65,35 +63,35 @@ class EventHeap(NamedTuple):
     @staticmethod
     def of(messages: int) -> EventHeap:
         """Return the empty heap for this many messages."""
-        place = np.full(messages, -1, dtype=np.int32)
-        return EventHeap(np.empty(messages, np.int32), place, np.zeros(messages), np.zeros(1, np.int64))
+        position = np.full(messages, -1, dtype=np.int32)
+        return EventHeap(np.empty(messages, np.int32), position, np.zeros(messages), np.zeros(1, np.int64))
 
 
 @inlined
 def _comes_before(heap: EventHeap, first: int, second: int) -> bool:
-    one, other = heap.time[first], heap.time[second]
-    return one < other or (one == other and first < second)
+    first_time, second_time = heap.time[first], heap.time[second]
+    return first_time < second_time or (first_time == second_time and first < second)
 
 
 @inlined
-def _rise(heap: EventHeap, place: int, message: int) -> None:
-    while place > 0:
-        parent = (place - 1) >> 1
+def _rise(heap: EventHeap, position: int, message: int) -> None:
+    while position > 0:
+        parent = (position - 1) >> 1
         above = heap.members[parent]
         if not _comes_before(heap, message, above):
             break
-        heap.members[place] = above
-        heap.position[above] = place
-        place = parent
-    heap.members[place] = message
-    heap.position[message] = place
+        heap.members[position] = above
+        heap.position[above] = position
+        position = parent
+    heap.members[position] = message
+    heap.position[message] = position
 
 
 @inlined
-def _sink(heap: EventHeap, place: int, message: int) -> None:
+def _sink(heap: EventHeap, position: int, message: int) -> None:
     size = heap.size[0]
     while True:
-        child = 2 * place + 1
+        child = 2 * position + 1
         if child >= size:
             break
         if child + 1 < size and _comes_before(heap, heap.members[child + 1], heap.members[child]):
@@ -101,26 +99,26 @@ def _sink(heap: EventHeap, place: int, message: int) -> None:
         below = heap.members[child]
         if not _comes_before(heap, below, message):
             break
-        heap.members[place] = below
-        heap.position[below] = place
-        place = child
-    heap.members[place] = message
-    heap.position[message] = place
+        heap.members[position] = below
+        heap.position[below] = position
+        position = child
+    heap.members[position] = message
+    heap.position[message] = position
 
 
 @inlined
 def schedule_event(heap: EventHeap, message: int, time: float) -> None:
     """Let the next event of `message` be at `time`, whether it had one or not. O(log size)."""
-    place = heap.position[message]
+    position = heap.position[message]
     earlier = time < heap.time[message]
     heap.time[message] = time
-    if place < 0:
+    if position < 0:
         heap.size[0] += 1
         _rise(heap, heap.size[0] - 1, message)
     elif earlier:
-        _rise(heap, place, message)
+        _rise(heap, position, message)
     else:
-        _sink(heap, place, message)
+        _sink(heap, position, message)
 
 
 @inlined

@@ -26,7 +26,7 @@ Cost = tuple[Fraction, int]
 
 
 def auto_method(methods: Mapping[str, Method]) -> Method:
-    """Return the method that tries `methods` and keeps the schedule with the least time per byte, then steps.
+    """Return the method that tries `methods` and returns the schedule with the least time per byte, then steps.
 
     The schedule names the method that made it. Breadth-first broadcast takes the fewest steps that are possible, and
     tree packing reaches the optimum of every network where a rank may hold many trees; so large networks are left to
@@ -78,7 +78,7 @@ def _candidates(
 
 
 def _is_enough(topology: Topology, collective: Collective, cost: Cost) -> bool:
-    """Whether a large network needs no second method; small ones try all, for the sake of steps."""
+    """Return whether a large network needs no second method; small ones try all, for the sake of steps."""
     is_small = topology.compute_count <= MAX_RANKS_ALL_METHODS
     return not is_small and lower_bound(topology, collective, cost[0]).value == cost[0]
 

@@ -1,9 +1,7 @@
-"""A ring around one line: every position passes partial sums on to the next.
+"""Bucket algorithm: rings along one dimension after the other.
 
-Bucket algorithm: rings along one dimension after the other.
-
-Source: Sack and Gropp, "Collective algorithms for multiported torus networks", 2015; Swing paper, sections 2.3.4
-and 5.2.
+On each line every position passes partial sums on to the next. Source: Sack and Gropp, "Collective algorithms for
+multiported torus networks", 2015; Swing paper, sections 2.3.4 and 5.2.
 """
 
 from __future__ import annotations
@@ -66,10 +64,10 @@ def _bucket(
     topology: Topology, collective: Collective, method: str, synchronised: bool, all_ports: bool
 ) -> CollectivePattern:
     if collective.is_rooted:
-        known = "allgather, reduce_scatter or allreduce"
-        raise InvalidInput(f"{method} makes {known}", collective.name.value, f"choose {known}")
+        supported = "allgather, reduce_scatter or allreduce"
+        raise InvalidInput(f"{method} makes {supported}", collective.name.value, f"choose {supported}")
     lines = [ring_line(size) for size in grid_shape(topology)]
     order = synchronised_dimensions if synchronised else dimension_by_dimension
-    ports = [subcollective_for(port, collective, method) for port in reduce_scatters(lines, order, all_ports)]
+    parts = [subcollective_for(scatter, collective, method) for scatter in reduce_scatters(lines, order, all_ports)]
     parameters = {"all_ports": all_ports, "synchronised": synchronised}
-    return CollectivePattern(topology, collective, method, parameters, tuple(ports))
+    return CollectivePattern(topology, collective, method, parameters, tuple(parts))

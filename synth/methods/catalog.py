@@ -47,8 +47,8 @@ def _trees(method: str) -> Spread:
     def make(
         topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
     ) -> Schedule:
-        asked = options.k, options.objective, options.seed
-        return forest(topology, collective, *asked, method, options.warm_start, options.seeds, executor, progress)
+        settings = options.k, options.objective, options.seed
+        return forest(topology, collective, *settings, method, options.warm_start, options.seeds, executor, progress)
 
     return make
 
@@ -61,8 +61,8 @@ def _faster_allreduce(method: Method) -> Method:
     ) -> AnySchedule:
         pairs = None
         if collective.name == CollectiveName.ALLREDUCE and options.warm_start is None:
-            asked = options.k, options.objective, options.seed, options.seeds
-            pairs = faster_pairs(topology, *asked, executor, progress)
+            settings = options.k, options.objective, options.seed, options.seeds
+            pairs = faster_pairs(topology, *settings, executor, progress)
         return pairs or method.make(topology, collective, options, executor, progress)
 
     return replace(method, make=make)
@@ -179,7 +179,7 @@ def synthesize(
     executor: Executor,
     progress: Progress | None = None,
 ) -> VerifiedSchedule:
-    """Return the verified schedule that `method` makes of `collective` on `topology`, timed at `options.size_bytes`.
+    """Return the verified schedule that `method` makes for `collective` on `topology`, timed at `options.size_bytes`.
 
     >>> from synth import SerialExecutor, parse_collective, parse_topology
     >>> ring = parse_topology("ring:4")

@@ -1,4 +1,4 @@
-"""Double binary tree: half of the data on each of two trees, in which no rank is inner twice.
+"""Double binary tree: half of the data on each of two trees, in which no rank is an inner node twice.
 
 Source: Sanders, Speck, Traeff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan", 2009.
 """
@@ -86,20 +86,20 @@ def double_binary_tree(topology: Topology, collective: Collective) -> Collective
         parents = (_turned(parents[0], collective.root), _turned(parents[1], collective.root))
     height = int(max(tree_depths(parent).max() for parent in parents))
     trees = [ReduceTree(parent, height) for parent in parents]
-    ports = tuple(_port(tree, collective) for tree in trees)
-    return CollectivePattern(topology, collective, "double-binary-tree", {}, ports, kind="pipelined")
+    parts = tuple(_subcollective(tree, collective) for tree in trees)
+    return CollectivePattern(topology, collective, "double-binary-tree", {}, parts, kind="pipelined")
 
 
-def _port(tree: ReduceTree, collective: Collective) -> SubCollective:
-    ports: dict[CollectiveName, SubCollective] = {
+def _subcollective(tree: ReduceTree, collective: Collective) -> SubCollective:
+    parts: dict[CollectiveName, SubCollective] = {
         CollectiveName.REDUCE: tree,
         CollectiveName.BROADCAST: TimeReversed(tree),
         CollectiveName.ALLREDUCE: InSequence(tree, TimeReversed(tree)),
     }
-    if collective.name not in ports:
-        known = "allreduce, broadcast or reduce"
-        raise InvalidInput(f"double-binary-tree makes {known}", collective.name.value, f"choose {known}")
-    return ports[collective.name]
+    if collective.name not in parts:
+        supported = "allreduce, broadcast or reduce"
+        raise InvalidInput(f"double-binary-tree makes {supported}", collective.name.value, f"choose {supported}")
+    return parts[collective.name]
 
 
 def _with_root(parent: NDArray[np.int64], leaf: int) -> NDArray[np.int64]:

@@ -1,4 +1,4 @@
-"""What a method of synthesis says about itself, and what a caller may ask of it."""
+"""What a method of synthesis declares about itself, and the options that a caller may set."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ class Method:
     ) -> AnySchedule:
         """Return the schedule, not yet verified; raise InvalidInput for what this method cannot do."""
         if collective.name not in self.collectives:
-            known = _either(self.collectives)
-            raise InvalidInput(f"{self.name} makes {known}", collective.name.value, f"choose {known}")
+            supported = _either(self.collectives)
+            raise InvalidInput(f"{self.name} makes {supported}", collective.name.value, f"choose {supported}")
         for option in options.non_default():
             if option not in self.options:
-                obeyed = " and ".join(_flag(name) for name in self.options) or "no options"
-                raise InvalidInput(f"{self.name} obeys {obeyed}", _flag(option), f"leave out {_flag(option)}")
+                accepted = " and ".join(_flag(name) for name in self.options) or "no options"
+                raise InvalidInput(f"{self.name} obeys {accepted}", _flag(option), f"leave out {_flag(option)}")
         return self.make(topology, collective, options, executor, progress)
 
 

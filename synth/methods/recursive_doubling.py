@@ -1,7 +1,6 @@
-"""Recursive halving on one line: peers at distance 1, 2, 4, … and half as many blocks each time.
+"""Recursive doubling, and recursive halving and doubling (Rabenseifner), in an order of dimensions that suits tori.
 
-Recursive doubling, and recursive halving and doubling (Rabenseifner), in an order of dimensions that suits tori.
-
+Peers are at distance 1, 2, 4, …, and each step of the halving moves half as many blocks as the step before.
 Sources: Thakur, Rabenseifner, Gropp, 2005; Sack and Gropp, "Collective algorithms for multiported torus networks",
 2015; Swing paper, sections 2.3.2, 2.3.3 and 4.1 (mirrored).
 """
@@ -47,19 +46,19 @@ def halving_line(size: int, returns: bool) -> LineReduceScatter:
     paper, section 2.3.3.
     """
     require_line_size(size)
-    kept = 1 << size.bit_length() - 1
+    active = 1 << size.bit_length() - 1
     block = np.arange(size)
-    steps = halving_steps(doubling_peers(kept), np.where(block < kept, block, block - kept))
-    if kept < size:
-        folded = np.arange(kept, size)
-        steps = [_fold(size, folded, keep_own=returns), *steps]
-        steps += [LineStep(folded - kept, folded, folded)] if returns else []
+    steps = halving_steps(doubling_peers(active), np.where(block < active, block, block - active))
+    if active < size:
+        folded = np.arange(active, size)
+        steps = [_fold(size, folded, keep_home_block=returns), *steps]
+        steps += [LineStep(folded - active, folded, folded)] if returns else []
     return LineReduceScatter(size, tuple(steps))
 
 
-def _fold(size: int, folded: Positions, keep_own: bool) -> LineStep:
+def _fold(size: int, folded: Positions, keep_home_block: bool) -> LineStep:
     src, block = (part.ravel() for part in np.meshgrid(folded, np.arange(size), indexing="ij"))
-    sent = (block != src) | (not keep_own)
+    sent = (block != src) | (not keep_home_block)
     return LineStep(src[sent], src[sent] - folded[0], block[sent])
 
 
@@ -73,10 +72,11 @@ def rabenseifner(topology: Topology, collective: Collective, all_ports: bool = F
     """
     returns = collective.name != CollectiveName.ALLREDUCE
     lines = [halving_line(size, returns) for size in grid_shape(topology)]
-    ports = [
-        subcollective_for(port, collective, "rabenseifner") for port in reduce_scatters(lines, round_robin, all_ports)
+    parts = [
+        subcollective_for(scatter, collective, "rabenseifner")
+        for scatter in reduce_scatters(lines, round_robin, all_ports)
     ]
-    return CollectivePattern(topology, collective, "rabenseifner", {"all_ports": all_ports}, tuple(ports))
+    return CollectivePattern(topology, collective, "rabenseifner", {"all_ports": all_ports}, tuple(parts))
 
 
 def recursive_doubling(topology: Topology, collective: Collective, all_ports: bool = False) -> CollectivePattern:
@@ -91,5 +91,5 @@ def recursive_doubling(topology: Topology, collective: Collective, all_ports: bo
         return CollectivePattern(topology, collective, "recursive-doubling", parameters, pattern.subcollectives)
     require_allreduce(collective, "recursive-doubling")
     lines = [ExchangeRounds.of(size, doubling_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
-    ports = vector_exchanges(lines, all_ports)
-    return CollectivePattern(topology, collective, "recursive-doubling", parameters, tuple(ports))
+    parts = vector_exchanges(lines, all_ports)
+    return CollectivePattern(topology, collective, "recursive-doubling", parameters, tuple(parts))

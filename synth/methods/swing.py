@@ -1,6 +1,4 @@
-"""Swing on one line: with whom a position talks in which step, and what it hands on.
-
-Swing: allreduce whose peers swing from one side to the other, so that they stay close on a torus.
+"""Swing: allreduce whose peers swing from one side to the other, so that they stay close on a torus.
 
 Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", 2024 (arXiv 2401.09356).
 """
@@ -51,22 +49,22 @@ def swing_peers(size: int) -> list[Positions]:
 def swing_line(size: int) -> LineReduceScatter:
     """Return Swing's reduce_scatter on a line of `size` >= 2 positions in ceil(log2 size) steps (size - 1 if odd).
 
-    On an odd size the last position stays outside: it hands about half of the blocks that are left, in every step,
+    On an odd size the last position stays outside: it hands about half of the remaining blocks, in every step,
     directly to their positions, which hand it theirs (section 3.2, figure 4). O(size^2).
     """
     require_line_size(size)
     even = size - size % 2
     steps = halving_steps(swing_peers(even), np.arange(even))
-    return LineReduceScatter(size, tuple(_with_odd_one(steps, even) if size % 2 else steps))
+    return LineReduceScatter(size, tuple(_with_odd_position(steps, even) if size % 2 else steps))
 
 
-def _with_odd_one(steps: list[LineStep], odd: int) -> list[LineStep]:
+def _with_odd_position(steps: list[LineStep], odd: int) -> list[LineStep]:
     result, first = [], 0
     for number, step in enumerate(steps):
-        left = odd - first
-        end = first + (left + 1) // 2 if number + 1 < len(steps) else odd
-        group, odd_one = np.arange(first, end), np.full(end - first, odd)
-        columns = ((step.src, odd_one, group), (step.dst, group, odd_one), (step.block, group, odd_one))
+        remaining = odd - first
+        end = first + (remaining + 1) // 2 if number + 1 < len(steps) else odd
+        group, odd_position = np.arange(first, end), np.full(end - first, odd)
+        columns = ((step.src, odd_position, group), (step.dst, group, odd_position), (step.block, group, odd_position))
         result.append(LineStep(*(np.concatenate(parts) for parts in columns)))
         first = end
     return result
@@ -80,8 +78,10 @@ def swing(topology: Topology, collective: Collective, all_ports: bool = True) ->
     (section 4), else there is one. broadcast and reduce go along the tree of the root's shard.
     """
     lines = [swing_line(size) for size in grid_shape(topology)]
-    ports = [subcollective_for(port, collective, "swing") for port in reduce_scatters(lines, round_robin, all_ports)]
-    return CollectivePattern(topology, collective, "swing", {"all_ports": all_ports}, tuple(ports))
+    parts = [
+        subcollective_for(scatter, collective, "swing") for scatter in reduce_scatters(lines, round_robin, all_ports)
+    ]
+    return CollectivePattern(topology, collective, "swing", {"all_ports": all_ports}, tuple(parts))
 
 
 def swing_latency(topology: Topology, collective: Collective, all_ports: bool = True) -> CollectivePattern:
@@ -96,5 +96,5 @@ def swing_latency(topology: Topology, collective: Collective, all_ports: bool = 
         return CollectivePattern(topology, collective, "swing-latency", parameters, pattern.subcollectives)
     require_allreduce(collective, "swing-latency")
     lines = [ExchangeRounds.of(size, swing_peers(1 << size.bit_length() - 1)) for size in grid_shape(topology)]
-    ports = vector_exchanges(lines, all_ports)
-    return CollectivePattern(topology, collective, "swing-latency", parameters, tuple(ports))
+    parts = vector_exchanges(lines, all_ports)
+    return CollectivePattern(topology, collective, "swing-latency", parameters, tuple(parts))

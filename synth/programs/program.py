@@ -11,13 +11,13 @@ A program whose ranks are made one at a time.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Literal, NamedTuple, cast, get_args
+from operator import attrgetter
+from typing import Any, Literal, NamedTuple, TypeVar, cast, get_args
 
 from chorale.synth.collective import Collective
 from chorale.synth.errors import InvalidInput
-from chorale.synth.pickling import pickled_by_fields
 
 Protocol = Literal["Simple", "LL", "LL128"]
 QUEUE_DEPTH: Mapping[Protocol, int] = {"Simple": 2, "LL": 8, "LL128": 8}
@@ -77,6 +77,24 @@ class Op(StrEnum):
 
 _RECEIVING = frozenset({Op.RECV, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY, Op.RECV_REDUCE_COPY_SEND})
 _SENDING = frozenset({Op.SEND, Op.RECV_COPY_SEND, Op.RECV_REDUCE_SEND, Op.RECV_REDUCE_COPY_SEND})
+
+
+_Class = TypeVar("_Class", bound=type)
+
+
+def pickled_by_fields(cls: _Class) -> _Class:
+    """Let instances of a dataclass with two fields or more be pickled as the class and the values of its fields.
+
+    What frozen dataclasses with slots do by themselves asks for the fields of each instance again, which takes twice
+    as long both ways.
+    """
+    values = attrgetter(*(field.name for field in fields(cls)))
+
+    def reduce(self: Any) -> tuple[type, tuple[Any, ...]]:
+        return cls, values(self)
+
+    cls.__reduce__ = reduce  # type: ignore[assignment, method-assign]
+    return cls
 
 
 @pickled_by_fields

@@ -1,7 +1,7 @@
 """Schedules as bytes: Parquet for any size, JSON for reading. Loading gives back the same content id.
 
 A file in symmetric form holds the base rows of every part. The symmetries are those that the builder of the topology's
-spec attaches; the content id covers them, so a file whose spec gives other ones by now is refused.
+spec attaches; the content id covers them, so a file is refused if its spec now gives other symmetries.
 """
 
 from __future__ import annotations
@@ -186,8 +186,8 @@ def _parse_document(text: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InvalidInput("a schedule must be valid JSON", error, _AGAIN) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        found = document.get("format") if isinstance(document, dict) else type(document).__name__
-        raise InvalidInput(f"a schedule file must have the format {FORMAT}", found, _AGAIN)
+        actual = document.get("format") if isinstance(document, dict) else type(document).__name__
+        raise InvalidInput(f"a schedule file must have the format {FORMAT}", actual, _AGAIN)
     return document
 
 

@@ -1,4 +1,4 @@
-"""The ways that the data of a rank take over the network, read back from the rows of a schedule."""
+"""The paths that the data of a rank take over the network, read back from the rows of a schedule."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DataPath:
-    """Where some of the data of a rank go.
+    """A path or tree that some of the data of a rank take.
 
-    share:   the part of the data that goes this way; 1 where chunks are not told apart
-    reduces: whether it leads towards sums, or away from where data lie
+    share:   the fraction of the data on this path; 1 where chunks are not distinguished
+    reduces: whether its transfers add to sums, or copy
     step, route: of each of its edges, by step (in trees: by depth)
     """
 
@@ -33,22 +33,22 @@ class DataPath:
 
 
 def data_paths(schedule: Schedule, rank: int) -> tuple[DataPath, ...]:
-    """Return the ways of the data of `rank` (or, where the collective has a root, of its vector): sums first.
+    """Return the paths of the data of `rank` (or, where the collective has a root, of its vector): sums first.
 
-    Trees that stream are told apart, the largest share first; chunks that cross the same nodes at the same depths
+    Trees that stream are distinguished, the largest share first; chunks that cross the same nodes at the same depths
     are one tree, so there may be fewer than `trees_per_root`. In stepped schedules and in an alltoall all chunks
-    make one way, two with sums. O(rows + chunks of a shard * rows of a shard).
+    make one path, two with sums. O(rows + chunks of a shard * rows of a shard).
     """
     rows = schedule.transfers.select(np.flatnonzero(_is_of(schedule, rank)))
     streams = schedule.kind == "pipelined" and schedule.collective.name != CollectiveName.ALLTOALL
-    route, ways = _one_for_each_path(schedule)[rows.route], Counter[tuple[bool, tuple[int, ...]]]()
+    route, counts = _one_for_each_path(schedule)[rows.route], Counter[tuple[bool, tuple[int, ...]]]()
     edge = rows.step.astype(np.int64) * len(schedule.routes) + route
     for first, last in _runs(rows) if streams else [(0, schedule.chunks_per_shard)]:
         covers = (rows.lo < last) & (rows.hi > first)
         for reduces in (True, False):
             if len(edges := np.unique(edge[covers & (rows.reduce == reduces)])):
-                ways[reduces, tuple(edges.tolist())] += last - first
-    ordered = sorted(ways.items(), key=lambda way: (not way[0][0], -way[1], way[0][1]))
+                counts[reduces, tuple(edges.tolist())] += last - first
+    ordered = sorted(counts.items(), key=lambda path: (not path[0][0], -path[1], path[0][1]))
     return tuple(
         DataPath(
             Fraction(chunks, schedule.chunks_per_shard), reduces, *np.divmod(np.array(edges), len(schedule.routes))
@@ -65,13 +65,13 @@ def _is_of(schedule: Schedule, rank: int) -> NDArray[np.bool_]:
 
 
 def _runs(rows: Transfers) -> Iterator[tuple[int, int]]:
-    """Yield the intervals of chunks that no row tells apart."""
+    """Yield the intervals of chunks that all rows treat alike."""
     borders = np.unique(np.concatenate([rows.lo, rows.hi])).tolist()
     yield from pairwise(borders)
 
 
 def _one_for_each_path(schedule: Schedule) -> Indices:
-    """Return for each route the first one that crosses the same nodes: parallel links make no other way."""
+    """Return for each route the first one that crosses the same nodes: parallel links make no other path."""
     links, routes = schedule.topology.links, schedule.routes
     first: dict[tuple[int, ...], int] = {}
     same = np.zeros(len(routes), dtype=np.int64)

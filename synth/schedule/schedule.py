@@ -1,8 +1,6 @@
-"""The transfers of a schedule as columns: tens of millions of rows must stay cheap.
+"""A schedule: who sends which part of which shard to whom, over which links, when.
 
-Routes: the path of links that a transfer takes, as one table shared by all transfers.
-
-A schedule: who sends which part of which shard to whom, over which links, when.
+Transfers are columns, because tens of millions of rows must stay cheap; routes are one table shared by all transfers.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ class Transfers:
     route:  index into the schedule's `Routes`; fixes source and destination
     shard:  which shard (by the rank that owns it)
     lo, hi: chunk interval in units of 1 / chunks_per_shard
-    reduce: 1 where the destination adds what arrives to what it holds, 0 where it stores it
+    reduce: 1 where the destination adds the arriving chunks to its own, 0 where it stores them
 
     Every column has the smallest unsigned type that fits its largest legal value, so that equal schedules
     have equal bytes.
@@ -83,7 +81,7 @@ class ColumnBounds:
 class Routes:
     """Paths of links in compressed rows: route r uses `link_ids[offsets[r]:offsets[r + 1]]`, in travel order.
 
-    On direct-connect networks every link is a route of its own and route id equals link id. Longer routes
+    On direct-connect networks every link is a route and route id equals link id. Longer routes
     lead through switches or through nodes that pass data on.
     """
 
@@ -127,7 +125,8 @@ class Routes:
 Kind = Literal["stepped", "pipelined"]
 Form = Literal["columns", "symmetric"]
 Parameter = str | int | bool | None
-MAX_EXPANDED_ROWS = 2**27
+MAX_TRANSFERS = 2**27
+"""Rows of a schedule that is written out for all ranks."""
 
 
 class AnySchedule(Protocol):
@@ -135,7 +134,7 @@ class AnySchedule(Protocol):
 
     certificate:    JSON-able claim of the method about its own optimality
     transfer_count: rows of the expanded schedule
-    expand:         the same schedule with the rows of all ranks, at most `most_rows` (else InvalidInput); itself where
+    expand:         the same schedule with the rows of all ranks, at most `max_rows` (else InvalidInput); itself where
                     it has them
     """
 
@@ -163,14 +162,14 @@ class AnySchedule(Protocol):
     def certificate(self) -> Mapping[str, Any]: ...
     @property
     def id(self) -> str: ...
-    def expand(self, most_rows: int = MAX_EXPANDED_ROWS) -> Schedule: ...
+    def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule: ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Schedule:
     """A collective on a topology as columns of transfers.
 
-    kind:        "stepped": the transfers of a step start from what was there before the step;
+    kind:        "stepped": the transfers of a step start from the state before the step;
                  "pipelined": trees that stream, `steps` is their height
     barriers:    of pipelined schedules: steps, ascending, before which everything earlier has ended. Streams
                  follow one another there, as the two halves of allreduce do, and their heights add up
@@ -211,7 +210,7 @@ class Schedule:
     def transfer_count(self) -> int:
         return len(self.transfers)
 
-    def expand(self, most_rows: int = MAX_EXPANDED_ROWS) -> Schedule:
+    def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule:
         """Return this schedule: it has the rows of all ranks."""
         return self
 

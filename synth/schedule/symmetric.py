@@ -1,4 +1,4 @@
-"""Schedules of vertex-transitive networks as what one rank receives, and symmetries that take it to every rank."""
+"""Schedules of vertex-transitive networks: the rows of one rank, and symmetries that take them to every rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import content_id
 from chorale.synth.schedule.schedule import (
-    MAX_EXPANDED_ROWS,
+    MAX_TRANSFERS,
     ColumnBounds,
     Form,
     Kind,
@@ -75,7 +75,9 @@ class SymmetricGather:
         links = self.topology.links
         degree = int(np.searchsorted(links.dst, 1))
         first = int(np.searchsorted(links.dst, rank))
-        link_images = first + _places(links.parallel_index()[:degree], element[None, links.src[:degree]])[0]
+        link_images = (
+            first + _positions_at_target(links.parallel_index()[:degree], element[None, links.src[:degree]])[0]
+        )
         base = self.base
         columns = (base.step, link_images[base.route], element[base.shard], base.lo, base.hi, base.reduce)
         return self.bounds.pack(columns)
@@ -84,10 +86,10 @@ class SymmetricGather:
         """Return int32[links]: the in-link of rank 0 of which each link is the image. O(links * log degree)."""
         links = self.topology.links
         degree = int(np.searchsorted(links.dst, 1))
-        places = _places(links.parallel_index()[:degree], self.transversal.images(links.src[:degree]))
+        positions = _positions_at_target(links.parallel_index()[:degree], self.transversal.images(links.src[:degree]))
         result = np.empty(len(links), dtype=np.int32)
         first = np.arange(self.topology.compute_count)[:, None] * degree
-        result[first + places] = np.arange(degree, dtype=np.int32)
+        result[first + positions] = np.arange(degree, dtype=np.int32)
         return result
 
 
@@ -175,10 +177,10 @@ class SymmetricSchedule:
             first_step += part.steps
         return bounds.pack([np.concatenate(columns) for columns in zip(*parts, strict=True)])
 
-    def expand(self, max_rows: int = MAX_EXPANDED_ROWS) -> Schedule:
+    def expand(self, max_rows: int = MAX_TRANSFERS) -> Schedule:
         """Return the schedule with the rows of all ranks. O(N^2 + rows).
 
-        Raises InvalidInput where it would have more than `most_rows` rows.
+        Raises InvalidInput where it would have more than `max_rows` rows.
         """
         if self.transfer_count > max_rows:
             rule = f"a symmetric schedule is written out up to {max_rows} transfers"
@@ -202,8 +204,8 @@ def symmetric_parts(collective: Collective) -> tuple[bool, bool]:
         CollectiveName.ALLREDUCE: (True, True),
     }
     if collective.name not in parts:
-        known = "allgather, reduce_scatter or allreduce"
-        raise InvalidInput(f"the symmetric form is for {known}", collective.name.value, f"choose {known}")
+        supported = "allgather, reduce_scatter or allreduce"
+        raise InvalidInput(f"the symmetric form is for {supported}", collective.name.value, f"choose {supported}")
     return parts[collective.name]
 
 
@@ -220,8 +222,8 @@ def _all_transfers(part: SymmetricGather) -> Transfers:
     links, base, ranks = part.topology.links, part.base, part.topology.compute_count
     elements = part.transversal.images(np.arange(ranks))
     degree = int(np.searchsorted(links.dst, 1))
-    places = _places(links.parallel_index()[:degree], elements[:, links.src[:degree]])
-    link_images = np.arange(ranks)[:, None] * degree + places
+    positions = _positions_at_target(links.parallel_index()[:degree], elements[:, links.src[:degree]])
+    link_images = np.arange(ranks)[:, None] * degree + positions
     # Columns take their final small types before they are spread over the ranks.
     shard = elements.astype(base.shard.dtype).take(base.shard, axis=1).ravel()
     route = link_images.astype(base.route.dtype).take(base.route, axis=1).ravel()
@@ -229,15 +231,15 @@ def _all_transfers(part: SymmetricGather) -> Transfers:
     return part.bounds.pack((step, route, shard, lo, hi, reduce))
 
 
-def _places(parallel: NDArray[np.int32], sources: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Return, for the images of the in-links of rank 0 (by row), their places among the in-links of their target.
+def _positions_at_target(parallel: NDArray[np.int32], sources: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Return, for the images of the in-links of rank 0 (by row), their positions among the in-links of their target.
 
-    In-links are numbered by source, then by place among parallel links, which symmetries keep.
+    In-links are numbered by source, then by position among parallel links, which symmetries keep.
     """
     order = np.argsort(sources.astype(np.int64) * len(parallel) + parallel, axis=1)
-    places = np.empty_like(order)
-    np.put_along_axis(places, order, np.broadcast_to(np.arange(len(parallel)), order.shape), axis=1)
-    return places
+    positions = np.empty_like(order)
+    np.put_along_axis(positions, order, np.broadcast_to(np.arange(len(parallel)), order.shape), axis=1)
+    return positions
 
 
 def _gather_id(gather: SymmetricGather) -> str:

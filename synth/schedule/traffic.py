@@ -1,11 +1,8 @@
 """Traffic: how much of the vector crosses which route in which step, without saying which part of it.
 
-A schedule names every shard of every transfer, N (N - 1) rows and more; a simulator of links needs only their
-sums. Methods that know their sums make traffic without ever making the rows: 16,384 nodes take seconds.
-
-How far a collective is from ideal: latency, bandwidth and congestion deficiency, from what it sends.
-
-Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", 2024, section 2.2 and table 2.
+A schedule has a row for every shard of every transfer, N (N - 1) and more; a simulator of links needs only the sums,
+which some methods know without the rows: 16,384 nodes take seconds. Also the deficiencies of a collective by its
+traffic. Source: De Sensi et al., "Swing: Short-cutting Rings for Higher Bandwidth Allreduce", 2024, section 2.2.
 """
 
 from __future__ import annotations
@@ -30,7 +27,7 @@ class TrafficStep:
     """The messages of one step: `amount[i]` is sent over `route[i]`, as a numerator over `Traffic.denominator`.
 
     route is int32, sorted, each route at most once; amount is int64, positive. Steps that are equal may be one
-    object, so that thousands of them cost the memory and, for who remembers by identity, the time of one.
+    object, so that thousands of them cost the memory and, for a caller that caches by identity, the time of one.
     """
 
     route: NDArray[np.int32]
@@ -182,11 +179,11 @@ def deficiencies(traffic: Traffic) -> Deficiencies:
     steps = (
         traffic.steps if traffic.kind == "stepped" else tuple(_together(stream.steps) for stream in traffic.streams())
     )
-    known: dict[int, tuple[Fraction, Fraction]] = {}
+    times_of: dict[int, tuple[Fraction, Fraction]] = {}
     for step in steps:
-        if id(step) not in known:
-            known[id(step)] = _times(traffic, step)
-    times = [known[id(step)] for step in steps]
+        if id(step) not in times_of:
+            times_of[id(step)] = _times(traffic, step)
+    times = [times_of[id(step)] for step in steps]
     alone, shared = (sum(column, Fraction(0)) for column in zip(*times, strict=True))
     slowdowns = sum((slow / fast for fast, slow in times if fast), Fraction(0))
     return Deficiencies(
@@ -217,8 +214,8 @@ def _together(steps: tuple[TrafficStep, ...]) -> TrafficStep:
 def _times(traffic: Traffic, step: TrafficStep) -> tuple[Fraction, Fraction]:
     """Return (time of the busiest port by what its own rank sends, time of the busiest link) per byte of the vector."""
     first_link = traffic.routes.link_ids[traffic.routes.offsets[step.route]]
-    own = np.zeros(len(traffic.topology.links), dtype=np.int64)
-    np.add.at(own, first_link, step.amount)
+    first_hop_loads = np.zeros(len(traffic.topology.links), dtype=np.int64)
+    np.add.at(first_hop_loads, first_link, step.amount)
     links = traffic.topology.links
-    times = links.longest_time(own), links.longest_time(traffic.link_amounts(step))
+    times = links.longest_time(first_hop_loads), links.longest_time(traffic.link_amounts(step))
     return times[0] / traffic.denominator, times[1] / traffic.denominator

@@ -1,8 +1,7 @@
-"""Schedules from schedules: time reversal turns gathering into reducing, concatenation makes allreduce.
+"""Schedules from schedules: time reversal, concatenation, other names of the nodes, a pipeline split.
 
-A schedule under other names of the nodes.
-
-A schedule in smaller pieces: trees that stream hand a piece on while the next one arrives.
+Reversal turns gathering into reducing, concatenation of both makes an allreduce; trees that stream in smaller pieces
+hand a piece on while the next one arrives.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ def _ends_of_streams(part: Schedule, first_step: int) -> list[int]:
 
 
 def reversed_routes(routes: Routes, original_link: np.ndarray) -> Routes:
-    """Return every route turned around, over the links that its links came from. O(hops)."""
+    """Return every route reversed, over the original links of its links. O(hops)."""
     offsets = routes.offsets
     mirror = np.repeat(offsets[:-1] + offsets[1:] - 1, np.diff(offsets)) - np.arange(offsets[-1])
     return Routes(offsets, original_link[routes.link_ids[mirror]].astype(np.int32))
@@ -160,7 +159,7 @@ def pipeline_split(schedule: Schedule, parts: int) -> Schedule:
     """Return `schedule` with every transfer as `parts` transfers of equal length, one after the other.
 
     Loads and steps stay the same; a tree whose edges carry one transfer each becomes a pipeline of `parts` pieces.
-    Raises InvalidInput for fewer than one part and more than `MOST_PARTS`. O(rows of the result).
+    Raises InvalidInput for fewer than one part and more than `MAX_PIPELINE_PARTS`. O(rows of the result).
     """
     if not 1 <= parts <= MAX_PIPELINE_PARTS:
         raise InvalidInput(

@@ -32,10 +32,10 @@ class FlowMessages(NamedTuple):
 
 
 class FlowDependencies(NamedTuple):
-    """What waits for what; see `chorale.synth.simulation.flow_simulation.FlowGraph`.
+    """Which gates and messages wait for which events; see `chorale.synth.simulation.flow_simulation.MessageGraph`.
 
-    Happenings are numbered: gate g opens: g; message m has left: gates + m; it has arrived: gates + messages + m.
-    Happening h helps `targets[offsets[h] : offsets[h + 1]]`: gates, or above their number messages, which start.
+    Events are numbered: gate g opens: g; message m has left: gates + m; it has arrived: gates + messages + m.
+    `targets[offsets[e] : offsets[e + 1]]` wait for event e: gates, or, above the number of gates, messages that start.
     """
 
     offsets: NDArray[np.int64]
@@ -46,7 +46,7 @@ class FlowDependencies(NamedTuple):
 class Timeline(NamedTuple):
     """How far the run has come; arrays of one are counters that a kernel can change.
 
-    `happenings[: pending[0]]` are those of the present moment whose consequences are still to come.
+    `events[: pending[0]]` are those of the present moment whose consequences are not yet processed.
     """
 
     state: NDArray[np.int8]
@@ -54,7 +54,7 @@ class Timeline(NamedTuple):
     arrived_at_s: NDArray[np.float64]
     now_s: NDArray[np.float64]
     arrived: NDArray[np.int64]
-    happenings: NDArray[np.int32]
+    events: NDArray[np.int32]
     pending: NDArray[np.int64]
     moment: NDArray[np.int32]
 
@@ -73,108 +73,108 @@ class FlowRun(NamedTuple):
 
 @compiled
 def advance(run: FlowRun, moments: int) -> bool:
-    """Run `moments` moments at which something happens; return whether anything is left to come.
+    """Run `moments` moments at which something happens; return whether events remain.
 
-    Simultaneous events (up to rounding) are one moment: rates are found once, for all of them.
+    Simultaneous events (up to rounding) are one moment: rates are computed once, for all of them.
     """
-    paths, heap, course = run.paths, run.heap, run.timeline
+    paths, heap, timeline = run.paths, run.heap, run.timeline
     for _ in range(moments):
         touched = 0
-        for index in range(_next_moment(heap, course)):
-            message = course.moment[index]
-            if course.state[message] == SENDING:
+        for index in range(_next_moment(heap, timeline)):
+            message = timeline.moment[index]
+            if timeline.state[message] == SENDING:
                 remove_message(paths, run.shares, message)
                 touched = mark_links(paths, run.scratch, touched, message)
                 _depart(run, message)
-            elif course.state[message] == FLYING:
+            elif timeline.state[message] == FLYING:
                 _arrive(run, message)
             else:
-                touched = _begin(run, message, touched)
-        touched = _follow(run, touched)
+                touched = _start_message(run, message, touched)
+        touched = _process_consequences(run, touched)
         if touched > 0:
-            update_rates(paths, run.shares, run.scratch, touched, heap, course.now_s[0])
+            update_rates(paths, run.shares, run.scratch, touched, heap, timeline.now_s[0])
         if heap.size[0] == 0:
             return False
     return True
 
 
 @inlined
-def _follow(run: FlowRun, touched: int) -> int:
-    """Let everything happen that follows at once; return how many links have changed."""
-    conditions, course = run.dependencies, run.timeline
-    while course.pending[0] > 0:
-        course.pending[0] -= 1
-        happening = course.happenings[course.pending[0]]
-        for position in range(conditions.offsets[happening], conditions.offsets[happening + 1]):
-            target = conditions.targets[position]
-            message = target - len(conditions.needs)
+def _process_consequences(run: FlowRun, touched: int) -> int:
+    """Process all consequences that follow immediately; return how many links have changed."""
+    dependencies, timeline = run.dependencies, run.timeline
+    while timeline.pending[0] > 0:
+        timeline.pending[0] -= 1
+        event = timeline.events[timeline.pending[0]]
+        for position in range(dependencies.offsets[event], dependencies.offsets[event + 1]):
+            target = dependencies.targets[position]
+            message = target - len(dependencies.needs)
             if message < 0:
-                _help(conditions, course, target)
+                _open_gate_if_ready(dependencies, timeline, target)
             elif run.messages.alpha_s[0] > 0:
-                course.state[message] = STARTING
-                schedule_event(run.heap, message, course.now_s[0] + run.messages.alpha_s[0])
+                timeline.state[message] = STARTING
+                schedule_event(run.heap, message, timeline.now_s[0] + run.messages.alpha_s[0])
             else:
-                touched = _begin(run, message, touched)
+                touched = _start_message(run, message, touched)
     return touched
 
 
 @inlined
-def _next_moment(heap: EventHeap, course: Timeline) -> int:
+def _next_moment(heap: EventHeap, timeline: Timeline) -> int:
     """Take all events that come next off the heap; return how many there are."""
     count = 0
     if heap.size[0] > 0:
         limit = heap.time[heap.members[0]] * (1 + RELATIVE_TOLERANCE)
         while heap.size[0] > 0 and heap.time[heap.members[0]] <= limit:
-            course.moment[count] = next_event(heap)
+            timeline.moment[count] = next_event(heap)
             count += 1
         # The latest of them: nothing may happen before its time.
-        course.now_s[0] = max(course.now_s[0], heap.time[course.moment[count - 1]])
+        timeline.now_s[0] = max(timeline.now_s[0], heap.time[timeline.moment[count - 1]])
     return count
 
 
 @inlined
-def _happen(course: Timeline, happening: int) -> None:
-    course.happenings[course.pending[0]] = happening
-    course.pending[0] += 1
+def _record_event(timeline: Timeline, event: int) -> None:
+    timeline.events[timeline.pending[0]] = event
+    timeline.pending[0] += 1
 
 
 @inlined
-def _help(conditions: FlowDependencies, course: Timeline, gate: int) -> None:
-    conditions.needs[gate] -= 1
-    if conditions.needs[gate] == 0:
-        course.opened_at_s[gate] = course.now_s[0]
-        _happen(course, gate)
+def _open_gate_if_ready(dependencies: FlowDependencies, timeline: Timeline, gate: int) -> None:
+    dependencies.needs[gate] -= 1
+    if dependencies.needs[gate] == 0:
+        timeline.opened_at_s[gate] = timeline.now_s[0]
+        _record_event(timeline, gate)
 
 
 @inlined
-def _begin(run: FlowRun, message: int, touched: int) -> int:
+def _start_message(run: FlowRun, message: int, touched: int) -> int:
     """Let the first byte of `message` leave; return how many links have changed."""
-    messages, course = run.messages, run.timeline
+    messages, timeline = run.messages, run.timeline
     if messages.amount[message] == 0 or run.paths.hops[message] == 0:
         _depart(run, message)
         return touched
-    course.state[message] = SENDING
-    add_message(run.paths, run.shares, message, messages.amount[message], course.now_s[0])
+    timeline.state[message] = SENDING
+    add_message(run.paths, run.shares, message, messages.amount[message], timeline.now_s[0])
     return mark_links(run.paths, run.scratch, touched, message)
 
 
 @inlined
 def _depart(run: FlowRun, message: int) -> None:
     """The last byte of `message` leaves."""
-    messages, course = run.messages, run.timeline
-    _happen(course, len(run.dependencies.needs) + message)
-    course.state[message] = FLYING
+    messages, timeline = run.messages, run.timeline
+    _record_event(timeline, len(run.dependencies.needs) + message)
+    timeline.state[message] = FLYING
     if messages.latency_s[message] > 0:
-        schedule_event(run.heap, message, course.now_s[0] + messages.latency_s[message])
+        schedule_event(run.heap, message, timeline.now_s[0] + messages.latency_s[message])
     else:
         _arrive(run, message)
 
 
 @inlined
 def _arrive(run: FlowRun, message: int) -> None:
-    """The last byte of `message` has come."""
-    course = run.timeline
-    _happen(course, len(run.dependencies.needs) + len(run.messages.amount) + message)
-    course.state[message] = ARRIVED
-    course.arrived_at_s[message] = course.now_s[0]
-    course.arrived[0] += 1
+    """The last byte of `message` arrives."""
+    timeline = run.timeline
+    _record_event(timeline, len(run.dependencies.needs) + len(run.messages.amount) + message)
+    timeline.state[message] = ARRIVED
+    timeline.arrived_at_s[message] = timeline.now_s[0]
+    timeline.arrived[0] += 1

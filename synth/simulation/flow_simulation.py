@@ -1,8 +1,6 @@
-"""Messages and what they wait for: the input of the flow-level simulation.
+"""Flow-level simulation: messages share links fairly, and start when everything they wait for has happened.
 
-From a traffic pattern to messages and what they wait for, without barriers between steps.
-
-Flow-level simulation: messages share links fairly, and start when what they wait for has happened.
+From a traffic pattern to messages and their dependencies, without barriers between steps, and the simulation of them.
 """
 
 from __future__ import annotations
@@ -32,9 +30,10 @@ class MessageGraph:
 
     amount:  what each message carries, in any unit that the caller scales to bytes
     route:   the route of each message
-    gates:   how many gates there are; a gate opens once everything that helps it has happened
-    cause, effect: what happening helps what. Causes: gate g opens: g; message m has left its sender: gates + m; it
-             has arrived: gates + messages + m. Effects: gate g: g; message m starts: gates + m (exactly one cause).
+    gates:   number of gates; a gate opens once all events that it depends on have happened
+    cause, effect: effect[i] waits for cause[i]. Causes are events: gate g opens: g; message m has left its sender:
+             gates + m; it has arrived: gates + messages + m. Effects: gate g opens: g; message m starts: gates + m
+             (exactly one cause).
     """
 
     routes: Routes
@@ -59,7 +58,7 @@ def stepped_flows(traffic: Traffic) -> MessageGraph:
 
     Ranks wait for nobody else, so they may be steps apart. Traffic does not say which part of the vector a message
     carries, so a rank waits for all of a step, as implementations that post a step at a time do. One gate for
-    each rank and step, O(messages) besides. Raises InvalidInput for more than `MOST_EVENTS`.
+    each rank and step, O(messages) besides. Raises InvalidInput for more than `MAX_EVENTS`.
     """
     _require_size(traffic, 1)
     ranks, count = traffic.topology.compute_count, _message_counts(traffic)
@@ -67,10 +66,10 @@ def stepped_flows(traffic: Traffic) -> MessageGraph:
     sender, receiver = _ends(traffic)
     gates, messages = ranks * (len(count) + 1), int(count.sum())
     number = np.arange(messages)
-    own, theirs = step * ranks + sender, (step + 1) * ranks + receiver
+    at_sender, at_receiver = step * ranks + sender, (step + 1) * ranks + receiver
     chain = np.arange(ranks * len(count))
-    cause = np.concatenate([own, gates + number, gates + messages + number, chain])
-    effect = np.concatenate([gates + number, own + ranks, theirs, chain + ranks])
+    cause = np.concatenate([at_sender, gates + number, gates + messages + number, chain])
+    effect = np.concatenate([gates + number, at_sender + ranks, at_receiver, chain + ranks])
     return MessageGraph(traffic.routes, *_columns(traffic), gates, cause, effect)
 
 
@@ -78,8 +77,8 @@ def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
     """Return the flows of trees that stream `chunks` equal chunks one after the other.
 
     A rank passes chunk p on at level t + 1 once all that it receives of chunk p up to level t is there and its own
-    chunk p - 1 has left the same way. Amounts count parts of size 1 / `chunks`. Raises
-    InvalidInput for more than `MOST_EVENTS`.
+    chunk p - 1 has left on the same route. Amounts count parts of size 1 / `chunks`. Raises
+    InvalidInput for more than `MAX_EVENTS`.
     """
     _require_size(traffic, chunks)
     ranks, count = traffic.topology.compute_count, _message_counts(traffic)
@@ -89,16 +88,16 @@ def pipelined_flows(traffic: Traffic, chunks: int) -> MessageGraph:
     chunk = np.repeat(np.arange(chunks), messages)
     number = np.arange(chunks * messages)
     level_gates = ranks * (levels + 1)
-    # Beside the gate of (chunk, level, rank), each message has one of its own: for its level and its forerunner.
+    # Beside the gate of (chunk, level, rank), each message has its own gate: for its level and for the chunk before it.
     gates = chunks * (level_gates + messages)
-    own_gate = chunks * level_gates + number
+    message_gate = chunks * level_gates + number
     at = chunk * level_gates + np.tile(level * ranks + sender, chunks)
     onward = chunk * level_gates + np.tile((level + 1) * ranks + receiver, chunks)
     chain = (np.arange(chunks)[:, None] * level_gates + np.arange(ranks * levels)).ravel()
     later = number[messages:]
     total = len(number)
-    cause = np.concatenate([at, own_gate, gates + later - messages, gates + total + number, chain])
-    effect = np.concatenate([own_gate, gates + number, own_gate[messages:], onward, chain + ranks])
+    cause = np.concatenate([at, message_gate, gates + later - messages, gates + total + number, chain])
+    effect = np.concatenate([message_gate, gates + number, message_gate[messages:], onward, chain + ranks])
     route, amount = _columns(traffic)
     return MessageGraph(traffic.routes, np.tile(route, chunks), np.tile(amount, chunks), gates, cause, effect)
 
@@ -156,7 +155,7 @@ def simulate_flows(
     model: NetworkModel,
     bytes_per_amount: float,
     progress: Callable[[int, int], None] | None = None,
-    most_slots: int = MAX_ROUTE_LINKS,
+    max_route_links: int = MAX_ROUTE_LINKS,
     moments_at_once: int = MOMENTS_AT_ONCE,
 ) -> FlowTimes:
     """Return when everything in `graph` happens.
@@ -164,10 +163,11 @@ def simulate_flows(
     A message leaves alpha after it starts, at the rate that max-min fair sharing of all links on its route gives it
     at every moment, and arrives the latency of its route after its last byte has left. Between these nothing
     takes time. Rates are floating point, so times are right to about 1e-12 of their size; the same graph gives the
-    same bytes. O(moments * links of the routes that meet there); `progress` hears messages arrived, of all, after every
-    `moments_at_once`. Raises InvalidInput for more than `most_slots` links of routes.
+    same bytes. O(moments * links of the routes that meet there); `progress` is called with
+    (messages arrived, all messages) after every `moments_at_once`. Raises InvalidInput for more than `max_route_links`
+    links of routes.
     """
-    paths, conditions, count = _paths(graph, topology, model, most_slots), _conditions(graph), graph.messages
+    paths, conditions, count = _paths(graph, topology, model, max_route_links), _conditions(graph), graph.messages
     latency_s, alpha_s = _latencies(graph, topology, model), np.array([float(model.alpha_s)])
     run = FlowRun(
         FlowMessages(np.asarray(graph.amount * bytes_per_amount, dtype=np.float64), latency_s, alpha_s),
@@ -176,7 +176,7 @@ def simulate_flows(
         FairShares.of(len(topology.links), count, int(paths.hops.sum())),
         Scratch.of(len(topology.links), count),
         EventHeap.of(count),
-        _course(graph, conditions),
+        _initial_timeline(graph, conditions),
     )
     while advance(run, moments_at_once):
         if progress is not None:
@@ -184,13 +184,13 @@ def simulate_flows(
     return FlowTimes(run.timeline.opened_at_s, run.timeline.arrived_at_s - latency_s, run.timeline.arrived_at_s)
 
 
-def _paths(graph: MessageGraph, topology: Topology, model: NetworkModel, most_slots: int) -> MessagePaths:
+def _paths(graph: MessageGraph, topology: Topology, model: NetworkModel, max_route_links: int) -> MessagePaths:
     routes = graph.routes
     first = routes.offsets[graph.route]
     hops = (routes.offsets[graph.route + 1] - first).astype(np.int32)
     ends = np.cumsum(hops, dtype=np.int64)
-    if len(ends) and ends[-1] > most_slots:
-        rule = f"a flow-level simulation takes messages over at most {most_slots} links together"
+    if len(ends) and ends[-1] > max_route_links:
+        rule = f"a flow-level simulation takes messages over at most {max_route_links} links together"
         raise InvalidInput(rule, int(ends[-1]), "use the congestion model (--model step) or a smaller topology")
     unit = model.unit_bytes_per_s(topology)
     capacities = np.array([float(bandwidth * unit) for bandwidth in topology.links.bandwidths] or [1.0])
@@ -209,21 +209,21 @@ def _latencies(graph: MessageGraph, topology: Topology, model: NetworkModel) -> 
 
 def _conditions(graph: MessageGraph) -> FlowDependencies:
     order = np.argsort(graph.cause, kind="stable")
-    happenings = np.arange(graph.gates + 2 * graph.messages + 1)
-    offsets = np.searchsorted(graph.cause[order], happenings).astype(np.int64)
+    events = np.arange(graph.gates + 2 * graph.messages + 1)
+    offsets = np.searchsorted(graph.cause[order], events).astype(np.int64)
     effect = graph.effect.astype(np.int32)
     needs = np.bincount(effect[effect < graph.gates], minlength=graph.gates).astype(np.int32)
     return FlowDependencies(offsets, effect[order], needs)
 
 
-def _course(graph: MessageGraph, conditions: FlowDependencies) -> Timeline:
+def _initial_timeline(graph: MessageGraph, conditions: FlowDependencies) -> Timeline:
     """Return the state at the start: gates that need nothing are open."""
     opened_s = np.full(graph.gates, np.nan)
     first = np.flatnonzero(conditions.needs == 0)
     opened_s[first] = 0.0
-    happenings = np.empty(graph.gates + 2 * graph.messages, dtype=np.int32)
-    happenings[: len(first)] = first
+    events = np.empty(graph.gates + 2 * graph.messages, dtype=np.int32)
+    events[: len(first)] = first
     return Timeline(
         np.zeros(graph.messages, np.int8), opened_s, np.full(graph.messages, np.nan), np.zeros(1),
-        np.zeros(1, np.int64), happenings, np.array([len(first)]), np.empty(graph.messages, np.int32),
+        np.zeros(1, np.int64), events, np.array([len(first)]), np.empty(graph.messages, np.int32),
     )  # fmt: skip

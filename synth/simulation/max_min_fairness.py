@@ -1,4 +1,4 @@
-"""Max-min fair shares of links among the messages that are on their way, kept up to date where something changed.
+"""Max-min fair shares of links among the messages that are on their way, updated only where something changed.
 
 A set of rates is max-min fair if every message has a link on its route that is full and on which no other message
 is faster. Filling finds it: the link with the smallest fair share is full first; its messages keep that rate, and
@@ -22,7 +22,7 @@ RELATIVE_TOLERANCE = 1e-12
 class MessagePaths(NamedTuple):
     """Where messages travel: message m uses `link_ids[first[m] : first[m] + hops[m]]`.
 
-    Its place in the lists of its links is `slot[m]` and following.
+    Its entries in the lists of its links are `slot[m]` and following.
     """
 
     link_ids: NDArray[np.int32]
@@ -57,7 +57,7 @@ class FairShares(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Work space of `share`: marks hold the number of the last round in which an entry was seen."""
+    """Work space of `update_rates`: marks hold the number of the last round in which an entry was visited."""
 
     round: NDArray[np.int64]
     link_mark: NDArray[np.int64]
@@ -78,32 +78,32 @@ class Scratch(NamedTuple):
 
 
 @inlined
-def add_message(paths: MessagePaths, sharing: FairShares, message: int, amount: float, now: float) -> None:
-    """Let `message` onto the links of its route, at rate 0 until the next `share`."""
-    sharing.remaining[message], sharing.rate[message], sharing.since[message] = amount, 0.0, now
+def add_message(paths: MessagePaths, shares: FairShares, message: int, amount: float, now: float) -> None:
+    """Let `message` onto the links of its route, at rate 0 until the next `update_rates`."""
+    shares.remaining[message], shares.rate[message], shares.since[message] = amount, 0.0, now
     for hop in range(paths.hops[message]):
         link, slot = paths.link_ids[paths.first[message] + hop], paths.slot[message] + hop
-        follower = sharing.head[link]
-        sharing.before[slot], sharing.after[slot], sharing.owner[slot] = -1, follower, message
+        follower = shares.head[link]
+        shares.before[slot], shares.after[slot], shares.owner[slot] = -1, follower, message
         if follower >= 0:
-            sharing.before[follower] = slot
-        sharing.head[link] = slot
-        sharing.users[link] += 1
+            shares.before[follower] = slot
+        shares.head[link] = slot
+        shares.users[link] += 1
 
 
 @inlined
-def remove_message(paths: MessagePaths, sharing: FairShares, message: int) -> None:
+def remove_message(paths: MessagePaths, shares: FairShares, message: int) -> None:
     """Take `message` off its links."""
     for hop in range(paths.hops[message]):
         link, slot = paths.link_ids[paths.first[message] + hop], paths.slot[message] + hop
-        before, after = sharing.before[slot], sharing.after[slot]
+        before, after = shares.before[slot], shares.after[slot]
         if before >= 0:
-            sharing.after[before] = after
+            shares.after[before] = after
         else:
-            sharing.head[link] = after
+            shares.head[link] = after
         if after >= 0:
-            sharing.before[after] = before
-        sharing.users[link] -= 1
+            shares.before[after] = before
+        shares.users[link] -= 1
 
 
 @inlined
@@ -120,63 +120,61 @@ def mark_links(paths: MessagePaths, scratch: Scratch, touched: int, message: int
 
 @inlined
 def update_rates(
-    paths: MessagePaths, sharing: FairShares, scratch: Scratch, touched: int, heap: EventHeap, now: float
+    paths: MessagePaths, shares: FairShares, scratch: Scratch, touched: int, heap: EventHeap, now: float
 ) -> None:
     """Make the rates fair again after a change on the first `touched` links of the scratch; move their events.
 
     Only messages that share links with the changed ones, directly or through others, are looked at.
     """
-    touched = _spread(paths, sharing, scratch, touched)
-    _fill(paths, sharing, scratch, touched, heap, now)
+    touched = _spread(paths, shares, scratch, touched)
+    _fill(paths, shares, scratch, touched, heap, now)
     scratch.round[0] += 1
 
 
 @inlined
-def _spread(paths: MessagePaths, sharing: FairShares, scratch: Scratch, touched: int) -> int:
+def _spread(paths: MessagePaths, shares: FairShares, scratch: Scratch, touched: int) -> int:
     """Add every link that messages connect to the touched ones; return how many there are."""
     index = 0
     while index < touched:
-        slot = sharing.head[scratch.touched[index]]
+        slot = shares.head[scratch.touched[index]]
         while slot >= 0:
-            message = sharing.owner[slot]
+            message = shares.owner[slot]
             if scratch.message_mark[message] != scratch.round[0]:
                 scratch.message_mark[message] = scratch.round[0]
                 touched = mark_links(paths, scratch, touched, message)
-            slot = sharing.after[slot]
+            slot = shares.after[slot]
         index += 1
     return touched
 
 
 @inlined
-def _fill(
-    paths: MessagePaths, sharing: FairShares, scratch: Scratch, touched: int, heap: EventHeap, now: float
-) -> None:
+def _fill(paths: MessagePaths, shares: FairShares, scratch: Scratch, touched: int, heap: EventHeap, now: float) -> None:
     size = 0
     for index in range(touched):
         link = scratch.touched[index]
-        scratch.free_capacity[link], scratch.unfixed[link] = paths.capacity[link], sharing.users[link]
-        if sharing.users[link] > 0:
-            size = push(scratch.keys, scratch.nodes, size, paths.capacity[link] / sharing.users[link], link)
+        scratch.free_capacity[link], scratch.unfixed[link] = paths.capacity[link], shares.users[link]
+        if shares.users[link] > 0:
+            size = push(scratch.keys, scratch.nodes, size, paths.capacity[link] / shares.users[link], link)
     level = 0.0
     while size > 0:
         key, link = scratch.keys[0], scratch.nodes[0]
         size = drop_first(scratch.keys, scratch.nodes, size)
         if scratch.unfixed[link] == 0:
             continue
-        # Shares only rise while others are fixed, so an outdated entry is too small and goes back with what it is now.
+        # Shares only rise while others are fixed, so an outdated entry is too small: push its present value.
         current = max(level, scratch.free_capacity[link] / scratch.unfixed[link])
         if current > key * (1 + RELATIVE_TOLERANCE):
             size = push(scratch.keys, scratch.nodes, size, current, link)
             continue
         level = current
-        slot = sharing.head[link]
+        slot = shares.head[link]
         while slot >= 0:
-            message = sharing.owner[slot]
+            message = shares.owner[slot]
             if scratch.message_mark[message] == scratch.round[0]:
                 scratch.message_mark[message] = -scratch.round[0]
                 _take(paths, scratch, message, level)
-                _set_rate(sharing, heap, message, level, now)
-            slot = sharing.after[slot]
+                _set_rate(shares, heap, message, level, now)
+            slot = shares.after[slot]
 
 
 @inlined
@@ -188,11 +186,11 @@ def _take(paths: MessagePaths, scratch: Scratch, message: int, rate: float) -> N
 
 
 @inlined
-def _set_rate(sharing: FairShares, heap: EventHeap, message: int, rate: float, now: float) -> None:
-    old = sharing.rate[message]
+def _set_rate(shares: FairShares, heap: EventHeap, message: int, rate: float, now: float) -> None:
+    old = shares.rate[message]
     if abs(rate - old) <= RELATIVE_TOLERANCE * old:
         return
-    sent = old * (now - sharing.since[message])
-    left = max(0.0, sharing.remaining[message] - sent)
-    sharing.remaining[message], sharing.rate[message], sharing.since[message] = left, rate, now
-    schedule_event(heap, message, now + left / rate)
+    sent = old * (now - shares.since[message])
+    remaining = max(0.0, shares.remaining[message] - sent)
+    shares.remaining[message], shares.rate[message], shares.since[message] = remaining, rate, now
+    schedule_event(heap, message, now + remaining / rate)

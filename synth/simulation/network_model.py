@@ -1,4 +1,4 @@
-"""What messages cost on a network: bandwidths from the topology, latencies and unit rates from outside."""
+"""What messages cost on a network: bandwidths from the topology, latencies and unit rates from the caller."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _UNIT_BITS_PER_S = {"GB/s": 8 * 10**9, "Gbit/s": 10**9}
 class NetworkModel:
     """What a message costs on the links of any topology, exactly.
 
-    A message of s bytes over h links, alone on the network, is there after
-    alpha + s / bandwidth of its slowest link + h * (link_latency + hop) + latencies of the topology's own.
+    A message of s bytes over h links, alone on the network, arrives after
+    alpha + s / bandwidth of its slowest link + h * (link_latency + hop) + the latencies of the topology.
 
     alpha_s:        seconds from the moment when a message could start until its first byte leaves
     link_latency_s: seconds for which a bit is on a link, added to the topology's own latencies
     hop_s:          seconds for which the node at the end of a link handles a packet before it goes on
     link_gbps:      Gbit/s of a link of bandwidth 1, needed where the unit is links and ignored elsewhere
-    efficiency:     the part of all stated bandwidths that data get
+    efficiency:     the fraction of all stated bandwidths that data get
 
     Source: swing paper, section 5 (100 ns a link, 300 ns a hop).
     """

@@ -1,4 +1,4 @@
-"""How long a traffic pattern takes on a network, by either model."""
+"""How long a traffic pattern takes on a network, by the congestion model or the flow-level simulation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from chorale.synth.simulation.network_model import NetworkModel
 Fidelity: TypeAlias = Literal["step", "flow"]
 FIDELITIES: tuple[str, ...] = get_args(Fidelity)
 DEFAULT_PIPELINE_CHUNKS = 64
-"""Into how many chunks the flow model cuts what trees stream, unless told otherwise."""
+"""Into how many chunks the flow model cuts what trees stream, by default."""
 MAX_CHUNKS = 2**16
 
 
@@ -40,11 +40,11 @@ def simulate(
               "flow" the flow-level simulation (`chorale.synth.simulation.flow_simulation`): ranks wait only for what
               they receive, messages share links fairly
     pipeline_chunks: into how many chunks trees cut what they stream; None: the best number ("step") or
-              `STREAMED_CHUNKS` ("flow"); without meaning for stepped patterns
+              `DEFAULT_PIPELINE_CHUNKS` ("flow"); without meaning for stepped patterns
 
     `progress` hears how much of all sizes together is done. The same arguments give the same result.
 
-    >>> from synth import SerialExecutor, parse_collective, parse_topology, synthesize, traffic_of
+    >>> from chorale.synth import SerialExecutor, parse_collective, parse_topology, synthesize, traffic_of
     >>> ring = parse_topology("ring:4")
     >>> verified = synthesize("bfb", ring, parse_collective("allgather"), None, SerialExecutor())
     >>> network = NetworkModel.of(alpha_us="10", link_gbps="100")
@@ -57,7 +57,9 @@ def simulate(
     streams = list(traffic.streams())
     if fidelity == "step":
         congestions = [congestion_of(stream) for stream in streams]
-        return [float(sum(one.seconds(network, size, pipeline_chunks) for one in congestions)) for size in sizes_bytes]
+        return [
+            float(sum(part.seconds(network, size, pipeline_chunks) for part in congestions)) for size in sizes_bytes
+        ]
     chunks = pipeline_chunks or DEFAULT_PIPELINE_CHUNKS
     parts = [
         _flow_seconds(stream, network, sizes_bytes, chunks, _part(progress, index, len(streams)))

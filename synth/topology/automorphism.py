@@ -1,4 +1,4 @@
-"""Symmetries of a topology: checking one, and whether the known ones take every compute node to every other."""
+"""Symmetries of a topology: check one, and whether those attached take every compute node to every other."""
 
 from __future__ import annotations
 
@@ -67,11 +67,11 @@ def _sort(values: NDArray[np.int64]) -> None:
         values.sort()
         return
     for end in range(1, len(values)):
-        value, place = values[end], end
-        while place > 0 and values[place - 1] > value:
-            values[place] = values[place - 1]
-            place -= 1
-        values[place] = value
+        value, position = values[end], end
+        while position > 0 and values[position - 1] > value:
+            values[position] = values[position - 1]
+            position -= 1
+        values[position] = value
 
 
 def orbits(node_count: int, permutations: Sequence[NDArray[np.integer]]) -> NDArray[np.int32]:
@@ -94,7 +94,7 @@ def checked_orbits(topology: Topology) -> NDArray[np.int32]:
 def automorphisms_are_transitive(topology: Topology) -> bool:
     """Whether the symmetries that `topology` carries, each checked, take every compute node to every other.
 
-    False says nothing: the topology may have symmetries that nobody told it. O(generators * L log degree).
+    False is no proof: the topology may have symmetries that are not attached to it. O(generators * L log degree).
     """
     orbit = checked_orbits(topology)[: topology.compute_count]
     return bool(topology.automorphisms) and bool(np.all(orbit == orbit[0]))

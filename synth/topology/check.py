@@ -1,7 +1,4 @@
-"""What every topology must satisfy before anything is computed on it.
-
-From nodes and links by name, as files and graphs have them, to a topology.
-"""
+"""Rules that every topology must satisfy, and topologies from nodes and links by name."""
 
 from __future__ import annotations
 
@@ -41,12 +38,12 @@ def check_topology(topology: Topology) -> Topology:
 
 
 def first_repeated(names: Iterable[str]) -> str | None:
-    """Return the first of `names` that was there before, None if all differ. O(n)."""
-    seen: set[str] = set()
+    """Return the first of `names` that repeats an earlier one, None if all differ. O(n)."""
+    earlier: set[str] = set()
     for name in names:
-        if name in seen:
+        if name in earlier:
             return name
-        seen.add(name)
+        earlier.add(name)
     return None
 
 
@@ -56,9 +53,9 @@ def _check_ids(node_ids: tuple[str, ...]) -> None:
         raise InvalidInput(
             'a node id must be made of letters, digits, "_", "." and ":"', repr(wrong), "rename the node"
         )
-    twice = first_repeated(node_ids)
-    if twice is not None:
-        raise InvalidInput("node ids must be unique", twice, "rename one of the nodes")
+    repeated = first_repeated(node_ids)
+    if repeated is not None:
+        raise InvalidInput("node ids must be unique", repeated, "rename one of the nodes")
 
 
 def _check_rates(bandwidths: tuple[Fraction, ...], latencies_s: tuple[Fraction, ...]) -> None:
@@ -81,14 +78,14 @@ UNITS: tuple[str, ...] = get_args(BandwidthUnit)
 
 
 class NamedNode(NamedTuple):
-    """A node as a file has it; `kind` is not checked yet."""
+    """A node as a file describes it; `kind` is not checked yet."""
 
     id: str
     kind: object
 
 
 class NamedLink(NamedTuple):
-    """A link as a file has it; bandwidth and latency are not read yet. Both directions if `bidirectional`."""
+    """A link as a file describes it; bandwidth and latency are not read yet. Both directions if `bidirectional`."""
 
     src: str
     dst: str
@@ -118,7 +115,7 @@ def assemble_topology(spec: str, unit: object, nodes: Sequence[NamedNode], links
         node_ids=tuple(node.id for node in ordered),
         compute_count=sum(node.kind == "compute" for node in nodes),
         links=Links.build(directed),
-        bandwidth_unit=next(known for known in get_args(BandwidthUnit) if known == unit),
+        bandwidth_unit=next(name for name in get_args(BandwidthUnit) if name == unit),
     )
     return check_topology(topology)
 

@@ -1,7 +1,4 @@
-"""Hop distances and strong connection of a topology.
-
-The diameter of a topology, without the distances of all pairs.
-"""
+"""Hop distances and strong connection of a topology, and its diameter without the distances of all pairs."""
 
 from __future__ import annotations
 
@@ -231,13 +228,13 @@ def _lacks(everyone: Bits, reached: Bits) -> bool:
 
 @inlined
 def _receives(tails: NDArray[np.int32], fresh: Bits, reached: Bits, following: Bits) -> bool:
-    """Write to `following`, 0 before, what a node is reached from over `tails` for the first time; return if any."""
+    """Write to `following`, 0 before, the nodes that newly reach a node over `tails`; return whether any do."""
     for tail in tails:
         for word in range(_WORDS):
             following[word] |= fresh[tail, word]
-    found = np.uint64(0)
+    any_new = np.uint64(0)
     for word in range(_WORDS):
         following[word] &= ~reached[word]
         reached[word] |= following[word]
-        found |= following[word]
-    return bool(found != np.uint64(0))
+        any_new |= following[word]
+    return bool(any_new != np.uint64(0))

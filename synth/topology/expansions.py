@@ -1,13 +1,4 @@
-"""What expansions share: ranks as names, and the networks that they take.
-
-From a one-way network to a two-way one: every link gets a companion in the other direction.
-
-Degree expansion: every node becomes several, linked with all copies of its neighbours.
-
-Line graph: every link becomes a node.
-
-Cartesian product: a grid of nodes, each line of which along one dimension is one of the factors.
-"""
+"""Expansions of networks: two-way network, degree expansion, line graph, Cartesian product."""
 
 from __future__ import annotations
 

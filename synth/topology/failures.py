@@ -1,8 +1,6 @@
-"""A fabric with failures: a topology without some of its nodes and links.
+"""A topology with failures (nodes and links removed) or with slower and faster links.
 
-A fabric in which some links are slower or faster than built.
-
-The single failures of a fabric: every node or link that may be lost, one of each kind that is truly different.
+Also the single failures of a topology: every node or link that may be lost, one of each symmetry class.
 """
 
 from __future__ import annotations
@@ -160,9 +158,9 @@ def scaled(topology: Topology, chosen: Iterable[LostLink], factor: Fraction, spe
     values = {links.bandwidths[index] for index in plain} | {links.bandwidths[index] * factor for index in slowed}
     table = tuple(sorted(values))
     position = {value: index for index, value in enumerate(table)}
-    kept = np.array([position.get(value, -1) for value in links.bandwidths])
+    unchanged = np.array([position.get(value, -1) for value in links.bandwidths])
     changed = np.array([position.get(value * factor, -1) for value in links.bandwidths])
-    classes = np.where(mask, changed[links.bandwidth_class], kept[links.bandwidth_class])
+    classes = np.where(mask, changed[links.bandwidth_class], unchanged[links.bandwidth_class])
     rates = Rates(classes, table, links.latency_class, links.latencies_s)
     return Topology(
         spec=spec,
@@ -181,7 +179,7 @@ class Failure:
     """The loss of a compute node, or of all links between two nodes.
 
     names:  the node, or the two ends of the link, by id
-    copies: how many failures known symmetries make of this one, itself included
+    copies: number of failures equal to this one under the topology's symmetries, itself included
     """
 
     kind: FailureKind
@@ -209,7 +207,7 @@ def single_failures(topology: Topology) -> Iterator[Failure]:
 
     Each known symmetry is checked before it is relied on. O(symmetries * links).
     """
-    symmetries = [known for known in topology.automorphisms if is_automorphism(topology, known)]
+    symmetries = [symmetry for symmetry in topology.automorphisms if is_automorphism(topology, symmetry)]
     orbit = orbits(topology.node_count, symmetries)[: topology.compute_count]
     for node, copies in zip(*_firsts(orbit), strict=True):
         yield Failure("node", (topology.node_ids[node],), int(copies))

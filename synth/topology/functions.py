@@ -1,7 +1,4 @@
-"""Functions of topology specs: how their arguments are read.
-
-Expansions in topology specs: how their arguments are read, and how large the result will be.
-"""
+"""Functions of topology specs, expansions included: how arguments are read, and how large the result will be."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ _WITHOUT = "without(spec;node=K;link=A-B;link=A>B;…)"
 
 
 def plan_transpose(call: FunctionCall, plan_of: PlanOf) -> TopologyPlan:
-    """Every link turned around. Diameter and degree stay; the schedule of a reduce-scatter lives here."""
+    """Every link reversed. Diameter and degree stay; a reduce-scatter is scheduled on the transpose."""
     way_out = "write transpose(spec)"
     require(len(call.arguments) == 1, "transpose must have exactly one argument", call, way_out)
     inner = inner_plan(call, plan_of, way_out)
@@ -213,13 +210,13 @@ def _plan_product(spec: str, inner: Sequence[TopologyPlan], function: str) -> To
 
 
 def _times(call: FunctionCall, syntax: str, optional: bool, largest: int = _MAX_TIMES) -> int:
-    """Return the number that follows the inner spec, 1 if it may be and is left out."""
+    """Return the number that follows the inner spec, 1 if it is optional and missing."""
     if optional and len(call.arguments) == 1:
         return 1
-    wanted = "a spec and a whole number" if not optional else "a spec and at most one whole number"
+    expected = "a spec and a whole number" if not optional else "a spec and at most one whole number"
     numbers = call.arguments[1:]
     if len(numbers) != 1 or not isinstance(numbers[0], Number):
-        raise InvalidInput(f"{call.name} must have {wanted}", str(call), f"write {syntax}")
+        raise InvalidInput(f"{call.name} must have {expected}", str(call), f"write {syntax}")
     text = numbers[0].text
     value = int(text) if len(text) <= 18 else largest + 1
     rule = f"the number of {call.name} must lie between 1 and {largest}"

@@ -1,6 +1,6 @@
-"""Colours of nodes that do not depend on their names: refined until neighbours tell no more apart.
+"""Isomorphism of topologies: a key that does not depend on the names of nodes, and the renaming itself.
 
-The same network under other names: a key that names do not change, and the renaming itself.
+Nodes get colours that are refined until neighbours distinguish no more nodes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Coloured:
 
         A colour is a 64-bit mix of the node's own, of those that it has links from and of those that it has links to,
         with the kinds of the links: the same for nodes of isomorphic networks, whatever their names. Different
-        nodes may share one by accident, so that whoever needs to be sure checks. O(N log N + L) per round.
+        nodes may share one by accident, so a caller that needs certainty must check. O(N log N + L) per round.
         """
         return _refine(self.src, self.dst, self.kind, colours)
 
@@ -71,10 +71,10 @@ def _refine(
             leaving[tail] += _mix(~colour[head] + kind[link] * np.uint64(0x9E3779B97F4A7C15))
         for node in range(len(colour)):
             colour[node] = _mix(colour[node] + np.uint64(3) * _mix(arriving[node]) + np.uint64(5) * _mix(leaving[node]))
-        now = _distinct(colour)
-        if now <= count:
+        new_count = _distinct(colour)
+        if new_count <= count:
             break
-        count = now
+        count = new_count
     return colour
 
 
@@ -90,8 +90,8 @@ def _mix(value: np.uint64) -> np.uint64:
 def _distinct(colours: NDArray[np.uint64]) -> int:
     ordered = np.sort(colours)
     count = 1
-    for place in range(1, len(ordered)):
-        if ordered[place] != ordered[place - 1]:
+    for position in range(1, len(ordered)):
+        if ordered[position] != ordered[position - 1]:
             count += 1
     return count
 
@@ -102,7 +102,7 @@ TRIES_PER_NODE = 8
 def shape_key(topology: Topology) -> str:
     """Return a content id that is equal for topologies which differ in names and numbering only.
 
-    Different networks may share it (regular ones of equal size do, for one): it finds candidates, and
+    Different networks may share it, for example regular ones of equal size: it finds candidates, and
     `isomorphism` decides. O((N log N + L) times rounds of refinement).
     """
     coloured = Coloured.of(topology)
@@ -133,7 +133,7 @@ def isomorphism(source: Topology, target: Topology) -> NDArray[np.int32] | None:
 
 
 def carries(source: Topology, target: Topology, new_node: NDArray[np.integer]) -> bool:
-    """Whether calling node v of `source` `new_node[v]` gives the links of `target`. O(L log L)."""
+    """Return whether renaming each node v of `source` to `new_node[v]` gives the links of `target`. O(L log L)."""
     if not _comparable(source, target) or not np.array_equal(np.sort(new_node), np.arange(target.node_count)):
         return False
     if np.any(new_node[: source.compute_count] >= target.compute_count):
@@ -145,7 +145,7 @@ def carries(source: Topology, target: Topology, new_node: NDArray[np.integer]) -
 
 
 class _Search:
-    """One search for a renaming."""
+    """A search for an isomorphism."""
 
     def __init__(self, source: Topology, target: Topology) -> None:
         self.networks = (source, target)

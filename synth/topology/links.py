@@ -1,7 +1,4 @@
-"""The directed links of a network as columns in one canonical order.
-
-Links in canonical order from columns, where bandwidths and latencies are already classes of few values.
-"""
+"""The directed links of a network as columns in one canonical order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a family or function of topologies must say about itself, and a plan that knows its size before it is built."""
+"""How a family or function of topologies is declared, and a plan whose size is known before it is built."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MAX_DIGITS = 18
 
 
 class TooLarge(InvalidInput):
-    """A network that nobody will build; says how large it would be."""
+    """A network above the size limits; `nodes` and `links` are the size that it would have."""
 
     def __init__(self, spec: str, nodes: int, links: int) -> None:
         most = f"{MAX_NODES} nodes" if nodes > MAX_NODES else f"{MAX_LINKS} links"

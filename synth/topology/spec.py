@@ -1,6 +1,6 @@
-"""All families and functions of topology specs, by name.
+"""From a spec to a checked topology: parse, plan (sizes are checked here), build, check.
 
-From a spec to a checked topology: parse, plan (sizes are checked here), build, check.
+Also all families and functions of specs by name.
 """
 
 from __future__ import annotations

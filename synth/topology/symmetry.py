@@ -1,7 +1,4 @@
-"""Is a topology vertex-transitive: does some symmetry take any compute node to any other?
-
-Is a small network reverse-symmetric: the same as its transpose under other names of the nodes?
-"""
+"""Whether a topology is vertex-transitive, and whether a small one is isomorphic to its transpose."""
 
 from __future__ import annotations
 
@@ -17,8 +14,6 @@ from chorale.synth.topology.automorphism import automorphisms_are_transitive, is
 from chorale.synth.topology.distance import distances_from, distances_to
 from chorale.synth.topology.topology import Topology, transpose
 
-__all__ = ["is_automorphism", "is_vertex_transitive"]
-
 _PROFILE_WORK = 2**28
 _SEARCH_NODES = 64
 _SEARCH_LINKS = 1024
@@ -26,7 +21,7 @@ SEARCH_STEPS = 100_000
 
 
 def is_vertex_transitive(topology: Topology, search_steps: int = SEARCH_STEPS) -> bool | None:
-    """Whether every compute node can be taken to every other by a symmetry; None where that stays open.
+    """Whether every compute node can be taken to every other by a symmetry; None if undecided.
 
     Parallel links, bandwidths, latencies and switches count. True from the symmetries that the topology carries,
     each checked; False when nodes differ in their links or distances; else an exact search on small networks
@@ -85,30 +80,30 @@ class _Budget:
     """Counts the comparisons of one search, which are its steps; no clock is needed to bound it."""
 
     def __init__(self, steps: int) -> None:
-        self.left = steps
+        self.remaining = steps
 
     def equal(self, first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
         """Compare the labels of two nodes or edges."""
-        self.left -= 1
-        if self.left < 0:
+        self.remaining -= 1
+        if self.remaining < 0:
             raise _OutOfStepsError
         return bool(first["label"] == second["label"])
 
 
 def _search(topology: Topology, steps: int) -> bool:
-    """Look for symmetries from node 0 to every compute node that the ones found so far do not take it to."""
-    known = [generator for generator in topology.automorphisms if is_automorphism(topology, generator)]
+    """Look for symmetries from node 0 to every compute node that those found so far do not reach."""
+    generators = [generator for generator in topology.automorphisms if is_automorphism(topology, generator)]
     budget = _Budget(steps)
     graphs = {node: _rooted(topology, node) for node in range(topology.compute_count)}
     for node in range(1, topology.compute_count):
-        orbit = orbits(topology.node_count, known)
+        orbit = orbits(topology.node_count, generators)
         if orbit[node] == orbit[0]:
             continue
         matcher = DiGraphMatcher(graphs[0], graphs[node], node_match=budget.equal, edge_match=budget.equal)
         mapping = next(matcher.isomorphisms_iter(), None)
         if mapping is None:
             return False
-        known.append(np.array([mapping[source] for source in range(topology.node_count)], dtype=np.int32))
+        generators.append(np.array([mapping[source] for source in range(topology.node_count)], dtype=np.int32))
     return True
 
 

@@ -1,8 +1,6 @@
 """The network: compute nodes, switch nodes and directed links with exact bandwidth and latency.
 
-The transpose of a topology: every link turned around.
-
-What a unit of bandwidth means in bytes and seconds.
+Also its transpose (every link reversed) and what a unit of bandwidth means in bytes and seconds.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ class Topology:
     """A directed multigraph of compute nodes and switches.
 
     Compute nodes come first, in rank order, then switches: for a compute node, index and rank are the same
-    number. `spec` is how it was asked for (provenance, not identity). `automorphisms` are known generators
+    number. `spec` is the spec it was built from (provenance, not identity). `automorphisms` are known generators
     of a group of symmetries: each an int32 permutation of all nodes that keeps their kinds and maps links onto
     links of equal bandwidth and latency. `id` is the content id over nodes, links and unit; two specs of the same
     network share it.
@@ -97,7 +95,7 @@ def _topology_id(topology: Topology) -> str:
 
 
 def transpose(topology: Topology) -> Topology:
-    """Return `topology` with every link turned around; its spec is `transpose(<spec>)`."""
+    """Return `topology` with every link reversed; its spec is `transpose(<spec>)`."""
     return transpose_with_links(topology)[0]
 
 

@@ -15,10 +15,10 @@ from chorale.synth.topology.topology import Topology
 class Transversal:
     """A Schreier tree from node 0: node v is the image of `parent[v]` under move `move[v]`.
 
-    moves:  int32[moves, N], the known generators, then the inverses of those that are not their own inverse
-    layers: nodes by depth in the tree, from node 0 on; within a layer in order of the move that found them
+    moves:  int32[moves, N], the generators, then the inverses of those that are not their own inverse
+    layers: nodes by depth in the tree, from node 0 on; within a layer in order of the move that reached them
 
-    Only generators and the tree are kept; a symmetry is composed when it is asked for. Any generators that
+    Only generators and the tree are stored; a symmetry is composed on request. Any generators that
     take node 0 to every node will do: nothing here needs each node to have one symmetry only.
     Source: Seress, "Permutation Group Algorithms", section 4.1 (Schreier trees).
     """
@@ -30,7 +30,7 @@ class Transversal:
 
     @staticmethod
     def of(topology: Topology) -> Transversal:
-        """Return the transversal of the symmetries that `topology` carries, which are taken as given.
+        """Return the transversal of the symmetries that `topology` carries, which are not checked here.
 
         Breadth first, moves in their order, so the same topology gives the same tree. O(generators * N). Raises
         InvalidInput for switches, and unless the symmetries take rank 0 to every rank.
@@ -38,20 +38,20 @@ class Transversal:
         nodes = topology.compute_count
         moves = _moves(topology)
         parent, move = np.full(nodes, -1, dtype=np.int32), np.full(nodes, -1, dtype=np.int32)
-        seen = np.zeros(nodes, dtype=bool)
-        seen[0] = True
+        reached = np.zeros(nodes, dtype=bool)
+        reached[0] = True
         layers = [np.zeros(1, dtype=np.int32)]
         while len(layers[-1]):
-            found = []
+            new_nodes = []
             for index, permutation in enumerate(moves):
                 images = permutation[layers[-1]]
-                fresh = ~seen[images]
-                seen[images] = True
+                fresh = ~reached[images]
+                reached[images] = True
                 parent[images[fresh]], move[images[fresh]] = layers[-1][fresh], index
-                found.append(images[fresh])
-            layers.append(np.concatenate(found))
-        if not seen.all():
-            value = f"{topology.spec}, whose known symmetries take rank 0 to {int(seen.sum())} of {nodes} ranks"
+                new_nodes.append(images[fresh])
+            layers.append(np.concatenate(new_nodes))
+        if not reached.all():
+            value = f"{topology.spec}, whose known symmetries take rank 0 to {int(reached.sum())} of {nodes} ranks"
             raise InvalidInput("the symmetric form needs a vertex-transitive topology", value, "use the column form")
         return Transversal(moves, parent, move, tuple(layers[:-1]))
 

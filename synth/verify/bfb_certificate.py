@@ -57,7 +57,7 @@ def least_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """The topology and the size of the vector, with hop counts to the nodes asked for so far."""
+    """The topology and the size of the vector, with hop counts to the nodes queried so far."""
 
     topology: Topology
     size_bytes: int | None

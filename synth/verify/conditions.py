@@ -1,7 +1,4 @@
-"""What a collective demands of every shard: where it starts, where it must end, and whether it is a sum.
-
-Checks that need no replay: column types and ranges, routes that hang together, ends that are ranks.
-"""
+"""What a collective requires of every shard, and structural checks that need no replay: column types, routes, ranks."""
 
 from __future__ import annotations
 
@@ -55,9 +52,9 @@ def shard_conditions(schedule: Schedule) -> ShardConditions:
 
 def structural_violations(schedule: Schedule) -> list[ScheduleViolation]:
     """Return what is wrong with the form of `schedule`; replay is only defined where this is empty."""
-    found = list(_route_violations(schedule))
-    found = found or list(_column_violations(schedule))
-    return found or list(_row_violations(schedule))
+    violations = list(_route_violations(schedule))
+    violations = violations or list(_column_violations(schedule))
+    return violations or list(_row_violations(schedule))
 
 
 def _route_violations(schedule: Schedule) -> Iterator[ScheduleViolation]:

@@ -1,6 +1,6 @@
 """Kernels that replay a schedule over all cells at once, in any order of rows (`chorale.synth.verify.verify`).
 
-Copying collectives keep for every (rank, cell) the step after which it is there. Reducing ones keep the step
+Copying collectives store for every (rank, cell) the step after which the cell is there. Reducing ones store the step
 in which a rank hands its partial sum on: if every rank but one hands on once, to a rank that hands on later,
 then every contribution reaches the last one exactly once, because times grow along the way.
 
@@ -94,7 +94,7 @@ def settle_sums(handed_on: Times, fed: Times, arrival: Times, ends: Ranks) -> tu
 def check_times(
     rows: Rows, first: int, last: int, offsets: Numbers, arrival: Times, handed_on: Times
 ) -> tuple[int, int, int, int]:
-    """Check that every row sends what is there, and feeds only ranks that hand on later.
+    """Check that every row sends what has arrived, and feeds only ranks that hand on later.
 
     Returns (cells sent before they were there, such a row or -1, partial sums that came too late, such a row).
     """

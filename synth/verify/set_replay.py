@@ -35,19 +35,19 @@ def set_replay_violations(schedule: Schedule) -> list[ScheduleViolation]:
 
     A copied shard counts as complete from the start. O(N / 64) time per chunk sent.
     """
-    terms = shard_conditions(schedule)
+    conditions = shard_conditions(schedule)
     ranks, chunks = schedule.topology.compute_count, schedule.chunks_per_shard
     shards = max(1, MEMORY_BYTES // (8 * ranks * chunks * _words(schedule)))
-    found: list[ScheduleViolation] = []
+    violations: list[ScheduleViolation] = []
     for first in range(0, schedule.shard_count, shards):
         last = min(first + shards, schedule.shard_count)
-        held = _start(schedule, terms, first, last)
+        held = _start(schedule, conditions, first, last)
         for numbers, rows in _steps(schedule, first, last):
-            found += _step_violations(numbers, rows, first, chunks, held)
-        found += _missing(terms, held, first, last, chunks)
-        if len(found) >= 20:
+            violations += _step_violations(numbers, rows, first, chunks, held)
+        violations += _missing(conditions, held, first, last, chunks)
+        if len(violations) >= 20:
             break
-    return found[:20]
+    return violations[:20]
 
 
 def _words(schedule: Schedule) -> int:
@@ -138,15 +138,15 @@ def _overlap(first: NDArray[np.uint64], second: NDArray[np.uint64]) -> bool:
 def _read(rows: NDArray[np.int32], first: int, chunks: int, held: Sets, sent: Sets) -> int:
     """Copy what each row sends to `sent`, chunk by chunk; return a row that sends nothing or -1."""
     early = -1
-    place = 0
+    position = 0
     for index in range(len(rows)):
         base = (rows[index, 2] - first) * chunks
         for cell in range(base + rows[index, 3], base + rows[index, 4]):
             contribution = held[rows[index, 0], cell]
-            sent[place] = contribution
+            sent[position] = contribution
             if _is_empty(contribution):
                 early = index
-            place += 1
+            position += 1
     return early
 
 
@@ -154,12 +154,12 @@ def _read(rows: NDArray[np.int32], first: int, chunks: int, held: Sets, sent: Se
 def _write(rows: NDArray[np.int32], first: int, chunks: int, held: Sets, sent: Sets) -> tuple[int, int]:
     """Add or store what was sent; return (a row that adds where there is nothing, a row that adds twice), or -1."""
     hollow = twice = -1
-    place = 0
+    position = 0
     for index in range(len(rows)):
         base = (rows[index, 2] - first) * chunks
         for cell in range(base + rows[index, 3], base + rows[index, 4]):
-            present, contribution = held[rows[index, 1], cell], sent[place]
-            place += 1
+            present, contribution = held[rows[index, 1], cell], sent[position]
+            position += 1
             if _is_empty(contribution):
                 continue
             if rows[index, 5] == 0:

@@ -29,19 +29,19 @@ from chorale.synth.verify.verified import Cost, LoadSummary, ScheduleViolation
 def inspect_symmetric(
     schedule: SymmetricSchedule, size_bytes: int | None
 ) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
-    """Return all kinds of fault found; the cost, at `size_bytes` too, and the loads where there are none."""
-    found = list(_whole_violations(schedule))
-    for part in schedule.parts if not found else ():
-        found += _symmetry_violations(part)
-        found = found or list(_form_violations(part))
-        found = found or list(_replay_violations(part))
-    if schedule.scatter is not None and not found and _duplicates(schedule.scatter):
+    """Return the violations of all kinds; the cost, at `size_bytes` too, and the loads where there are none."""
+    violations = list(_whole_violations(schedule))
+    for part in schedule.parts if not violations else ():
+        violations += _symmetry_violations(part)
+        violations = violations or list(_form_violations(part))
+        violations = violations or list(_replay_violations(part))
+    if schedule.scatter is not None and not violations and _duplicates(schedule.scatter):
         # Backwards, a second delivery would be a second addition.
-        found.append(
+        violations.append(
             ScheduleViolation("reduced-twice", "the scatter part brings a chunk to rank 0 for the second time")
         )
-    if found:
-        return found, None
+    if violations:
+        return violations, None
     return [], (_cost(schedule, size_bytes), _summary(schedule))
 
 
@@ -50,7 +50,7 @@ def _whole_violations(schedule: SymmetricSchedule) -> Iterator[ScheduleViolation
     expected = {"allgather": (False, True), "reduce_scatter": (True, False), "allreduce": (True, True)}
     parts = (schedule.scatter is not None, schedule.gather is not None)
     if expected.get(schedule.collective.name.value) != parts:
-        yield ScheduleViolation("parts", f"{schedule.collective} does not consist of the parts that are there")
+        yield ScheduleViolation("parts", f"{schedule.collective} does not consist of the parts in the schedule")
     if schedule.gather is not None and schedule.gather.topology.id != schedule.topology.id:
         yield ScheduleViolation("parts", "the gather part is on another network")
     if schedule.scatter is not None and schedule.scatter.topology.id != transpose_with_links(schedule.topology)[0].id:
@@ -108,11 +108,11 @@ def _replay_violations(part: SymmetricGather) -> Iterator[ScheduleViolation]:
         )
     degree = int(np.searchsorted(links.dst, 1))
     hops = distances_to(part.topology, np.concatenate([[0], links.src[:degree]])).astype(np.int64)
-    own, at_tail = hops[0], hops[1:]
+    to_rank_0, at_tail = hops[0], hops[1:]
     step = base.step.astype(np.int64)
     # What starts at rank 0 is there before the first step, whatever else arrives.
     after = np.full(int(hops.max()) + 1, -1, dtype=np.int64)
-    np.maximum.at(after, own[base.shard], step)
+    np.maximum.at(after, to_rank_0[base.shard], step)
     after[0] = -1
     early = np.flatnonzero(after[at_tail[base.route, base.shard]] >= step)
     if len(early):

@@ -1,24 +1,15 @@
-"""A broken rule, said so that a person can find it.
-
-What verification knows about a schedule: replayed facts, exact cost, gap to the lower bound.
-
-Exact time of a stepped schedule at one size of the vector, latencies and bandwidths of links together.
+"""The result of verification: violated rules, or a schedule with its exact cost and link loads.
 
 A step takes as long as its slowest transfer: the latency along its route, plus what the most loaded link of the route
 carries in the step over that link's bandwidth (full paper, appendix E.3; a route of one link is the paper's case).
-That is at most, and often less than, the step's share of `CollectiveTime.latency_s` plus its share of
-`CollectiveTime.time_per_byte`.
-
-Exact cost of a schedule from its link loads.
+The sum over steps is at most `Cost.latency_s` plus the vector times `Cost.time_per_byte`, and often less.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import lcm
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,8 +35,7 @@ class Cost:
     bandwidth_factor: T_B / (M / B) with B the egress bandwidth of a node; None unless the topology is regular,
                       direct-connect and of unit capacity
     latency_s:        sum over steps of the largest latency, along its route, of a transfer in the step
-    time_s:           seconds at the size that verification was asked about, see `chorale.synth.verify.verified`; else
-    None
+    time_s:           seconds at the size that was passed to verification; else None
     """
 
     steps: int
@@ -64,20 +54,6 @@ class LoadSummary:
     total: Fraction
     idle_links: int
     duplicate_deliveries: int
-
-
-@dataclass(frozen=True, slots=True)
-class Optimality:
-    """`achieved` time per byte against `lower_bound`, with the certificate of the bound as JSON-able facts."""
-
-    lower_bound: Fraction
-    achieved: Fraction
-    certificate: Mapping[str, Any]
-
-    @property
-    def gap(self) -> Fraction:
-        """achieved / lower_bound - 1; 0 when the schedule is provably optimal."""
-        return self.achieved / self.lower_bound - 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)

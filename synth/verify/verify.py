@@ -1,10 +1,8 @@
-"""What a replay keeps a time for: runs of chunks of a shard that no transfer tells apart.
+"""Verification: an independent replay of a schedule, chunk by chunk, before anything may use it.
 
-Verification: an independent replay of a schedule, chunk by chunk, before anything may use it.
-
-This code shares nothing with the synthesizers. It takes any Schedule, from any method or file, and finds
-whether every chunk is there before it is sent, everything is delivered, and nothing is reduced twice. A schedule in
-symmetric form is replayed at rank 0, see `chorale.synth.verify.symmetric`.
+This code shares nothing with the synthesizers. It takes any Schedule, from any method or file, and checks that every
+chunk is there before it is sent, everything is delivered, and nothing is reduced twice. A schedule in symmetric form
+is replayed at rank 0, see `chorale.synth.verify.symmetric`.
 """
 
 from __future__ import annotations
@@ -99,16 +97,16 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
     bandwidths count links. Cost: O(chunk deliveries) time, at most about 0.5 GiB of tables at a time; in symmetric
     form O(generators * links log links + degree * links + rows of rank 0 * log).
 
-    >>> from synth import SerialExecutor, parse_collective, parse_topology
+    >>> from chorale.synth import SerialExecutor, parse_collective, parse_topology
     >>> from chorale.synth.methods.catalog import synthesize_unverified
     >>> ring = parse_topology("uniring:1,4")
     >>> schedule = synthesize_unverified("bfb", ring, parse_collective("allgather"), None, SerialExecutor())
     >>> str(verify(schedule).cost.time_per_byte)
     '3/4'
     """
-    found, verified = inspect(schedule, size_bytes)
+    violations, verified = inspect(schedule, size_bytes)
     if verified is None:
-        value = f"{found[0].message} ({len(found)} violation(s))"
+        value = f"{violations[0].message} ({len(violations)} violation(s))"
         raise CheckFailed("a schedule must pass verification", value, "synthesize it again")
     return verified
 
@@ -116,59 +114,59 @@ def verify(schedule: AnySchedule, size_bytes: int | None = None) -> VerifiedSche
 def inspect(
     schedule: AnySchedule, size_bytes: int | None = None
 ) -> tuple[list[ScheduleViolation], VerifiedSchedule | None]:
-    """Return all kinds of fault found, and the verified schedule where there are none; `size_bytes` as in `verify`."""
+    """Return the violations of all kinds, and the verified schedule if there are none; `size_bytes` as in `verify`."""
     if isinstance(schedule, SymmetricSchedule):
-        found, facts = inspect_symmetric(schedule, size_bytes)
+        violations, facts = inspect_symmetric(schedule, size_bytes)
     else:
-        found, facts = _inspect_columns(schedule.expand(), size_bytes)
-    return found, None if facts is None else VerifiedSchedule(schedule, *facts)
+        violations, facts = _inspect_columns(schedule.expand(), size_bytes)
+    return violations, None if facts is None else VerifiedSchedule(schedule, *facts)
 
 
 def _inspect_columns(
     schedule: Schedule, size_bytes: int | None
 ) -> tuple[list[ScheduleViolation], tuple[Cost, LoadSummary] | None]:
-    found = structural_violations(schedule)
-    if found:
-        return found, None
-    found, duplicates = _replay(schedule)
-    if found and _may_be_general(schedule, found):
-        found = set_replay.set_replay_violations(schedule)
-    if found:
-        return found, None
+    violations = structural_violations(schedule)
+    if violations:
+        return violations, None
+    violations, duplicates = _replay(schedule)
+    if violations and _may_be_general(schedule, violations):
+        violations = set_replay.set_replay_violations(schedule)
+    if violations:
+        return violations, None
     loads = _link_loads(schedule)
     return [], (cost_of(schedule, loads, size_bytes), summarize(schedule, loads, duplicates))
 
 
-def _may_be_general(schedule: Schedule, found: list[ScheduleViolation]) -> bool:
+def _may_be_general(schedule: Schedule, violations: list[ScheduleViolation]) -> bool:
     """Sums that do not flow along trees (exchanges) may still be right; a slower replay of sets decides."""
-    rules = {violation.rule for violation in found}
+    rules = {violation.rule for violation in violations}
     signs = {"reduced-twice", "sum-incomplete"}  # the second alone where each rank exchanges once: two ranks
     return schedule.collective.reduces and not rules.isdisjoint(signs) and set_replay.fits_set_replay(schedule)
 
 
 def _replay(schedule: Schedule) -> tuple[list[ScheduleViolation], int]:
-    terms = shard_conditions(schedule)
-    found: list[ScheduleViolation] = list(_kind_violations(schedule, terms))
+    conditions = shard_conditions(schedule)
+    violations: list[ScheduleViolation] = list(_kind_violations(schedule, conditions))
     duplicates = 0
-    if found:
-        return found, 0
+    if violations:
+        return violations, 0
     cells = ChunkIntervals.of(schedule)
     for window in _windows(schedule, cells):
-        window_found, window_duplicates = _replay_window(schedule, terms, cells, window)
-        found += window_found
+        window_violations, window_duplicates = _replay_window(schedule, conditions, cells, window)
+        violations += window_violations
         duplicates += window_duplicates
-        if len(found) >= 20:
+        if len(violations) >= 20:
             break
-    return found, duplicates
+    return violations, duplicates
 
 
-def _kind_violations(schedule: Schedule, terms: ShardConditions) -> Iterator[ScheduleViolation]:
+def _kind_violations(schedule: Schedule, conditions: ShardConditions) -> Iterator[ScheduleViolation]:
     reduces = schedule.transfers.reduce
-    if not terms.reduces and reduces.any():
+    if not conditions.reduces and reduces.any():
         yield ScheduleViolation(
             "unexpected-reduce", f"row {int(np.argmax(reduces))} reduces, but {schedule.collective} does not"
         )
-    if not terms.copies and len(reduces) and not reduces.all():
+    if not conditions.copies and len(reduces) and not reduces.all():
         yield ScheduleViolation(
             "unexpected-copy", f"row {int(np.argmin(reduces))} overwrites a partial sum of {schedule.collective}"
         )
@@ -176,10 +174,10 @@ def _kind_violations(schedule: Schedule, terms: ShardConditions) -> Iterator[Sch
 
 def _windows(schedule: Schedule, cells: ChunkIntervals) -> Iterator[_Window]:
     ranks = schedule.topology.compute_count
-    most = MEMORY_BYTES // (2 * ranks * (3 if schedule.collective.reduces else 1))
+    max_cells = MEMORY_BYTES // (2 * ranks * (3 if schedule.collective.reduces else 1))
     first = 0
     while first < schedule.shard_count:
-        last = max(first + 1, int(np.searchsorted(cells.offsets, cells.offsets[first] + most, side="right")) - 1)
+        last = max(first + 1, int(np.searchsorted(cells.offsets, cells.offsets[first] + max_cells, side="right")) - 1)
         shape = (ranks, int(cells.offsets[last] - cells.offsets[first]))
         summed = shape if schedule.collective.reduces else (1, 1)
         handed_on, fed = np.zeros(summed, dtype=np.uint16), np.zeros(summed, dtype=np.uint16)
@@ -188,29 +186,29 @@ def _windows(schedule: Schedule, cells: ChunkIntervals) -> Iterator[_Window]:
 
 
 def _replay_window(
-    schedule: Schedule, terms: ShardConditions, cells: ChunkIntervals, window: _Window
+    schedule: Schedule, conditions: ShardConditions, cells: ChunkIntervals, window: _Window
 ) -> tuple[list[ScheduleViolation], int]:
     span = (window.first, window.last, cells.offsets)
     shards = slice(window.first, window.last)
     begin, end = (int(cells.offsets[shard]) for shard in (window.first, window.last))
     counts = np.diff(cells.offsets[window.first : window.last + 1])
-    found: list[ScheduleViolation] = []
+    violations: list[ScheduleViolation] = []
     duplicates = 0
-    _place_starts(terms, cells, window)
+    _mark_starts(conditions, cells, window)
     for start, rows in _row_blocks(schedule, cells):
         again, twice, culprit = replay.record_times(
             rows, *span, cells.size, window.arrival, window.handed_on, window.fed
         )
         duplicates += again
         if twice:
-            found.append(
+            violations.append(
                 ScheduleViolation("reduced-twice", f"row {start + culprit} hands on a partial sum for the second time")
             )
-    if terms.reduces:
-        ends = np.repeat(terms.sum_ends[shards], counts)
+    if conditions.reduces:
+        ends = np.repeat(conditions.sum_ends[shards], counts)
         wrong, rank, cell = replay.settle_sums(window.handed_on, window.fed, window.arrival, ends)
         if wrong:
-            found.append(
+            violations.append(
                 ScheduleViolation(
                     "sum-incomplete", _cell_text(cells, begin, rank, cell, "is not summed up in one place")
                 )
@@ -218,29 +216,29 @@ def _replay_window(
     for start, rows in _row_blocks(schedule, cells):
         early, early_row, late, late_row = replay.check_times(rows, *span, window.arrival, window.handed_on)
         if early:
-            found.append(
+            violations.append(
                 ScheduleViolation("sent-before-received", f"row {start + early_row} sends a chunk before it is there")
             )
         if late:
-            found.append(
+            violations.append(
                 ScheduleViolation("reduced-too-late", f"row {start + late_row} adds to a partial sum already handed on")
             )
     missing, rank, cell = replay.first_missing(
-        window.arrival, cells.size[begin:end], np.repeat(terms.ends[shards], counts)
+        window.arrival, cells.size[begin:end], np.repeat(conditions.ends[shards], counts)
     )
-    if missing and not found:
-        found.append(
+    if missing and not violations:
+        violations.append(
             ScheduleViolation("not-delivered", _cell_text(cells, begin, rank, cell, f"is missing ({missing} in all)"))
         )
-    return found, duplicates
+    return violations, duplicates
 
 
-def _place_starts(terms: ShardConditions, cells: ChunkIntervals, window: _Window) -> None:
+def _mark_starts(conditions: ShardConditions, cells: ChunkIntervals, window: _Window) -> None:
     begin = cells.offsets[window.first]
     for shard in range(window.first, window.last):
-        if terms.starts[shard] >= 0:
-            own = slice(cells.offsets[shard] - begin, cells.offsets[shard + 1] - begin)
-            window.arrival[terms.starts[shard], own] = 0
+        if conditions.starts[shard] >= 0:
+            shard_cells = slice(cells.offsets[shard] - begin, cells.offsets[shard + 1] - begin)
+            window.arrival[conditions.starts[shard], shard_cells] = 0
 
 
 def _cell_text(cells: ChunkIntervals, begin: int, rank: int, cell: int, what: str) -> str:
@@ -249,7 +247,7 @@ def _cell_text(cells: ChunkIntervals, begin: int, rank: int, cell: int, what: st
 
 
 def _row_blocks(schedule: Schedule, cells: ChunkIntervals) -> Iterator[tuple[int, replay.Rows]]:
-    """Yield (index of the first row, int32 rows as the kernels want them)."""
+    """Yield (index of the first row, int32 rows as the kernels take them)."""
     transfers = schedule.transfers
     links = schedule.topology.links
     sources, destinations = schedule.routes.sources(links), schedule.routes.destinations(links)

@@ -1,7 +1,4 @@
-"""The stored schedules of base graphs that BFB does not serve best.
-
-The allgather of a base: its own from the database, the mirror image of that, or BFB.
-"""
+"""The allgather of a base graph: stored in the database, its mirror image, or made by BFB."""
 
 from __future__ import annotations
 
@@ -34,9 +31,9 @@ def base_schedule(name: str, topology: Topology | None = None) -> Schedule:
         raise InvalidInput(
             rule, f"{name}, which has none", f"use the method bfb, which reaches {entry.claim.steps} steps"
         )
-    own = base_topology(entry, f"base:{name}")
-    _require_same(topology, own, f"that of the base {name}")
-    return _allgather(name, entry.schedule, topology or own)
+    base = base_topology(entry, f"base:{name}")
+    _require_same(topology, base, f"that of the base {name}")
+    return _allgather(name, entry.schedule, topology or base)
 
 
 def transposed_base_schedule(name: str, topology: Topology | None = None) -> Schedule:
@@ -48,15 +45,17 @@ def transposed_base_schedule(name: str, topology: Topology | None = None) -> Sch
     entry = base_entry(name)
     if entry.transposed_schedule is None:
         rule = "a base must have a schedule stored for its transpose"
-        raise InvalidInput(rule, f"{name}, which has none", "use the method expand, which knows what to do instead")
-    own = transpose(base_topology(entry, f"base:{name}"))
-    _require_same(topology, own, f"the transpose of the base {name}")
-    return _allgather(name, entry.transposed_schedule, topology or own)
+        raise InvalidInput(
+            rule, f"{name}, which has none", "use the method expand, which makes one from the stored schedule or by bfb"
+        )
+    base = transpose(base_topology(entry, f"base:{name}"))
+    _require_same(topology, base, f"the transpose of the base {name}")
+    return _allgather(name, entry.transposed_schedule, topology or base)
 
 
-def _require_same(topology: Topology | None, own: Topology, what: str) -> None:
-    if topology is not None and topology.id != own.id:
-        raise InvalidInput(f"the topology must be {what}", topology.spec, f"use {own.spec}")
+def _require_same(topology: Topology | None, base: Topology, what: str) -> None:
+    if topology is not None and topology.id != base.id:
+        raise InvalidInput(f"the topology must be {what}", topology.spec, f"use {base.spec}")
 
 
 def _allgather(name: str, sends: StoredSends, topology: Topology) -> Schedule:
@@ -88,13 +87,13 @@ def base_allgather(topology: Topology, executor: Executor, progress: Progress | 
     """
     schedule = stored_allgather(topology)
     if schedule is not None:
-        return _told(schedule, topology, "own")
+        return _with_origin(schedule, topology, "own")
     mirrored = transpose(topology)
     schedule = stored_allgather(mirrored)
     image = None if schedule is None else reverse_symmetry(mirrored)
     if schedule is None or image is None:
-        return _told(bfb_allgather(topology, executor, None, progress), topology, "bfb")
-    return _told(renamed_schedule(schedule, image, topology), topology, "mirrored")
+        return _with_origin(bfb_allgather(topology, executor, None, progress), topology, "bfb")
+    return _with_origin(renamed_schedule(schedule, image, topology), topology, "mirrored")
 
 
 def stored_allgather(topology: Topology) -> Schedule | None:
@@ -110,6 +109,6 @@ def stored_allgather(topology: Topology) -> Schedule | None:
     return None
 
 
-def _told(schedule: Schedule, topology: Topology, origin: Origin) -> Schedule:
+def _with_origin(schedule: Schedule, topology: Topology, origin: Origin) -> Schedule:
     parameters = {"base": topology.spec, "base_method": origin}
     return replace(schedule, method="expand", parameters=parameters, certificate={})

@@ -1,4 +1,4 @@
-"""Expansion: the schedule of a large network from the schedule of the small one that it is made of.
+"""Expansion: the schedule of a large network from the schedule of the small network that it is expanded from.
 
 Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5, appendices A.6, D.
 """
@@ -52,16 +52,12 @@ def expand_allgather(
     of what the expansions need; without it, exactly that. O(transfers).
     Raises InvalidInput for a spec without expansion whose network has no schedule of its own, and for a base in a file.
     """
-    recipe = expansion_plan(parse_spec(topology.spec))
-    if (
-        not is_expansion(recipe)
-        and stored_allgather(topology) is None
-        and stored_allgather(transpose(topology)) is None
-    ):
+    plan = expansion_plan(parse_spec(topology.spec))
+    if not is_expansion(plan) and stored_allgather(topology) is None and stored_allgather(transpose(topology)) is None:
         rule = "expand must be given an expansion, or a base with a schedule of its own"
         raise InvalidInput(rule, topology.spec, "use bfb, or line(…), degree(…;n), power(…;n), bidirectional(…)")
     require_size(topology.compute_count * (topology.compute_count - 1), topology)
-    schedule = expanded_schedule(recipe, base_schedule_builder(executor, progress))
+    schedule = expanded_schedule(plan, base_schedule_builder(executor, progress))
     if schedule.topology.id != topology.id:
         rule = "the network to expand must be what its spec says"
         raise InvalidInput(rule, topology.spec, "make it with parse_topology")
@@ -86,30 +82,30 @@ def base_schedule_builder(executor: Executor, progress: Progress | None = None) 
     return make
 
 
-def expanded_schedule(recipe: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Schedule:
-    """Return the allgather of the network that `recipe` describes, on that network."""
-    if isinstance(recipe, BaseNetwork):
-        return schedule_of_base(recipe)
-    if isinstance(recipe, BidirectionalUnion):
-        forwards = expanded_schedule(recipe.forwards, schedule_of_base)
-        backwards = expanded_schedule(recipe.backwards, schedule_of_base)
+def expanded_schedule(plan: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Schedule:
+    """Return the allgather of the network that `plan` describes, on that network."""
+    if isinstance(plan, BaseNetwork):
+        return schedule_of_base(plan)
+    if isinstance(plan, BidirectionalUnion):
+        forwards = expanded_schedule(plan.forwards, schedule_of_base)
+        backwards = expanded_schedule(plan.backwards, schedule_of_base)
         both = bidirectional(forwards.topology, f"bidirectional({forwards.topology.spec})")
         joined = bidirectional_schedule(forwards, backwards, both)
         other = backwards.parameters.get("base_method")
         return replace(joined, parameters={**joined.parameters, "transposed_base_method": other})
-    return _expanded(recipe, expanded_schedule(recipe.inner, schedule_of_base))
+    return _expanded(plan, expanded_schedule(plan.inner, schedule_of_base))
 
 
-def _expanded(recipe: LineGraph | DegreeExpansion | CartesianPower, inner: Schedule) -> Schedule:
+def _expanded(plan: LineGraph | DegreeExpansion | CartesianPower, inner: Schedule) -> Schedule:
     network = inner.topology
-    if isinstance(recipe, DegreeExpansion):
-        spec = f"degree({network.spec};{recipe.copies})"
-        return degree_schedule(inner, recipe.copies, degree_expansion(network, recipe.copies, spec))
-    if isinstance(recipe, CartesianPower):
-        spec = f"power({network.spec};{recipe.times})"
-        return power_schedule(inner, recipe.times, cartesian_product([network] * recipe.times, spec, "power"))
+    if isinstance(plan, DegreeExpansion):
+        spec = f"degree({network.spec};{plan.copies})"
+        return degree_schedule(inner, plan.copies, degree_expansion(network, plan.copies, spec))
+    if isinstance(plan, CartesianPower):
+        spec = f"power({network.spec};{plan.times})"
+        return power_schedule(inner, plan.times, cartesian_product([network] * plan.times, spec, "power"))
     lined = line_schedule(inner, line_graph(network, f"line({network.spec})"))
-    return _transposed_ranks(lined, network) if recipe.transposed else lined
+    return _transposed_ranks(lined, network) if plan.transposed else lined
 
 
 def _transposed_ranks(lined: Schedule, network: Topology) -> Schedule:

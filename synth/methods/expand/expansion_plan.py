@@ -1,4 +1,4 @@
-"""From a topology spec to the expansions that it is made of, down to its base."""
+"""From a topology spec to the expansions that it consists of, down to its base."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ ExpansionPlan: TypeAlias = BaseNetwork | LineGraph | DegreeExpansion | Cartesian
 
 
 def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
-    """Return the recipe of the network that `tree` describes, or of its transpose if `flipped`.
+    """Return the plan of the network that `tree` describes, or of its transpose if `flipped`.
 
     A product of equal factors is a power; one of unequal factors is a base: the paper defines no schedule for it but
     BFB (theorem 13), and neither has anything else an expansion. Raises InvalidInput for a base in a file and for
@@ -67,9 +67,9 @@ def expansion_plan(tree: SpecTree, transposed: bool = False) -> ExpansionPlan:
     return _FUNCTIONS[tree.name](tree, transposed)
 
 
-def is_expansion(recipe: ExpansionPlan) -> bool:
-    """Whether `recipe` has anything beyond a base that is neither a product nor known by its own schedule."""
-    return not isinstance(recipe, BaseNetwork) or recipe.spec.startswith("product(")
+def is_expansion(plan: ExpansionPlan) -> bool:
+    """Whether `plan` has anything beyond a base that is neither a product nor known by its own schedule."""
+    return not isinstance(plan, BaseNetwork) or plan.spec.startswith("product(")
 
 
 def _transpose(call: FunctionCall, flipped: bool) -> ExpansionPlan:
@@ -77,10 +77,10 @@ def _transpose(call: FunctionCall, flipped: bool) -> ExpansionPlan:
 
 
 def _line(call: FunctionCall, flipped: bool) -> ExpansionPlan:
-    recipe = expansion_plan(_inner(call), flipped)
+    plan = expansion_plan(_inner(call), flipped)
     for _ in range(_number(call) if len(call.arguments) > 1 else 1):
-        recipe = LineGraph(recipe, flipped)
-    return recipe
+        plan = LineGraph(plan, flipped)
+    return plan
 
 
 def _degree(call: FunctionCall, flipped: bool) -> ExpansionPlan:

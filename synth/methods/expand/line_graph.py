@@ -1,7 +1,4 @@
-"""The schedule of a line graph from that of the graph.
-
-How busy the links of a line graph are: loads of links, less what returns to where it began.
-"""
+"""The schedule of a line graph from that of the graph, and how much it loads the links."""
 
 from __future__ import annotations
 
@@ -147,8 +144,8 @@ class _Walks:
     def least_saving(self) -> int:
         """Return the least number of chunks that a walk saves."""
         saving = np.zeros(len(self.out), dtype=np.int64)
-        for left in range(self.times):
-            saving = (self.amount * self.degree**left + saving)[self.heads[self.out]].min(axis=1)
+        for remaining in range(self.times):
+            saving = (self.amount * self.degree**remaining + saving)[self.heads[self.out]].min(axis=1)
         self.least = int(saving[self.start])  # as if no walk came back to its first link: at least as much
         if self.least:
             self._follow(self.start, [], 0)

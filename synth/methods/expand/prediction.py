@@ -1,11 +1,8 @@
-"""What an expanded schedule will cost, exactly, before it exists.
+"""The exact cost of an expanded schedule before it exists, and that of breadth-first broadcast on a line graph.
 
 Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", theorems 7 to 12 and
-appendix A.6. Theorems 11 and 12 are exact. Theorem 7 is a bound: every use of a shard on a link is taken d times in
-the line graph, but nothing is sent to the node where it began, so a link whose every continuation meets a shard
-that it carries is less busy than d times its load. `predict_line` counts that, `bound_line` does not.
-
-The cost of breadth-first broadcast on a line graph, which need not be built for it.
+appendix A.6. Theorems 11 and 12 are exact; theorem 7 is only a bound, because nothing is sent to the node where it
+began. `predict_line` counts exactly, `bound_line` gives the bound.
 """
 
 from __future__ import annotations
@@ -121,19 +118,19 @@ def predict_bidirectional(forwards: Prediction, backwards: Prediction) -> Predic
     return Prediction(forwards.nodes, 2 * forwards.degree, tuple(max(pair) / 2 for pair in both))
 
 
-def predict(recipe: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Prediction:
-    """Return what `schedule_of` costs on the network that `recipe` describes; see `predict_allgather`."""
-    if isinstance(recipe, BaseNetwork):
-        return prediction_of(schedule_of_base(recipe))
-    if isinstance(recipe, DegreeExpansion):
-        return predict_degree(predict(recipe.inner, schedule_of_base), recipe.copies)
-    if isinstance(recipe, CartesianPower):
-        return predict_power(predict(recipe.inner, schedule_of_base), recipe.times)
-    if isinstance(recipe, BidirectionalUnion):
+def predict(plan: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Prediction:
+    """Return the cost of expanding `schedule_of_base` to the network that `plan` describes; see `predict_allgather`."""
+    if isinstance(plan, BaseNetwork):
+        return prediction_of(schedule_of_base(plan))
+    if isinstance(plan, DegreeExpansion):
+        return predict_degree(predict(plan.inner, schedule_of_base), plan.copies)
+    if isinstance(plan, CartesianPower):
+        return predict_power(predict(plan.inner, schedule_of_base), plan.times)
+    if isinstance(plan, BidirectionalUnion):
         return predict_bidirectional(
-            predict(recipe.forwards, schedule_of_base), predict(recipe.backwards, schedule_of_base)
+            predict(plan.forwards, schedule_of_base), predict(plan.backwards, schedule_of_base)
         )
-    times, inner = _lines(recipe)
+    times, inner = _lines(plan)
     if (isinstance(inner, DegreeExpansion) and inner.copies > 1) or (
         isinstance(inner, CartesianPower) and inner.times > 1
     ):
@@ -141,8 +138,8 @@ def predict(recipe: ExpansionPlan, schedule_of_base: ScheduleOfBase) -> Predicti
     return predict_line(expanded_schedule(inner, schedule_of_base), times)
 
 
-def _lines(recipe: LineGraph) -> tuple[int, ExpansionPlan]:
-    times, inner = 1, recipe.inner
+def _lines(plan: LineGraph) -> tuple[int, ExpansionPlan]:
+    times, inner = 1, plan.inner
     while isinstance(inner, LineGraph):
         times, inner = times + 1, inner.inner
     return times, inner
@@ -183,28 +180,28 @@ def predict_bfb_line(topology: Topology) -> Prediction:
     unit = lcm(*range(1, degree + 1))
     times = np.zeros(int(hops.max()), dtype=np.int64)
     for node in range(nodes):
-        own = hops[node].astype(np.int64)
-        near = hops[tails[node]].astype(np.int64) + 1 == own
+        distance = hops[node].astype(np.int64)
+        near = hops[tails[node]].astype(np.int64) + 1 == distance
         usable = (near << np.arange(degree)[:, None]).sum(axis=0)
-        longest = _step_times(own, usable, heads[node], degree, unit)
+        longest = _step_times(distance, usable, heads[node], degree, unit)
         times[: len(longest)] = np.maximum(times[: len(longest)], longest)
     loads = (Fraction(1), *(Fraction(int(time), unit) for time in times if time))
     return Prediction(nodes * degree, degree, loads)
 
 
-def _step_times(own: Counts, usable: Counts, heads: NDArray[np.int32], degree: int, unit: int) -> Counts:
+def _step_times(distance: Counts, usable: Counts, heads: NDArray[np.int32], degree: int, unit: int) -> Counts:
     """Return the longest of each step at the nodes (u, w), in 1 / `unit` shards.
 
-    own, usable: distance of each v to u, and the in-links of u that it can use as bits; heads: all w
+    distance, usable: distance of each v to u, and the in-links of u that it can use as bits; heads: all w
     """
-    steps, sets = int(own.max()) + 1, np.arange(1 << degree)
-    inside = np.bincount(own * len(sets) + usable, minlength=steps * len(sets)).reshape(steps, len(sets))
+    steps, sets = int(distance.max()) + 1, np.arange(1 << degree)
+    inside = np.bincount(distance * len(sets) + usable, minlength=steps * len(sets)).reshape(steps, len(sets))
     for bit in range(degree):
         halves = inside.reshape(steps, -1, 2, 1 << bit)
         halves[:, :, 1, :] += halves[:, :, 0, :]
     inside *= degree
-    together = int(own[heads[0]])
-    if np.all(own[heads] == together):  # else some (u, w) has nothing of its own in the set, and is the busiest
+    together = int(distance[heads[0]])
+    if np.all(distance[heads] == together):  # else some (u, w) has nothing of its own in the set, and is the busiest
         needed = np.bitwise_or.reduce(usable[heads])
         inside[together, (sets & needed) == needed] -= 1
     sizes = np.bitwise_count(sets[1:]).astype(np.int64)

@@ -1,10 +1,6 @@
-"""What the expansions of schedules share: which they take, link ids in the result, rows that become several.
+"""The schedules of a two-way network, of a degree expansion and of a Cartesian power, from those of their factors.
 
-The schedule of a two-way network from those of a one-way network and its transpose.
-
-The schedule of a degree-expanded network from that of the network.
-
-The schedule of a Cartesian power from that of its factor.
+Also what they share: which schedules they accept, link ids in the result, rows that become several.
 """
 
 from __future__ import annotations
@@ -18,13 +14,11 @@ from numpy.typing import NDArray
 
 from chorale.synth.collective import ALLGATHER
 from chorale.synth.errors import InvalidInput
-from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
+from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Routes, Schedule
 from chorale.synth.topology.links import link_ids
 from chorale.synth.topology.topology import Topology
 
 Column: TypeAlias = NDArray[np.integer]
-
-MAX_TRANSFERS = 2**27
 
 
 def require_expandable(schedule: Schedule) -> None:

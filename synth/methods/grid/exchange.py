@@ -1,7 +1,4 @@
-"""Exchanges of the whole vector on a grid: fewest steps, most bytes.
-
-The set of ports of an algorithm: a plain and a mirrored collective for each dimension to begin with.
-"""
+"""Exchanges of the whole vector on a grid (fewest steps, most bytes), and the plain and mirrored subcollectives."""
 
 from __future__ import annotations
 
@@ -28,11 +25,11 @@ from chorale.synth.methods.grid.subcollective import (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExchangeRounds:
-    """What the positions of one line do: the largest power of two of them exchange, the others are folded onto them.
+    """The rounds of one line: the largest power of two of them exchange, the others are folded onto them.
 
-    kept:   the positions that exchange
+    active: the positions that exchange
     folded: the others; `onto[i]` takes the vector of `folded[i]` before and hands it the sum afterwards
-    peers:  `peers[s][i]` is the position with which `kept[i]` exchanges in round s
+    peers:  `peers[s][i]` is the position with which `active[i]` exchanges in round s
     """
 
     size: int
@@ -44,19 +41,19 @@ class ExchangeRounds:
     @staticmethod
     def of(size: int, peers: Sequence[Positions]) -> ExchangeRounds:
         """Return the rounds in which positions 0 to 2^k - 1 of `size` exchange with `peers`."""
-        kept = np.arange(1 << len(peers))
-        folded = np.arange(len(kept), size)
-        return ExchangeRounds(size, kept, folded, folded - len(kept), tuple(peers))
+        active = np.arange(1 << len(peers))
+        folded = np.arange(len(active), size)
+        return ExchangeRounds(size, active, folded, folded - len(active), tuple(peers))
 
     def mirrored(self) -> ExchangeRounds:
         """Return the rounds in which position -a modulo size does what a does here."""
-        kept, folded, onto = (-part % self.size for part in (self.active, self.folded, self.onto))
-        return ExchangeRounds(self.size, kept, folded, onto, tuple(-peer % self.size for peer in self.peers))
+        active, folded, onto = (-part % self.size for part in (self.active, self.folded, self.onto))
+        return ExchangeRounds(self.size, active, folded, onto, tuple(-peer % self.size for peer in self.peers))
 
 
 @dataclass(frozen=True, slots=True)
 class Exchange:
-    """An allreduce in which every message holds the whole vector of the port.
+    """An allreduce in which every message holds the whole vector of the subcollective.
 
     Dimensions that are no power of two are folded one after the other, then all lines exchange in the order of
     `turns`, then the folded ranks are given the result. The latency-optimal algorithms of the Swing paper
@@ -134,17 +131,23 @@ def reduce_scatters(lines: Sequence[LineReduceScatter], order: Order, all_ports:
     grid whose sizes are all 2 has no other way around. Else there is the one that begins in the first dimension.
     """
     counts = [len(line.steps) for line in lines]
-    return [GridReduceScatter(tuple(way), tuple(order(counts, first))) for first, way in _beginnings(lines, all_ports)]
+    return [
+        GridReduceScatter(tuple(port_lines), tuple(order(counts, first)))
+        for first, port_lines in _beginnings(lines, all_ports)
+    ]
 
 
 def vector_exchanges(lines: Sequence[ExchangeRounds], all_ports: bool) -> list[Exchange]:
-    """Return the exchanges of whole vectors that run side by side, like `scatter_ports`."""
+    """Return the exchanges of whole vectors that run side by side, like `reduce_scatters`."""
     counts = [len(line.peers) for line in lines]
-    return [Exchange(tuple(way), tuple(round_robin(counts, first))) for first, way in _beginnings(lines, all_ports)]
+    return [
+        Exchange(tuple(port_lines), tuple(round_robin(counts, first)))
+        for first, port_lines in _beginnings(lines, all_ports)
+    ]
 
 
 def _beginnings(lines: Sequence[LineT], all_ports: bool) -> Iterator[tuple[int, Sequence[LineT]]]:
-    """Yield the dimension that each port begins in, and its lines: plain, then mirrored."""
+    """Yield the dimension that each subcollective begins in, and its lines: plain, then mirrored."""
     mirrored = [line.mirrored() for line in lines]
     for first in range(len(lines) if all_ports else 1):
         yield first, lines
@@ -153,7 +156,7 @@ def _beginnings(lines: Sequence[LineT], all_ports: bool) -> Iterator[tuple[int, 
 
 
 def subcollective_for(scatter: GridReduceScatter, collective: Collective, method: str) -> SubCollective:
-    """Return the port that makes `collective` of a reduce_scatter.
+    """Return the subcollective that makes `collective` from a reduce_scatter.
 
     allgather is the reduce_scatter backwards, allreduce one after the other, reduce the tree of the root's shard with
     the whole vector, broadcast the same tree backwards. Raises InvalidInput for alltoall.
@@ -167,8 +170,8 @@ def subcollective_for(scatter: GridReduceScatter, collective: Collective, method
         return TimeReversed(scatter)
     if collective.name == CollectiveName.ALLREDUCE:
         return InSequence(scatter, TimeReversed(scatter))
-    known = "allgather, reduce_scatter, allreduce, broadcast or reduce"
-    raise InvalidInput(f"{method} makes {known}", collective.name.value, f"choose {known}")
+    supported = "allgather, reduce_scatter, allreduce, broadcast or reduce"
+    raise InvalidInput(f"{method} makes {supported}", collective.name.value, f"choose {supported}")
 
 
 def require_allreduce(collective: Collective, method: str) -> None:

@@ -1,9 +1,4 @@
-"""The grid that ranks form: its sizes, where the spec of a topology tells them.
-
-A reduce_scatter along one line of positions: what each position hands on, step by step.
-
-In which order the steps of the dimensions of a grid take place.
-"""
+"""The grid that ranks form, and a reduce_scatter along its lines: steps on one line, order of the dimensions."""
 
 from __future__ import annotations
 
@@ -87,8 +82,8 @@ class LineReduceScatter:
     """A reduce_scatter of `size` blocks over `size` positions in one dimension of a grid.
 
     Every position starts with a contribution to every block and hands its partial sum of a block on at most once;
-    whoever never does holds the sum in the end. handed_on: int32[size, size], the step in which a position hands
-    a block on, `len(steps)` where it never does.
+    the position that never does holds the sum in the end. handed_on: int32[size, size], the step in which a position
+    hands a block on, `len(steps)` where it never does.
     """
 
     size: int
@@ -161,7 +156,7 @@ def dimension_by_dimension(step_counts: Sequence[int], first: int) -> list[Turn 
 
 
 def synchronised_dimensions(step_counts: Sequence[int], first: int) -> list[Turn | None]:
-    """Return `one_by_one`, with every dimension drawn out to as many steps as the longest one.
+    """Return `dimension_by_dimension`, with every dimension drawn out to as many steps as the longest one.
 
     Collectives that begin in other dimensions then change dimension at the same time and never share links. The
     steps of a shorter dimension are done in pieces, as many as there is time for, so that its larger blocks do

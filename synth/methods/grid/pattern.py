@@ -1,4 +1,4 @@
-"""From ports on a grid to a schedule, or to its traffic where the schedule would be too large to write out."""
+"""From subcollectives on a grid to a schedule, or to its traffic where the schedule would be too large to write out."""
 
 from __future__ import annotations
 
@@ -15,19 +15,17 @@ from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.grid.lines import grid_shape
 from chorale.synth.methods.grid.routing import PairRoutes, pair_routes
 from chorale.synth.methods.grid.subcollective import SubCollective
-from chorale.synth.schedule.schedule import ColumnBounds, Kind, Parameter, Schedule
+from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Kind, Parameter, Schedule
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step
 from chorale.synth.topology.topology import Topology
-
-MAX_TRANSFERS = 2**27
 
 
 @dataclass(frozen=True)
 class CollectivePattern:
-    """A collective on `topology` whose `ports` run side by side, each on an equal part of every shard.
+    """A collective on `topology` whose `subcollectives` run side by side, each on an equal part of every shard.
 
-    Both `schedule` and `traffic` come from the same ports and the same routes; the second never names shards and
-    takes O(messages). Steps in which no port sends are left out.
+    Both `schedule` and `traffic` come from the same subcollectives and routes; the second never names shards and
+    takes O(messages). Steps in which none sends are left out.
     """
 
     topology: Topology
@@ -38,7 +36,7 @@ class CollectivePattern:
     kind: Kind = "stepped"
 
     def schedule(self, chunks: int | None = None) -> Schedule:
-        """Return the schedule with `chunks` chunks per shard, by default the fewest that give ports equal parts.
+        """Return the schedule with `chunks` chunks per shard, by default the fewest that give all equal parts.
 
         Raises InvalidInput where there would be more than 2^27 transfers. O(transfers log messages).
         """
@@ -62,33 +60,33 @@ class CollectivePattern:
 
     def traffic(self) -> Traffic:
         """Return what the schedule with its default chunks sends. Equal steps are one object. O(messages)."""
-        known: dict[tuple[Hashable, ...], TrafficStep] = {}
+        by_signature: dict[tuple[Hashable, ...], TrafficStep] = {}
         steps = []
         for step in self._steps:
             signature = self._signature(step)
-            if signature not in known:
-                known[signature] = self._traffic_step(step)
-            steps.append(known[signature])
+            if signature not in by_signature:
+                by_signature[signature] = self._traffic_step(step)
+            steps.append(by_signature[signature])
         denominator = self.topology.compute_count * self._parts
         return Traffic(self.topology, self.collective, self.kind, tuple(steps), denominator, self._pairs.routes)
 
     @cached_property
     def _steps(self) -> list[int]:
-        """The steps in which any port sends."""
-        count = max(port.step_count for port in self.subcollectives)
-        return [step for step in range(count) if any(len(port.messages(step).src) for port in self._at(step))]
+        """The steps in which any subcollective sends."""
+        count = max(part.step_count for part in self.subcollectives)
+        return [step for step in range(count) if any(len(part.messages(step).src) for part in self._at(step))]
 
     @cached_property
     def _pairs(self) -> PairRoutes:
         ranks = self.topology.compute_count
         keys: list[NDArray[np.int64]] = []
-        seen = set()
+        signatures = set()
         for step in self._steps:
-            if (signature := self._signature(step)) in seen:
+            if (signature := self._signature(step)) in signatures:
                 continue
-            seen.add(signature)
-            for port in self._at(step):
-                src, dst, _ = port.messages(step)
+            signatures.add(signature)
+            for part in self._at(step):
+                src, dst, _ = part.messages(step)
                 keys.append(src * ranks + dst)
         return pair_routes(self.topology, grid_shape(self.topology), np.unique(np.concatenate(keys)))
 
@@ -98,38 +96,38 @@ class CollectivePattern:
 
     @cached_property
     def _units(self) -> int:
-        """Into how many equal units the data of a port is cut: pieces, and halves of them where messages split."""
-        pieces = {port.piece(step).total for step in self._steps for port in self._at(step)}
+        """The number of equal units of the data of a subcollective: pieces, and halves of them where messages split."""
+        pieces = {part.piece(step).total for step in self._steps for part in self._at(step)}
         return lcm(*pieces) * (2 if self._pairs.splits else 1)
 
     def _at(self, step: int) -> Iterator[SubCollective]:
-        return (port for port in self.subcollectives if step < port.step_count)
+        return (part for part in self.subcollectives if step < part.step_count)
 
     def _signature(self, step: int) -> tuple[Hashable, ...]:
-        return tuple(port.signature(step) if step < port.step_count else None for port in self.subcollectives)
+        return tuple(part.signature(step) if step < part.step_count else None for part in self.subcollectives)
 
     def _traffic_step(self, step: int) -> TrafficStep:
         routes, amounts = [], []
-        for port in self._at(step):
-            src, dst, shards = port.messages(step)
+        for part in self._at(step):
+            src, dst, shards = part.messages(step)
             first, second = self._pairs.find(src, dst)
-            amount = shards * (self._units // port.piece(step).total)
+            amount = shards * (self._units // part.piece(step).total)
             two = second >= 0
             routes += [first, second[two]]
             amounts += [np.where(two, amount // 2, amount), amount[two] // 2]
         return merged_step(np.concatenate(routes), np.concatenate(amounts))
 
     def _rows(self, number: int, step: int, chunks: int) -> Iterator[list[NDArray[np.int64]]]:
-        """Yield columns of rows of `step`, which is the `number`-th that counts."""
-        for index, port in enumerate(self.subcollectives):
-            if step >= port.step_count:
+        """Yield columns of rows of `step`, which is the `number`-th in which any subcollective sends."""
+        for index, part in enumerate(self.subcollectives):
+            if step >= part.step_count:
                 continue
-            piece = port.piece(step)
-            pieces, place = len(self.subcollectives) * piece.total, index * piece.total + piece.number
-            lo, hi = chunks * place // pieces, chunks * (place + 1) // pieces
+            piece = part.piece(step)
+            pieces, position = len(self.subcollectives) * piece.total, index * piece.total + piece.number
+            lo, hi = chunks * position // pieces, chunks * (position + 1) // pieces
             if lo == hi:
                 continue
-            src, dst, shard = port.shard_sends(step)
+            src, dst, shard = part.shard_sends(step)
             first, second = self._pairs.find(src, dst)
             middle = np.where(second >= 0, (lo + hi) // 2, hi)
             for route, start, end in (
@@ -138,10 +136,10 @@ class CollectivePattern:
             ):
                 used = start < end
                 same = np.ones(int(used.sum()), dtype=np.int64)
-                yield [number * same, route[used], shard[used], start[used], end[used], port.reduces(step) * same]
+                yield [number * same, route[used], shard[used], start[used], end[used], part.reduces(step) * same]
 
     def _check_size(self) -> None:
-        transfers = sum(int(port.messages(step).shards.sum()) for step in self._steps for port in self._at(step))
+        transfers = sum(int(part.messages(step).shards.sum()) for step in self._steps for part in self._at(step))
         if transfers > MAX_TRANSFERS:
             rule = f"a schedule of {self.method} holds at most {MAX_TRANSFERS} transfers"
             raise InvalidInput(rule, f"{transfers} for {self.topology.spec}", "use fewer nodes, or simulate the method")

@@ -1,4 +1,4 @@
-"""A reduce_scatter on a grid as the product of reduce_scatters along its lines; also its trees by themselves."""
+"""A reduce_scatter on a grid as the product of reduce_scatters along its lines; also its trees alone."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
-"""Minimal paths between pairs of ranks on any network, through switches too.
+"""Routes between pairs of ranks: minimal paths, split over two where the network offers two.
 
-Dimension-ordered minimal paths on a torus, in closed form and all at once.
-
-Routes between pairs of ranks: minimal paths, split over two where the network offers two.
+On a torus in dimension order, in closed form and all at once; on any other network by search, through switches too.
 """
 
 from __future__ import annotations
@@ -73,7 +71,7 @@ def _walk(
 
     `hops[row[i], v]` is the distance from node v to `dst[i]`.
     """
-    found = []
+    steps = []
     node = src
     distance = hops.astype(np.int64)
     number = 0
@@ -81,24 +79,24 @@ def _walk(
         candidates = out_links[node]
         nearer = distance[row[:, None], topology.links.dst[candidates]] == distance[row, node][:, None] - 1
         nearer &= candidates >= 0
-        wanted = (dst + choice) % nearer.sum(axis=1)
-        place = np.argmax(np.cumsum(nearer, axis=1) > wanted[:, None], axis=1)
-        link = candidates[np.arange(len(node)), place]
-        found.append(np.stack([pair, np.full_like(pair, number), link]))
+        target_rank = (dst + choice) % nearer.sum(axis=1)
+        column = np.argmax(np.cumsum(nearer, axis=1) > target_rank[:, None], axis=1)
+        link = candidates[np.arange(len(node)), column]
+        steps.append(np.stack([pair, np.full_like(pair, number), link]))
         node = topology.links.dst[link].astype(np.int64)
         going = node != dst
         node, row, dst, pair = node[going], row[going], dst[going], pair[going]
         number += 1
-    return found
+    return steps
 
 
 def _single_links(topology: Topology, src: NDArray[np.int64], dst: NDArray[np.int64]) -> Routes | None:
     """Return the links from src to dst themselves if each pair has exactly one, else None."""
     links = topology.links
     keys = links.dst.astype(np.int64) * topology.node_count + links.src
-    wanted = dst * topology.node_count + src
-    first = np.searchsorted(keys, wanted)
-    if not (np.searchsorted(keys, wanted, side="right") - first == 1).all():
+    pair_keys = dst * topology.node_count + src
+    first = np.searchsorted(keys, pair_keys)
+    if not (np.searchsorted(keys, pair_keys, side="right") - first == 1).all():
         return None
     return Routes(np.arange(len(first) + 1), first.astype(np.int32))
 
@@ -127,16 +125,16 @@ class TorusLinks:
         if topology.switch_count or len(topology.links) != links:
             return None
         rank = np.arange(ranks).reshape(shape)
-        ways = [[np.roll(rank, -sign, axis).ravel() for axis in range(len(shape))] for sign in (1, -1)]
-        found = [[_link_ids(topology.links, ranks, rank.ravel(), end) for end in ends] for ends in ways]
-        if any((link_ids < 0).any() for way in found for link_ids in way):
+        neighbours = [[np.roll(rank, -sign, axis).ravel() for axis in range(len(shape))] for sign in (1, -1)]
+        by_sign = [[_link_ids(topology.links, ranks, rank.ravel(), end) for end in ends] for ends in neighbours]
+        if any((link_ids < 0).any() for axes in by_sign for link_ids in axes):
             return None
-        return TorusLinks(shape, tuple(found[0]), tuple(found[1]))
+        return TorusLinks(shape, tuple(by_sign[0]), tuple(by_sign[1]))
 
     def paths(self, src: NDArray[np.int64], dst: NDArray[np.int64], backward_ties: bool = False) -> Routes:
         """Return the path of each pair, first dimension first, the shorter way around each.
 
-        Where both ways are equally long it goes forward, or backward with `other_way`. O(hops).
+        Where both directions are equally long it goes forward, or backward with `backward_ties`. O(hops).
         """
         hops, sign = zip(*(self._turns(axis, src, dst, backward_ties) for axis in range(len(self.shape))), strict=True)
         before = np.cumsum([np.zeros_like(src), *hops], axis=0)
@@ -155,26 +153,26 @@ class TorusLinks:
         return Routes(offsets, link_ids)
 
     def _turns(
-        self, axis: int, src: NDArray[np.int64], dst: NDArray[np.int64], other_way: bool
+        self, axis: int, src: NDArray[np.int64], dst: NDArray[np.int64], backward_ties: bool
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return (hops, +1 or -1) of each pair along `axis`."""
         size, stride = self.shape[axis], prod(self.shape[axis + 1 :])
         ahead = (dst // stride - src // stride) % size
-        forward = 2 * ahead < size + (not other_way)
+        forward = 2 * ahead < size + (not backward_ties)
         return np.where(forward, ahead, size - ahead), np.where(forward, 1, -1)
 
 
 def _link_ids(links: Links, ranks: int, src: NDArray[np.int64], dst: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the id of the first link of each pair, -1 where there is none."""
     keys = links.dst.astype(np.int64) * ranks + links.src
-    wanted = dst * ranks + src
-    index = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
-    return np.where(keys[index] == wanted, index, -1)
+    pair_keys = dst * ranks + src
+    index = np.minimum(np.searchsorted(keys, pair_keys), len(keys) - 1)
+    return np.where(keys[index] == pair_keys, index, -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairRoutes:
-    """A route, or two of equal length, for each pair of ranks it was made for.
+    """A route, or two of equal length, for each of the pairs of ranks given by `keys`.
 
     keys:   int64, sorted: src * N + dst of each pair
     first:  int64, the route of each pair
@@ -193,7 +191,7 @@ class PairRoutes:
         return bool((self.second >= 0).any())
 
     def find(self, src: NDArray[np.int64], dst: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return (first, second) of each pair; all must be among those this was made for. O(pairs log pairs)."""
+        """Return (first, second) of each pair; all must be among `keys`. O(pairs log pairs)."""
         index = np.searchsorted(self.keys, src * self.ranks + dst)
         return self.first[index], self.second[index]
 
@@ -219,10 +217,10 @@ def _table(topology: Topology, keys: NDArray[np.int64], first: Routes, second: R
     index = np.arange(len(keys), dtype=np.int64)
     other = np.where(two, len(keys) + np.cumsum(two) - 1, -1)
     hops = np.diff(second.offsets)
-    kept = Routes(np.concatenate([[0], np.cumsum(hops[two])]), second.link_ids[np.repeat(two, hops)])
+    split = Routes(np.concatenate([[0], np.cumsum(hops[two])]), second.link_ids[np.repeat(two, hops)])
     routes = Routes(
-        np.concatenate([first.offsets, kept.offsets[1:] + first.offsets[-1]]).astype(np.int64),
-        np.concatenate([first.link_ids, kept.link_ids]),
+        np.concatenate([first.offsets, split.offsets[1:] + first.offsets[-1]]).astype(np.int64),
+        np.concatenate([first.link_ids, split.link_ids]),
     )
     if len(routes.link_ids) == len(routes):
         links = routes.link_ids.astype(np.int64)  # single links: routes are links, as everywhere else
@@ -239,7 +237,7 @@ def _disjoint(first: Routes, second: Routes) -> NDArray[np.bool_]:
     hops = np.repeat(result, np.diff(first.offsets))  # few pairs have two paths at all
     pair = np.repeat(np.arange(len(first)), np.diff(first.offsets))[hops]
     links = int(max(first.link_ids.max(), second.link_ids.max())) + 1
-    one, other = (pair * links + path.link_ids[hops] for path in (first, second))
-    shared = np.isin(other, one, assume_unique=True)  # a minimal path has no link twice
+    first_links, second_links = (pair * links + path.link_ids[hops] for path in (first, second))
+    shared = np.isin(second_links, first_links, assume_unique=True)  # a minimal path has no link twice
     result[pair[shared]] = False
     return result

@@ -1,4 +1,4 @@
-"""A port: one of the collectives that run side by side, each on its part of the data, and how ports are combined."""
+"""Subcollectives, which run side by side, each on its part of the data, and how they are combined."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ShardSends(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Piece `number` out of `total` equal ones of the data of a port."""
+    """Piece `number` out of `total` equal ones of the data of a subcollective."""
 
     number: int = 0
     total: int = 1
@@ -40,19 +40,19 @@ class SubCollective(Protocol):
 
     @property
     def step_count(self) -> int:
-        """How many steps there are."""
+        """The number of steps."""
 
     def reduces(self, step: int) -> bool:
         """Whether what is sent in `step` is added to what the receiver holds."""
 
     def piece(self, step: int) -> Piece:
-        """Return which piece of the port's data is sent in `step`."""
+        """Return which piece of its data is sent in `step`."""
 
     def messages(self, step: int) -> StepMessages:
         """Return the messages of `step`, without naming shards."""
 
     def shard_sends(self, step: int) -> ShardSends:
-        """Return what the messages of `step` hold."""
+        """Return the shards in the messages of `step`."""
 
     def signature(self, step: int) -> Hashable:
         """Return a value that is equal for steps of equal messages (it may differ for some that are equal)."""
@@ -60,7 +60,7 @@ class SubCollective(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TimeReversed:
-    """`port` backwards in time: what was summed up along a tree is copied down the same tree."""
+    """`forward` backwards in time: what was summed up along a tree is copied down the same tree."""
 
     forward: SubCollective
 
@@ -101,24 +101,24 @@ class InSequence:
         return self.first.step_count + self.second.step_count
 
     def reduces(self, step: int) -> bool:
-        port, number = self._part(step)
-        return port.reduces(number)
+        part, number = self._part(step)
+        return part.reduces(number)
 
     def piece(self, step: int) -> Piece:
-        port, number = self._part(step)
-        return port.piece(number)
+        part, number = self._part(step)
+        return part.piece(number)
 
     def messages(self, step: int) -> StepMessages:
-        port, number = self._part(step)
-        return port.messages(number)
+        part, number = self._part(step)
+        return part.messages(number)
 
     def shard_sends(self, step: int) -> ShardSends:
-        port, number = self._part(step)
-        return port.shard_sends(number)
+        part, number = self._part(step)
+        return part.shard_sends(number)
 
     def signature(self, step: int) -> Hashable:
-        port, number = self._part(step)
-        return port.signature(number)
+        part, number = self._part(step)
+        return part.signature(number)
 
     def _part(self, step: int) -> tuple[SubCollective, int]:
         return (self.first, step) if step < self.first.step_count else (self.second, step - self.first.step_count)

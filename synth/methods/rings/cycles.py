@@ -1,7 +1,4 @@
-"""Hamiltonian cycles: found where a cycle cover can be patched into one cycle.
-
-Hamiltonian cycles that share no link and together use every port.
-"""
+"""Hamiltonian cycles by patching cycle covers, and sets of them that share no link and together use every port."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ def hamiltonian_cycle(topology: Topology) -> NDArray[np.int32] | None:
 
     Rank order is taken where it is such a cycle. Else: a cover of all ranks by cycles (a bipartite matching of
     ranks to successors) is merged by swapping the successors of two cycles, a -> b and c -> d into a -> d and
-    c -> b, until one is left. Where all links go both ways a cycle may be turned around first. Deterministic,
+    c -> b, until one is left. Where all links go both ways a cycle may be reversed first. Deterministic,
     about O(links * merges); it may miss a cycle that exists, as the problem is NP-complete. Only links between
     ranks count.
     """
@@ -89,7 +86,7 @@ class _Cover:
 
 
 def _patched(neighbours: list[set[int]], successor: list[int]) -> NDArray[np.int32] | None:
-    """Merge cycles while a pair of links allows it. Where all links go both ways, cycles may be turned around."""
+    """Merge cycles while a pair of links allows it. Where all links go both ways, cycles may be reversed."""
     ranks = range(len(neighbours))
     cycle_of = _label(successor)
     members = {label: [rank for rank in ranks if cycle_of[rank] == label] for label in sorted(set(cycle_of))}
@@ -178,8 +175,8 @@ def _pair(rows: int, columns: int) -> list[tuple[Order, Order]]:
     as it is free, columns - 1 hops, and takes the hop of the row that the first left out: it moves columns - 1 rows
     down and one column on, so it meets every row before it returns if gcd(rows, columns - 1) = 1.
     """
-    turn, place = np.divmod(np.arange(rows * columns), columns)
-    return [(turn, (place - turn) % columns), ((turn * (columns - 1) + place) % rows, turn % columns)]
+    turn, position = np.divmod(np.arange(rows * columns), columns)
+    return [(turn, (position - turn) % columns), ((turn * (columns - 1) + position) % rows, turn % columns)]
 
 
 def _refuse(topology: Topology) -> list[Order]:

@@ -1,9 +1,4 @@
-"""Rings as ports: sums that go around a cycle of ranks, one way or both ways to meet half-way.
-
-Rings along all edge-disjoint Hamiltonian cycles, both ways: every port of a torus is busy all the time.
-
-Rings over boxes of GPUs, as NCCL lays them: each channel enters and leaves a box by other network ports.
-"""
+"""Patterns of rings: along one cycle, along edge-disjoint cycles of a torus, and over boxes as NCCL makes them."""
 
 from __future__ import annotations
 
@@ -83,10 +78,10 @@ class MeetingRing:
 
     def shard_sends(self, step: int) -> ShardSends:
         distance = self.step_count - step
-        ways = [way for way, reach in ((1, self.ahead), (-1, self.back)) if distance <= reach]
-        src = [np.roll(self.order, -way * distance) for way in ways]
-        dst = [np.roll(self.order, -way * (distance - 1)) for way in ways]
-        return ShardSends(np.concatenate(src), np.concatenate(dst), np.tile(self.order, len(ways)))
+        signs = [sign for sign, reach in ((1, self.ahead), (-1, self.back)) if distance <= reach]
+        src = [np.roll(self.order, -sign * distance) for sign in signs]
+        dst = [np.roll(self.order, -sign * (distance - 1)) for sign in signs]
+        return ShardSends(np.concatenate(src), np.concatenate(dst), np.tile(self.order, len(signs)))
 
     def signature(self, step: int) -> Hashable:
         distance = self.step_count - step
@@ -94,7 +89,7 @@ class MeetingRing:
 
 
 def ring_subcollective(order: NDArray[np.int64], collective: Collective, method: str) -> SubCollective:
-    """Return the port that makes `collective` around `order` in its direction only."""
+    """Return the subcollective that makes `collective` around `order` in its direction only."""
     around = np.asarray(order, dtype=np.int64)
     gather = TimeReversed(Ring(around[::-1].copy()))
     return _of_parts(Ring(around), gather, collective, method)
@@ -103,7 +98,7 @@ def ring_subcollective(order: NDArray[np.int64], collective: Collective, method:
 def meeting_subcollective(
     order: NDArray[np.int64], ahead: int, back: int, collective: Collective, method: str
 ) -> SubCollective:
-    """Return the port that makes `collective` around `order` in both directions, meeting half-way."""
+    """Return the subcollective that makes `collective` around `order` in both directions, meeting half-way."""
     ring = MeetingRing(np.asarray(order, dtype=np.int64), ahead, back)
     return _of_parts(ring, TimeReversed(ring), collective, method)
 
@@ -115,8 +110,8 @@ def _of_parts(scatter: SubCollective, gather: SubCollective, collective: Collect
         CollectiveName.ALLREDUCE: InSequence(scatter, gather),
     }
     if collective.name not in parts:
-        known = "allgather, reduce_scatter or allreduce"
-        raise InvalidInput(f"{method} makes {known}", collective.name.value, f"choose {known}")
+        supported = "allgather, reduce_scatter or allreduce"
+        raise InvalidInput(f"{method} makes {supported}", collective.name.value, f"choose {supported}")
     return parts[collective.name]
 
 
@@ -126,28 +121,28 @@ def hamiltonian_ring(topology: Topology, collective: Collective) -> CollectivePa
     N - 1 steps each way; every direction of every cycle carries an equal part of the data, so it is bandwidth-optimal.
     On shiftedring:m this is the baseline ShiftedRing of Zhao et al., section 8.2. Source: Swing paper, section 2.3.1.
     """
-    ports = [
-        ring_subcollective(way, collective, "hamiltonian-ring")
+    parts = [
+        ring_subcollective(direction, collective, "hamiltonian-ring")
         for order in disjoint_cycles(topology)
-        for way in (order, order[::-1])
+        for direction in (order, order[::-1])
     ]
-    return CollectivePattern(topology, collective, "hamiltonian-ring", {}, tuple(ports))
+    return CollectivePattern(topology, collective, "hamiltonian-ring", {}, tuple(parts))
 
 
 def bfb_ring(topology: Topology, collective: Collective) -> CollectivePattern:
-    """Return BFB by itself on every cycle of `disjoint_cycles`: floor(N / 2) steps each way, bandwidth-optimal.
+    """Return BFB on every single cycle of `disjoint_cycles`: floor(N / 2) steps each way, bandwidth-optimal.
 
     On shiftedring:m this is the baseline ShiftedBFBRing. An even cycle has one rank opposite each: half of the data
     comes to it one way, half the other. Source: Zhao et al., appendix F.1.
     """
     half = topology.compute_count // 2
     reaches = [(half, half)] if topology.compute_count % 2 else [(half, half - 1), (half - 1, half)]
-    ports: list[SubCollective] = [
+    parts: list[SubCollective] = [
         meeting_subcollective(order, ahead, back, collective, "bfb-ring")
         for order in disjoint_cycles(topology)
         for ahead, back in reaches
     ]
-    return CollectivePattern(topology, collective, "bfb-ring", {}, tuple(ports))
+    return CollectivePattern(topology, collective, "bfb-ring", {}, tuple(parts))
 
 
 def count_boxes(topology: Topology) -> int:
@@ -168,18 +163,18 @@ def box_ring(topology: Topology, collective: Collective) -> CollectivePattern:
     box's switch, and then on to the next box. Ring c comes into the first box at the c-th rank of the cycle, so
     that every rank's network port takes in one ring and lets out one; every second box is crossed backwards, so
     that a ring comes in at the same place where it left the box before (the same rail; with an odd number of
-    boxes not between the last and the first). N - 1 steps each way. Made for `boxes_of` >= 2.
+    boxes not between the last and the first). N - 1 steps each way. Meant for `count_boxes` >= 2.
     """
     boxes = count_boxes(topology)
     size = topology.compute_count // boxes
     inside = _order_in_box(topology, size)
     starts = np.arange(boxes)[:, None] * size
-    ports = []
+    parts = []
     for channel in range(size):
         order = starts + np.roll(inside, -channel)
         order[1::2] = order[1::2, ::-1]
-        ports.append(ring_subcollective(order.ravel(), collective, "ring"))
-    return CollectivePattern(topology, collective, "ring", {"channels": size}, tuple(ports))
+        parts.append(ring_subcollective(order.ravel(), collective, "ring"))
+    return CollectivePattern(topology, collective, "ring", {"channels": size}, tuple(parts))
 
 
 def _order_in_box(topology: Topology, size: int) -> NDArray[np.int64]:

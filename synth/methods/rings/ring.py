@@ -1,9 +1,7 @@
-"""Ring allgather: every rank passes on, around a cycle, what it received in the step before.
+"""Ring allgather: every rank passes on, around a cycle, what it received in the step before; schedule and traffic.
 
 Source: Patarasuk and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", 2009; the
 baseline of every library.
-
-What a ring sends, without its schedule: N - 1 equal steps, whatever the number of ranks.
 """
 
 from __future__ import annotations
@@ -19,11 +17,9 @@ from scipy.sparse.csgraph import breadth_first_order
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.rings.cycles import hamiltonian_cycle
-from chorale.synth.schedule.schedule import ColumnBounds, Routes, Schedule
+from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Routes, Schedule
 from chorale.synth.schedule.traffic import Traffic, TrafficStep, merged_step
 from chorale.synth.topology.topology import Topology, transpose_with_links
-
-MAX_TRANSFERS = 2**27
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,9 +68,9 @@ def _all_lanes(
     topology: Topology, cycle: NDArray[np.int32] | None, both_ways: bool
 ) -> tuple[list[_Lane], list[list[int]]]:
     order = np.arange(topology.compute_count, dtype=np.int32) if cycle is None else cycle
-    ways = [order, order[::-1].copy()] if both_ways else [order]
+    directions = [order, order[::-1].copy()] if both_ways else [order]
     paths: list[list[int]] = []
-    return [lane for way in ways for lane in _lanes(topology, way, paths)], paths
+    return [lane for direction in directions for lane in _lanes(topology, direction, paths)], paths
 
 
 def _check_size(topology: Topology, lanes: int) -> None:
@@ -169,6 +165,6 @@ def _parts(topology: Topology, collective: Collective, both_ways: bool) -> list[
     if collective.name in (CollectiveName.ALLGATHER, CollectiveName.ALLREDUCE):
         parts.append(ring_paths(topology, both_ways))
     if not parts:
-        known = "allgather, reduce_scatter or allreduce"
-        raise InvalidInput(f"a ring makes {known}", collective.name.value, f"choose {known}")
+        supported = "allgather, reduce_scatter or allreduce"
+        raise InvalidInput(f"a ring makes {supported}", collective.name.value, f"choose {supported}")
     return parts

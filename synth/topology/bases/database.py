@@ -1,8 +1,6 @@
-"""One base graph as the database has it: edges or a group, what is claimed about it, and a content id.
+"""The base graphs that ship with this package: entries with edges or a group, claims and a content id.
 
-The base graphs that ship with this package, by name.
-
-This file alone in `synth` reads files: data of the package itself, as constant as its code.
+The only file in `synth` that reads files: data of the package itself, as constant as its code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Networks that are stored rather than constructed: entries of the base database."""
+"""The family of stored networks: entries of the base database."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def plan_dbjmod(call: FamilyCall) -> TopologyPlan:
     Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", table 9, figure 20.
     """
     d, n = fixed_numbers(call, "dbjmod:d,n", 2)
-    known = ", ".join(f"dbjmod:{d_known},{n_known}" for d_known, n_known in _MODIFIED_DE_BRUIJN)
+    available = ", ".join(f"dbjmod:{d_known},{n_known}" for d_known, n_known in _MODIFIED_DE_BRUIJN)
     rule = "dbjmod:d,n must be one whose schedule is known"
-    require((d, n) in _MODIFIED_DE_BRUIJN, rule, call, f"choose from {known}")
+    require((d, n) in _MODIFIED_DE_BRUIJN, rule, call, f"choose from {available}")
     return _plan(base_entry(f"dbjmod-{d}-{n}"), str(call))
 
 

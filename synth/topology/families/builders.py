@@ -1,7 +1,4 @@
-"""What families without switches share: nodes named by rank, links of capacity 1.
-
-What switched fabrics share: named nodes, links both ways at their bandwidth in GB/s, rotations as symmetries.
-"""
+"""Helpers that build families: nodes named by rank with unit links; switched fabrics with bandwidths in GB/s."""
 
 from __future__ import annotations
 
@@ -55,7 +52,7 @@ NodeGrid = NDArray[np.int64]
 
 
 class FabricBuilder:
-    """A switched network in the making: compute nodes first, then switches in the order of `add_switches`."""
+    """Builder of a switched network: compute nodes first, then switches in the order of `add_switches`."""
 
     def __init__(self, spec: str, compute_ids: Sequence[str]) -> None:
         self.spec = spec
@@ -72,18 +69,18 @@ class FabricBuilder:
         return np.arange(first, len(self.node_ids)).reshape(shape)
 
     def wire(self, first: NodeGrid, second: NodeGrid, bandwidth: Fraction) -> None:
-        """Link each node of `one` with the node of `other` in its place, both ways; shapes broadcast."""
+        """Link each node of `first` with the node of `second` at the same position, both ways; shapes broadcast."""
         self.arc(first, second, bandwidth)
         self.arc(second, first, bandwidth)
 
     def arc(self, src: NodeGrid, dst: NodeGrid, bandwidth: Fraction) -> None:
-        """Link each node of `src` to the node of `dst` in its place, one way; shapes broadcast."""
+        """Link each node of `src` to the node of `dst` at the same position, one way; shapes broadcast."""
         tails, heads = np.broadcast_arrays(src, dst)
         self.ends.append((tails.ravel(), heads.ravel()))
         self.rates.append(bandwidth)
 
     def add_rotation(self, *turned: tuple[NodeGrid, int]) -> None:
-        """Note the symmetry that moves the nodes of every (grid, axis) one place along that axis, if any move."""
+        """Add the symmetry that moves the nodes of every (grid, axis) one place along that axis, if any move."""
         if any(grid.shape[axis] > 1 for grid, axis in turned):
             self.moves.append([(grid.ravel(), np.roll(grid, -1, axis).ravel()) for grid, axis in turned])
 
@@ -111,7 +108,7 @@ class FabricBuilder:
 
 
 def grid_ids(*sizes: int) -> list[str]:
-    """Return the names of all places of a grid in order, such as 0.0, 0.1, 1.0, 1.1."""
+    """Return the names of all positions of a grid in order, such as 0.0, 0.1, 1.0, 1.1."""
     names = [""]
     for size in sizes:
         names = [f"{name}.{index}" if name else str(index) for name in names for index in range(size)]
@@ -119,8 +116,8 @@ def grid_ids(*sizes: int) -> list[str]:
 
 
 def switch_ids(kind: str, *sizes: int) -> list[str]:
-    """Return the ids of switches of one kind at all places of a grid, such as nic:0.3."""
-    return [f"{kind}:{place}" for place in grid_ids(*sizes)]
+    """Return the ids of switches of one kind at all positions of a grid, such as nic:0.3."""
+    return [f"{kind}:{suffix}" for suffix in grid_ids(*sizes)]
 
 
 def positive_bandwidth(text: str, call: FamilyCall, syntax: str) -> Fraction:

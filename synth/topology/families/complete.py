@@ -1,9 +1,4 @@
-"""Dense graphs: complete and complete bipartite.
-
-Products of complete graphs: Hamming graphs and HyperX.
-
-HammingMesh: boards of nodes whose rows and columns meet in switches.
-"""
+"""Complete and complete bipartite graphs, their products (Hamming graphs, HyperX), and HammingMesh."""
 
 from __future__ import annotations
 
@@ -46,12 +41,12 @@ def _complete(spec: str, m: int) -> Topology:
 
 
 def _bipartite(spec: str, d: int) -> Topology:
-    left = np.repeat(np.arange(d), d)
-    right = np.tile(np.arange(d, 2 * d), d)
+    low = np.repeat(np.arange(d), d)
+    high = np.tile(np.arange(d, 2 * d), d)
     turn = (np.arange(d) + 1) % d
     rotation = np.concatenate([turn, turn + d])
     swap = np.roll(np.arange(2 * d), d)
-    return unit_topology(spec, 2 * d, bidirectional_arcs(left, right), [rotation, swap])
+    return unit_topology(spec, 2 * d, bidirectional_arcs(low, high), [rotation, swap])
 
 
 COMPLETE_FAMILIES = (
@@ -159,8 +154,8 @@ def _hxmesh(spec: str, b: int, rows: int, columns: int) -> Topology:
 
 def _mesh_links(grid: Grid, b: int) -> list[Arcs]:
     """Return the links between neighbours in the rows of `grid` that share a board."""
-    left = np.flatnonzero(np.arange(grid.shape[1] - 1) % b != b - 1)
-    return bidirectional_arcs(grid[:, left].ravel(), grid[:, left + 1].ravel())
+    column = np.flatnonzero(np.arange(grid.shape[1] - 1) % b != b - 1)
+    return bidirectional_arcs(grid[:, column].ravel(), grid[:, column + 1].ravel())
 
 
 def _switch_links(grid: Grid, b: int, first_switch: int) -> list[Arcs]:

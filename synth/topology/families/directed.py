@@ -1,9 +1,4 @@
-"""Small finite groups as arithmetic on ranks: semidirect products of cyclic groups.
-
-Directed graphs of words: Kautz, generalized Kautz, de Bruijn.
-
-Cayley digraphs: links x to x g for every generator g of a group, and the directed circulant.
-"""
+"""Directed families: words (Kautz, generalized Kautz, de Bruijn), Cayley digraphs and the directed circulant."""
 
 from __future__ import annotations
 
@@ -47,13 +42,13 @@ class SemidirectProduct:
         factors = ((self.m, self.k * self.l), (self.k, self.l), (self.l, 1))
         return tuple(element for size, element in factors if size > 1)
 
-    def product(self, left: Elements, right: Elements) -> Elements:
-        """Return `left` times `right`, element by element."""
-        a, b, c = self._coordinates(left)
-        a_right, b_right, c_right = self._coordinates(right)
+    def product(self, first: Elements, second: Elements) -> Elements:
+        """Return `first` times `second`, element by element."""
+        a, b, c = self._coordinates(first)
+        a_second, b_second, c_second = self._coordinates(second)
         powers = np.array([pow(self.r, exponent, self.m) for exponent in range(self.k)], dtype=np.int64)
-        a_product = (a + powers[b] * a_right) % self.m
-        ranks: Elements = (a_product * self.k + (b + b_right) % self.k) * self.l + (c + c_right) % self.l
+        a_product = (a + powers[b] * a_second) % self.m
+        ranks: Elements = (a_product * self.k + (b + b_second) % self.k) * self.l + (c + c_second) % self.l
         return ranks
 
     def _coordinates(self, elements: Elements) -> tuple[Elements, Elements, Elements]:
@@ -148,10 +143,10 @@ def _genkautz(spec: str, d: int, m: int) -> Topology:
 def _debruijn(spec: str, d: int, n: int) -> Topology:
     node = np.arange(d**n)
     arcs = [(node, (d * node + a) % d**n) for a in range(d)]
-    place = d ** np.arange(n)
-    digits = node[:, None] // place % d
+    powers = d ** np.arange(n)
+    digits = node[:, None] // powers % d
     turn, swap = (np.arange(d) + 1) % d, np.r_[1, 0, np.arange(2, d)]
-    return unit_topology(spec, d**n, arcs, [letter[digits] @ place for letter in (turn, swap)])
+    return unit_topology(spec, d**n, arcs, [letter[digits] @ powers for letter in (turn, swap)])
 
 
 KAUTZ_FAMILIES = (
@@ -165,7 +160,7 @@ _SYNTAX = "cayley:m.k.r,g1,g2,… or cayley:m.k.r.l,g1,g2,…"
 
 
 def plan_cayley(call: FamilyCall) -> TopologyPlan:
-    """Cayley digraph of a semidirect product of Z_m and Z_k by r, times Z_l (l = 1 where it is left out).
+    """Cayley digraph of a semidirect product of Z_m and Z_k by r, times Z_l (l = 1 where it is omitted).
 
     Element (a, b, c) has rank (a k + b) l + c, with (a, b, c) (a', b', c') = (a + r^b a', b + b', c + c'); links
     x to x g for every generator g, given by rank. Generators must differ, must not be the identity 0 and must

@@ -43,8 +43,8 @@ def plan_distreg(call: FamilyCall) -> TopologyPlan:
     """
     degree, m = fixed_numbers(call, "distreg:4,m", 2)
     require(degree == 4, "distreg:4,m must have degree 4", call, "write distreg:4,m")
-    known = ", ".join(map(str, _GRAPHS))
-    require(m in _GRAPHS, "distreg:4,m must have a number of nodes that is known", call, f"choose m from {known}")
+    available = ", ".join(map(str, _GRAPHS))
+    require(m in _GRAPHS, "distreg:4,m must have a number of nodes that is known", call, f"choose m from {available}")
     return TopologyPlan(str(call), m, 4 * m, lambda: _distreg(str(call), m))
 
 

@@ -1,7 +1,4 @@
-"""Finite geometries and graphs made from them: the raw material of distance-regular graphs.
-
-Generalized polygons in projective spaces over prime fields, and symmetries that take any of their flags to any.
-"""
+"""Finite geometries and generalized polygons over prime fields, from which distance-regular graphs are made."""
 
 from __future__ import annotations
 
@@ -47,13 +44,13 @@ class Geometry:
 
     def lines_with(self, points: Matrix) -> Permutation:
         """Return the line with each row of `points`, which are all of its points, in any order."""
-        place = self.points ** np.arange(points.shape[1])
-        codes = self.points_of_lines @ place
+        powers = self.points ** np.arange(points.shape[1])
+        codes = self.points_of_lines @ powers
         order = np.argsort(codes)
-        found = order[np.searchsorted(codes, np.sort(points, axis=1) @ place, sorter=order) % self.lines]
-        if not np.array_equal(self.points_of_lines[found], np.sort(points, axis=1)):
+        lines = order[np.searchsorted(codes, np.sort(points, axis=1) @ powers, sorter=order) % self.lines]
+        if not np.array_equal(self.points_of_lines[lines], np.sort(points, axis=1)):
             raise ValueError("the points must be those of a line")
-        return found
+        return lines
 
     def moved(self, move: Permutation) -> Permutation:
         """Return what the collineation that takes point p to `move[p]` does to points and then lines."""
@@ -92,13 +89,13 @@ def subset_edges(low: list[frozenset[int]], high: list[frozenset[int]]) -> Matri
 
 def disjoint_edges(sets: list[frozenset[int]]) -> Matrix:
     """Return int64[…, 2]: pairs of indices i < j of disjoint `sets`."""
-    return np.argwhere(np.triu([[not (one & other) for other in sets] for one in sets], 1))
+    return np.argwhere(np.triu([[not (first & second) for second in sets] for first in sets], 1))
 
 
 def moved_sets(sets: list[frozenset[int]], letters: tuple[int, ...]) -> Permutation:
     """Return the permutation of `sets` that follows when letter i becomes `letters[i]`."""
-    position = {one: index for index, one in enumerate(sets)}
-    return np.array([position[frozenset(letters[letter] for letter in one)] for one in sets])
+    position = {members: index for index, members in enumerate(sets)}
+    return np.array([position[frozenset(letters[letter] for letter in members)] for members in sets])
 
 
 GF4_TIMES = np.array([[0, 0, 0, 0], [0, 1, 2, 3], [0, 2, 3, 1], [0, 3, 1, 2]])
@@ -124,12 +121,12 @@ class ProjectivePoints:
 
     def index(self, vectors: Matrix) -> Permutation:
         """Return which point each of `vectors` (by row, any multiple) is, -1 for none of these."""
-        place = self.q ** np.arange(self.coordinates.shape[1])[::-1]
-        of_code = np.full(self.q ** len(place), -1)
+        powers = self.q ** np.arange(self.coordinates.shape[1])[::-1]
+        of_code = np.full(self.q ** len(powers), -1)
         for factor in range(1, self.q):
-            of_code[self.coordinates * factor % self.q @ place] = np.arange(len(self.coordinates))
-        found: Permutation = of_code[vectors % self.q @ place]
-        return found
+            of_code[self.coordinates * factor % self.q @ powers] = np.arange(len(self.coordinates))
+        indices: Permutation = of_code[vectors % self.q @ powers]
+        return indices
 
     def moved(self, matrix: Matrix) -> Permutation:
         """Return where the linear map `matrix` takes each point."""
@@ -178,8 +175,8 @@ def hexagon(q: int) -> tuple[Geometry, tuple[Permutation, ...]]:
     collinear = polar % q == 0
     equal = [((1, 2), (3, 4)), ((2, 0), (3, 5)), ((0, 1), (3, 6)), ((5, 4), (3, 2)), ((6, 5), (3, 0)), ((4, 6), (3, 1))]
     for (i, j), (k, m) in equal:
-        left, right = np.outer(x[i], x[j]) - np.outer(x[j], x[i]), np.outer(x[k], x[m]) - np.outer(x[m], x[k])
-        collinear &= (left - right) % q == 0
+        first, second = np.outer(x[i], x[j]) - np.outer(x[j], x[i]), np.outer(x[k], x[m]) - np.outer(x[m], x[k])
+        collinear &= (first - second) % q == 0
     geometry = points.lines(collinear)
     moves = tuple(geometry.moved(points.moved(matrix)) for matrix in _hexagon_matrices())
     return geometry, (*moves, _duality(points, geometry)) if q == 3 else moves

@@ -1,7 +1,4 @@
-"""Grids: torus, mesh and hypercube.
-
-Twisted grids: twisted torus in two and three dimensions, twisted hypercube.
-"""
+"""Torus, mesh and hypercube, and the twisted torus and twisted hypercube."""
 
 from __future__ import annotations
 

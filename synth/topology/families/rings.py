@@ -1,7 +1,4 @@
-"""Rings: the bidirectional ring, BiRing(d, m) and UniRing(d, m) with parallel links, and circulants.
-
-Networks that others build, to compare with: shifted rings and the double binary tree.
-"""
+"""Rings and circulants, and two networks of other work as baselines: shifted rings and the double binary tree."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""One switch in the middle.
-
-Switched networks of data centres: fat tree and dragonfly.
-"""
+"""Networks of compute nodes behind switches: one switch, fat tree, dragonfly."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Topologies as JSON, format chorale-topology/1.
-
-Topologies in and out: files by their content, NetworkX graphs.
-"""
+"""Topology files: JSON in the format chorale-topology/1, and other formats recognised by their content."""
 
 from __future__ import annotations
 
@@ -147,8 +144,8 @@ def _require_keys(
         raise InvalidInput(f"{where} must have the key {missing[0]}", f"{where} without it", _WAY_OUT)
     unknown = [key for key in members if key not in needed and key not in optional]
     if unknown:
-        known = ", ".join(needed + optional)
-        raise InvalidInput(f"{where} must have known keys only", repr(unknown[0]), f"use {known}")
+        allowed = ", ".join(needed + optional)
+        raise InvalidInput(f"{where} must have known keys only", repr(unknown[0]), f"use {allowed}")
 
 
 def _kind_of(value: object) -> str:

@@ -1,13 +1,11 @@
-"""What a topology dump says about one machine.
-
-Networks of machines: one box, or copies of it whose NICs meet in switches.
-"""
+"""Networks of machines: one machine as a topology dump describes it, or copies of it whose NICs meet in switches."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import permutations
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -56,7 +54,7 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Nic:
-    """A port of a NIC, linked with host switch `host`; `speed` is None where the dump does not tell."""
+    """A port of a NIC, linked with host switch `host`; `speed` is None where the dump does not give it."""
 
     number: int
     host: int
@@ -73,7 +71,7 @@ class Nic:
 class Machine:
     """One machine: GPUs in rank order, NICs in the order of their numbers, bandwidths in GB/s.
 
-    `only_places` says that the file places devices on PCI without describing GPUs, so that their links are unknown.
+    `positions_only`: the file gives the PCI positions of devices without describing GPUs, whose links are unknown.
     """
 
     gpus: tuple[Gpu, ...]
@@ -88,18 +86,18 @@ class Machine:
 
     def path_to_cpu(self, host: int) -> list[int]:
         """Return the host switches from `host` up to its CPU."""
-        way = [host]
-        while (parent := self.hosts[way[-1]].parent) is not None:
-            way.append(parent)
-        return way
+        path = [host]
+        while (parent := self.hosts[path[-1]].parent) is not None:
+            path.append(parent)
+        return path
 
     def path_between(self, first: int, second: int) -> tuple[int, Fraction | None]:
         """Return the number of links between two host switches and the narrowest of them, None for no link."""
-        left, right = self.path_to_cpu(first), self.path_to_cpu(second)
-        while left and right and left[-1] == right[-1]:
-            left.pop()
-            right.pop()
-        crossed = [*left, *right]  # each leads to its parent; two CPUs stand for the one link between them
+        up, down = self.path_to_cpu(first), self.path_to_cpu(second)
+        while up and down and up[-1] == down[-1]:
+            up.pop()
+            down.pop()
+        crossed = [*up, *down]  # each leads to its parent; two CPUs count as the one link between them
         links = len(crossed) - sum(self.hosts[host].parent is None for host in crossed) // 2
         return links, min((self.hosts[host].bandwidth for host in crossed), default=None)
 
@@ -139,7 +137,7 @@ def boxes_topology(machine: Machine, network: BoxNetwork, spec: str) -> Topology
 
 
 class _Boxes:
-    """The network in the making; every grid holds one node per box."""
+    """Builder of the network; every grid holds one node per box."""
 
     def __init__(self, machine: Machine, network: BoxNetwork, spec: str) -> None:
         self.machine = machine
@@ -159,8 +157,8 @@ class _Boxes:
         self.fabric.add_rotation(*((grid, 0) for grid in self.moving))
         return self.fabric.topology()
 
-    def add_switch(self, kind: str, place: str) -> NodeGrid:
-        ids = [f"{kind}:{box}{place}" for box in range(self.network.boxes)]
+    def add_switch(self, kind: str, suffix: str) -> NodeGrid:
+        ids = [f"{kind}:{box}{suffix}" for box in range(self.network.boxes)]
         grid = self.fabric.add_switches(ids, (self.network.boxes,))
         self.moving.append(grid)
         return grid
@@ -177,16 +175,14 @@ class _Boxes:
                 self.fabric.arc(self.gpus[gpu.bus], self.gpus[target], _total(gpu, "gpu", target))
 
     def add_hosts(self) -> list[NodeGrid]:
-        """Add PCI switches and CPUs that lie between something, and their links; return all by position."""
+        """Add PCI switches, CPUs and their links; return the grid of each host switch by position."""
         machine = self.machine
-        grids = [self.add_switch(*_kind_and_place(host.name)) for host in machine.hosts]
+        grids = [self.add_switch(*_kind_and_suffix(host.name)) for host in machine.hosts]
         for index, host in enumerate(machine.hosts):
             if host.parent is not None:
                 self.fabric.wire(grids[index], grids[host.parent], host.bandwidth)
-        for one in machine.cpus:
-            for other in machine.cpus:
-                if one != other:
-                    self.fabric.arc(grids[one], grids[other], machine.hosts[one].bandwidth)
+        for first, second in permutations(machine.cpus, 2):
+            self.fabric.arc(grids[first], grids[second], machine.hosts[first].bandwidth)
         for gpu in machine.gpus:
             self.fabric.wire(self.gpus[gpu.bus], grids[gpu.host], gpu.pci)
             if chip_to_chip := _total(gpu, "cpu"):
@@ -194,14 +190,14 @@ class _Boxes:
         return grids
 
     def beside_a_gpu(self) -> Callable[[Nic], tuple[NodeGrid, Fraction]]:
-        """Return a choice of a GPU for each NIC: the nearest, of these the one with fewest NICs so far."""
-        taken = {gpu.bus: 0 for gpu in self.machine.gpus}
+        """Return a function that chooses a GPU for a NIC: the nearest, of these the one with fewest NICs so far."""
+        nic_count = {gpu.bus: 0 for gpu in self.machine.gpus}
 
         def choose(nic: Nic) -> tuple[NodeGrid, Fraction]:
-            ways = {gpu.bus: self.machine.path_between(gpu.host, nic.host) for gpu in self.machine.gpus}
-            chosen = min(self.machine.gpus, key=lambda gpu: (ways[gpu.bus][0], taken[gpu.bus]))
-            taken[chosen.bus] += 1
-            narrowest = ways[chosen.bus][1]
+            paths = {gpu.bus: self.machine.path_between(gpu.host, nic.host) for gpu in self.machine.gpus}
+            chosen = min(self.machine.gpus, key=lambda gpu: (paths[gpu.bus][0], nic_count[gpu.bus]))
+            nic_count[chosen.bus] += 1
+            narrowest = paths[chosen.bus][1]
             between = [] if narrowest is None else [narrowest]
             return self.gpus[chosen.bus], min([chosen.pci, nic.pci, *between])
 
@@ -210,25 +206,29 @@ class _Boxes:
     def add_nics(self, neighbour_of: Callable[[Nic], tuple[NodeGrid, Fraction]]) -> None:
         network, nics = self.network, self.machine.nics
         grids = [self.add_switch("nic", f".{nic.number}") for nic in nics]
-        joints = len(nics) if network.rails else 1
-        joint = self.fabric.add_switches(switch_ids("net", joints), (joints,)) if network.boxes > 1 else None
+        switch_count = len(nics) if network.rails else 1
+        switches = (
+            self.fabric.add_switches(switch_ids("net", switch_count), (switch_count,)) if network.boxes > 1 else None
+        )
         for index, nic in enumerate(nics):
             neighbour, inside = neighbour_of(nic)
             speed = network.nic if network.nic is not None else nic.speed
             bandwidth = inside if speed is None else min(inside, speed)
             self.fabric.wire(neighbour, grids[index], bandwidth)
-            if joint is not None:
-                self.fabric.wire(grids[index], joint[index % joints], bandwidth)
+            if switches is not None:
+                self.fabric.wire(grids[index], switches[index % switch_count], bandwidth)
 
 
 def _joined_by_wires(machine: Machine) -> bool:
-    """Whether NVLink, NVSwitches and xGMI lead from every GPU to every other."""
-    place = {gpu.bus: index for index, gpu in enumerate(machine.gpus)}
-    switch = len(place)
-    arcs = [(place[gpu.bus], place[wire.target]) for gpu in machine.gpus for wire in gpu.wires if wire.kind == "gpu"]
+    """Return whether NVLink, NVSwitches and xGMI lead from every GPU to every other."""
+    position = {gpu.bus: index for index, gpu in enumerate(machine.gpus)}
+    switch = len(position)
+    arcs = [
+        (position[gpu.bus], position[wire.target]) for gpu in machine.gpus for wire in gpu.wires if wire.kind == "gpu"
+    ]
     for gpu in machine.gpus:
         if _total(gpu, "nvswitch"):
-            arcs += [(place[gpu.bus], switch), (switch, place[gpu.bus])]
+            arcs += [(position[gpu.bus], switch), (switch, position[gpu.bus])]
     src, dst = np.array(arcs, dtype=np.int64).reshape(-1, 2).T
     graph = coo_array((np.ones(len(arcs), dtype=np.int8), (src, dst)), shape=(switch + 1, switch + 1))
     labels = connected_components(graph, directed=True, connection="strong")[1]
@@ -240,6 +240,6 @@ def _total(gpu: Gpu, kind: str, target: str = "") -> Fraction:
     return sum(wires, Fraction(0))
 
 
-def _kind_and_place(name: str) -> tuple[str, str]:
-    kind, _, place = name.partition(":")
-    return kind, f".{place}"
+def _kind_and_suffix(name: str) -> tuple[str, str]:
+    kind, _, position = name.partition(":")
+    return kind, f".{position}"

@@ -1,9 +1,7 @@
-"""Bandwidths in GB/s that NCCL and RCCL reckon with, from what their topology dumps say about a part.
+"""From the XML of NCCL_TOPO_DUMP_FILE to a machine, with the bandwidths in GB/s that NCCL and RCCL assume.
 
 The numbers are facts about those libraries (NCCL 2.2x src/graph/topo.h and topo.cc, RCCL src/graph/topo.h): what
-a link carries in practice, below its data sheet. A dump does not hold them.
-
-From the XML of NCCL_TOPO_DUMP_FILE to a machine.
+a link carries in practice, below its data sheet. A dump does not contain them.
 """
 
 from __future__ import annotations
@@ -37,14 +35,14 @@ _OLDEST_ZEN = Fraction(16)
 
 def nvlink_bandwidth(compute_capability: int) -> Fraction:
     """Return the bandwidth of one NVLink of a GPU, such as 20.6 for compute capability 90."""
-    known = (bandwidth for first, bandwidth in _NVLINK if compute_capability >= first)
-    return Fraction(next(known, _OLDEST_NVLINK))
+    bandwidths = (bandwidth for first, bandwidth in _NVLINK if compute_capability >= first)
+    return Fraction(next(bandwidths, _OLDEST_NVLINK))
 
 
 def xgmi_bandwidth(architecture: str) -> Fraction:
     """Return the bandwidth of one xGMI link of an AMD GPU; older dumps write gfx90a as 910."""
-    known = (bandwidth for prefix, bandwidth in _XGMI if architecture.startswith(prefix))
-    return Fraction(next(known, _OTHER_XGMI))
+    bandwidths = (bandwidth for prefix, bandwidth in _XGMI if architecture.startswith(prefix))
+    return Fraction(next(bandwidths, _OTHER_XGMI))
 
 
 def pci_bandwidth(speed: str, width: int) -> Fraction:
@@ -82,8 +80,8 @@ def _intel(family: int, model: int) -> Fraction:
         return _OLDEST_XEON
     if model in (0xAD, 0xAE, 0xAF):  # newer than their numbers look
         return Fraction(40)
-    known = (bandwidth for first, bandwidth in _INTEL_XEONS if model >= first)
-    return Fraction(next(known, _OLDEST_XEON))
+    bandwidths = (bandwidth for first, bandwidth in _INTEL_XEONS if model >= first)
+    return Fraction(next(bandwidths, _OLDEST_XEON))
 
 
 def _lane_mbit(speed: str) -> int:
@@ -129,7 +127,7 @@ def read_machine(root: Element) -> Machine:
         raise InvalidInput(
             "a topology dump must be of one machine", "several host_hash", "use --boxes for copies of it"
         )
-    reader = _Reader(only_places=next(root.iter("gpu"), None) is None)
+    reader = _Reader(positions_only=next(root.iter("gpu"), None) is None)
     for cpu in root.findall("cpu"):
         reader.read_cpu(cpu)
     return reader.machine()
@@ -138,8 +136,8 @@ def read_machine(root: Element) -> Machine:
 class _Reader:
     """Collects the parts of a machine on a walk from the CPUs down."""
 
-    def __init__(self, only_places: bool) -> None:
-        self.only_places = only_places
+    def __init__(self, positions_only: bool) -> None:
+        self.positions_only = positions_only
         self.cpus = 0
         self.hosts: list[HostSwitch] = []
         self.gpus: list[Gpu] = []
@@ -147,28 +145,28 @@ class _Reader:
 
     def read_cpu(self, cpu: Element) -> None:
         bandwidth = cpu_bandwidth(cpu.attrib, _whole(cpu, "familyid", 0), _whole(cpu, "modelid", 0))
-        place = len(self.hosts)
+        host = len(self.hosts)
         self.hosts.append(HostSwitch(f"cpu:{self.cpus}", None, bandwidth))
         self.cpus += 1
         for nic in cpu.findall("nic"):
-            self.read_nic(nic, place, LOCAL)
-        waiting = [(pci, place) for pci in reversed(cpu.findall("pci"))]
+            self.read_nic(nic, host, LOCAL)
+        waiting = [(pci, host) for pci in reversed(cpu.findall("pci"))]
         while waiting:
             pci, parent = waiting.pop()
             below = self.read_pci(pci, parent)
             waiting += [(child, below) for child in reversed(pci.findall("pci"))]
 
     def read_pci(self, pci: Element, parent: int) -> int:
-        """Take the device at `pci` and return the host switch that devices below it are linked with."""
+        """Add the device at `pci` and return the host switch that devices below it are linked with."""
         kind = pci.get("class", "")
         bandwidth = pci_bandwidth(pci.get("link_speed", ""), _whole(pci, "link_width", 0))
         gpus, nics = pci.findall("gpu"), pci.findall("nic")
-        if gpus or (self.only_places and kind.startswith(_GPU_CLASSES)):
+        if gpus or (self.positions_only and kind.startswith(_GPU_CLASSES)):
             self.read_gpus(pci, gpus, parent, bandwidth)
         elif nics:
             for nic in nics:
                 self.read_nic(nic, parent, bandwidth)
-        elif self.only_places and kind.startswith(_NIC_CLASS):
+        elif self.positions_only and kind.startswith(_NIC_CLASS):
             self.add_nic(Nic(len(self.nics), parent, bandwidth, None))
         elif not kind.startswith((*_GPU_CLASSES, _NIC_CLASS, _SWITCH_CLASS)):
             self.hosts.append(HostSwitch(f"pci:{_bus(pci, 'busid')}", parent, bandwidth))
@@ -192,7 +190,7 @@ class _Reader:
             self.add_nic(Nic(_whole(net, "dev"), parent, bandwidth / len(nets), speed))
 
     def add_nic(self, nic: Nic) -> None:
-        """Add `nic` unless it is there: sockets are listed below every CPU."""
+        """Add `nic` unless it was added before: sockets are listed below every CPU."""
         self.nics.setdefault(nic.number, nic)
 
     def machine(self) -> Machine:
@@ -200,22 +198,22 @@ class _Reader:
         if not self.gpus:
             raise InvalidInput("a topology dump must have GPUs", "none with a rank", "dump on a machine with GPUs")
         names = [host.name for host in self.hosts]
-        for rule, twice in (
+        for rule, repeated in (
             ("ranks of GPUs in a topology dump must be unique", first_repeated(str(gpu.rank) for gpu in self.gpus)),
             ("bus ids in a topology dump must be unique", first_repeated([*names, *(gpu.bus for gpu in self.gpus)])),
         ):
-            if twice is not None:
-                raise InvalidInput(rule, twice, _WAY_OUT)
-        known = {gpu.bus for gpu in self.gpus}
+            if repeated is not None:
+                raise InvalidInput(rule, repeated, _WAY_OUT)
+        buses = {gpu.bus for gpu in self.gpus}
         gpus = (
-            replace(gpu, wires=tuple(wire for wire in gpu.wires if wire.kind != "gpu" or wire.target in known))
+            replace(gpu, wires=tuple(wire for wire in gpu.wires if wire.kind != "gpu" or wire.target in buses))
             for gpu in self.gpus
         )
         return Machine(
             gpus=tuple(sorted(gpus, key=lambda gpu: gpu.rank)),
             nics=tuple(self.nics[number] for number in sorted(self.nics)),
             hosts=tuple(self.hosts),
-            positions_only=self.only_places,
+            positions_only=self.positions_only,
         )
 
 

@@ -1,8 +1,6 @@
-"""XML from outside, parsed so that nothing in it is expanded or fetched.
+"""Topologies from and to NetworkX graphs and GraphML, with the attribute names of the JSON format.
 
-Topologies from and to NetworkX graphs.
-
-Topologies as GraphML, with the attribute names of the JSON format.
+XML from outside is parsed so that no entity in it is expanded or fetched.
 """
 
 from __future__ import annotations
@@ -142,15 +140,15 @@ def from_graphml_root(root: Element, spec: str) -> Topology:
 
 
 def _check_nodes(root: Element) -> None:
-    """Refuse what NetworkX would mend in silence: nodes that are there twice and links of nodes that are not."""
+    """Refuse what NetworkX would repair without notice: repeated nodes, and links of nodes that do not exist."""
     nodes = [element.get("id", "") for element in root.iter() if tag_of(element) == "node"]
-    known = set(nodes)
-    twice = first_repeated(nodes)
-    if twice is not None:
-        raise InvalidInput("node ids must be unique", twice, "rename one of the nodes")
+    ids = set(nodes)
+    repeated = first_repeated(nodes)
+    if repeated is not None:
+        raise InvalidInput("node ids must be unique", repeated, "rename one of the nodes")
     for element in root.iter():
         ends = (element.get("source", ""), element.get("target", "")) if tag_of(element) == "edge" else ()
-        missing = [end for end in ends if end not in known]
+        missing = [end for end in ends if end not in ids]
         if missing:
             raise InvalidInput("both ends of an edge must be nodes", missing[0], "add the node or correct the edge")
 

@@ -6,8 +6,7 @@ import pickle
 from dataclasses import dataclass, fields
 
 from chorale.runners.ray.parcels import Packed
-from chorale.synth.pickling import pickled_by_fields
-from chorale.synth.programs.program import BufferRef, Instruction, RankProgram, ThreadBlock, Wait
+from chorale.synth.programs.program import BufferRef, Instruction, RankProgram, ThreadBlock, Wait, pickled_by_fields
 from tests.conformance.runner_kit import RING
 
 

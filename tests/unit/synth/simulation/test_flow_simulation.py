@@ -102,7 +102,7 @@ def test_progress_is_reported_and_ends_at_all():
 def test_too_large_runs_are_refused():
     graph = graph_of([Flow(Fraction(1), (0, 1))] * 2)
     with pytest.raises(InvalidInput, match="at most 3 links together"):
-        simulate_flows(graph, path_network(1, 1), BYTE_A_SECOND, 1.0, most_slots=3)
+        simulate_flows(graph, path_network(1, 1), BYTE_A_SECOND, 1.0, max_route_links=3)
 
 
 @st.composite

@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from chorale.synth.topology.automorphism import is_automorphism
 from chorale.synth.topology.links import Link, Links
 from chorale.synth.topology.spec import parse_topology
-from chorale.synth.topology.symmetry import is_automorphism, is_vertex_transitive
+from chorale.synth.topology.symmetry import is_vertex_transitive
 from chorale.synth.topology.topology import Topology, transpose
 from tests.strategies import MIXED, regular_topologies, strongly_connected_topologies
 

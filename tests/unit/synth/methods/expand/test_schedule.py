@@ -51,7 +51,7 @@ def test_the_claim_holds_for_the_transpose_too(name):
     ("name", "spec", "error"),
     [
         ("dbjmod-2-3", None, "a base must have a schedule stored for its transpose; got dbjmod-2-3, which has none; "
-         "use the method expand, which knows what to do instead"),
+         "use the method expand, which makes one from the stored schedule or by bfb"),
         ("diamond", "diamond", "the topology must be the transpose of the base diamond; got diamond; "
          "use transpose(base:diamond)"),
     ],
