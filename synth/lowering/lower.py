@@ -1,12 +1,9 @@
-"""From a verified schedule to a program for a target.
-
-Writes programs of very many ranks, rank by rank, and checks what shows without all of them at once.
-"""
+"""Lowering: from a verified schedule to a program for a target, as a whole or rank by rank."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -29,26 +26,19 @@ from chorale.synth.lowering.thread_blocks import UNBOUNDED, assign_blocks
 from chorale.synth.lowering.timetable import Timetable
 from chorale.synth.lowering.unscheduled_ops import OpGenerator, UnscheduledOps, operand_cells, with_dense_scratch
 from chorale.synth.lowering.vector_layout import VectorLayout, rechunked, vector_layout_of
-from chorale.synth.programs.check_structure import (
-    Counts,
-    message_counts,
-    rank_structure_violations,
-    unmatched_connections,
-)
-from chorale.synth.programs.limits import TargetLimits, rank_limit_violations
+from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.memory import BufferShape
 from chorale.synth.programs.program import (
     EMPTY_RANK,
     QUEUE_DEPTH,
     Program,
     ProgramStream,
-    ProgramViolation,
     Protocol,
     RankProgram,
     ThreadBlock,
 )
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.targets.registry import XML_TARGETS, target_named
+from chorale.synth.targets.registry import target_named
 from chorale.synth.verify.verified import VerifiedSchedule
 
 LONGEST_INSTRUCTION = 71  # chunks; every dialect so far takes it
@@ -133,7 +123,7 @@ def _is_one_loop(schedule: Schedule, options: LoweringOptions) -> bool:
 def lowered_stream(verified: VerifiedSchedule, options: LoweringOptions) -> ProgramStream:
     """Return the program as `lower` does, made rank by rank when asked for, so that it need not be held as a whole.
 
-    Limits are checked by whoever goes through the ranks (see `chorale.synth.lowering.lower`). InvalidInput for
+    Limits are checked by whoever goes through the ranks (see `chorale.synth.lowering.streaming`). InvalidInput for
     `fuse`, which looks at all ranks, and for what exceeds limits by far.
     """
     if options.fuse:
@@ -290,45 +280,3 @@ def _name(schedule: Schedule) -> str:
     """Return a short name in characters that every dialect takes."""
     words = f"{schedule.collective.name} {schedule.method} {schedule.topology.spec}"
     return re.sub(r"[^A-Za-z0-9 _.,:;()+-]", "_", words)[:LONGEST_NAME].strip()
-
-
-def streamed_text(verified: VerifiedSchedule, options: LoweringOptions) -> Iterator[str]:
-    """Return the text that `lower` and the target would give, part by part, one rank at a time.
-
-    Each rank is held to the rules of structure and to the limits of the target, and at the end all connections are
-    compared; the program is not executed, and the limit on the elements of a whole file, which is one of our reader, is
-    not applied. InvalidInput at the first rank that breaks a rule. Memory: columns of numbers for what moves, and the
-    instructions of one rank.
-    """
-    target = next((each for each in XML_TARGETS if each.name == options.target), None)
-    if target is None:
-        known = ", ".join(each.name for each in XML_TARGETS)
-        raise InvalidInput("a program that is written rank by rank must be XML", options.target, f"choose from {known}")
-    stream = lowered_stream(verified, options)
-    return target.parts(stream.head, _checked(stream, limits_of(options)))
-
-
-def _checked(stream: ProgramStream, limits: TargetLimits) -> Iterator[RankProgram]:
-    sent: Counts = {}
-    received: Counts = {}
-    for rank, body in enumerate(stream.ranks()):
-        alone = _only(stream.head, rank, body)
-        _refuse_first([*rank_structure_violations(alone, rank), *rank_limit_violations(alone, rank, limits)])
-        if len(body.blocks) > limits.resident_threadblocks:
-            message = f"{len(body.blocks)} thread blocks must run at once, above {limits.resident_threadblocks}"
-            _refuse_first([ProgramViolation.at("limit", message, rank)])
-        for counts, own in zip((sent, received), message_counts(alone), strict=True):
-            counts.update(own)
-        yield body
-    _refuse_first(list(unmatched_connections(sent, received)))
-
-
-def _only(head: Program, rank: int, body: RankProgram) -> Program:
-    """Return the program with one rank filled in."""
-    return replace(head, ranks=(*head.ranks[:rank], body, *head.ranks[rank + 1 :]))
-
-
-def _refuse_first(violations: list[ProgramViolation]) -> None:
-    for violation in violations:
-        way_out = "use other channels or instances, or fewer chunks per shard"
-        raise InvalidInput(f"a program must fit its target ({violation.rule})", violation.message, way_out)
