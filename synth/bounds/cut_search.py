@@ -1,4 +1,4 @@
-"""Finds the cuts of a network that cannot carry what has to cross them, by the oracle of tree packing.
+"""Search for the cuts of a network that cannot carry what has to cross them, by the oracle of tree packing.
 
 Every bound here has one form: weights w on the ranks say how many shards start there, and all shards must reach
 all ranks. A set of nodes T then needs at least w(outside T) / (bandwidth into T) time per shard, if it holds a

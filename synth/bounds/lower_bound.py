@@ -1,13 +1,9 @@
-"""Groups of ranks that are bottlenecks all at once: what makes reduce_scatter and allgather the best allreduce.
+"""Lower bounds on the bandwidth time of all collectives, exact and with certificates; allreduce has several.
 
-Lower bounds on allreduce; its optimum is open in general.
-
-Whatever the schedule, the whole vector crosses every cut, each way (bandwidth-optimal pipeline, theorem 16), and p
-groups of ranks receive 2 (p - 1) vectors in all (theorem 17 for single ranks). Where the groups are bottlenecks of
-allgather, the second bound is twice the time of allgather: reduce_scatter followed by allgather is then the best
-allreduce (theorem 19 has the cases of two groups and of single ranks).
-
-Lower bounds on the bandwidth time of collectives, exact and certified: one question for every schedule.
+Whatever the schedule, an allreduce sends the whole vector across every cut, each way (bandwidth-optimal pipeline,
+theorem 16), and p groups of ranks receive 2 (p - 1) vectors in all (theorem 17 for single ranks). Where the groups are
+bottlenecks of allgather, the second bound is twice the time of allgather, so that reduce_scatter followed by allgather
+is the best allreduce (theorem 19 has the cases of two groups and of single ranks).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A digraph as flow kernels want it: every arc beside its reverse, so that flow can be pushed back."""
+"""A digraph for flow kernels: every arc beside its reverse, so that flow can be pushed back."""
 
 from __future__ import annotations
 

@@ -1,11 +1,8 @@
-"""How much of every link goes to out-trees and to in-trees, and how fast each root may go: counted exactly.
+"""The best allreduce by pairs of trees: roots add up their parts over in-trees and spread them over out-trees.
 
-The best allreduce made of pairs of trees: roots add up their parts over in-trees and spread them over out-trees.
-
-Roots may have parts of any size, and links may be shared in any way between in-trees and out-trees (ForestColl,
-appendix E). On symmetric fabrics that is no better than reduce_scatter followed by allgather, where all parts are
-equal and both have the whole network; where some ranks have less bandwidth than others it is, since a rank
-that is no root sends and receives M instead of 2 M (N - 1) / N.
+Roots may have parts of any size, and links may be shared in any proportion between in-trees and out-trees (ForestColl,
+appendix E). On symmetric fabrics that is no better than reduce_scatter followed by allgather. Where some ranks have
+less bandwidth than others it is: a rank that is no root sends and receives M instead of 2 M (N - 1) / N.
 """
 
 from __future__ import annotations

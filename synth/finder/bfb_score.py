@@ -1,6 +1,6 @@
-"""Exact BFB loads of networks of low diameter and degree, from sets of nodes kept as bits.
+"""The exact cost of BFB on a topology, steps and bandwidth factor, without making the schedule.
 
-What BFB really costs on a topology: steps and bandwidth factor, without making the schedule.
+Networks of low diameter and degree have kernels that keep sets of nodes as bits.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def loads_of_low_diameter(
     every orbit. The load of a step is the largest n(S) / |S| over chosen nodes and sets S of in-links; n(S) counts the
     shards that arrive and that only S brings (full paper, theorem 19). A shard arrives if it has not been heard before,
     and link k brings it if its tail has heard it.
-    Empty arrays if the diameter is above `most_steps`. N^2 / 4 bytes, and time
+    Empty arrays if the diameter is above `max_steps`. N^2 / 4 bytes, and time
     O(diameter * (degree * N + 2^degree * chosen) * N / 64).
     """
     nodes, degree = tails.shape

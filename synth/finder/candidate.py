@@ -1,11 +1,4 @@
-"""What no direct-connect topology of a given size and degree can beat.
-
-A topology with a schedule's method, and what the pair costs or is expected to cost.
-
-Which candidates are worth keeping: few steps against little bandwidth time.
-
-How long an allreduce takes on a candidate, by the model of the papers.
-"""
+"""Candidates of the finder: lower bounds for a size and degree, costs, the Pareto frontier, and allreduce times."""
 
 from __future__ import annotations
 

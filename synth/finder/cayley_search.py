@@ -1,8 +1,6 @@
-"""The groups that a search for Cayley digraphs tries: semidirect products of cyclic groups.
+"""Search for base graphs: random Cayley digraphs of a size, by seed, spread over an executor, with a log in JSON.
 
-Searching for base graphs: random Cayley digraphs of a size, by seed, spread over an executor.
-
-What a search has found so far, as JSON: the seeds that are done and the specs that came of them.
+The groups are semidirect products of cyclic groups. The log holds the seeds that are done and the specs they gave.
 """
 
 from __future__ import annotations
@@ -104,11 +102,11 @@ def search_cayley_graphs(
     previous: Iterable[TopologyCandidate] = (),
     progress: Progress | None = None,
 ) -> tuple[TopologyCandidate, ...]:
-    """Return the Pareto-efficient Cayley digraphs among what all `seeds` find and what was `found` before.
+    """Return the Pareto-efficient Cayley digraphs among the results of all `seeds` and `previous` ones.
 
     A task is one seed, tried on one group: seed s takes group s modulo their number. So a search can be stopped and
-    taken up with the seeds that are missing; the union of seeds alone decides the answer, not who worked on them
-    or when. Of equal cost, the first spec by taste stays. All are scored at the identity only, which is exact: Cayley
+    continued with the seeds that are missing; the union of seeds alone decides the result, not where or when they ran.
+    Of equal cost, the first spec by taste stays. All are scored at the identity only, which is exact: Cayley
     digraphs are vertex-transitive.
     """
     tasks = [(hunt, seed) for seed in sorted(set(seeds))]
@@ -169,7 +167,7 @@ _MAX_SEEDS = 10**6
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """Seeds 0 to `seeds` - 1 are done; `found` is the frontier of what they found."""
+    """Seeds 0 to `seeds` - 1 are done; `frontier` holds the best of them."""
 
     seeds: int
     frontier: tuple[TopologyCandidate, ...]
@@ -192,7 +190,7 @@ def write_log(log: Mapping[CayleySearch, SearchProgress]) -> bytes:
 
 
 def read_log(content: bytes, file_name: str) -> dict[CayleySearch, SearchProgress]:
-    """Return what `write_log` wrote; every spec is built and scored anew, so that nothing has to be believed.
+    """Return what `write_log` wrote; every spec is built and scored anew, so that the file need not be trusted.
 
     Raises InvalidInput naming the file for anything else.
     """

@@ -1,4 +1,4 @@
-"""Kernel that tries random generator sets of a group and keeps the best for every number of steps."""
+"""Kernel that tries random generator sets of a group and keeps the best one for every number of steps."""
 
 from __future__ import annotations
 

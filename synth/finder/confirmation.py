@@ -1,8 +1,7 @@
-"""From predicted to real costs: candidates that may matter are scored on the built topology.
+"""From predicted to confirmed costs: candidates are scored on the built topology, ties are broken, schedules verified.
 
-Choosing among candidates of equal cost: the higher all-to-all rate wins, where it is cheap to know.
-
-The last word on a candidate: its schedule is made, replayed chunk by chunk and compared with the claim.
+Of candidates of equal cost the one of the higher all-to-all rate is taken, where that is cheap to compute. The schedule
+of the final candidates is made, verified, and compared with the claimed cost.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def with_exact_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache
 
 
 def specs_to_score(candidates: Sequence[TopologyCandidate]) -> list[str]:
-    """Return the specs that `refined` needs the scores of."""
+    """Return the specs that `with_exact_costs` needs the scores of."""
     return [candidate.spec for candidate in promising(candidates) if not candidate.exact]
 
 

@@ -1,12 +1,8 @@
-"""Ways to cut a number of nodes into factors and roots.
+"""All ways to reach a number of nodes and a degree by expansions of bases, with pruning on the way.
 
-The parts of Cartesian products: simple topologies on which BFB is bandwidth-optimal, with the fewest steps.
-
-All ways to reach a number of nodes and a degree by expansions of bases, with pruning on the way.
-
-Works backwards from the goal: a line graph comes from N / d nodes, a degree expansion from N / k nodes of degree
-d / k, a power from the root, a product from factors. What is found for a smaller size is remembered, so that asking
-for all sizes in rising order is a dynamic programme. Source: full paper, section 5.4.
+Works backwards from the goal: a line graph comes from N / d nodes, a degree expansion from N / k nodes of degree d / k,
+a power from the root, a product from factors (simple topologies on which BFB is bandwidth-optimal). Results for smaller
+sizes are remembered, so that all sizes in rising order are a dynamic programme. Source: full paper, section 5.4.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Scores of generalized Kautz graphs, straight from their arithmetic: a search needs thousands of them.
+"""Exact BFB scores of topologies by spec, computed once each, here or by an executor.
 
-Exact costs of topologies by spec, computed once each, here or by an executor.
+Generalized Kautz graphs, of which a search needs thousands, are scored from their arithmetic without being built.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Which instruction of a rank must wait for which other: exactly those that share a chunk, and no wait twice.
-
-Instructions of one rank with their waits, block by block.
-"""
+"""Instructions of one rank with their waits: each waits for exactly those that share a chunk with it, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a program fits its target, and which parameters near the asked ones would."""
+"""Whether a program fits its target, and which parameters close to the requested ones would fit."""
 
 from __future__ import annotations
 

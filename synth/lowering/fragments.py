@@ -1,4 +1,4 @@
-"""From messages to pieces: what one instruction at either end moves, and where it lies there."""
+"""From messages to fragments: the part that one instruction at either end moves, and where it lies there."""
 
 from __future__ import annotations
 

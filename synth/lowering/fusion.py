@@ -1,6 +1,6 @@
-"""Instructions that receive and send at once, where a rank hands on just what arrived.
+"""Fused instructions, which receive and send at once where a rank forwards exactly the chunks that arrived.
 
-Which blocks of a program never come to their ends, whatever the data.
+Also finds the blocks of a program that would wait for each other for ever, whatever the data.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How a schedule is to be lowered."""
+"""Options of lowering."""
 
 from __future__ import annotations
 

@@ -30,9 +30,9 @@ class BlockAssignment:
 def assign_blocks(drafts: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAssignment:
     """Return a block for each direction of each connection of a rank and channel, and one for local work.
 
-    `joins` says which directions share a block in any case. Where blocks are more than `most`, further ones that send
-    and that receive on one channel become one, those with the fewest chunks first, because sending and receiving then
-    take turns. There may be more than `most` even so: a block has one rank to send to.
+    `joins` says which directions share a block in any case. Where there are more than `max_blocks`, a sending and a
+    receiving block of one channel become one, those with the fewest chunks first, because sends and receives of one
+    block take turns. There may be more than `max_blocks` even so: a block has one rank to send to.
     O(instructions * log(instructions)).
     """
     columns = np.stack([drafts.channel, drafts.role, drafts.peer], axis=1)

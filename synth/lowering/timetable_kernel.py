@@ -1,4 +1,4 @@
-"""List scheduling of transfers over links, as machine code: links take turns, the longest way to go first."""
+"""List scheduling of transfers over links, as machine code: each free link takes the longest remaining path first."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def remaining_times(moves: Moves, visits: Visits, latest_first: Column) -> Colum
 class SchedulingState(NamedTuple):
     """Where the scheduling stands.
 
-    start, before: the result, see `starts`
+    start, before: the result, see `start_times`
     ready, needs:  of each row: when the last of what it waits for was through, and how many runs it still waits for
     pending, begun, done: of each run: rows not yet started, when the last one started, when the last one is through
     free, waiting: of each link: when it is free, and the top of the heap of those that wait for it

@@ -1,6 +1,6 @@
-"""From pieces to instructions of each rank, in an order in which executing one after another is right.
+"""From fragments to the operations of each rank, in an order in which executing one after another is correct.
 
-What the instructions of a rank touch.
+Operations know the cells of memory that they read and write, but not yet their thread block or their waits.
 """
 
 from __future__ import annotations

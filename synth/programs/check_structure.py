@@ -1,4 +1,4 @@
-"""Rules of a program that show without executing it: buffers, peers, operands, waits, connections."""
+"""Rules of a program that are checked without executing it: buffers, peers, operands, waits, connections."""
 
 from __future__ import annotations
 

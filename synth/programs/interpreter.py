@@ -74,7 +74,7 @@ class ExecutionState(NamedTuple):
     clocks:   of all blocks, then of what is waited on, then of messages, unless only order in a rank counts;
               without rows, races are not looked for
     accesses: of all cells of memory
-    found:    int64[3]: kind of the first fault (0: none), its block, and for a race the other block
+    fault:    int64[3]: kind of the first fault (0: none), its block, and for a race the other block
     """
 
     values: ChunkValues

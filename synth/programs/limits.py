@@ -1,4 +1,4 @@
-"""Limits of a program dialect as data, and the check of a program against them."""
+"""Limits of a target as data, and the check of a program against them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The Target port: one dialect of program text.
-
-A program document as its numbers stand in the text, before dialects give them meaning.
-
-What a dialect of program XML adds to the Target port.
-"""
+"""The Target interface: writes programs as text of one format and reads them back; the raw document of XML targets."""
 
 from __future__ import annotations
 
@@ -25,7 +20,7 @@ class Lifted(Generic[P_co]):
     """A program that was read back.
 
     findings: faults of the text that a Program cannot express
-    twin:     the same instructions for the other placement, if the text promises both
+    out_of_place: the same instructions for the other placement, if the text promises both
     """
 
     program: P_co

@@ -1,11 +1,4 @@
-"""Which ranks of a network can reach which.
-
-Checks a program, wherever it came from, against its dialect and its collective.
-
-Reads a program back from the text of any dialect.
-
-What a program file of any kind holds, and whether it is right on a network.
-"""
+"""Lifting: a program is read back from the text of any target and checked against target, collective and network."""
 
 from __future__ import annotations
 
@@ -184,7 +177,7 @@ def violations_on(lifted: Lifted[AnyProgram], topology: Topology) -> list[Progra
 class LiftResult:
     """A program that was read back and checked.
 
-    dialects: the targets whose rules of text, structure and limits the file keeps
+    fitting_targets: the targets whose rules of text, structure and limits the file keeps
     """
 
     program: AnyProgram

@@ -1,4 +1,4 @@
-"""Our own dialect, which the interpreters on CPUs run: MSCCL's elements, several waits on a step, wide limits.
+"""Our own XML, which the interpreters on CPUs run: MSCCL's elements, several waits on a step, wide limits.
 
 Described in docs/reference/programs.md.
 """

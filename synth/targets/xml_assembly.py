@@ -1,4 +1,4 @@
-"""From the elements of a document to a Program: what both XML dialects share."""
+"""From the elements of an XML document to a Program: what all XML targets share."""
 
 from __future__ import annotations
 

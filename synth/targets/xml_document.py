@@ -1,6 +1,6 @@
-"""Reads program documents from untrusted text in bounded memory: no entities, no DTD, sizes checked first.
+"""Reads program documents from untrusted XML in bounded memory (no entities, no DTD, sizes checked first); writes them.
 
-Writes program documents: one element per line, one space between attributes, always the same bytes.
+Written are one element per line and one space between attributes, so that equal programs have equal bytes.
 """
 
 from __future__ import annotations

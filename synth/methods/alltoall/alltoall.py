@@ -1,10 +1,8 @@
-"""All-to-all rates of Cartesian products from those of their factors, exactly.
+"""The all-to-all rate of a network between exact bounds, and that of Cartesian products from their factors.
 
 rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). At least: send along the first dimension to the node that lies in
 line with the target, N2 times as much as to one node, then along the second. At most: put prices on the links of
 one dimension only; all pairs pay for it what they pay in that factor.
-
-The all-to-all rate of a network, between exact bounds.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Dense numbers for 64-bit colours, by an open-addressing table.
-
-Colour refinement of the all-to-all linear program: which rows and columns no solver can tell apart.
+"""Colour refinement of the all-to-all linear program: which rows and columns have equal values in some optimum.
 
 Two rows get one colour if they meet columns of the same colours equally often, and the other way round, until
-nothing changes. Some optimum is constant on such classes, so one variable per class and one row per class give
-the same value. Unlike symmetries, classes need no search.
-
+nothing changes: one variable per class and one row per class then give the same value, without a search for symmetries.
 Source: Grohe, Kersting, Mladenov, Selman, "Dimension reduction via colour refinement" (2014). Colours are 64-bit
 hashes; a collision could only make the reduction wrong, and what it yields is certified without it.
 """

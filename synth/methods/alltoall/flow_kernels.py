@@ -1,7 +1,4 @@
-"""Taking cycles out of a flow: they load links and deliver nothing.
-
-Where the first-order method starts: flows along fewest hops, split evenly at every node.
-"""
+"""Kernels on flows: cancelling cycles, which load links and deliver nothing; start flows along fewest hops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The all-to-all problem up to what colour refinement cannot tell apart, and the way back."""
+"""The all-to-all problem reduced to the classes of colour refinement, and solutions mapped back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lower bounds on the all-to-all rate: whole-number flows that really deliver, made from approximate ones."""
+"""Lower bounds on the all-to-all rate: integral flows that deliver every unit, made from approximate ones."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""From flows added up by source to paths: who takes which way to whom, in whole chunks.
-
-All-to-all schedules: the flows of the rate, in whole chunks along paths.
-"""
+"""All-to-all schedules: flows added up by source become paths from source to target, in whole chunks."""
 
 from __future__ import annotations
 

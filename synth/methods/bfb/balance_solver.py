@@ -31,7 +31,7 @@ Ranks = NDArray[np.int32]
 
 
 class Problems(NamedTuple):
-    """The problems of nodes: their in-links in rows (see `Network`), and hop counts `rows[u, v]` from shard v to u.
+    """The problems of nodes: their in-links in rows (see `BfbNetwork`), and hop counts `rows[u, v]` from shard v to u.
 
     There may be rows of more nodes than are solved, which `tails` may name. `delays`, in ticks of which a shard
     takes `grain` on a link of capacity 1, are 0 where latencies do not count (see
@@ -277,7 +277,7 @@ def usable_links(classes: int, links: Masks, work: Workspace) -> None:
 
 @inlined
 def reached_links(degree: int, links: Masks, work: Workspace) -> None:
-    """Write the set S that a failed `place` found."""
+    """Write the set S that a failed `assign_units` reached."""
     links[:] = 0
     for link in range(degree):
         if work.via[link, 0] != -2:

@@ -1,15 +1,9 @@
-"""Numbers in no visible order, the same everywhere and in every version of every library.
+"""Trees that follow the layers of hop distance: every node is reached from a neighbour nearer to the root.
 
-One transport problem after the other: rows that need amounts, places that have them, and who may go where.
-
-Trees that follow the layers of hop distance: every node is reached from one that is nearer to the root.
-
-If every node takes its unit of each tree from a neighbour that is one hop nearer to the root, then whatever the
-nodes choose, the result is a tree, and as low as can be. So each node can choose for itself: its in-arcs must
-carry one unit for every tree, none beyond its capacity, which is a transport problem of a few arcs and many roots.
-Where nearer neighbours cannot carry all, those at the same distance may help, in one direction only: from the one
-with the smaller number, drawn for each root. Symmetries that take node 0 to every node, and leave capacities and
-supplies as they are, carry the choice of node 0 to all others.
+If every node takes its unit of each tree from a neighbour one hop nearer to the root, the result is a tree of least
+height, whatever the nodes choose. So each node chooses for itself, by a transport problem of few arcs and many roots.
+Where nearer neighbours cannot carry all, those at the same distance may help, in one direction drawn for each root.
+Symmetries that take node 0 to every node carry the choice of node 0 to all others.
 """
 
 from __future__ import annotations

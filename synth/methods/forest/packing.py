@@ -1,13 +1,9 @@
 """Optimal tree packing: spanning trees that use up the supply of every root within the capacity of every arc.
 
-Trees are grown in batches under the cuts that are known so far, which is a guess: one test of what a batch leaves
-then finds the cuts that it overdraws, and the part of the batch that overdraws none is kept. A cut that is known
-is never overdrawn again. Where the guesses for a root go on failing, one tree is grown with a test after every
-step back, which is the exact algorithm of Bérczi and Frank with tight cuts found as they are met
-(bandwidth-optimal pipeline, section 2.3). A tree that is kept leaves enough for all that are still to come, so
-that the packing always ends.
-
-Several packings of one network side by side, of which the best is taken.
+Trees are grown in batches under the cuts known so far; one run of the oracle then finds the cuts that a batch violates,
+and the part of the batch that violates none is kept. Where this goes on failing for a root, one tree is grown with a
+test after every step back: the exact algorithm of Bérczi and Frank (bandwidth-optimal pipeline, section 2.3). Kept
+trees leave enough for all that are to come, so that packing always ends. A portfolio takes the best of many seeds.
 """
 
 from __future__ import annotations
@@ -31,7 +27,8 @@ from chorale.synth.methods.forest.residual_network import (
     residual_network_of,
 )
 from chorale.synth.methods.forest.tree_kernels import continue_tree, grow_trees, take_trees
-from chorale.synth.methods.forest.trees import Objective, Trees, joined_trees, no_trees, objective_key
+from chorale.synth.methods.forest.trees import Trees, joined_trees, no_trees, objective_key
+from chorale.synth.methods.method import Objective
 from chorale.synth.topology.transversal import Transversal
 
 ROLLBACKS = 3

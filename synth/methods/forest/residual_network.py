@@ -1,8 +1,6 @@
-"""Known cuts of a network as bits per node, and what trees cost them.
+"""The residual network of a packing: arcs in rows, what trees leave of them, the slack of known cuts as bits per node.
 
-What a packing works on: the arcs of a network in rows, and what the trees so far have left of them.
-
-Asking the oracle whether what trees leave of a network is enough for the trees that are still to come.
+Its oracle tells whether that is enough for the trees that are still to come.
 """
 
 from __future__ import annotations
@@ -127,8 +125,8 @@ class ResidualNetwork(NamedTuple):
 
     capacity: int64 per arc
     supply:   int64 per node: trees still to be rooted there
-    node:     int64 per node v: slack of the set {v}
-    cut:      int64 per known cut: slack of its source side S
+    node_slack: int64 per node v: slack of the set {v}
+    cut_slack: int64 per known cut: slack of its source side S
     members:  uint64[nodes, words]: bit i of row v says whether v is in S of cut i
     """
 

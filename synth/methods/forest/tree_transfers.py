@@ -1,6 +1,6 @@
-"""The arcs of a network without switches as paths of physical links, each link within its own number of trees.
+"""The transfers of packed trees: every tree streams its part of its root's data over the links behind its arcs.
 
-What packed trees send: every tree streams its part of its root's data over the links behind its arcs.
+Arcs of the network without switches become paths of physical links, each link within its own number of trees.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class TreeTransfers:
 
 
 class _PathRows(NamedTuple):
-    """Columns of TreeRows; path: which piece, instead of a route."""
+    """Columns of TreeTransfers; path: which piece, instead of a route."""
 
     depth: Ranks
     path: Ranks

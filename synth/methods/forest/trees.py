@@ -1,19 +1,16 @@
-"""Packed trees as arrays: thousands of trees over thousands of nodes.
-
-Which of several optimal packings is preferred: low trees, few trees, or both in balance.
-"""
+"""Packed trees as arrays, thousands over thousands of nodes, and the key by which optimal packings are compared."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled
 from chorale.synth.methods.forest.network import ForestNetwork
+from chorale.synth.methods.method import Objective
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,9 +68,6 @@ def _measure(
             for index in range(length - 1, -1, -1):
                 depth[path[index]] = depth[node] + length - index
         heights[tree] = depth.max()
-
-
-Objective = Literal["height", "trees", "balanced"]
 
 
 def objective_key(network: ForestNetwork, trees: Trees, objective: Objective) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Trees of an older schedule, as far as they still hold on a fabric that has changed."""
+"""Warm start: trees of an older schedule, reused as far as they fit a fabric that has changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of a plan that show without executing it: buffers, channels and their ends, operands, counts of signals."""
+"""Rules of a plan that are checked without executing it: buffers, channels and their ends, operands, signal counts."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
-"""What each thread of each block of a plan knows to have happened: vector clocks.
+"""The memory of all ranks during a run of a plan, with vector clocks that order the accesses to each chunk.
 
 Component b of a clock counts the stretches between the `nop`s of block b that are over; the further components say of
-each rank whether its call has begun. A block knows what all its threads know; a single thread knows, until the next
-`nop`, in addition what it waited for.
-
-The memory of all ranks during a run of a plan: contents, and who touched each chunk when.
+each rank whether its call has begun. A block knows what all its threads know; a single thread also knows, until the
+next `nop`, what it waited for.
 """
 
 from __future__ import annotations

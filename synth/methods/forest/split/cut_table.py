@@ -1,4 +1,4 @@
-"""Cuts learned from the oracle: sets of nodes into which more capacity may not get lost than their slack."""
+"""Cuts learned from the oracle: node sets that may lose no more of the capacity into them than their slack."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class CutTable(NamedTuple):
 
 
 def find_violated_cuts(network: ForestNetwork, max_cuts: int = MAX_CUTS_PER_CALL) -> Sets:
-    """Return up to `most` cuts that do not carry the trees that must cross them; none if and only if all cuts do."""
+    """Return up to `max_cuts` cuts that cannot carry the trees that must cross them; none if and only if all can."""
     graph, half_arcs = residual_graph(network.nodes, network.src, network.dst)
     capacity = amounts_on(graph, half_arcs, network.capacity)
     sinks = np.arange(network.nodes) < network.compute_count
