@@ -118,7 +118,11 @@ def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool
 def _crossing(topology: Topology, inside: set[int], outward: bool) -> list[Fraction]:
     """Return the bandwidths of the links into (out of) `inside`."""
     table = topology.links.bandwidths
-    return [table[place] for near, far, place in _ends(topology, outward) if near in inside and far not in inside]
+    return [
+        table[bandwidth_class]
+        for near, far, bandwidth_class in _ends(topology, outward)
+        if near in inside and far not in inside
+    ]
 
 
 def _ends(topology: Topology, outward: bool) -> Iterator[tuple[int, int, int]]:
@@ -164,8 +168,8 @@ def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     gather = _prices(topology, certificate, "gather", counted, outward=False)
     reduce = _prices(topology, certificate, "reduce", counted, outward=True)
     earned = Fraction(0)
-    for place, link in enumerate(topology.links):
-        earned += link.bandwidth * max(gather[place], reduce[place], Fraction(0))
+    for index, link in enumerate(topology.links):
+        earned += link.bandwidth * max(gather[index], reduce[index], Fraction(0))
     return min(counted) / earned if earned else earned
 
 
@@ -181,12 +185,12 @@ def _prices(
     for inside, weight in _cuts(certificate.get(f"{part}_cuts"), index, topology.compute_count):
         for rank in range(topology.compute_count):
             counted[rank] += weight if rank not in inside else 0
-        for place, (head, tail) in enumerate(ends):
+        for link, (head, tail) in enumerate(ends):
             if head in inside and tail not in inside:
-                price[place] += weight
+                price[link] += weight
     worth = _switches(certificate.get(f"{part}_switches"), index, topology.compute_count)
-    for place, (head, tail) in enumerate(ends):
-        price[place] += worth.get(head, 0) - worth.get(tail, 0)
+    for link, (head, tail) in enumerate(ends):
+        price[link] += worth.get(head, 0) - worth.get(tail, 0)
     return price
 
 

@@ -127,7 +127,7 @@ def group_time(search: CutSearch, parts: Sequence[Nodes]) -> Fraction:
     return Fraction(2 * (groups - 1)) / total
 
 
-_WAYS = (
+_DIRECTIONS = (
     ("received", "into", ALLGATHER, CollectiveName.BROADCAST),
     ("sent", "out-of", REDUCE_SCATTER, CollectiveName.REDUCE),
 )
@@ -139,11 +139,11 @@ def allreduce_bounds(topology: Topology) -> Iterator[Bound]:
     Ranks by themselves; groups that are bottlenecks of allgather; single cuts; ranks with the switches that
     narrow them. Each for what comes in and, on one-way networks, also for what goes out.
     """
-    ways = _WAYS[:1] if topology.is_eulerian else _WAYS
-    searches = [(kind, search_for(topology, spread)) for kind, _, spread, _ in ways]
+    directions = _DIRECTIONS[:1] if topology.is_eulerian else _DIRECTIONS
+    searches = [(kind, search_for(topology, spread)) for kind, _, spread, _ in directions]
     yield from (_of_groups(kind, search, []) for kind, search in searches)
     yield from (_of_groups(kind, search, tight_parts(search)) for kind, search in searches)
-    for _, kind, _, rooted in ways:
+    for _, kind, _, rooted in directions:
         for time, cut in improving_cuts(search_for(topology, Collective(rooted, 0))):
             yield Bound(kind, node_set(cut), time)
     yield from (_of_groups(kind, search, single_rank_cuts(search)) for kind, search in searches)

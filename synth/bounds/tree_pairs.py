@@ -65,9 +65,9 @@ def merged_arcs(topology: Topology) -> MergedArcs:
     links = topology.links
     useful = np.flatnonzero(links.src != links.dst)
     keys = links.src[useful].astype(np.int64) * topology.node_count + links.dst[useful]
-    pairs, place = np.unique(keys, return_inverse=True)
+    pairs, arc_of_link = np.unique(keys, return_inverse=True)
     width = [Fraction(0)] * len(pairs)
-    for arc, bandwidth_class in zip(place.tolist(), links.bandwidth_class[useful].tolist(), strict=True):
+    for arc, bandwidth_class in zip(arc_of_link.tolist(), links.bandwidth_class[useful].tolist(), strict=True):
         width[arc] += links.bandwidths[bandwidth_class]
     return MergedArcs(pairs // topology.node_count, pairs % topology.node_count, tuple(width))
 
@@ -113,11 +113,11 @@ def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[
             outgoing = np.flatnonzero((src == switch) & (amounts > 0))
             excess = int(amounts[outgoing].sum() - amounts[dst == switch].sum())
             short |= excess > 0
-            wanted = max(excess, 0) << max(0, rounds - len(switches))
+            surplus = max(excess, 0) << max(0, rounds - len(switches))
             for arc in outgoing:
-                taken = min(wanted, int(amounts[arc]))
+                taken = min(surplus, int(amounts[arc]))
                 amounts[arc] -= taken
-                wanted -= taken
+                surplus -= taken
         rounds += 1
 
 

@@ -178,11 +178,11 @@ def _problems_of_some(topology: Topology, network: BfbNetwork, chosen: NDArray[n
     """Return the problems with the chosen nodes renamed 0, 1, …; nodes beyond them have no links."""
     ranges = [np.arange(network.offsets[node], network.offsets[node + 1]) for node in chosen]
     links = np.concatenate(ranges)
-    targets, place = np.unique(network.tails[links], return_inverse=True)
+    targets, row_of_tail = np.unique(network.tails[links], return_inverse=True)
     rows = distances_to(topology, np.concatenate([chosen, targets])).astype(np.uint16)
     offsets = np.full(network.nodes + 1, len(links), dtype=np.int64)
     offsets[: len(chosen)] = np.cumsum([0, *map(len, ranges[:-1])])
-    tails = (place + len(chosen)).astype(np.int32)
+    tails = (row_of_tail + len(chosen)).astype(np.int32)
     capacities, delays = network.capacities[links].copy(), network.delays[links].copy()
     return Problems(offsets, tails, capacities, delays, network.grain, rows, network.words)
 

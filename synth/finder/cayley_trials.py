@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled, inlined
 
-MAX_DEGREE = 8
 LOAD_UNIT = 840
 """Loads are counted in parts of 840 = lcm(1, …, 8), so that all of them are whole."""
 

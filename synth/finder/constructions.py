@@ -93,7 +93,7 @@ class Constructions:
     def __init__(self, sources: BaseSources) -> None:
         self._sources = sources
         self._parts = OptimalParts(sources)
-        self._kept: dict[tuple[int, int], list[TopologyCandidate]] = {}
+        self._pruned: dict[tuple[int, int], list[TopologyCandidate]] = {}
         self._one_way = Constructions(_one_way(sources)) if sources.bidirectional else None
 
     def candidates(self, nodes: int, degree: int) -> list[TopologyCandidate]:
@@ -104,13 +104,13 @@ class Constructions:
     def pruned(self, nodes: int, degree: int) -> list[TopologyCandidate]:
         """Return the candidates that may be Pareto-efficient, or would be without those that have self-loops."""
         key = (nodes, degree)
-        if key not in self._kept:
+        if key not in self._pruned:
             everyone = self.candidates(nodes, degree)
             # Degree expansion takes no self-loops: their owners must not push out all others.
             loopless = [candidate for candidate in everyone if not candidate.traits.self_loops]
             worthy = dict.fromkeys(promising(everyone) + promising(loopless))
-            self._kept[key] = _few_of_equals(worthy)
-        return self._kept[key]
+            self._pruned[key] = _few_of_equals(worthy)
+        return self._pruned[key]
 
     def _all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
         if nodes < 2 or degree < 1:
@@ -175,10 +175,10 @@ def _one_way(sources: BaseSources) -> BaseSources:
 
 def _few_of_equals(candidates: dict[TopologyCandidate, None]) -> list[TopologyCandidate]:
     kept: list[TopologyCandidate] = []
-    seen: dict[tuple[object, ...], int] = {}
+    counts: dict[tuple[object, ...], int] = {}
     for candidate in sorted(candidates, key=lambda candidate: candidate.tie_break):
         key = (candidate.method, candidate.steps, candidate.bandwidth_factor, candidate.traits)
-        seen[key] = seen.get(key, 0) + 1
-        if seen[key] <= _TIES:
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] <= _TIES:
             kept.append(candidate)
     return kept

@@ -100,17 +100,17 @@ _wait = lru_cache(maxsize=2**16)(Wait)
 
 
 def instructions_of_blocks(
-    drafts: UnscheduledOps, block: Column, blocks: int, layout: Layout
+    ops: UnscheduledOps, block: Column, blocks: int, layout: Layout
 ) -> list[tuple[Instruction, ...]]:
     """Return the instructions of each of the `blocks` of a rank with all waits they need and none that follow from
-    others. `block` says which block each of `drafts`, in a right sequential order, belongs to."""
-    cells = operand_cells(drafts, layout)
-    offsets, waits = necessary_waits(block, blocks, *dependences(*cells, drafts.count, layout.cells))
+    others. `block` says which block each of `ops`, in a right sequential order, belongs to."""
+    cells = operand_cells(ops, layout)
+    offsets, waits = necessary_waits(block, blocks, *dependences(*cells, ops.count, layout.cells))
     step = _steps(block, blocks)
     pairs = zip(block[waits].tolist(), step[waits].tolist(), strict=True)
     met = [_wait(*pair) for pair in pairs]
     result: list[list[Instruction]] = [[] for _ in range(blocks)]
-    columns = (block, drafts.op, drafts.src, drafts.dst, drafts.count, offsets[:-1], offsets[1:])
+    columns = (block, ops.op, ops.src, ops.dst, ops.count, offsets[:-1], offsets[1:])
     for own, op, source, target, count, low, high in zip(*(column.tolist() for column in columns), strict=True):
         needed = tuple(sorted(met[low:high], key=_by_place)) if high > low + 1 else tuple(met[low:high])
         result[own].append(Instruction(OPS[op], _place(source), _place(target), count, needed))

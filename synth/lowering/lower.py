@@ -41,7 +41,7 @@ from chorale.synth.schedule.schedule import Schedule
 from chorale.synth.targets.registry import target_named
 from chorale.synth.verify.verified import VerifiedSchedule
 
-LONGEST_INSTRUCTION = 71  # chunks; every dialect so far takes it
+LONGEST_INSTRUCTION = 71  # chunks; every target so far takes it
 LONGEST_NAME = 63
 MAX_CELLS = 2**25
 MAX_DEFAULT_CHANNELS = 8
@@ -178,18 +178,18 @@ def _without_cycles(schedule: Schedule, options: LoweringOptions, limits: Target
 
 def _misfit_error(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, excess: str) -> InvalidInput:
     near = nearest_fit(options, lambda candidate: _attempt(schedule, candidate, limits)[0] is not None)
-    asked = f"channels {options.channels}, instances {options.instances}"
+    requested = f"channels {options.channels}, instances {options.instances}"
     way_out = "use fewer chunks per shard, fewer ranks, or another target"
     if near is not None:
         way_out = f"channels {near.channels}, instances {near.instances} fits"
-    return InvalidInput(f"a program must fit {options.target}: {excess}", asked, way_out)
+    return InvalidInput(f"a program must fit {options.target}: {excess}", requested, way_out)
 
 
 def _build(
     schedule: Schedule, options: LoweringOptions, limits: TargetLimits, apart: Apart = MappingProxyType({})
 ) -> Program:
-    made = _prepared(schedule, options, limits, apart)
-    return replace(made.head, ranks=tuple(made.ranks()))
+    stream = _prepared(schedule, options, limits, apart)
+    return replace(stream.head, ranks=tuple(stream.ranks()))
 
 
 def _prepared(
@@ -200,17 +200,17 @@ def _prepared(
     collective = schedule.collective
     chunks = vector.chunks // (ranks if collective.name == CollectiveName.ALLTOALL else 1)
     shape = BufferShape(collective.name, chunks, ranks, options.in_place, collective.root)
-    _require_moderate("ranks", ranks, limits.ranks)
-    _require_moderate("largest chunk offset", chunks - 1, limits.offset)
-    _require_moderate("chunks on all ranks together", shape.identities * ranks, MAX_CELLS)
+    _require_at_most("ranks", ranks, limits.ranks)
+    _require_at_most("largest chunk offset", chunks - 1, limits.offset)
+    _require_at_most("chunks on all ranks together", shape.identities * ranks, MAX_CELLS)
     messages = messages_of(schedule, vector, options)
     channels = 1 + int(messages.channel.max(initial=0))
-    _require_moderate("channels", channels, limits.channels)
-    places = Placement(shape, messages)
-    cuts = _piece_limits(schedule, vector, options, limits)
-    pieces = fragments_of(places, messages, cuts)
-    drafter = OpGenerator(pieces, places, cuts.longest, sends_first=options.fuse)
-    most = limits.resident_threadblocks if pieces.may_share_blocks else UNBOUNDED
+    _require_at_most("channels", channels, limits.channels)
+    placement = Placement(shape, messages)
+    cuts = _fragment_limits(schedule, vector, options, limits)
+    fragments = fragments_of(placement, messages, cuts)
+    generator = OpGenerator(fragments, placement, cuts.longest, sends_first=options.fuse)
+    max_blocks = limits.resident_threadblocks if fragments.may_share_blocks else UNBOUNDED
     head = Program(
         name=_name(schedule),
         target=options.target,
@@ -226,7 +226,7 @@ def _prepared(
     )
 
     def make(rank: int) -> RankProgram:
-        return _rank_program(places, drafter.of_rank(rank), rank, most, options.fuse, apart.get(rank, ()))
+        return _rank_program(placement, generator.of_rank(rank), rank, max_blocks, options.fuse, apart.get(rank, ()))
 
     return ProgramStream(head, make)
 
@@ -239,44 +239,49 @@ def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) 
     return vector.split_transfers(streaming_chunks(schedule, vector, limits))
 
 
-def _piece_limits(
+def _fragment_limits(
     schedule: Schedule, vector: VectorLayout, options: LoweringOptions, limits: TargetLimits
 ) -> FragmentLimits:
-    """Trees stream: what a piece holds goes on when all of it is there. So a tree for the whole vector takes one chunk
-    at a time, and trees of many roots one transfer. Steps follow one another anyhow and take all they can, and the
-    streams of an alltoall go straight from end to end."""
+    """Return how long fragments may be. In streams along trees a fragment is forwarded when all of it has arrived, so a
+    tree for the whole vector takes one chunk at a time, and trees of many roots one transfer. Steps follow one another
+    and take all they can, and the streams of an alltoall go straight from end to end."""
     streams = schedule.kind == "pipelined" and schedule.collective.name != CollectiveName.ALLTOALL
     is_one_sided = limits.one_sided_operations is not None
     most = limits.count if is_one_sided else min(LONGEST_INSTRUCTION, limits.count)
     longest = 1 if streams and vector.is_single_shard else most
-    # What is put holds nobody back, so that exchanges need no cuts.
+    # Puts never wait for their receiver, so that exchanges need no cuts.
     return FragmentLimits(longest, most if is_one_sided else QUEUE_DEPTH[options.protocol], across=not streams)
 
 
-def _require_moderate(what: str, value: int, largest: int) -> None:
+def _require_at_most(what: str, value: int, largest: int) -> None:
     if value > largest:
         raise _TooBig(f"{what}: {value} is above the limit {largest}")
 
 
 def _rank_program(
-    places: Placement, drafts: UnscheduledOps, rank: int, most: int, fuse: bool, apart: Collection[tuple[int, int]]
+    placement: Placement,
+    ops: UnscheduledOps,
+    rank: int,
+    max_blocks: int,
+    fuse: bool,
+    apart: Collection[tuple[int, int]],
 ) -> RankProgram:
-    scratch = places.scratch_chunks[rank]
+    scratch = placement.scratch_chunks[rank]
     joins: Joins = {}
     if fuse:
-        layout = places.shape.layout(rank, scratch)
-        drafts, joins = fuse_ops(drafts, *operand_cells(drafts, layout), places.result_cells(rank, layout), apart)
-        drafts, scratch = with_dense_scratch(drafts)
-    blocks = assign_blocks(drafts, most, joins)
-    layout = places.shape.layout(rank, scratch)
-    instructions = instructions_of_blocks(drafts, blocks.of_op, len(blocks.keys), layout)
+        layout = placement.shape.layout(rank, scratch)
+        ops, joins = fuse_ops(ops, *operand_cells(ops, layout), placement.result_cells(rank, layout), apart)
+        ops, scratch = with_dense_scratch(ops)
+    blocks = assign_blocks(ops, max_blocks, joins)
+    layout = placement.shape.layout(rank, scratch)
+    instructions = instructions_of_blocks(ops, blocks.of_op, len(blocks.keys), layout)
     bodies = [ThreadBlock(*key, items) for key, items in zip(blocks.keys, instructions, strict=True)]
     # Runtimes cannot launch a rank without a block.
     idle = ThreadBlock(None, None, 0, ())
-    return RankProgram(*places.used_chunks, scratch, tuple(bodies) or (idle,))
+    return RankProgram(*placement.used_chunks, scratch, tuple(bodies) or (idle,))
 
 
 def _name(schedule: Schedule) -> str:
-    """Return a short name in characters that every dialect takes."""
+    """Return a short name in characters that every target takes."""
     words = f"{schedule.collective.name} {schedule.method} {schedule.topology.spec}"
     return re.sub(r"[^A-Za-z0-9 _.,:;()+-]", "_", words)[:LONGEST_NAME].strip()

@@ -30,8 +30,8 @@ def streamed_text(verified: VerifiedSchedule, options: LoweringOptions) -> Itera
     """
     target = next((each for each in XML_TARGETS if each.name == options.target), None)
     if target is None:
-        known = ", ".join(each.name for each in XML_TARGETS)
-        raise InvalidInput("a program that is written rank by rank must be XML", options.target, f"choose from {known}")
+        names = ", ".join(each.name for each in XML_TARGETS)
+        raise InvalidInput("a program that is written rank by rank must be XML", options.target, f"choose from {names}")
     stream = lowered_stream(verified, options)
     return target.parts(stream.head, _checked(stream, limits_of(options)))
 
@@ -45,8 +45,8 @@ def _checked(stream: ProgramStream, limits: TargetLimits) -> Iterator[RankProgra
         if len(body.blocks) > limits.resident_threadblocks:
             message = f"{len(body.blocks)} thread blocks must run at once, above {limits.resident_threadblocks}"
             _refuse_first([ProgramViolation.at("limit", message, rank)])
-        for counts, own in zip((sent, received), message_counts(alone), strict=True):
-            counts.update(own)
+        for counts, counts_of_rank in zip((sent, received), message_counts(alone), strict=True):
+            counts.update(counts_of_rank)
         yield body
     _refuse_first(list(unmatched_connections(sent, received)))
 

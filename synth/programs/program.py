@@ -98,7 +98,7 @@ class Wait:
 class Instruction:
     """One instruction on `count` consecutive chunks, started after all `waits` are met.
 
-    Waits refer to instruction numbers within a block; a dialect that allows one wait per step writes the
+    Waits refer to instruction numbers within a block; a target that allows one wait per step writes the
     others as `nop` steps and renumbers.
     """
 

@@ -29,7 +29,7 @@ class Lifted(Generic[P_co]):
 
 
 class Target(Protocol):
-    """Writes programs as the text of one dialect and reads them back.
+    """Writes programs as the text of one target and reads them back.
 
     Contract, checked by `tests/conformance/target_kit.py`: `emit` is deterministic and never writes what its
     reader refuses; reading the text gives an equal program without findings. A target is stateless.
@@ -42,7 +42,7 @@ class Target(Protocol):
     def limits(self) -> TargetLimits: ...
 
     def emit(self, program: Program) -> str:
-        """Return the text of `program`; InvalidInput where the dialect cannot express it."""
+        """Return the text of `program`; InvalidInput where the target cannot express it."""
         ...
 
 
@@ -145,10 +145,10 @@ class XmlAttributes:
 
 
 class XmlTarget(Target, Protocol):
-    """A dialect whose documents nest algo > gpu > tb > step."""
+    """A target whose documents nest algo > gpu > tb > step."""
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Return whether a document whose outermost element is `root` with `attributes` is of this dialect."""
+        """Return whether a document whose outermost element is `root` with `attributes` is of this target."""
         ...
 
     def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
@@ -160,5 +160,5 @@ class XmlTarget(Target, Protocol):
         ...
 
     def assemble(self, raw: RawProgram, text: str) -> Lifted[Program]:
-        """Return the program that the elements of `text` mean in this dialect."""
+        """Return the program that the elements of `text` mean in this target."""
         ...

@@ -57,7 +57,7 @@ class MscclXml:
     limits: TargetLimits = LIMITS
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Any `<algo>` without a `format`, which only our own dialect has."""
+        """Any `<algo>` without a `format`, which only our own format has."""
         return root == "algo" and "format" not in attributes
 
     def emit(self, program: Program) -> str:

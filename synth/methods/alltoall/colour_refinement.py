@@ -166,18 +166,18 @@ def _round(
 ) -> None:
     """Give each row a colour made of its own and the sum over its columns; sums do not depend on the order."""
     for source in range(len(rows)):
-        own, fresh = rows[source], next_rows[source]
+        old_rows, fresh = rows[source], next_rows[source]
         weight = np.uint64(weights[source])
         fresh[:] = np.uint64(0)
         for link in range(len(src)):
             tail, head = src[link], dst[link]
             if head == sources[source]:
                 continue  # no flow returns to its source
-            column = _column(own[tail], own[head], capacities[link_class[link]])
+            column = _column(old_rows[tail], old_rows[head], capacities[link_class[link]])
             fresh[tail] += _mix(column ^ _OUT)
             fresh[head] += _mix(column ^ _IN)
             next_capacities[link_class[link]] += weight * _mix(column ^ _LOAD)
         for node in range(rows.shape[1]):
-            fresh[node] = _mix(own[node] * _FIRST + fresh[node])
+            fresh[node] = _mix(old_rows[node] * _FIRST + fresh[node])
     for index in range(len(capacities)):
         next_capacities[index] = _mix(capacities[index] * _FIRST + next_capacities[index])

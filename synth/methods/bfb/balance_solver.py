@@ -95,24 +95,24 @@ def make_workspace(problems: Problems, steps: int) -> Workspace:
 @inlined
 def prepare_node(node: int, problems: Problems, work: Workspace) -> None:
     """Write the masks of all shards for `node`, and the shards ordered by distance, ties by rank."""
-    own = problems.rows[node]
+    hops = problems.rows[node]
     first = problems.offsets[node]
     work.masks[:] = 0
     for position in range(problems.offsets[node + 1] - first):
         near = problems.rows[problems.tails[first + position]]
         word, bit = position // 64, np.uint64(1) << np.uint64(position % 64)
-        for shard in range(len(own)):
-            if near[shard] + 1 == own[shard]:
+        for shard in range(len(hops)):
+            if near[shard] + 1 == hops[shard]:
                 work.masks[shard, word] |= bit
     work.starts[:] = 0
-    for shard in range(len(own)):
-        work.starts[own[shard] + 1] += 1
+    for shard in range(len(hops)):
+        work.starts[hops[shard] + 1] += 1
     for step in range(1, len(work.starts)):
         work.starts[step] += work.starts[step - 1]
     cursor = work.starts.copy()
-    for shard in range(len(own)):
-        work.order[cursor[own[shard]]] = shard
-        cursor[own[shard]] += 1
+    for shard in range(len(hops)):
+        work.order[cursor[hops[shard]]] = shard
+        cursor[hops[shard]] += 1
 
 
 @inlined

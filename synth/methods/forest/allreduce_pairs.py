@@ -79,7 +79,12 @@ def _common_scale(topology: Topology, split: PairSplit) -> Fraction:
     second = links.parallel_index() > 0
     ends = links.dst.astype(np.int64) * topology.node_count + links.src
     parallel = np.unique(links.bandwidth_class[np.isin(ends, ends[second])])
-    values = {*split.roots, *split.gather, *split.reduce, *(links.bandwidths[place] for place in parallel)}
+    values = {
+        *split.roots,
+        *split.gather,
+        *split.reduce,
+        *(links.bandwidths[bandwidth_class] for bandwidth_class in parallel),
+    }
     denominator = lcm(*(value.denominator for value in values))
     return Fraction(denominator, gcd(*(int(value * denominator) for value in values)))
 
@@ -114,20 +119,22 @@ def _rounded_down(topology: Topology, split: PairSplit, roots: Integers, scale: 
     arcs, links = split.arcs, topology.links
     ends = zip(arcs.src.tolist(), arcs.dst.tolist(), strict=True)
     amounts = zip(split.gather, split.reduce, strict=True)
-    wanted = {pair: [int(scale * amount) for amount in both] for pair, both in zip(ends, amounts, strict=True)}
+    demand = {pair: [int(scale * amount) for amount in both] for pair, both in zip(ends, amounts, strict=True)}
     carried: tuple[list[int], list[int]] = ([], [])
-    for src, dst, place in zip(links.src.tolist(), links.dst.tolist(), links.bandwidth_class.tolist(), strict=True):
-        room, left = int(scale * links.bandwidths[place]), wanted.get((src, dst), [0, 0])
-        for way, of_way in enumerate(carried):
-            of_way.append(min(room, left[way]))
-            room -= of_way[-1]
-            left[way] -= of_way[-1]
+    for src, dst, bandwidth_class in zip(
+        links.src.tolist(), links.dst.tolist(), links.bandwidth_class.tolist(), strict=True
+    ):
+        room, left = int(scale * links.bandwidths[bandwidth_class]), demand.get((src, dst), [0, 0])
+        for direction, of_direction in enumerate(carried):
+            of_direction.append(min(room, left[direction]))
+            room -= of_direction[-1]
+            left[direction] -= of_direction[-1]
     gather, reduce = map(_integers, carried)
     trim_at_switches(topology, links.src, links.dst, gather)
     trim_at_switches(topology, links.dst, links.src, reduce)
     slowest = max(
-        int(trees) / links.bandwidths[place]
-        for trees, place in zip(gather + reduce, links.bandwidth_class, strict=True)
+        int(trees) / links.bandwidths[bandwidth_class]
+        for trees, bandwidth_class in zip(gather + reduce, links.bandwidth_class, strict=True)
     )
     return IntegralPairs(roots, gather, reduce, slowest / int(roots.sum()))
 

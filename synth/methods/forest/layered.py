@@ -177,10 +177,10 @@ def _is_invariant(network: ForestNetwork, transversal: Transversal) -> bool:
     """Whether the moves leave capacities and supplies as they are."""
     if len(transversal.parent) != network.nodes or np.any(network.supply != network.supply[0]):
         return False
-    own = np.array([network.src, network.dst, network.capacity])
+    arcs = np.array([network.src, network.dst, network.capacity])
     for move in transversal.moves:
         image = np.array([move[network.src], move[network.dst], network.capacity])
-        if not np.array_equal(image[:, np.lexsort(image[:2])], own):
+        if not np.array_equal(image[:, np.lexsort(image[:2])], arcs):
             return False
     return True
 
@@ -191,7 +191,7 @@ def _choices(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, b
     tails = network.src[row]
     needs, left = network.supply.copy(), network.capacity[row].copy()
     needs[node] = 0
-    wanted = needs.copy()
+    demand = needs.copy()
     allowed = np.ascontiguousarray((hops[tails] + 1 == hops[node]).T)
     amounts = np.zeros(allowed.shape, dtype=np.int64)
     if not transport(allowed, needs, left, amounts) and beside:
@@ -201,10 +201,10 @@ def _choices(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, b
         transport(allowed, needs, left, amounts)
     columns = np.column_stack([amounts, needs])
     arcs = np.append(np.arange(row.start, row.stop, dtype=np.int32), np.int32(-1))
-    root, place = np.nonzero(columns)
-    amount = columns[root, place]
-    hi = np.cumsum(amount) - (np.cumsum(wanted) - wanted)[root]
-    return _InArcShares(root.astype(np.int32), arcs[place], hi - amount, hi)
+    root, column = np.nonzero(columns)
+    amount = columns[root, column]
+    hi = np.cumsum(amount) - (np.cumsum(demand) - demand)[root]
+    return _InArcShares(root.astype(np.int32), arcs[column], hi - amount, hi)
 
 
 def _images(network: ForestNetwork, transversal: Transversal, base: _InArcShares) -> list[_InArcShares]:

@@ -14,17 +14,7 @@ from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
 from chorale.synth.bounds.residual_graph import Integers, Ranks, ResidualGraph, amounts_on, residual_graph
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.methods.forest.network import ForestNetwork
-
-Bits = NDArray[np.uint64]
-
-
-def members_of(sides: Flags) -> Bits:
-    """Return uint64[nodes, words] for bool[cuts, nodes]: bit i of row v says whether v is in `sides[i]`."""
-    cuts, nodes = sides.shape
-    words = -(-cuts // 64)
-    padded = np.zeros((nodes, words * 64), dtype=np.bool_)
-    padded[:, :cuts] = sides.T
-    return np.packbits(padded, axis=1, bitorder="little").view("<u8").reshape(nodes, words).astype(np.uint64)
+from chorale.synth.methods.forest.split.cut_table import Bits, members_of
 
 
 @inlined

@@ -14,7 +14,8 @@ import numpy as np
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.kernels.compiled import inlined
-from chorale.synth.methods.forest.residual_network import ArcTable, Bits, ResidualNetwork
+from chorale.synth.methods.forest.residual_network import ArcTable, ResidualNetwork
+from chorale.synth.methods.forest.split.cut_table import Bits
 
 _PULL_COST = 16
 """Arcs looked at to find the parent of one node, as an estimate: where a level has more arcs than that for each
