@@ -124,7 +124,7 @@ class BfbScore:
 
 
 def bfb_score(topology: Topology) -> BfbScore:
-    """Return the exact cost of the BFB allgather, that of `synth.bfb.bfb_allgather` without a limit on chunks.
+    """Return the exact cost of the BFB allgather, that of `bfb_allgather` without a limit on chunks.
 
     For a regular direct-connect topology of unit links: T_B = (degree / N) * sum over steps of the largest load. Nodes
     that known symmetries (each checked) take to one another are solved once; else low diameters and degrees take

@@ -83,7 +83,7 @@ class CayleySearch:
 
 
 def searches_for(query: FinderQuery) -> list[CayleySearch]:
-    """Return what is worth searching for a query: graphs of its size, and those whose line graphs are of its size."""
+    """Return the searches useful for a query: graphs of its size, and those whose line graphs are of its size."""
     searches: list[CayleySearch] = []
     nodes = query.nodes
     while nodes > query.degree + 1:
@@ -106,7 +106,7 @@ def search_cayley_graphs(
 
     A task is one seed, tried on one group: seed s takes group s modulo their number. So a search can be stopped and
     continued with the seeds that are missing; the union of seeds alone decides the result, not where or when they ran.
-    Of equal cost, the first spec by taste stays. All are scored at the identity only, which is exact: Cayley
+    Of equal cost, the first spec by `tie_break` stays. All are scored at the identity only, which is exact: Cayley
     digraphs are vertex-transitive.
     """
     tasks = [(search, seed) for seed in sorted(set(seeds))]

@@ -42,7 +42,7 @@ def specs_to_score(candidates: Sequence[TopologyCandidate]) -> list[str]:
 
 
 def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreCache, executor: Executor) -> None:
-    """Score what stands on the frontier by a theorem or a claim of the database, one topology per task, and compare.
+    """Score the frontier's costs that rest on a theorem or on the database, one topology per task, and compare.
 
     Raises CheckFailed if a real cost differs.
     """
@@ -76,7 +76,7 @@ _CONTENDERS = 4
 def break_ties(
     groups: Sequence[tuple[TopologyCandidate, ...]], executor: Executor, progress: Progress | None = None
 ) -> list[TopologyCandidate]:
-    """Return one candidate of each group of equals, in order of taste, with few nodes by all-to-all rate first.
+    """Return one candidate of each group of equals: by all-to-all rate where nodes are few, then by `tie_break`.
 
     The rate is the lower of its certified bounds: one that flows reach. One task per topology.
     """

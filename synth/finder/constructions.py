@@ -49,13 +49,13 @@ class OptimalParts:
 
     def products(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
         """Yield the product of the best parts for every way to split nodes and degree in two."""
-        for left in divisors(nodes)[1:-1]:
-            right = nodes // left
-            if left > right:
+        for first_nodes in divisors(nodes)[1:-1]:
+            second_nodes = nodes // first_nodes
+            if first_nodes > second_nodes:
                 continue
             for left_degree in range(1, degree):
-                first = self.best(left, left_degree)
-                second = self.best(right, degree - left_degree)
+                first = self.best(first_nodes, left_degree)
+                second = self.best(second_nodes, degree - left_degree)
                 if first is not None and second is not None:
                     yield product_of((first, second))
 
@@ -152,10 +152,10 @@ class Constructions:
 
 
 class SeparateConstructions:
-    """Constructions from all bases that were asked for, and besides from the paper's alone.
+    """Constructions from all requested bases, and separately from those of the paper alone.
 
-    Rules bound what an expansion costs, and some turn out better. Bases that push others out on the way would let
-    those never be tried: more bases must not give less.
+    Rules bound the cost of an expansion from above; some are cheaper. With more bases, pruning could drop candidates
+    that would have turned out better, so that both are searched: more bases must not give a worse frontier.
     """
 
     def __init__(self, sources: BaseSources) -> None:

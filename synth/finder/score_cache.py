@@ -39,7 +39,7 @@ _MOST_TASKS = 64
 
 
 class ScoreCache:
-    """Remembers the BFB score of every spec that it was asked for."""
+    """Remembers every BFB score that was computed, by spec."""
 
     def __init__(self) -> None:
         self._scores: dict[str, BfbScore] = {}
@@ -48,13 +48,13 @@ class ScoreCache:
         return len(self._scores)
 
     def of(self, spec: str) -> BfbScore:
-        """Return the score of `spec`, computed here unless it is known."""
+        """Return the score of `spec`, computed here unless it is cached."""
         if spec not in self._scores:
             self._scores[spec] = bfb_score_of(spec)
         return self._scores[spec]
 
     def compute(self, specs: Iterable[str], executor: Executor, progress: Progress | None = None) -> None:
-        """Compute the scores of all `specs` that are not known yet on `executor`.
+        """Compute the scores of all `specs` that are not cached yet on `executor`.
 
         A task is one topology, or, of many, every 64th.
         """

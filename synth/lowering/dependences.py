@@ -19,7 +19,7 @@ Numbers = NDArray[np.int64]
 
 @compiled
 def dependences(src: Numbers, dst: Numbers, count: Numbers, cells: int) -> tuple[Numbers, Numbers]:
-    """Return on which earlier instructions each instruction of a rank depends, given in a right sequential order.
+    """Return on which earlier instructions each instruction of a rank depends, given in a valid sequential order.
 
     src, dst: the first of the rank's `cells` that each reads and writes, -1 for none; count: how many. An
     instruction depends on an earlier one where it reads what that wrote, writes what that read, or writes what that
@@ -103,7 +103,7 @@ def instructions_of_blocks(
     ops: UnscheduledOps, block: Column, blocks: int, layout: Layout
 ) -> list[tuple[Instruction, ...]]:
     """Return the instructions of each of the `blocks` of a rank with all waits they need and none that follow from
-    others. `block` says which block each of `ops`, in a right sequential order, belongs to."""
+    others. `block` says which block each of `ops`, in a valid sequential order, belongs to."""
     cells = operand_cells(ops, layout)
     offsets, waits = necessary_waits(block, blocks, *dependences(*cells, ops.count, layout.cells))
     step = _steps(block, blocks)

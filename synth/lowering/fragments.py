@@ -68,10 +68,10 @@ def fragments_of(placement: Placement, messages: ChannelMessages, limits: Fragme
     waits for the send, and two ranks that exchange would wait for each other if fragments were longer than what a
     connection holds without its receiver. O(chunks moved * log(chunks of a step)).
     """
-    parts = [_fragments_of_step(placement, messages.select(rows), limits) for rows in step_slices(messages)]
-    if not parts:
+    steps = [_fragments_of_step(placement, messages.select(rows), limits) for rows in step_slices(messages)]
+    if not steps:
         return Fragments(*(np.zeros(0, dtype=np.int32) for _ in fields(Fragments)))
-    return Fragments(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return Fragments(*(np.concatenate(columns) for columns in zip(*steps, strict=True)))
 
 
 def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> list[NarrowColumn]:

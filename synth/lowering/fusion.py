@@ -152,8 +152,8 @@ def hanging_blocks(program: Program) -> list[tuple[int, int]]:
 
 
 def one_block_per_cycle(program: Program, hanging: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Return rank, channel and sending rank of one block of each circle of `hanging` blocks that hand on to one
-    another; where no circle closes, of the first such block of each channel."""
+    """Return rank, channel and sending rank of one block of each cycle of `hanging` blocks that forward to one
+    another; where there is no cycle, of the first such block of each channel."""
     blocks = [(rank, program.ranks[rank].blocks[number]) for rank, number in hanging]
     target = {
         (rank, block.channel, block.recv_peer): block.send_peer

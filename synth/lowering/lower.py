@@ -50,8 +50,8 @@ MESSAGE_BYTES: Mapping[Protocol, int] = {"Simple": 2**21, "LL": 2**15, "LL128": 
 """What the MSCCL runtimes move of a chunk in a loop over all steps, with the buffers that they have by default."""
 MAX_FUSION_TRIES = 8  # to take fused blocks apart
 
-Apart = Mapping[int, Collection[tuple[int, int]]]
-"""By rank, the channel and the sending rank of receives that are not fused."""
+UnfusedReceives = Mapping[int, Collection[tuple[int, int]]]
+"""By rank, the (channel, sending rank) of the receives that are not fused."""
 
 
 class _TooBig(Exception):  # noqa: N818 - a reason, handed on at once
@@ -121,7 +121,7 @@ def _is_one_loop(schedule: Schedule, options: LoweringOptions) -> bool:
 
 
 def lowered_stream(verified: VerifiedSchedule, options: LoweringOptions) -> ProgramStream:
-    """Return the program as `lower` does, made rank by rank when asked for, so that it need not be held as a whole.
+    """Return the program as `lower` does, made rank by rank on demand, so that it need not be held as a whole.
 
     Limits are checked by whoever goes through the ranks (see `chorale.synth.lowering.streaming`). InvalidInput for
     `fuse`, which looks at all ranks, and for what exceeds limits by far.
@@ -160,19 +160,19 @@ def _attempt(schedule: Schedule, options: LoweringOptions, limits: TargetLimits)
 
 
 def _without_cycles(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, program: Program) -> Program:
-    """Return the fused `program`, with as many blocks taken apart again as it needs to come to its end.
+    """Return the fused `program`, with as many blocks unfused again as it takes for every block to end.
 
-    In fused instructions a send waits for a receive: what was ordered before may now wait in a circle. A circle is
-    broken by one block of it that receives whether it can send or not.
+    In fused instructions a send waits for a receive, so that blocks may wait for each other in a cycle. A cycle is
+    broken by one of its blocks that receives whether it can send or not.
     """
-    apart: dict[int, set[tuple[int, int]]] = {}
+    unfused: dict[int, set[tuple[int, int]]] = {}
     for _ in range(MAX_FUSION_TRIES):
         broken = one_block_per_cycle(program, hanging_blocks(program))
         if not broken:
             break
         for rank, channel, source in broken:
-            apart.setdefault(rank, set()).add((channel, source))
-        program = _build(schedule, options, limits, apart)
+            unfused.setdefault(rank, set()).add((channel, source))
+        program = _build(schedule, options, limits, unfused)
     return _build(schedule, replace(options, fuse=False), limits) if hanging_blocks(program) else program
 
 
@@ -186,14 +186,14 @@ def _misfit_error(schedule: Schedule, options: LoweringOptions, limits: TargetLi
 
 
 def _build(
-    schedule: Schedule, options: LoweringOptions, limits: TargetLimits, apart: Apart = MappingProxyType({})
+    schedule: Schedule, options: LoweringOptions, limits: TargetLimits, unfused: UnfusedReceives = MappingProxyType({})
 ) -> Program:
-    stream = _prepared(schedule, options, limits, apart)
+    stream = _prepared(schedule, options, limits, unfused)
     return replace(stream.head, ranks=tuple(stream.ranks()))
 
 
 def _prepared(
-    schedule: Schedule, options: LoweringOptions, limits: TargetLimits, apart: Apart = MappingProxyType({})
+    schedule: Schedule, options: LoweringOptions, limits: TargetLimits, unfused: UnfusedReceives = MappingProxyType({})
 ) -> ProgramStream:
     ranks = schedule.topology.compute_count
     vector = _vector(schedule, options, limits)
@@ -226,13 +226,13 @@ def _prepared(
     )
 
     def make(rank: int) -> RankProgram:
-        return _rank_program(placement, generator.of_rank(rank), rank, max_blocks, options.fuse, apart.get(rank, ()))
+        return _rank_program(placement, generator.of_rank(rank), rank, max_blocks, options.fuse, unfused.get(rank, ()))
 
     return ProgramStream(head, make)
 
 
 def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> VectorLayout:
-    """Return the vector, with transfers that are as short as trees of many roots want them."""
+    """Return the vector, with transfers short enough for trees of many roots to stream."""
     vector = vector_layout_of(schedule, options.instances)
     if vector.is_single_shard or not tree_levels(schedule):
         return vector
@@ -264,13 +264,13 @@ def _rank_program(
     rank: int,
     max_blocks: int,
     fuse: bool,
-    apart: Collection[tuple[int, int]],
+    unfused: Collection[tuple[int, int]],
 ) -> RankProgram:
     scratch = placement.scratch_chunks[rank]
     joins: Joins = {}
     if fuse:
         layout = placement.shape.layout(rank, scratch)
-        ops, joins = fuse_ops(ops, *operand_cells(ops, layout), placement.result_cells(rank, layout), apart)
+        ops, joins = fuse_ops(ops, *operand_cells(ops, layout), placement.result_cells(rank, layout), unfused)
         ops, scratch = with_dense_scratch(ops)
     blocks = assign_blocks(ops, max_blocks, joins)
     layout = placement.shape.layout(rank, scratch)

@@ -142,8 +142,8 @@ def options_for_sizes(
     if common % step:
         raise _no_fit(step // granule_bytes, granule_bytes, sizes_bytes)
     instances = _largest_divisor(common // step, options.instances)
-    most = (options.chunks or schedule.chunks_per_shard) // least
-    chunks = least * _largest_divisor(common // (step * instances), most)
+    largest = (options.chunks or schedule.chunks_per_shard) // least
+    chunks = least * _largest_divisor(common // (step * instances), largest)
     low, high = min(sizes_bytes), max(sizes_bytes)
     return replace(options, instances=instances, chunks=chunks, min_bytes=low, max_bytes=high)
 

@@ -29,7 +29,7 @@ class TargetLimits:
     fused_reductions:         longest run of local reductions that the runtime may fuse into one; None: never fuses
     largest_max_bytes:        largest vector in bytes that may be promised, None: any
     one_sided_operations:     operations of a block of a runtime of puts and signals (see
-                              `chorale.synth.lowering.plans`); None: the runtime knows sends and receives
+                              `chorale.synth.programs.plans`); None: the runtime knows sends and receives
     alltoall_in_place:        whether calls of alltoall can be in place
     alignment_bytes:          of which chunks must be multiples, besides of elements
     """

@@ -29,7 +29,7 @@ class Lifted(Generic[P_co]):
 
 
 class Target(Protocol):
-    """Writes programs as the text of one target and reads them back.
+    """Writes programs as text of one format and reads them back.
 
     Contract, checked by `tests/conformance/target_kit.py`: `emit` is deterministic and never writes what its
     reader refuses; reading the text gives an equal program without findings. A target is stateless.
@@ -152,7 +152,7 @@ class XmlTarget(Target, Protocol):
         ...
 
     def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
-        """Return the text of a program rank by rank, unchecked; `head` has as many ranks, and all else."""
+        """Return the text of a program rank by rank, unchecked; `head` is the program with empty ranks."""
         ...
 
     def read_step(self, attributes: XmlAttributes) -> RawStep:

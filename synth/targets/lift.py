@@ -66,7 +66,7 @@ def check_program(program: AnyProgram, connected: Connected | None = None) -> li
 
 
 def execution_blockers(program: Program, topology: Topology) -> list[ProgramViolation]:
-    """Return why `program` cannot even be executed on `topology`, whether or not it then does what it should.
+    """Return why `program` cannot be executed on `topology`, whether or not its results would be correct.
 
     The rules that show in the text, but for those that do not matter to who executes it: limits of its target, ranks
     without a block and the declared number of channels.
@@ -143,7 +143,7 @@ def _target_of(attributes: Mapping[str, str]) -> XmlTarget:
 
 
 def fitting_targets(text: bytes) -> list[str]:
-    """Return the targets whose rules `text` keeps as it stands, whichever it was written for.
+    """Return all targets whose rules `text` keeps, whichever it was written for.
 
     Rules of the text, the limits and all else that shows without executing the program. O(targets * bytes).
     """
@@ -200,7 +200,7 @@ def read_program(text: bytes, topology: Topology) -> LiftResult:
 
 
 def reading_of(lifted: Lifted[AnyProgram], text: bytes, violations: Sequence[ProgramViolation] = ()) -> LiftResult:
-    """Return what is to be said of `lifted`, read from `text`, whose check found `violations`."""
+    """Return the result of lifting `text` to `lifted`, whose check found `violations`."""
     program = lifted.program
     if isinstance(program, ExecutionPlan):
         targets = [] if plan_structure_violations(program) else [program.target]

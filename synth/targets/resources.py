@@ -23,7 +23,7 @@ class Resources:
 
 
 def resources_of(program: AnyProgram) -> Resources:
-    """Return what `program` uses when written in its target."""
+    """Return what `program` uses when written for its target."""
     return Resources(
         channels=program.channels,
         threadblocks_max=max(len(rank.blocks) for rank in program.ranks),

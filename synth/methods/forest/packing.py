@@ -179,7 +179,7 @@ class _Packing:
     def _feasible(self, trees: Trees) -> Trees:
         """Return the first of `trees` that leave enough for the others, as many as the cuts found on the way allow."""
         while len(trees):
-            capacity, supply = self._left_by(trees)
+            capacity, supply = self._residual_after(trees)
             overdrawn = self.certifier.violated(capacity, supply) if supply.any() else self.sides[:0]
             if not len(overdrawn):
                 break
@@ -211,13 +211,13 @@ class _Packing:
         self.sides = np.concatenate([self.sides, sides])
         return room
 
-    def _left_by(self, trees: Trees) -> tuple[Integers, Integers]:
+    def _residual_after(self, trees: Trees) -> tuple[Integers, Integers]:
         capacity, supply = self.capacity.copy(), self.supply.copy()
         take_trees(trees.root, trees.weight, trees.parent_arc, capacity, supply)
         return capacity, supply
 
     def _keep(self, trees: Trees) -> None:
-        self.capacity, self.supply = self._left_by(trees)
+        self.capacity, self.supply = self._residual_after(trees)
         self.parts.append(trees)
 
 

@@ -78,8 +78,8 @@ class HappensBefore:
 
     def final_clock(self, rank: int) -> VectorClock:
         """Return what all blocks of `rank` know together."""
-        own = [block for block, owner in enumerate(self.owner) if owner == rank]
-        return np.asarray(self.clock[own].max(axis=0))
+        blocks = [block for block, owner in enumerate(self.owner) if owner == rank]
+        return np.asarray(self.clock[blocks].max(axis=0))
 
     def _channels(self, block: int, operation: Operation) -> list[int]:
         rank = self.owner[block]
