@@ -1,12 +1,9 @@
-"""Check a bound from its JSON-able form, with code that shares nothing with the search for it.
+"""Independent checkers of bounds in their JSON-able form; they share no code with the search for bounds.
 
-A bound proves that nothing is faster. That something is as fast is proved by a verified schedule of that time.
-
-Check what pairs of trees cannot beat, with code that shares nothing with the linear program.
-
-Roots of rate x, out-trees of bandwidth a and in-trees of bandwidth r per link obey, for every set T with a rank,
-x(outside T) <= a(into T) and x(outside T) <= r(out of T); every switch gets at least what it passes on of a, and
-passes on at least what it gets of r; a + r <= b. Weights on these facts add up to a bound on the sum of all x.
+A bound proves that nothing is faster; that something is as fast is proved by a verified schedule of that time.
+For pairs of trees: roots of rate x, out-trees of bandwidth a and in-trees of bandwidth r per link obey, for every set T
+with a rank, x(outside T) <= a(into T) and x(outside T) <= r(out of T); every switch gets at least what it passes on
+of a, and passes on at least what it gets of r; a + r <= b. Weights on these facts add up to a bound on the sum of x.
 """
 
 from __future__ import annotations
@@ -21,7 +18,7 @@ from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
 
-_WAYS = {
+_KINDS = {
     CollectiveName.ALLGATHER: ("into",),
     CollectiveName.REDUCE_SCATTER: ("out-of",),
     CollectiveName.ALLREDUCE: ("into", "out-of", "received", "sent"),
@@ -37,7 +34,7 @@ def check_certificate(topology: Topology, collective: Collective, certificate: M
     O(links + size of the certificate), plain Python, exact.
     """
     kind = certificate.get("kind")
-    if kind not in _WAYS[collective.name]:
+    if kind not in _KINDS[collective.name]:
         raise _failure(f"{kind} for {collective}")
     claimed = _rational(certificate.get("time_per_byte"))
     if kind in ("received", "sent"):
@@ -121,7 +118,11 @@ def _by_groups(topology: Topology, certificate: Mapping[str, Any], outward: bool
 def _crossing(topology: Topology, inside: set[int], outward: bool) -> list[Fraction]:
     """Return the bandwidths of the links into (out of) `inside`."""
     table = topology.links.bandwidths
-    return [table[place] for near, far, place in _ends(topology, outward) if near in inside and far not in inside]
+    return [
+        table[bandwidth_class]
+        for near, far, bandwidth_class in _ends(topology, outward)
+        if near in inside and far not in inside
+    ]
 
 
 def _ends(topology: Topology, outward: bool) -> Iterator[tuple[int, int, int]]:
@@ -144,16 +145,16 @@ def _rational(text: object) -> Fraction:
     try:
         return Fraction(str(text))
     except (ValueError, ZeroDivisionError):
-        raise _failure(f"{text} for a time") from None
+        raise _failure(f"{text} for a number") from None
 
 
-def _failure(found: str) -> CheckFailed:
-    return CheckFailed("a bound must follow from its certificate", found, "compute it again")
+def _failure(fault: str) -> CheckFailed:
+    return CheckFailed("a bound must follow from its certificate", fault, "compute it again")
 
 
 def check_pair_certificate(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     """Return the claimed time per byte, which no pairs of trees beat, or raise CheckFailed. O(links * cuts), exact."""
-    claimed, proved = _rational_pair_certificate(certificate.get("time_per_byte")), proven_time(topology, certificate)
+    claimed, proved = _rational(certificate.get("time_per_byte")), proven_time(topology, certificate)
     if claimed > proved:
         raise _failure(f"{claimed} claimed, {proved} proved")
     return claimed
@@ -167,8 +168,8 @@ def proven_time(topology: Topology, certificate: Mapping[str, Any]) -> Fraction:
     gather = _prices(topology, certificate, "gather", counted, outward=False)
     reduce = _prices(topology, certificate, "reduce", counted, outward=True)
     earned = Fraction(0)
-    for place, link in enumerate(topology.links):
-        earned += link.bandwidth * max(gather[place], reduce[place], Fraction(0))
+    for index, link in enumerate(topology.links):
+        earned += link.bandwidth * max(gather[index], reduce[index], Fraction(0))
     return min(counted) / earned if earned else earned
 
 
@@ -184,12 +185,12 @@ def _prices(
     for inside, weight in _cuts(certificate.get(f"{part}_cuts"), index, topology.compute_count):
         for rank in range(topology.compute_count):
             counted[rank] += weight if rank not in inside else 0
-        for place, (head, tail) in enumerate(ends):
+        for link, (head, tail) in enumerate(ends):
             if head in inside and tail not in inside:
-                price[place] += weight
+                price[link] += weight
     worth = _switches(certificate.get(f"{part}_switches"), index, topology.compute_count)
-    for place, (head, tail) in enumerate(ends):
-        price[place] += worth.get(head, 0) - worth.get(tail, 0)
+    for link, (head, tail) in enumerate(ends):
+        price[link] += worth.get(head, 0) - worth.get(tail, 0)
     return price
 
 
@@ -197,7 +198,7 @@ def _cuts(cuts: object, index: Mapping[str, int], ranks: int) -> Iterator[tuple[
     if not isinstance(cuts, list):
         raise _failure("no cuts")
     for cut in cuts:
-        names, weight = set(cut["nodes"]), _rational_pair_certificate(cut["weight"])
+        names, weight = set(cut["nodes"]), _rational(cut["weight"])
         inside = {index[name] for name in names if name in index}
         if weight < 0 or len(inside) < len(names) or not any(node < ranks for node in inside):
             raise _failure(f"a cut of weight {weight} around {sorted(names)}")
@@ -207,14 +208,7 @@ def _cuts(cuts: object, index: Mapping[str, int], ranks: int) -> Iterator[tuple[
 def _switches(worth: object, index: Mapping[str, int], ranks: int) -> dict[int, Fraction]:
     if not isinstance(worth, dict):
         raise _failure("no switches")
-    found = {index.get(name, -1): _rational_pair_certificate(value) for name, value in worth.items()}
-    if any(node < ranks or value < 0 for node, value in found.items()):
-        raise _failure("weights on what is no switch, or below 0")
-    return found
-
-
-def _rational_pair_certificate(text: object) -> Fraction:
-    try:
-        return Fraction(str(text))
-    except (ValueError, ZeroDivisionError):
-        raise _failure(f"{text} for a number") from None
+    weights = {index.get(name, -1): _rational(value) for name, value in worth.items()}
+    if any(node < ranks or value < 0 for node, value in weights.items()):
+        raise _failure("weights of nodes that are not switches, or weights below 0")
+    return weights

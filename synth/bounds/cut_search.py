@@ -1,4 +1,4 @@
-"""Finds the cuts of a network that cannot carry what has to cross them, by the oracle of tree packing.
+"""Search for the cuts of a network that cannot carry what has to cross them, by the oracle of tree packing.
 
 Every bound here has one form: weights w on the ranks say how many shards start there, and all shards must reach
 all ranks. A set of nodes T then needs at least w(outside T) / (bandwidth into T) time per shard, if it holds a
@@ -86,10 +86,10 @@ class CutSearch:
         _require_small(max(table, default=0) * self.busiest, k * int(self.weights.sum()))
         amounts = np.array(table, dtype=np.int64)[links.bandwidth_class[self.useful]]
         capacity = amounts_on(self.graph, self.half_arcs, amounts)
-        wanted = np.zeros(self.topology.node_count, dtype=np.bool_)
-        wanted[: self.topology.compute_count] = True if sinks is None else sinks
+        is_sink = np.zeros(self.topology.node_count, dtype=np.bool_)
+        is_sink[: self.topology.compute_count] = True if sinks is None else sinks
         cuts = np.zeros((1, self.topology.node_count), dtype=np.bool_)
-        found = violated_cuts(self.graph, capacity, self.weights * k, wanted, self.settled, cuts)
+        found = violated_cuts(self.graph, capacity, self.weights * k, is_sink, self.settled, cuts)
         return np.flatnonzero(cuts[0]) if found else None
 
     def outside_weight(self, cut: Nodes) -> int:

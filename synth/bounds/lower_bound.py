@@ -1,13 +1,9 @@
-"""Groups of ranks that are bottlenecks all at once: what makes reduce_scatter and allgather the best allreduce.
+"""Lower bounds on the bandwidth time of all collectives, exact and with certificates; allreduce has several.
 
-Lower bounds on allreduce; its optimum is open in general.
-
-Whatever the schedule, the whole vector crosses every cut, each way (bandwidth-optimal pipeline, theorem 16), and p
-groups of ranks receive 2 (p - 1) vectors in all (theorem 17 for single ranks). Where the groups are bottlenecks of
-allgather, the second bound is twice the time of allgather: reduce_scatter followed by allgather is then the best
-allreduce (theorem 19 has the cases of two groups and of single ranks).
-
-Lower bounds on the bandwidth time of collectives, exact and certified: one question for every schedule.
+Whatever the schedule, an allreduce sends the whole vector across every cut, each way (bandwidth-optimal pipeline,
+theorem 16), and p groups of ranks receive 2 (p - 1) vectors in all (theorem 17 for single ranks). Where the groups are
+bottlenecks of allgather, the second bound is twice the time of allgather, so that reduce_scatter followed by allgather
+is the best allreduce (theorem 19 has the cases of two groups and of single ranks).
 """
 
 from __future__ import annotations
@@ -131,7 +127,7 @@ def group_time(search: CutSearch, parts: Sequence[Nodes]) -> Fraction:
     return Fraction(2 * (groups - 1)) / total
 
 
-_WAYS = (
+_DIRECTIONS = (
     ("received", "into", ALLGATHER, CollectiveName.BROADCAST),
     ("sent", "out-of", REDUCE_SCATTER, CollectiveName.REDUCE),
 )
@@ -143,11 +139,11 @@ def allreduce_bounds(topology: Topology) -> Iterator[Bound]:
     Ranks by themselves; groups that are bottlenecks of allgather; single cuts; ranks with the switches that
     narrow them. Each for what comes in and, on one-way networks, also for what goes out.
     """
-    ways = _WAYS[:1] if topology.is_eulerian else _WAYS
-    searches = [(kind, search_for(topology, spread)) for kind, _, spread, _ in ways]
+    directions = _DIRECTIONS[:1] if topology.is_eulerian else _DIRECTIONS
+    searches = [(kind, search_for(topology, spread)) for kind, _, spread, _ in directions]
     yield from (_of_groups(kind, search, []) for kind, search in searches)
     yield from (_of_groups(kind, search, tight_parts(search)) for kind, search in searches)
-    for _, kind, _, rooted in ways:
+    for _, kind, _, rooted in directions:
         for time, cut in improving_cuts(search_for(topology, Collective(rooted, 0))):
             yield Bound(kind, node_set(cut), time)
     yield from (_of_groups(kind, search, single_rank_cuts(search)) for kind, search in searches)

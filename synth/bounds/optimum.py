@@ -1,13 +1,9 @@
-"""A bound with the cuts that prove it.
-
-The optimum of collectives that spread trees: its time, its bottleneck, how many trees reach it.
+"""The optimum of collectives that spread trees: its time, its bottleneck cut, and the trees that reach it.
 
 allgather: max over node sets T of (N - |T|) / (bandwidth into T) per shard, counting ranks in T (bandwidth-optimal
-pipeline, theorem 1). It is found by Newton's method over cuts: guess a time, ask the oracle for a cut that
-cannot make it, and take the time of that cut. reduce_scatter is allgather on the transpose, broadcast is the
-same with all shards at its root (appendix A), reduce is broadcast on the transpose.
-
-The optimum of schedules with a given number of trees per shard.
+pipeline, theorem 1), by Newton's method over cuts: guess a time, ask the oracle for a cut that cannot make it, take the
+time of that cut. reduce_scatter is allgather on the transpose, broadcast is the same with all shards at its root
+(appendix A), reduce is broadcast on the transpose.
 """
 
 from __future__ import annotations
@@ -71,7 +67,7 @@ class Optimum:
                          k trees can be packed for every shard, and with no smaller U
     k:                   trees per shard
     direction, cut:      all that has to get into (out of) these nodes, in ascending order, takes the whole time
-    is_k_given:          k was asked for: the bound holds for schedules of k trees per shard, not for all
+    is_k_fixed:          k was requested: the bound holds for schedules of k trees per shard, not for all
 
     Trees reach it on every network without switches, and with switches if each of them has at least as much
     floor(U * b) in as out (theorem 4; turned around for reduction): true of all bidirectional networks, and for

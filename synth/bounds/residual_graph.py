@@ -1,4 +1,4 @@
-"""A digraph as flow kernels want it: every arc beside its reverse, so that flow can be pushed back."""
+"""A digraph for flow kernels: every arc beside its reverse, so that flow can be pushed back."""
 
 from __future__ import annotations
 
@@ -74,15 +74,15 @@ def _rows(heads: Ranks, tails: Ranks, ordered: Integers, nodes: int) -> tuple[In
     """Return (offsets, tails per half-arc, half-arc of each entry) for entries ordered by head, then by tail."""
     offsets = np.zeros(nodes + 1, dtype=np.int64)
     row_tails, half_of = np.empty(len(ordered), dtype=np.int32), np.empty(len(ordered), dtype=np.int64)
-    made, head, tail = 0, -1, -1
+    rows, head, tail = 0, -1, -1
     for entry in ordered:
         if heads[entry] != head or tails[entry] != tail:
             head, tail = heads[entry], tails[entry]
-            row_tails[made] = tail
+            row_tails[rows] = tail
             offsets[head + 1] += 1
-            made += 1
-        half_of[entry] = made - 1
-    return np.cumsum(offsets), row_tails[:made].copy(), half_of
+            rows += 1
+        half_of[entry] = rows - 1
+    return np.cumsum(offsets), row_tails[:rows].copy(), half_of
 
 
 def amounts_on(graph: ResidualGraph, half_arcs: Integers, amounts: Integers) -> Integers:

@@ -1,11 +1,8 @@
-"""How much of every link goes to out-trees and to in-trees, and how fast each root may go: counted exactly.
+"""The best allreduce by pairs of trees: roots add up their parts over in-trees and spread them over out-trees.
 
-The best allreduce made of pairs of trees: roots add up their parts over in-trees and spread them over out-trees.
-
-Roots may have parts of any size, and links may be shared in any way between in-trees and out-trees (ForestColl,
-appendix E). On symmetric fabrics that is no better than reduce_scatter followed by allgather, where all parts are
-equal and both have the whole network; where some ranks have less bandwidth than others it is, since a rank
-that is no root sends and receives M instead of 2 M (N - 1) / N.
+Roots may have parts of any size, and links may be shared in any proportion between in-trees and out-trees (ForestColl,
+appendix E). On symmetric fabrics that is no better than reduce_scatter followed by allgather. Where some ranks have
+less bandwidth than others it is: a rank that is no root sends and receives M instead of 2 M (N - 1) / N.
 """
 
 from __future__ import annotations
@@ -68,9 +65,9 @@ def merged_arcs(topology: Topology) -> MergedArcs:
     links = topology.links
     useful = np.flatnonzero(links.src != links.dst)
     keys = links.src[useful].astype(np.int64) * topology.node_count + links.dst[useful]
-    pairs, place = np.unique(keys, return_inverse=True)
+    pairs, arc_of_link = np.unique(keys, return_inverse=True)
     width = [Fraction(0)] * len(pairs)
-    for arc, bandwidth_class in zip(place.tolist(), links.bandwidth_class[useful].tolist(), strict=True):
+    for arc, bandwidth_class in zip(arc_of_link.tolist(), links.bandwidth_class[useful].tolist(), strict=True):
         width[arc] += links.bandwidths[bandwidth_class]
     return MergedArcs(pairs // topology.node_count, pairs % topology.node_count, tuple(width))
 
@@ -116,11 +113,11 @@ def trim_at_switches(topology: Topology, src: NDArray[np.integer], dst: NDArray[
             outgoing = np.flatnonzero((src == switch) & (amounts > 0))
             excess = int(amounts[outgoing].sum() - amounts[dst == switch].sum())
             short |= excess > 0
-            wanted = max(excess, 0) << max(0, rounds - len(switches))
+            surplus = max(excess, 0) << max(0, rounds - len(switches))
             for arc in outgoing:
-                taken = min(wanted, int(amounts[arc]))
+                taken = min(surplus, int(amounts[arc]))
                 amounts[arc] -= taken
-                wanted -= taken
+                surplus -= taken
         rounds += 1
 
 

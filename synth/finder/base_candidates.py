@@ -1,11 +1,8 @@
-"""The families of topologies that expansions start from, for one number of nodes and degree.
+"""The base topologies that expansions start from, for one number of nodes and degree.
 
-Costs are those that the families' docstrings state; what the finder returns is scored again on the built topology.
+The cost of a family is given by a formula in its docstring, computed from the built topology, or claimed by the
+database; what the finder returns is scored again. A search uses all bases or those of the paper, one-way or two-way.
 Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", tables 8 and 9.
-
-Bases whose cost is computed or claimed by the database, not given by a formula.
-
-The bases that a search may use: all of them or the paper's, one-way or two-way.
 """
 
 from __future__ import annotations
@@ -232,7 +229,7 @@ class BaseSources:
 
     bases:         "paper" for tables 8 and 9 of the paper only
     bidirectional: whether every link must have its reverse
-    found:         further bases, such as those that a search of this run has found, by (nodes, degree)
+    extra_bases:   further bases, such as those from a search of this run, by (nodes, degree)
     """
 
     scores: ScoreCache

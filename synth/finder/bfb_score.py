@@ -1,6 +1,6 @@
-"""Exact BFB loads of networks of low diameter and degree, from sets of nodes kept as bits.
+"""The exact cost of BFB on a topology, steps and bandwidth factor, without making the schedule.
 
-What BFB really costs on a topology: steps and bandwidth factor, without making the schedule.
+Networks of low diameter and degree have kernels that keep sets of nodes as bits.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def loads_of_low_diameter(
     every orbit. The load of a step is the largest n(S) / |S| over chosen nodes and sets S of in-links; n(S) counts the
     shards that arrive and that only S brings (full paper, theorem 19). A shard arrives if it has not been heard before,
     and link k brings it if its tail has heard it.
-    Empty arrays if the diameter is above `most_steps`. N^2 / 4 bytes, and time
+    Empty arrays if the diameter is above `max_steps`. N^2 / 4 bytes, and time
     O(diameter * (degree * N + 2^degree * chosen) * N / 64).
     """
     nodes, degree = tails.shape
@@ -124,7 +124,7 @@ class BfbScore:
 
 
 def bfb_score(topology: Topology) -> BfbScore:
-    """Return the exact cost of the BFB allgather, that of `synth.bfb.bfb_allgather` without a limit on chunks.
+    """Return the exact cost of the BFB allgather, that of `bfb_allgather` without a limit on chunks.
 
     For a regular direct-connect topology of unit links: T_B = (degree / N) * sum over steps of the largest load. Nodes
     that known symmetries (each checked) take to one another are solved once; else low diameters and degrees take
@@ -178,11 +178,11 @@ def _problems_of_some(topology: Topology, network: BfbNetwork, chosen: NDArray[n
     """Return the problems with the chosen nodes renamed 0, 1, …; nodes beyond them have no links."""
     ranges = [np.arange(network.offsets[node], network.offsets[node + 1]) for node in chosen]
     links = np.concatenate(ranges)
-    targets, place = np.unique(network.tails[links], return_inverse=True)
+    targets, row_of_tail = np.unique(network.tails[links], return_inverse=True)
     rows = distances_to(topology, np.concatenate([chosen, targets])).astype(np.uint16)
     offsets = np.full(network.nodes + 1, len(links), dtype=np.int64)
     offsets[: len(chosen)] = np.cumsum([0, *map(len, ranges[:-1])])
-    tails = (place + len(chosen)).astype(np.int32)
+    tails = (row_of_tail + len(chosen)).astype(np.int32)
     capacities, delays = network.capacities[links].copy(), network.delays[links].copy()
     return Problems(offsets, tails, capacities, delays, network.grain, rows, network.words)
 

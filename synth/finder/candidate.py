@@ -1,11 +1,4 @@
-"""What no direct-connect topology of a given size and degree can beat.
-
-A topology with a schedule's method, and what the pair costs or is expected to cost.
-
-Which candidates are worth keeping: few steps against little bandwidth time.
-
-How long an allreduce takes on a candidate, by the model of the papers.
-"""
+"""Candidates of the finder: lower bounds for a size and degree, costs, the Pareto frontier, and allreduce times."""
 
 from __future__ import annotations
 
@@ -103,7 +96,7 @@ def cost_of(candidate: TopologyCandidate) -> Cost:
 
 
 def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCandidate, ...]]:
-    """Return the Pareto-efficient candidates by rising steps; equals together, in order of taste. O(n log n)."""
+    """Return the Pareto-efficient candidates by rising steps; equals together, by `tie_break`. O(n log n)."""
     ordered = sorted(candidates, key=lambda candidate: (cost_of(candidate), candidate.tie_break))
     groups: list[tuple[TopologyCandidate, ...]] = []
     for (_, factor), group in groupby(ordered, key=cost_of):
@@ -113,7 +106,7 @@ def frontier(candidates: Iterable[TopologyCandidate]) -> list[tuple[TopologyCand
 
 
 def promising(candidates: Iterable[TopologyCandidate]) -> list[TopologyCandidate]:
-    """Return the candidates whose least imaginable cost no other candidate is expected to beat.
+    """Return the candidates whose lowest possible cost no other candidate is expected to beat.
 
     Candidates of equal cost all stay. O(n * frontier).
     """

@@ -1,8 +1,6 @@
-"""The groups that a search for Cayley digraphs tries: semidirect products of cyclic groups.
+"""Search for base graphs: random Cayley digraphs of a size, by seed, spread over an executor, with a log in JSON.
 
-Searching for base graphs: random Cayley digraphs of a size, by seed, spread over an executor.
-
-What a search has found so far, as JSON: the seeds that are done and the specs that came of them.
+The groups are semidirect products of cyclic groups. The log holds the seeds that are done and the specs they gave.
 """
 
 from __future__ import annotations
@@ -20,9 +18,9 @@ from numpy.typing import NDArray
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.finder.base_candidates import traits_of
-from chorale.synth.finder.bfb_score import bfb_score
+from chorale.synth.finder.bfb_score import MAX_DEGREE, bfb_score
 from chorale.synth.finder.candidate import TopologyCandidate, Traits, frontier, least_steps
-from chorale.synth.finder.cayley_trials import LOAD_UNIT, MAX_DEGREE, NO_LOAD, best_generators
+from chorale.synth.finder.cayley_trials import LOAD_UNIT, NO_LOAD, best_generators
 from chorale.synth.finder.constructions import divisors
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.topology.families.directed import SemidirectProduct
@@ -85,49 +83,49 @@ class CayleySearch:
 
 
 def searches_for(query: FinderQuery) -> list[CayleySearch]:
-    """Return what is worth searching for a query: graphs of its size, and those whose line graphs are of its size."""
-    hunts: list[CayleySearch] = []
+    """Return the searches useful for a query: graphs of its size, and those whose line graphs are of its size."""
+    searches: list[CayleySearch] = []
     nodes = query.nodes
     while nodes > query.degree + 1:
         if CayleySearch.is_possible(nodes, query.degree):
-            hunts.append(CayleySearch(nodes, query.degree, query.bidirectional))
+            searches.append(CayleySearch(nodes, query.degree, query.bidirectional))
         if query.bidirectional or nodes % query.degree or query.degree == 1:
             break
         nodes //= query.degree
-    return hunts
+    return searches
 
 
 def search_cayley_graphs(
-    hunt: CayleySearch,
+    search: CayleySearch,
     seeds: Iterable[int],
     executor: Executor,
     previous: Iterable[TopologyCandidate] = (),
     progress: Progress | None = None,
 ) -> tuple[TopologyCandidate, ...]:
-    """Return the Pareto-efficient Cayley digraphs among what all `seeds` find and what was `found` before.
+    """Return the Pareto-efficient Cayley digraphs among the results of all `seeds` and `previous` ones.
 
     A task is one seed, tried on one group: seed s takes group s modulo their number. So a search can be stopped and
-    taken up with the seeds that are missing; the union of seeds alone decides the answer, not who worked on them
-    or when. Of equal cost, the first spec by taste stays. All are scored at the identity only, which is exact: Cayley
+    continued with the seeds that are missing; the union of seeds alone decides the result, not where or when they ran.
+    Of equal cost, the first spec by `tie_break` stays. All are scored at the identity only, which is exact: Cayley
     digraphs are vertex-transitive.
     """
-    tasks = [(hunt, seed) for seed in sorted(set(seeds))]
-    everyone = list(previous)
-    for candidates in executor.map(_hunt, tasks, None, progress):
-        everyone += candidates
-    return tuple(group[0] for group in frontier(everyone))
+    tasks = [(search, seed) for seed in sorted(set(seeds))]
+    candidates_of_all = list(previous)
+    for candidates in executor.map(_try_seed, tasks, None, progress):
+        candidates_of_all += candidates
+    return tuple(group[0] for group in frontier(candidates_of_all))
 
 
-def _hunt(_shared: None, task: tuple[CayleySearch, int]) -> list[TopologyCandidate]:
-    hunt, seed = task
-    groups = _groups(hunt.nodes)
+def _try_seed(_shared: None, task: tuple[CayleySearch, int]) -> list[TopologyCandidate]:
+    search, seed = task
+    groups = _groups(search.nodes)
     group = groups[seed % len(groups)]
-    most_steps = least_steps(hunt.nodes, hunt.degree, hunt.bidirectional) + _EXTRA_STEPS
+    most_steps = least_steps(search.nodes, search.degree, search.bidirectional) + _EXTRA_STEPS
     # A table that comes from another process may be read-only; this one is made here and remembered.
     table = multiplication_table(group)
-    loads, generators = best_generators(table, hunt.degree, hunt.bidirectional, most_steps, hunt.trials, seed)
+    loads, generators = best_generators(table, search.degree, search.bidirectional, most_steps, search.trials, seed)
     return [
-        _candidate(hunt, group, sorted(map(int, generators[steps])), steps, int(loads[steps]))
+        _candidate(search, group, sorted(map(int, generators[steps])), steps, int(loads[steps]))
         for steps in np.flatnonzero(loads != NO_LOAD).tolist()
     ]
 
@@ -138,23 +136,23 @@ def _groups(order: int) -> tuple[SemidirectProduct, ...]:
 
 
 def _candidate(
-    hunt: CayleySearch, group: SemidirectProduct, generators: list[int], steps: int, load: int
+    search: CayleySearch, group: SemidirectProduct, generators: list[int], steps: int, load: int
 ) -> TopologyCandidate:
-    factor = Fraction(hunt.degree * load, hunt.nodes * LOAD_UNIT)
+    factor = Fraction(search.degree * load, search.nodes * LOAD_UNIT)
     spec = f"cayley:{group.m}.{group.k}.{group.r}.{group.l},{','.join(map(str, generators))}"
     return TopologyCandidate(
         spec=spec,
         method="bfb",
-        nodes=hunt.nodes,
-        degree=hunt.degree,
+        nodes=search.nodes,
+        degree=search.degree,
         steps=steps,
         bandwidth_factor=factor,
         exact=True,
         traits=Traits(
             simple=True,
             self_loops=False,
-            bidirectional=hunt.bidirectional,
-            reverse_symmetric=hunt.bidirectional,
+            bidirectional=search.bidirectional,
+            reverse_symmetric=search.bidirectional,
         ),
         least_steps=steps,
         least_factor=factor,
@@ -169,7 +167,7 @@ _MAX_SEEDS = 10**6
 
 @dataclass(frozen=True, slots=True)
 class SearchProgress:
-    """Seeds 0 to `seeds` - 1 are done; `found` is the frontier of what they found."""
+    """Seeds 0 to `seeds` - 1 are done; `frontier` holds the best of them."""
 
     seeds: int
     frontier: tuple[TopologyCandidate, ...]
@@ -177,22 +175,22 @@ class SearchProgress:
 
 def write_log(log: Mapping[CayleySearch, SearchProgress]) -> bytes:
     """Return the JSON that `read_log` reads, in order of size."""
-    hunts = sorted(log, key=lambda hunt: (hunt.nodes, hunt.degree, hunt.bidirectional))
+    searches = sorted(log, key=lambda search: (search.nodes, search.degree, search.bidirectional))
     entries = [
         {
-            "nodes": hunt.nodes,
-            "degree": hunt.degree,
-            "bidirectional": hunt.bidirectional,
-            "seeds": log[hunt].seeds,
-            "found": [candidate.spec for candidate in log[hunt].frontier],
+            "nodes": search.nodes,
+            "degree": search.degree,
+            "bidirectional": search.bidirectional,
+            "seeds": log[search].seeds,
+            "found": [candidate.spec for candidate in log[search].frontier],
         }
-        for hunt in hunts
+        for search in searches
     ]
     return (json.dumps({"format": FORMAT, "hunts": entries}, indent=1) + "\n").encode()
 
 
 def read_log(content: bytes, file_name: str) -> dict[CayleySearch, SearchProgress]:
-    """Return what `write_log` wrote; every spec is built and scored anew, so that nothing has to be believed.
+    """Return what `write_log` wrote; every spec is built and scored anew, so that the file need not be trusted.
 
     Raises InvalidInput naming the file for anything else.
     """
@@ -210,29 +208,29 @@ def _entry(entry: Mapping[str, Any]) -> tuple[CayleySearch, SearchProgress]:
     nodes, degree, seeds = entry["nodes"], entry["degree"], entry["seeds"]
     if any(type(value) is not int for value in (nodes, degree, seeds)) or not 0 <= seeds <= _MAX_SEEDS:
         raise ValueError("counts that are not whole numbers in range")
-    hunt = CayleySearch(nodes, degree, bool(entry["bidirectional"]))
-    return hunt, SearchProgress(seeds, _candidates(hunt, entry["found"]))
+    search = CayleySearch(nodes, degree, bool(entry["bidirectional"]))
+    return search, SearchProgress(seeds, _candidates(search, entry["found"]))
 
 
-def _candidates(hunt: CayleySearch, specs: Sequence[Any]) -> tuple[TopologyCandidate, ...]:
-    return tuple(_candidate_search_log(hunt, str(spec)) for spec in specs)
+def _candidates(search: CayleySearch, specs: Sequence[Any]) -> tuple[TopologyCandidate, ...]:
+    return tuple(_candidate_search_log(search, str(spec)) for spec in specs)
 
 
-def _candidate_search_log(hunt: CayleySearch, spec: str) -> TopologyCandidate:
+def _candidate_search_log(search: CayleySearch, spec: str) -> TopologyCandidate:
     if not spec.startswith("cayley:"):
         raise ValueError(f"a base that is not a Cayley digraph: {spec[:60]}")
     topology = parse_topology(spec)
     traits = traits_of(topology)
-    if (topology.compute_count, topology.degree) != (hunt.nodes, hunt.degree):
+    if (topology.compute_count, topology.degree) != (search.nodes, search.degree):
         raise ValueError(f"a base of another size: {spec[:60]}")
-    if hunt.bidirectional and not traits.bidirectional:
+    if search.bidirectional and not traits.bidirectional:
         raise ValueError(f"a base that is not bidirectional: {spec[:60]}")
     score = bfb_score(topology)
     return TopologyCandidate(
         spec=spec,
         method="bfb",
-        nodes=hunt.nodes,
-        degree=hunt.degree,
+        nodes=search.nodes,
+        degree=search.degree,
         steps=score.steps,
         bandwidth_factor=score.bandwidth_factor,
         exact=True,

@@ -1,4 +1,4 @@
-"""Kernel that tries random generator sets of a group and keeps the best for every number of steps."""
+"""Kernel that tries random generator sets of a group and keeps the best one for every number of steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled, inlined
 
-MAX_DEGREE = 8
 LOAD_UNIT = 840
 """Loads are counted in parts of 840 = lcm(1, …, 8), so that all of them are whole."""
 
@@ -120,9 +119,9 @@ def best_generators(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Try `trials` random generator sets; return the least total load for each number of steps, and who reaches it.
 
-    right: int32[N, N] of `chorale.synth.finder.cayley_search.multiplication`. Returns int64[most_steps + 1] in parts of
-    `LOAD_UNIT` (`NO_LOAD` where nothing was found) and int32[most_steps + 1, degree]. The same seed gives the same
-    answer. A graph whose load cannot be better than one with as few steps is not worked out. O(trials * N * degree),
+    right: int32[N, N] of `chorale.synth.finder.cayley_search.multiplication_table`. Returns int64[max_steps + 1] in
+    parts of `LOAD_UNIT` (`NO_LOAD` where there is no graph) and int32[max_steps + 1, degree]. The same seed gives the
+    same result. A graph whose load cannot beat one with as few steps is not evaluated further. O(trials * N * degree),
     and O(steps * degree * 2^degree) for those that are.
     """
     order = len(right)

@@ -1,8 +1,7 @@
-"""From predicted to real costs: candidates that may matter are scored on the built topology.
+"""From predicted to confirmed costs: candidates are scored on the built topology, ties are broken, schedules verified.
 
-Choosing among candidates of equal cost: the higher all-to-all rate wins, where it is cheap to know.
-
-The last word on a candidate: its schedule is made, replayed chunk by chunk and compared with the claim.
+Of candidates of equal cost the one of the higher all-to-all rate is taken, where that is cheap to compute. The schedule
+of the final candidates is made, verified, and compared with the claimed cost.
 """
 
 from __future__ import annotations
@@ -38,12 +37,12 @@ def with_exact_costs(candidates: Sequence[TopologyCandidate], scores: ScoreCache
 
 
 def specs_to_score(candidates: Sequence[TopologyCandidate]) -> list[str]:
-    """Return the specs that `refined` needs the scores of."""
+    """Return the specs that `with_exact_costs` needs the scores of."""
     return [candidate.spec for candidate in promising(candidates) if not candidate.exact]
 
 
 def check_claims(groups: Sequence[tuple[TopologyCandidate, ...]], scores: ScoreCache, executor: Executor) -> None:
-    """Score what stands on the frontier by a theorem or a claim of the database, one topology per task, and compare.
+    """Score the frontier's costs that rest on a theorem or on the database, one topology per task, and compare.
 
     Raises CheckFailed if a real cost differs.
     """
@@ -77,7 +76,7 @@ _CONTENDERS = 4
 def break_ties(
     groups: Sequence[tuple[TopologyCandidate, ...]], executor: Executor, progress: Progress | None = None
 ) -> list[TopologyCandidate]:
-    """Return one candidate of each group of equals, in order of taste, with few nodes by all-to-all rate first.
+    """Return one candidate of each group of equals: by all-to-all rate where nodes are few, then by `tie_break`.
 
     The rate is the lower of its certified bounds: one that flows reach. One task per topology.
     """

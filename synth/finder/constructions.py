@@ -1,12 +1,8 @@
-"""Ways to cut a number of nodes into factors and roots.
+"""All ways to reach a number of nodes and a degree by expansions of bases, with pruning on the way.
 
-The parts of Cartesian products: simple topologies on which BFB is bandwidth-optimal, with the fewest steps.
-
-All ways to reach a number of nodes and a degree by expansions of bases, with pruning on the way.
-
-Works backwards from the goal: a line graph comes from N / d nodes, a degree expansion from N / k nodes of degree
-d / k, a power from the root, a product from factors. What is found for a smaller size is remembered, so that asking
-for all sizes in rising order is a dynamic programme. Source: full paper, section 5.4.
+Works backwards from the goal: a line graph comes from N / d nodes, a degree expansion from N / k nodes of degree d / k,
+a power from the root, a product from factors (simple topologies on which BFB is bandwidth-optimal). Results for smaller
+sizes are remembered, so that all sizes in rising order are a dynamic programme. Source: full paper, section 5.4.
 """
 
 from __future__ import annotations
@@ -53,13 +49,13 @@ class OptimalParts:
 
     def products(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
         """Yield the product of the best parts for every way to split nodes and degree in two."""
-        for left in divisors(nodes)[1:-1]:
-            right = nodes // left
-            if left > right:
+        for first_nodes in divisors(nodes)[1:-1]:
+            second_nodes = nodes // first_nodes
+            if first_nodes > second_nodes:
                 continue
             for left_degree in range(1, degree):
-                first = self.best(left, left_degree)
-                second = self.best(right, degree - left_degree)
+                first = self.best(first_nodes, left_degree)
+                second = self.best(second_nodes, degree - left_degree)
                 if first is not None and second is not None:
                     yield product_of((first, second))
 
@@ -97,7 +93,7 @@ class Constructions:
     def __init__(self, sources: BaseSources) -> None:
         self._sources = sources
         self._parts = OptimalParts(sources)
-        self._kept: dict[tuple[int, int], list[TopologyCandidate]] = {}
+        self._pruned: dict[tuple[int, int], list[TopologyCandidate]] = {}
         self._one_way = Constructions(_one_way(sources)) if sources.bidirectional else None
 
     def candidates(self, nodes: int, degree: int) -> list[TopologyCandidate]:
@@ -108,13 +104,13 @@ class Constructions:
     def pruned(self, nodes: int, degree: int) -> list[TopologyCandidate]:
         """Return the candidates that may be Pareto-efficient, or would be without those that have self-loops."""
         key = (nodes, degree)
-        if key not in self._kept:
+        if key not in self._pruned:
             everyone = self.candidates(nodes, degree)
             # Degree expansion takes no self-loops: their owners must not push out all others.
             loopless = [candidate for candidate in everyone if not candidate.traits.self_loops]
             worthy = dict.fromkeys(promising(everyone) + promising(loopless))
-            self._kept[key] = _few_of_equals(worthy)
-        return self._kept[key]
+            self._pruned[key] = _few_of_equals(worthy)
+        return self._pruned[key]
 
     def _all(self, nodes: int, degree: int) -> Iterator[TopologyCandidate]:
         if nodes < 2 or degree < 1:
@@ -156,10 +152,10 @@ class Constructions:
 
 
 class SeparateConstructions:
-    """Constructions from all bases that were asked for, and besides from the paper's alone.
+    """Constructions from all requested bases, and separately from those of the paper alone.
 
-    Rules bound what an expansion costs, and some turn out better. Bases that push others out on the way would let
-    those never be tried: more bases must not give less.
+    Rules bound the cost of an expansion from above; some are cheaper. With more bases, pruning could drop candidates
+    that would have turned out better, so that both are searched: more bases must not give a worse frontier.
     """
 
     def __init__(self, sources: BaseSources) -> None:
@@ -179,10 +175,10 @@ def _one_way(sources: BaseSources) -> BaseSources:
 
 def _few_of_equals(candidates: dict[TopologyCandidate, None]) -> list[TopologyCandidate]:
     kept: list[TopologyCandidate] = []
-    seen: dict[tuple[object, ...], int] = {}
+    counts: dict[tuple[object, ...], int] = {}
     for candidate in sorted(candidates, key=lambda candidate: candidate.tie_break):
         key = (candidate.method, candidate.steps, candidate.bandwidth_factor, candidate.traits)
-        seen[key] = seen.get(key, 0) + 1
-        if seen[key] <= _TIES:
+        counts[key] = counts.get(key, 0) + 1
+        if counts[key] <= _TIES:
             kept.append(candidate)
     return kept

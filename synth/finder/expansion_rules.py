@@ -127,7 +127,7 @@ def bidirectional_of(base: TopologyCandidate) -> TopologyCandidate:
 
     For BFB that is a guess: shorter paths through reversed links change its steps and its balance.
     """
-    own = base.method == "expand"
+    is_stored = base.method == "expand"
     return TopologyCandidate(
         spec=f"bidirectional({base.spec})",
         method=base.method,
@@ -135,10 +135,10 @@ def bidirectional_of(base: TopologyCandidate) -> TopologyCandidate:
         degree=2 * base.degree,
         steps=base.steps,
         bandwidth_factor=base.bandwidth_factor,
-        exact=base.exact and own,
+        exact=base.exact and is_stored,
         traits=Traits(False, base.traits.self_loops, True, True),
-        least_steps=base.steps if own else least_steps(base.nodes, 2 * base.degree, bidirectional=True),
-        least_factor=base.bandwidth_factor if own else least_bandwidth_factor(base.nodes),
+        least_steps=base.steps if is_stored else least_steps(base.nodes, 2 * base.degree, bidirectional=True),
+        least_factor=base.bandwidth_factor if is_stored else least_bandwidth_factor(base.nodes),
         expansions=base.expansions + 1,
         origin=base.origin,
     )

@@ -1,6 +1,6 @@
-"""The topology finder: the whole Pareto frontier of steps against bandwidth time for a number of nodes and degree.
+"""The topology finder: the Pareto frontier of steps against bandwidth time for a number of nodes and degree.
 
-The frontiers of many sizes at once: a dynamic programme over rising numbers of nodes.
+The frontiers of many sizes at once are a dynamic programme over rising numbers of nodes.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def find(
 
     Costs are exact: candidates near the predicted frontier are scored by BFB on the built topology, those of a stored
     schedule by the exact rules; up to `confirmed_nodes` nodes every row is confirmed too, by a verified schedule where
-    that is not too large. `found` adds bases, such as those of `chorale.synth.finder.cayley_search`. Equal for any
-    executor. Raises InvalidInput for a question without an answer, CheckFailed if a schedule does not cost what was
-    claimed. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5.4.
+    that is not too large. `extra_bases` are further bases, such as those of `chorale.synth.finder.cayley_search`. Equal
+    for any executor. Raises InvalidInput for a query without an answer, CheckFailed if a schedule does not cost what
+    was claimed. Source: Zhao et al., "Efficient Direct-Connect Topologies for Collective Communications", section 5.4.
     """
     enter: Stage = stage or (lambda _name: None)
     scores = ScoreCache()
@@ -123,8 +123,8 @@ def find_all(
     constructions = SeparateConstructions(BaseSources(scores, first.bases, first.bidirectional))
     enter("constructions")
     candidates = {query: constructions.candidates(query.nodes, query.degree) for query in ordered}
-    wanted = [spec for query in ordered for spec in specs_to_score(candidates[query])]
-    scores.compute(wanted, executor, enter("scores"))
+    specs = [spec for query in ordered for spec in specs_to_score(candidates[query])]
+    scores.compute(specs, executor, enter("scores"))
     return {
         query: tuple(group[0] for group in frontier(with_exact_costs(candidates[query], scores))) for query in ordered
     }

@@ -1,4 +1,4 @@
-"""What a finder is asked for, and which questions have no answer."""
+"""Queries to the finder, and which of them have no answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Scores of generalized Kautz graphs, straight from their arithmetic: a search needs thousands of them.
+"""Exact BFB scores of topologies by spec, computed once each, here or by an executor.
 
-Exact costs of topologies by spec, computed once each, here or by an executor.
+Generalized Kautz graphs, of which a search needs thousands, are scored from their arithmetic without being built.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ _MOST_TASKS = 64
 
 
 class ScoreCache:
-    """Remembers the BFB score of every spec that it was asked for."""
+    """Remembers every BFB score that was computed, by spec."""
 
     def __init__(self) -> None:
-        self._known: dict[str, BfbScore] = {}
+        self._scores: dict[str, BfbScore] = {}
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._scores)
 
     def of(self, spec: str) -> BfbScore:
-        """Return the score of `spec`, computed here unless it is known."""
-        if spec not in self._known:
-            self._known[spec] = bfb_score_of(spec)
-        return self._known[spec]
+        """Return the score of `spec`, computed here unless it is cached."""
+        if spec not in self._scores:
+            self._scores[spec] = bfb_score_of(spec)
+        return self._scores[spec]
 
     def compute(self, specs: Iterable[str], executor: Executor, progress: Progress | None = None) -> None:
-        """Compute the scores of all `specs` that are not known yet on `executor`.
+        """Compute the scores of all `specs` that are not cached yet on `executor`.
 
         A task is one topology, or, of many, every 64th.
         """
-        missing = [spec for spec in dict.fromkeys(specs) if spec not in self._known]
-        hands = [missing[first::_MOST_TASKS] for first in range(min(len(missing), _MOST_TASKS))]
-        for hand, scores in zip(hands, executor.map(_score_all, hands, None, progress), strict=True):
-            self._known.update(zip(hand, scores, strict=True))
+        missing = [spec for spec in dict.fromkeys(specs) if spec not in self._scores]
+        batches = [missing[first::_MOST_TASKS] for first in range(min(len(missing), _MOST_TASKS))]
+        for batch, scores in zip(batches, executor.map(_score_all, batches, None, progress), strict=True):
+            self._scores.update(zip(batch, scores, strict=True))
 
 
 def bfb_score_of(spec: str) -> BfbScore:

@@ -96,7 +96,8 @@ def warm_trees() -> int:
     fabric = forest_network(network, Fraction(3), np.ones(4, dtype=np.int64))
     cut_table(fabric, np.arange(6)[None] < 1)
     split = remove_switches(fabric)
-    tree_schedule(network, ALLGATHER, Fraction(3), split, pack_trees(split.network), "forest", {}, {})
+    trees = pack_trees(split.network)
+    tree_schedule(network, ALLGATHER, Fraction(3), split, trees, method="forest", parameters={}, certificate={})
     return compilations() - before
 
 

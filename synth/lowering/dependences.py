@@ -1,7 +1,4 @@
-"""Which instruction of a rank must wait for which other: exactly those that share a chunk, and no wait twice.
-
-Instructions of one rank with their waits, block by block.
-"""
+"""Instructions of one rank with their waits: each waits for exactly those that share a chunk with it, once."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ Numbers = NDArray[np.int64]
 
 @compiled
 def dependences(src: Numbers, dst: Numbers, count: Numbers, cells: int) -> tuple[Numbers, Numbers]:
-    """Return on which earlier instructions each instruction of a rank depends, given in a right sequential order.
+    """Return on which earlier instructions each instruction of a rank depends, given in a valid sequential order.
 
     src, dst: the first of the rank's `cells` that each reads and writes, -1 for none; count: how many. An
     instruction depends on an earlier one where it reads what that wrote, writes what that read, or writes what that
@@ -103,17 +100,17 @@ _wait = lru_cache(maxsize=2**16)(Wait)
 
 
 def instructions_of_blocks(
-    drafts: UnscheduledOps, block: Column, blocks: int, layout: Layout
+    ops: UnscheduledOps, block: Column, blocks: int, layout: Layout
 ) -> list[tuple[Instruction, ...]]:
     """Return the instructions of each of the `blocks` of a rank with all waits they need and none that follow from
-    others. `block` says which block each of `drafts`, in a right sequential order, belongs to."""
-    cells = operand_cells(drafts, layout)
-    offsets, waits = necessary_waits(block, blocks, *dependences(*cells, drafts.count, layout.cells))
+    others. `block` says which block each of `ops`, in a valid sequential order, belongs to."""
+    cells = operand_cells(ops, layout)
+    offsets, waits = necessary_waits(block, blocks, *dependences(*cells, ops.count, layout.cells))
     step = _steps(block, blocks)
     pairs = zip(block[waits].tolist(), step[waits].tolist(), strict=True)
     met = [_wait(*pair) for pair in pairs]
     result: list[list[Instruction]] = [[] for _ in range(blocks)]
-    columns = (block, drafts.op, drafts.src, drafts.dst, drafts.count, offsets[:-1], offsets[1:])
+    columns = (block, ops.op, ops.src, ops.dst, ops.count, offsets[:-1], offsets[1:])
     for own, op, source, target, count, low, high in zip(*(column.tolist() for column in columns), strict=True):
         needed = tuple(sorted(met[low:high], key=_by_place)) if high > low + 1 else tuple(met[low:high])
         result[own].append(Instruction(OPS[op], _place(source), _place(target), count, needed))

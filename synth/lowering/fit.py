@@ -1,4 +1,4 @@
-"""Whether a program fits its target, and which parameters near the asked ones would."""
+"""Whether a program fits its target, and which parameters close to the requested ones would fit."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def _change(asked: LoweringOptions, near: LoweringOptions) -> float:
     return sum(max(pair) / min(pair) for pair in pairs)
 
 
-def _most(asked: int, fits: Callable[[int], bool]) -> list[int]:
-    """Return the largest count below `asked` that fits, as a list of one, by bisection; [] if 1 does not fit."""
-    if asked == 1 or not fits(1):
+def _most(requested: int, fits: Callable[[int], bool]) -> list[int]:
+    """Return the largest count below `requested` that fits, as a list of one, by bisection; [] if 1 does not fit."""
+    if requested == 1 or not fits(1):
         return []
-    low, high = 1, asked
+    low, high = 1, requested
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return [low]
 
 
-def _fewest(asked: int, fits: Callable[[int], bool]) -> list[int]:
-    """Return the first doubling of `asked` that fits, as a list of one; [] if none does."""
-    doubled = (asked * 2**power for power in range(1, 1 + MAX_DOUBLINGS))
+def _fewest(requested: int, fits: Callable[[int], bool]) -> list[int]:
+    """Return the first doubling of `requested` that fits, as a list of one; [] if none does."""
+    doubled = (requested * 2**power for power in range(1, 1 + MAX_DOUBLINGS))
     first = next((count for count in doubled if count <= MAX_CHANNELS and fits(count)), None)
     return [] if first is None else [first]

@@ -1,4 +1,4 @@
-"""From messages to pieces: what one instruction at either end moves, and where it lies there."""
+"""From messages to fragments: the part that one instruction at either end moves, and where it lies there."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from chorale.synth.lowering.vector_layout import Column, NarrowColumn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fragments:
-    """Columns of equal length, sorted by step. A piece is one instruction of its sender and one of its receiver.
+    """Columns of equal length, sorted by step. A fragment is one instruction of its sender and one of its receiver.
 
     source:  where the first chunk lies at the sender
     operand: where the receiver holds what it adds to the first chunk; equals `target` where it adds nothing
     target:  where the receiver puts the first chunk
     count:   number of chunks; they follow one another at both ends
     exchanged: 1 in steps in which a rank receives into what it sends
-    turn:    in such steps, which piece of its connection it is: ranks may send the pieces of a turn, then receive those
-             of the turn, and so on. 0 in other steps; -1 where turns would overwrite what is still to be sent
+    turn:    in such steps, which fragment of its connection it is: ranks may send the fragments of a turn, then receive
+             those of the turn, and so on. 0 in other steps; -1 where turns would overwrite what is still to be sent
     """
 
     step: NarrowColumn
@@ -42,15 +42,19 @@ class Fragments:
 
     @property
     def may_share_blocks(self) -> bool:
-        """Whether sends and receives in one block cannot deadlock: whether all pieces, or turns, have an order in which
-        no send needs more room than its connection has."""
+        """Whether sends and receives in one block cannot deadlock: all fragments, or turns, have an order in which no
+        send needs more room than its connection has."""
         return not (self.turn < 0).any()
 
 
 @dataclass(frozen=True, slots=True)
 class FragmentLimits:
-    """longest: chunks of a piece; exchanged: chunks of a piece in a step where a rank receives into what it sends;
-    across: whether a piece may hold several messages of one connection."""
+    """How large fragments may be.
+
+    longest:   chunks of a fragment
+    exchanged: chunks of a fragment in a step in which a rank receives into what it sends
+    across:    whether a fragment may hold several messages of one connection
+    """
 
     longest: int
     exchanged: int
@@ -58,27 +62,27 @@ class FragmentLimits:
 
 
 def fragments_of(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> Fragments:
-    """Return the pieces of all messages, and leave in `places.home` where everything is in the end.
+    """Return the fragments of all messages, and leave in `placement.home` where everything is in the end.
 
     In a step, all that is sent is the state before the step. Where a rank receives into what it sends, the receive
-    waits for the send, and two ranks that exchange would wait for each other if pieces were longer than what a
+    waits for the send, and two ranks that exchange would wait for each other if fragments were longer than what a
     connection holds without its receiver. O(chunks moved * log(chunks of a step)).
     """
-    parts = [_pieces_of_step(placement, messages.select(rows), limits) for rows in step_slices(messages)]
-    if not parts:
+    steps = [_fragments_of_step(placement, messages.select(rows), limits) for rows in step_slices(messages)]
+    if not steps:
         return Fragments(*(np.zeros(0, dtype=np.int32) for _ in fields(Fragments)))
-    return Fragments(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+    return Fragments(*(np.concatenate(columns) for columns in zip(*steps, strict=True)))
 
 
-def _pieces_of_step(places: Placement, messages: ChannelMessages, limits: FragmentLimits) -> list[NarrowColumn]:
+def _fragments_of_step(placement: Placement, messages: ChannelMessages, limits: FragmentLimits) -> list[NarrowColumn]:
     row, chunk = messages.cells()
     sender, receiver = messages.sender[row], messages.receiver[row]
-    source, target = places.current[sender, chunk], places.arrival[receiver, chunk]
+    source, target = placement.current[sender, chunk], placement.arrival[receiver, chunk]
     operand = target
     if messages.reduces.any():
-        operand = np.where(messages.reduces[row] == 1, _operands(places, receiver, chunk), target)
-    places.current[receiver, chunk] = target
-    exchanged = _meet(places, (sender, source), (receiver, target))
+        operand = np.where(messages.reduces[row] == 1, _operands(placement, receiver, chunk), target)
+    placement.current[receiver, chunk] = target
+    exchanged = _meet(placement, (sender, source), (receiver, target))
     connection = _connection(messages)
     border = np.diff(connection[row] if limits.across else row) != 0
     for column in (source, operand, target):
@@ -93,34 +97,34 @@ def _pieces_of_step(places: Placement, messages: ChannelMessages, limits: Fragme
     return [*(column[of] for column in columns), source[first], operand[first], target[first], *narrow]
 
 
-def _meet(places: Placement, sent: tuple[NarrowColumn, Codes], received: tuple[NarrowColumn, Codes]) -> bool:
-    """Return whether any rank receives into a place that it sends from; both are ranks and places. O(places)."""
-    ranks, stride = places.current.shape
+def _meet(placement: Placement, sent: tuple[NarrowColumn, Codes], received: tuple[NarrowColumn, Codes]) -> bool:
+    """Return whether any rank receives into a cell that it sends from; both are ranks and codes of cells. O(cells)."""
+    ranks, stride = placement.current.shape
     taken = np.zeros((ranks, len(BUFFERS), stride), dtype=np.bool_)
     taken[sent[0], sent[1] >> SHIFT, sent[1] & OFFSET_MASK] = True
     return bool(taken[received[0], received[1] >> SHIFT, received[1] & OFFSET_MASK].any())
 
 
 def _turns(connection: Column, count: Column, sent: Column, received: Column) -> Column:
-    """Return which piece of its connection each piece is; -1 for all if a cell would be received into before it is
-    sent. `connection` and `count` are of pieces, `sent` and `received` of their chunks."""
+    """Return the number of each fragment within its connection; -1 for all if a cell would be overwritten before it is
+    sent. `connection` and `count` are of fragments, `sent` and `received` of their chunks."""
     starts = np.flatnonzero(np.diff(connection, prepend=-1))
     turn = np.arange(len(connection)) - np.repeat(starts, np.diff(starts, append=len(connection)))
     of_cell = np.repeat(turn, count)
     cells, index = np.unique(sent, return_inverse=True)
     last_sent = np.zeros(len(cells), dtype=np.int64)
     np.maximum.at(last_sent, index, of_cell)
-    place = np.minimum(np.searchsorted(cells, received), len(cells) - 1)
-    early = (cells[place] == received) & (last_sent[place] > of_cell)
+    position = np.minimum(np.searchsorted(cells, received), len(cells) - 1)
+    early = (cells[position] == received) & (last_sent[position] > of_cell)
     return np.full_like(turn, -1) if early.any() else turn
 
 
-def _operands(places: Placement, receiver: NarrowColumn, chunk: Column) -> Codes:
+def _operands(placement: Placement, receiver: NarrowColumn, chunk: Column) -> Codes:
     """Return where each receiver holds what it adds to: where the chunk was before the step, or, from the second
     addition of the step on, where the first put the sum."""
-    _, first = np.unique(receiver.astype(np.int64) * places.current.shape[1] + chunk, return_index=True)
-    operand: Codes = places.arrival[receiver, chunk]
-    operand[first] = places.current[receiver[first], chunk[first]]
+    _, first = np.unique(receiver.astype(np.int64) * placement.current.shape[1] + chunk, return_index=True)
+    operand: Codes = placement.arrival[receiver, chunk]
+    operand[first] = placement.current[receiver[first], chunk[first]]
     return operand
 
 

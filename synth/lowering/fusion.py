@@ -1,6 +1,6 @@
-"""Instructions that receive and send at once, where a rank hands on just what arrived.
+"""Fused instructions, which receive and send at once where a rank forwards exactly the chunks that arrived.
 
-Which blocks of a program never come to their ends, whatever the data.
+Also finds the blocks of a program that would wait for each other for ever, whatever the data.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RCS, _RRCS, _RRS = (OPS.index(op) for op in (Op.RECV_COPY_SEND, Op.RECV_REDUCE_
 
 
 def fuse_ops(
-    drafts: UnscheduledOps,
+    unfused: UnscheduledOps,
     src: Column,
     dst: Column,
     needed_cells: NDArray[np.bool_],
@@ -54,10 +54,10 @@ def fuse_ops(
     afterwards are sent without being stored.
     O(cells touched + instructions * log(instructions)).
     """
-    receives, sends = _candidates(drafts, src, dst, len(needed_cells))
-    keys, key = np.unique(np.stack([drafts.channel, drafts.role, drafts.peer], axis=1), axis=0, return_inverse=True)
+    receives, sends = _candidates(unfused, src, dst, len(needed_cells))
+    keys, key = np.unique(np.stack([unfused.channel, unfused.role, unfused.peer], axis=1), axis=0, return_inverse=True)
     key = key.reshape(-1)
-    op = drafts.op.copy()
+    op = unfused.op.copy()
     gone = np.zeros(len(op), dtype=np.bool_)
     joins: Joins = {}
     for into, out in _pairs(key[receives], key[sends]):
@@ -76,19 +76,21 @@ def fuse_ops(
             gone[send] = True
         joins[channel, source] = int(keys[out, 2])
     src, dst = np.where(op == _RCS, -1, src)[~gone], dst[~gone]
-    left = UnscheduledOps(*(getattr(replace(drafts, op=op), item.name)[~gone] for item in fields(UnscheduledOps)))
-    needless = ~is_needed(src, dst, left.count, needed_cells) & (left.op == _RRCS)
-    left = replace(left, op=np.where(needless, _RRS, left.op), dst=np.where(needless, left.src, left.dst))
-    return left, joins
+    remaining = UnscheduledOps(*(getattr(replace(unfused, op=op), item.name)[~gone] for item in fields(UnscheduledOps)))
+    needless = ~is_needed(src, dst, remaining.count, needed_cells) & (remaining.op == _RRCS)
+    remaining = replace(
+        remaining, op=np.where(needless, _RRS, remaining.op), dst=np.where(needless, remaining.src, remaining.dst)
+    )
+    return remaining, joins
 
 
-def _candidates(drafts: UnscheduledOps, src: Column, dst: Column, cells: int) -> tuple[Column, Column]:
+def _candidates(unfused: UnscheduledOps, src: Column, dst: Column, cells: int) -> tuple[Column, Column]:
     """Return the receives and sends that could be one instruction each, by the order of the receives."""
-    offsets, earlier = dependences(src, dst, drafts.count, cells)
-    sends = np.flatnonzero((drafts.op == _SEND) & (np.diff(offsets) == 1))
+    offsets, earlier = dependences(src, dst, unfused.count, cells)
+    sends = np.flatnonzero((unfused.op == _SEND) & (np.diff(offsets) == 1))
     receives = earlier[offsets[sends]]
-    fits = (drafts.role[receives] == Role.RECEIVE) & (drafts.channel[receives] == drafts.channel[sends])
-    fits &= (dst[receives] == src[sends]) & (drafts.count[receives] == drafts.count[sends])
+    fits = (unfused.role[receives] == Role.RECEIVE) & (unfused.channel[receives] == unfused.channel[sends])
+    fits &= (dst[receives] == src[sends]) & (unfused.count[receives] == unfused.count[sends])
     order = np.argsort(receives[fits], kind="stable")
     return receives[fits][order], sends[fits][order]
 
@@ -108,11 +110,11 @@ def _pairs(into: Column, out: Column) -> list[tuple[int, int]]:
 
 def _in_order(connection: list[int], receives: list[int], sends: list[int]) -> list[tuple[int, int]]:
     """Return the pairs that can be fused without a send overtaking another of its `connection`."""
-    place = {send: number for number, send in enumerate(connection)}
+    position = {send: number for number, send in enumerate(connection)}
     found: list[tuple[int, int]] = []
     last = -1
     for receive, send in zip(receives, sends, strict=True):
-        number = place[send]
+        number = position[send]
         before = connection[number - 1] if number else -1
         if number > last and (number == last + 1 or before < receive):
             found.append((receive, send))
@@ -150,8 +152,8 @@ def hanging_blocks(program: Program) -> list[tuple[int, int]]:
 
 
 def one_block_per_cycle(program: Program, hanging: list[tuple[int, int]]) -> list[tuple[int, int, int]]:
-    """Return rank, channel and sending rank of one block of each circle of `hanging` blocks that hand on to one
-    another; where no circle closes, of the first such block of each channel."""
+    """Return rank, channel and sending rank of one block of each cycle of `hanging` blocks that forward to one
+    another; where there is no cycle, of the first such block of each channel."""
     blocks = [(rank, program.ranks[rank].blocks[number]) for rank, number in hanging]
     target = {
         (rank, block.channel, block.recv_peer): block.send_peer

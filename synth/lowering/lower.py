@@ -1,12 +1,9 @@
-"""From a verified schedule to a program for a target.
-
-Writes programs of very many ranks, rank by rank, and checks what shows without all of them at once.
-"""
+"""Lowering: from a verified schedule to a program for a target, as a whole or rank by rank."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -29,29 +26,22 @@ from chorale.synth.lowering.thread_blocks import UNBOUNDED, assign_blocks
 from chorale.synth.lowering.timetable import Timetable
 from chorale.synth.lowering.unscheduled_ops import OpGenerator, UnscheduledOps, operand_cells, with_dense_scratch
 from chorale.synth.lowering.vector_layout import VectorLayout, rechunked, vector_layout_of
-from chorale.synth.programs.check_structure import (
-    Counts,
-    message_counts,
-    rank_structure_violations,
-    unmatched_connections,
-)
-from chorale.synth.programs.limits import TargetLimits, rank_limit_violations
+from chorale.synth.programs.limits import TargetLimits
 from chorale.synth.programs.memory import BufferShape
 from chorale.synth.programs.program import (
     EMPTY_RANK,
     QUEUE_DEPTH,
     Program,
     ProgramStream,
-    ProgramViolation,
     Protocol,
     RankProgram,
     ThreadBlock,
 )
 from chorale.synth.schedule.schedule import Schedule
-from chorale.synth.targets.registry import XML_TARGETS, target_named
+from chorale.synth.targets.registry import target_named
 from chorale.synth.verify.verified import VerifiedSchedule
 
-LONGEST_INSTRUCTION = 71  # chunks; every dialect so far takes it
+LONGEST_INSTRUCTION = 71  # chunks; every target so far takes it
 LONGEST_NAME = 63
 MAX_CELLS = 2**25
 MAX_DEFAULT_CHANNELS = 8
@@ -60,8 +50,8 @@ MESSAGE_BYTES: Mapping[Protocol, int] = {"Simple": 2**21, "LL": 2**15, "LL128": 
 """What the MSCCL runtimes move of a chunk in a loop over all steps, with the buffers that they have by default."""
 MAX_FUSION_TRIES = 8  # to take fused blocks apart
 
-Apart = Mapping[int, Collection[tuple[int, int]]]
-"""By rank, the channel and the sending rank of receives that are not fused."""
+UnfusedReceives = Mapping[int, Collection[tuple[int, int]]]
+"""By rank, the (channel, sending rank) of the receives that are not fused."""
 
 
 class _TooBig(Exception):  # noqa: N818 - a reason, handed on at once
@@ -131,9 +121,9 @@ def _is_one_loop(schedule: Schedule, options: LoweringOptions) -> bool:
 
 
 def lowered_stream(verified: VerifiedSchedule, options: LoweringOptions) -> ProgramStream:
-    """Return the program as `lower` does, made rank by rank when asked for, so that it need not be held as a whole.
+    """Return the program as `lower` does, made rank by rank on demand, so that it need not be held as a whole.
 
-    Limits are checked by whoever goes through the ranks (see `chorale.synth.lowering.lower`). InvalidInput for
+    Limits are checked by whoever goes through the ranks (see `chorale.synth.lowering.streaming`). InvalidInput for
     `fuse`, which looks at all ranks, and for what exceeds limits by far.
     """
     if options.fuse:
@@ -170,57 +160,57 @@ def _attempt(schedule: Schedule, options: LoweringOptions, limits: TargetLimits)
 
 
 def _without_cycles(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, program: Program) -> Program:
-    """Return the fused `program`, with as many blocks taken apart again as it needs to come to its end.
+    """Return the fused `program`, with as many blocks unfused again as it takes for every block to end.
 
-    In fused instructions a send waits for a receive: what was ordered before may now wait in a circle. A circle is
-    broken by one block of it that receives whether it can send or not.
+    In fused instructions a send waits for a receive, so that blocks may wait for each other in a cycle. A cycle is
+    broken by one of its blocks that receives whether it can send or not.
     """
-    apart: dict[int, set[tuple[int, int]]] = {}
+    unfused: dict[int, set[tuple[int, int]]] = {}
     for _ in range(MAX_FUSION_TRIES):
         broken = one_block_per_cycle(program, hanging_blocks(program))
         if not broken:
             break
         for rank, channel, source in broken:
-            apart.setdefault(rank, set()).add((channel, source))
-        program = _build(schedule, options, limits, apart)
+            unfused.setdefault(rank, set()).add((channel, source))
+        program = _build(schedule, options, limits, unfused)
     return _build(schedule, replace(options, fuse=False), limits) if hanging_blocks(program) else program
 
 
 def _misfit_error(schedule: Schedule, options: LoweringOptions, limits: TargetLimits, excess: str) -> InvalidInput:
     near = nearest_fit(options, lambda candidate: _attempt(schedule, candidate, limits)[0] is not None)
-    asked = f"channels {options.channels}, instances {options.instances}"
+    requested = f"channels {options.channels}, instances {options.instances}"
     way_out = "use fewer chunks per shard, fewer ranks, or another target"
     if near is not None:
         way_out = f"channels {near.channels}, instances {near.instances} fits"
-    return InvalidInput(f"a program must fit {options.target}: {excess}", asked, way_out)
+    return InvalidInput(f"a program must fit {options.target}: {excess}", requested, way_out)
 
 
 def _build(
-    schedule: Schedule, options: LoweringOptions, limits: TargetLimits, apart: Apart = MappingProxyType({})
+    schedule: Schedule, options: LoweringOptions, limits: TargetLimits, unfused: UnfusedReceives = MappingProxyType({})
 ) -> Program:
-    made = _prepared(schedule, options, limits, apart)
-    return replace(made.head, ranks=tuple(made.ranks()))
+    stream = _prepared(schedule, options, limits, unfused)
+    return replace(stream.head, ranks=tuple(stream.ranks()))
 
 
 def _prepared(
-    schedule: Schedule, options: LoweringOptions, limits: TargetLimits, apart: Apart = MappingProxyType({})
+    schedule: Schedule, options: LoweringOptions, limits: TargetLimits, unfused: UnfusedReceives = MappingProxyType({})
 ) -> ProgramStream:
     ranks = schedule.topology.compute_count
     vector = _vector(schedule, options, limits)
     collective = schedule.collective
     chunks = vector.chunks // (ranks if collective.name == CollectiveName.ALLTOALL else 1)
     shape = BufferShape(collective.name, chunks, ranks, options.in_place, collective.root)
-    _require_moderate("ranks", ranks, limits.ranks)
-    _require_moderate("largest chunk offset", chunks - 1, limits.offset)
-    _require_moderate("chunks on all ranks together", shape.identities * ranks, MAX_CELLS)
+    _require_at_most("ranks", ranks, limits.ranks)
+    _require_at_most("largest chunk offset", chunks - 1, limits.offset)
+    _require_at_most("chunks on all ranks together", shape.identities * ranks, MAX_CELLS)
     messages = messages_of(schedule, vector, options)
     channels = 1 + int(messages.channel.max(initial=0))
-    _require_moderate("channels", channels, limits.channels)
-    places = Placement(shape, messages)
-    cuts = _piece_limits(schedule, vector, options, limits)
-    pieces = fragments_of(places, messages, cuts)
-    drafter = OpGenerator(pieces, places, cuts.longest, sends_first=options.fuse)
-    most = limits.resident_threadblocks if pieces.may_share_blocks else UNBOUNDED
+    _require_at_most("channels", channels, limits.channels)
+    placement = Placement(shape, messages)
+    cuts = _fragment_limits(schedule, vector, options, limits)
+    fragments = fragments_of(placement, messages, cuts)
+    generator = OpGenerator(fragments, placement, cuts.longest, sends_first=options.fuse)
+    max_blocks = limits.resident_threadblocks if fragments.may_share_blocks else UNBOUNDED
     head = Program(
         name=_name(schedule),
         target=options.target,
@@ -236,99 +226,62 @@ def _prepared(
     )
 
     def make(rank: int) -> RankProgram:
-        return _rank_program(places, drafter.of_rank(rank), rank, most, options.fuse, apart.get(rank, ()))
+        return _rank_program(placement, generator.of_rank(rank), rank, max_blocks, options.fuse, unfused.get(rank, ()))
 
     return ProgramStream(head, make)
 
 
 def _vector(schedule: Schedule, options: LoweringOptions, limits: TargetLimits) -> VectorLayout:
-    """Return the vector, with transfers that are as short as trees of many roots want them."""
+    """Return the vector, with transfers short enough for trees of many roots to stream."""
     vector = vector_layout_of(schedule, options.instances)
     if vector.is_single_shard or not tree_levels(schedule):
         return vector
     return vector.split_transfers(streaming_chunks(schedule, vector, limits))
 
 
-def _piece_limits(
+def _fragment_limits(
     schedule: Schedule, vector: VectorLayout, options: LoweringOptions, limits: TargetLimits
 ) -> FragmentLimits:
-    """Trees stream: what a piece holds goes on when all of it is there. So a tree for the whole vector takes one chunk
-    at a time, and trees of many roots one transfer. Steps follow one another anyhow and take all they can, and the
-    streams of an alltoall go straight from end to end."""
+    """Return how long fragments may be. In streams along trees a fragment is forwarded when all of it has arrived, so a
+    tree for the whole vector takes one chunk at a time, and trees of many roots one transfer. Steps follow one another
+    and take all they can, and the streams of an alltoall go straight from end to end."""
     streams = schedule.kind == "pipelined" and schedule.collective.name != CollectiveName.ALLTOALL
     is_one_sided = limits.one_sided_operations is not None
     most = limits.count if is_one_sided else min(LONGEST_INSTRUCTION, limits.count)
     longest = 1 if streams and vector.is_single_shard else most
-    # What is put holds nobody back, so that exchanges need no cuts.
+    # Puts never wait for their receiver, so that exchanges need no cuts.
     return FragmentLimits(longest, most if is_one_sided else QUEUE_DEPTH[options.protocol], across=not streams)
 
 
-def _require_moderate(what: str, value: int, largest: int) -> None:
+def _require_at_most(what: str, value: int, largest: int) -> None:
     if value > largest:
         raise _TooBig(f"{what}: {value} is above the limit {largest}")
 
 
 def _rank_program(
-    places: Placement, drafts: UnscheduledOps, rank: int, most: int, fuse: bool, apart: Collection[tuple[int, int]]
+    placement: Placement,
+    ops: UnscheduledOps,
+    rank: int,
+    max_blocks: int,
+    fuse: bool,
+    unfused: Collection[tuple[int, int]],
 ) -> RankProgram:
-    scratch = places.scratch_chunks[rank]
+    scratch = placement.scratch_chunks[rank]
     joins: Joins = {}
     if fuse:
-        layout = places.shape.layout(rank, scratch)
-        drafts, joins = fuse_ops(drafts, *operand_cells(drafts, layout), places.result_cells(rank, layout), apart)
-        drafts, scratch = with_dense_scratch(drafts)
-    blocks = assign_blocks(drafts, most, joins)
-    layout = places.shape.layout(rank, scratch)
-    instructions = instructions_of_blocks(drafts, blocks.of_op, len(blocks.keys), layout)
+        layout = placement.shape.layout(rank, scratch)
+        ops, joins = fuse_ops(ops, *operand_cells(ops, layout), placement.result_cells(rank, layout), unfused)
+        ops, scratch = with_dense_scratch(ops)
+    blocks = assign_blocks(ops, max_blocks, joins)
+    layout = placement.shape.layout(rank, scratch)
+    instructions = instructions_of_blocks(ops, blocks.of_op, len(blocks.keys), layout)
     bodies = [ThreadBlock(*key, items) for key, items in zip(blocks.keys, instructions, strict=True)]
     # Runtimes cannot launch a rank without a block.
     idle = ThreadBlock(None, None, 0, ())
-    return RankProgram(*places.used_chunks, scratch, tuple(bodies) or (idle,))
+    return RankProgram(*placement.used_chunks, scratch, tuple(bodies) or (idle,))
 
 
 def _name(schedule: Schedule) -> str:
-    """Return a short name in characters that every dialect takes."""
+    """Return a short name in characters that every target takes."""
     words = f"{schedule.collective.name} {schedule.method} {schedule.topology.spec}"
     return re.sub(r"[^A-Za-z0-9 _.,:;()+-]", "_", words)[:LONGEST_NAME].strip()
-
-
-def streamed_text(verified: VerifiedSchedule, options: LoweringOptions) -> Iterator[str]:
-    """Return the text that `lower` and the target would give, part by part, one rank at a time.
-
-    Each rank is held to the rules of structure and to the limits of the target, and at the end all connections are
-    compared; the program is not executed, and the limit on the elements of a whole file, which is one of our reader, is
-    not applied. InvalidInput at the first rank that breaks a rule. Memory: columns of numbers for what moves, and the
-    instructions of one rank.
-    """
-    target = next((each for each in XML_TARGETS if each.name == options.target), None)
-    if target is None:
-        known = ", ".join(each.name for each in XML_TARGETS)
-        raise InvalidInput("a program that is written rank by rank must be XML", options.target, f"choose from {known}")
-    stream = lowered_stream(verified, options)
-    return target.parts(stream.head, _checked(stream, limits_of(options)))
-
-
-def _checked(stream: ProgramStream, limits: TargetLimits) -> Iterator[RankProgram]:
-    sent: Counts = {}
-    received: Counts = {}
-    for rank, body in enumerate(stream.ranks()):
-        alone = _only(stream.head, rank, body)
-        _refuse_first([*rank_structure_violations(alone, rank), *rank_limit_violations(alone, rank, limits)])
-        if len(body.blocks) > limits.resident_threadblocks:
-            message = f"{len(body.blocks)} thread blocks must run at once, above {limits.resident_threadblocks}"
-            _refuse_first([ProgramViolation.at("limit", message, rank)])
-        for counts, own in zip((sent, received), message_counts(alone), strict=True):
-            counts.update(own)
-        yield body
-    _refuse_first(list(unmatched_connections(sent, received)))
-
-
-def _only(head: Program, rank: int, body: RankProgram) -> Program:
-    """Return the program with one rank filled in."""
-    return replace(head, ranks=(*head.ranks[:rank], body, *head.ranks[rank + 1 :]))
-
-
-def _refuse_first(violations: list[ProgramViolation]) -> None:
-    for violation in violations:
-        way_out = "use other channels or instances, or fewer chunks per shard"
-        raise InvalidInput(f"a program must fit its target ({violation.rule})", violation.message, way_out)

@@ -1,4 +1,4 @@
-"""What travels in each step of a schedule: over which channel between which ranks, in chunks of the program."""
+"""The messages of each step of a schedule: their channel, sender and receiver, and their chunks of the program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a schedule is to be lowered."""
+"""Options of lowering."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_CHUNKS = 2**20
 class LoweringOptions:
     """Choices of the lowering; the target's limits decide whether they fit.
 
-    target:    name of the dialect, see `chorale.synth.targets.registry`
+    target:    name of the target, see `chorale.synth.targets.registry`
     channels:  over how many channels the transfers of each step and connection are spread
     instances: how many copies of the schedule run side by side, each on a part of the data and its own channels
     protocol:  wire protocol of the runtime

@@ -1,4 +1,4 @@
-"""Where the chunks of every rank lie while a program runs."""
+"""Where the chunks of every rank lie in its buffers while a program runs."""
 
 from __future__ import annotations
 

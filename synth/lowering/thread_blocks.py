@@ -27,45 +27,47 @@ class BlockAssignment:
     of_op: Column
 
 
-def assign_blocks(drafts: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAssignment:
+def assign_blocks(ops: UnscheduledOps, max_blocks: int, joins: Joins) -> BlockAssignment:
     """Return a block for each direction of each connection of a rank and channel, and one for local work.
 
-    `joins` says which directions share a block in any case. Where blocks are more than `most`, further ones that send
-    and that receive on one channel become one, those with the fewest chunks first, because sending and receiving then
-    take turns. There may be more than `most` even so: a block has one rank to send to.
+    `joins` says which directions share a block in any case. Where there are more than `max_blocks`, a sending and a
+    receiving block of one channel become one, those with the fewest chunks first, because sends and receives of one
+    block take turns. There may be more than `max_blocks` even so: a block has one rank to send to.
     O(instructions * log(instructions)).
     """
-    columns = np.stack([drafts.channel, drafts.role, drafts.peer], axis=1)
-    found, index = np.unique(columns, axis=0, return_inverse=True)
+    columns = np.stack([ops.channel, ops.role, ops.peer], axis=1)
+    distinct, index = np.unique(columns, axis=0, return_inverse=True)
     index = index.reshape(-1)
-    keys = [(channel, Role(role), peer) for channel, role, peer in found.tolist()]
-    work = np.bincount(index, weights=drafts.count, minlength=len(keys)).astype(np.int64).tolist()
+    keys = [(channel, Role(role), peer) for channel, role, peer in distinct.tolist()]
+    work = np.bincount(index, weights=ops.count, minlength=len(keys)).astype(np.int64).tolist()
     joined = _joined(keys, work, max_blocks, joins)
-    left = [number for number in range(len(keys)) if number not in joined]
-    numbers = {number: position for position, number in enumerate(left)}
+    remaining = [number for number in range(len(keys)) if number not in joined]
+    numbers = {number: position for position, number in enumerate(remaining)}
     block = np.array([numbers[joined.get(number, number)] for number in range(len(keys))], dtype=np.int64)
     partner = {into: keys[number][2] for number, into in joined.items() if keys[number][1] == Role.SEND}
-    return BlockAssignment(tuple(_block_key(keys[number], partner.get(number), joins) for number in left), block[index])
+    return BlockAssignment(
+        tuple(_block_key(keys[number], partner.get(number), joins) for number in remaining), block[index]
+    )
 
 
-def _joined(keys: list[Key], work: list[int], most: int, joins: Joins) -> dict[int, int]:
+def _joined(keys: list[Key], work: list[int], max_blocks: int, joins: Joins) -> dict[int, int]:
     """Return which of `keys` (that send, or work locally) join which others (that receive)."""
     number_of = {key: number for number, key in enumerate(keys)}
-    asked = {
+    required = {
         number_of[channel, Role.SEND, target]: number_of[channel, Role.RECEIVE, source]
         for (channel, source), target in joins.items()
         if (channel, Role.SEND, target) in number_of
     }
-    excess = len(keys) - len(asked) - most
+    excess = len(keys) - len(required) - max_blocks
     if excess <= 0:
-        return asked
+        return required
     order = sorted(range(len(keys)), key=lambda number: (work[number], number))
-    closed = {*asked, *(number_of[channel, Role.RECEIVE, source] for channel, source in joins)}
+    closed = {*required, *(number_of[channel, Role.RECEIVE, source] for channel, source in joins)}
     pairs = _pairs(keys, [number for number in order if number not in closed])
     pairs.sort(key=lambda pair: work[pair[0]] + work[pair[1]])
     receives = [number for number in order if keys[number][1] == Role.RECEIVE]
     local = [(number, receives[0]) for number in order if keys[number][1] == Role.LOCAL and receives]
-    return asked | dict([*local, *pairs][:excess])
+    return required | dict([*local, *pairs][:excess])
 
 
 def _pairs(keys: list[Key], order: list[int]) -> list[tuple[int, int]]:

@@ -1,11 +1,9 @@
 """When the transfers of trees would travel if they waited for nothing but data and links.
 
-A block goes through its messages in one order, whatever arrives first. In the order of the depths, all blocks are busy
-with the same depth: a program takes as long as the busiest link of each, one after the other, and not as long as the
-busiest link of all. So blocks take the order of a list schedule in which a link that is free takes, of what is
-there, the transfer with the longest way still to go.
-
-Source: Hu, "Parallel sequencing and assembly line problems", 1961; Graham, "Bounds on multiprocessing timing
+A block goes through its messages in one fixed order. In the order of the depths all blocks work on the same depth at
+once, so that a program takes the sum over depths of the busiest link of each, and not the time of the busiest link of
+all. So blocks take the order of a list schedule: a free link takes the available transfer with the longest path to go.
+Sources: Hu, "Parallel sequencing and assembly line problems", 1961; Graham, "Bounds on multiprocessing timing
 anomalies", 1969.
 """
 

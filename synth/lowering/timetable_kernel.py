@@ -1,4 +1,4 @@
-"""List scheduling of transfers over links, as machine code: links take turns, the longest way to go first."""
+"""List scheduling of transfers over links, as machine code: each free link takes the longest remaining path first."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def remaining_times(moves: Moves, visits: Visits, latest_first: Column) -> Colum
             if not visits.is_last[run]:
                 after = max(after, of_run[run + 1])
         slowest = 0
-        for place in range(moves.first[row], moves.end[row]):
-            slowest = max(slowest, moves.weight[moves.links[place]])
+        for position in range(moves.first[row], moves.end[row]):
+            slowest = max(slowest, moves.weight[moves.links[position]])
         tail[row] = after + slowest * moves.chunks[row]
         for visit in range(visits.first[row], visits.first[row + 1]):
             of_run[visits.run[visit]] = max(of_run[visits.run[visit]], tail[row])
@@ -67,7 +67,7 @@ def remaining_times(moves: Moves, visits: Visits, latest_first: Column) -> Colum
 class SchedulingState(NamedTuple):
     """Where the scheduling stands.
 
-    start, before: the result, see `starts`
+    start, before: the result, see `start_times`
     ready, needs:  of each row: when the last of what it waits for was through, and how many runs it still waits for
     pending, begun, done: of each run: rows not yet started, when the last one started, when the last one is through
     free, waiting: of each link: when it is free, and the top of the heap of those that wait for it
@@ -168,8 +168,8 @@ def _note(state: SchedulingState, time: int, node: int) -> None:
 def _occupy(moves: Moves, row: int, state: SchedulingState, time: int) -> int:
     """Let `row` have its first link from `time` on and each further one when it is free; return when it is through."""
     finish = time
-    for place in range(moves.first[row], moves.end[row]):
-        link = moves.links[place]
+    for position in range(moves.first[row], moves.end[row]):
+        link = moves.links[position]
         state.free[link] = max(state.free[link], time) + moves.weight[link] * moves.chunks[row]
         finish = max(finish, state.free[link])
     return finish
@@ -185,8 +185,8 @@ def _finish(visits: Visits, row: int, state: SchedulingState, time: int, finish:
         state.pending[run] -= 1
         if state.pending[run] or visits.is_last[run]:
             continue
-        for place in range(visits.run_first[run + 1], visits.run_first[run + 2]):
-            other = visits.rows[place]
+        for position in range(visits.run_first[run + 1], visits.run_first[run + 2]):
+            other = visits.rows[position]
             state.ready[other] = max(state.ready[other], state.done[run])
             state.before[other] = max(state.before[other], state.begun[run])
             state.needs[other] -= 1
@@ -206,14 +206,14 @@ def _needs(visits: Visits, rows: int) -> Column:
 
 
 @inlined
-def _joined(one: int, other: int, left: Column, right: Column) -> int:
+def _joined(first: int, other: int, left: Column, right: Column) -> int:
     """Return the top of two heaps made one: skew heaps, the smallest on top. O(log(members)), amortised.
 
     Source: Sleator and Tarjan, "Self-adjusting heaps", 1986.
     """
-    if min(one, other) == NO_ROW:
-        return max(one, other)
-    top, other = min(one, other), max(one, other)
+    if min(first, other) == NO_ROW:
+        return max(first, other)
+    top, other = min(first, other), max(first, other)
     node = top
     while True:
         below = right[node]

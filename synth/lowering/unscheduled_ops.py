@@ -1,6 +1,6 @@
-"""From pieces to instructions of each rank, in an order in which executing one after another is right.
+"""From fragments to the operations of each rank, in an order in which executing one after another is correct.
 
-What the instructions of a rank touch.
+Operations know the cells of memory that they read and write, but not yet their thread block or their waits.
 """
 
 from __future__ import annotations
@@ -46,17 +46,17 @@ class UnscheduledOps:
 
 
 class OpGenerator:
-    """Makes, one rank at a time, the instructions that move `pieces`, and the copies of what belongs into a result and
-    never moved there.
+    """Makes, rank by rank, the instructions that move `fragments`, and the copies into results of chunks that never
+    moved there.
 
-    Instructions are in the order of pieces, the send of a piece just before its receive; where ranks receive into
+    Instructions are in the order of fragments, the send of a fragment just before its receive; where ranks receive into
     what they send, the sends of a turn come before its receives. With `sends_first`, those of a step come before its
-    receives everywhere. `longest` is the most chunks of a copy. O(pieces * log(pieces)) for all ranks together.
+    receives everywhere. `longest` is the most chunks of a copy. O(fragments * log(fragments)) for all ranks together.
     """
 
     def __init__(self, fragments: Fragments, placement: Placement, longest: int, sends_first: bool = False) -> None:
-        self._pieces = fragments
-        self._places = placement
+        self._fragments = fragments
+        self._placement = placement
         self._longest = longest
         self._sends_first = sends_first
         ranks = np.arange(len(placement.current) + 1)
@@ -67,31 +67,31 @@ class OpGenerator:
         ]
 
     def of_rank(self, rank: int) -> UnscheduledOps:
-        """Return the instructions of `rank`. O(own pieces * log(own pieces) + chunks of its result)."""
-        pieces = self._pieces
+        """Return the instructions of `rank`. O(its fragments * log(its fragments) + chunks of its result)."""
+        fragments = self._fragments
         own = [order[bounds[rank] : bounds[rank + 1]] for order, bounds in zip(self._orders, self._bounds, strict=True)]
         number = np.concatenate(own)
         role = np.repeat([Role.SEND, Role.RECEIVE], [len(rows) for rows in own])
         sends = role == Role.SEND
-        received = np.where(pieces.reduces[number] == 1, _REDUCE, _RECV)
+        received = np.where(fragments.reduces[number] == 1, _REDUCE, _RECV)
         columns = [
-            pieces.channel[number],
+            fragments.channel[number],
             role,
-            np.where(sends, pieces.receiver[number], pieces.sender[number]),
+            np.where(sends, fragments.receiver[number], fragments.sender[number]),
             np.where(sends, _SEND, received),
-            np.where(sends, pieces.source[number], pieces.operand[number]),
-            np.where(sends, pieces.source[number], pieces.target[number]),
-            pieces.count[number],
+            np.where(sends, fragments.source[number], fragments.operand[number]),
+            np.where(sends, fragments.source[number], fragments.target[number]),
+            fragments.count[number],
         ]
-        late = (self._sends_first | pieces.exchanged[number]) * (role == Role.RECEIVE)
-        order = np.lexsort((-role, number, late, pieces.turn[number], pieces.step[number]))
+        late = (self._sends_first | fragments.exchanged[number]) * (role == Role.RECEIVE)
+        order = np.lexsort((-role, number, late, fragments.turn[number], fragments.step[number]))
         copies = self._copies(rank)
         whole = (np.concatenate([column[order], copy]) for column, copy in zip(columns, copies, strict=True))
         return UnscheduledOps(*(column.astype(np.int64) for column in whole))
 
     def _copies(self, rank: int) -> list[Column | NarrowColumn]:
         """Return the columns of the copies of what is not in its place at the end."""
-        source, target = self._places.misplaced(rank)
+        source, target = self._placement.misplaced(rank)
         first, count = contiguous_runs((source, target), self._longest)
         same = np.ones(len(first), dtype=np.int64)
         return [0 * same, Role.LOCAL * same, -same, _COPY * same, source[first], target[first], count]
@@ -102,22 +102,22 @@ _WRITES = np.array([op.writes_dst for op in OPS])
 _SCRATCH = BUFFERS.index("s")
 
 
-def operand_cells(drafts: UnscheduledOps, layout: Layout) -> tuple[Column, Column]:
+def operand_cells(ops: UnscheduledOps, layout: Layout) -> tuple[Column, Column]:
     """Return the first cell that each instruction reads and the first that it writes, -1 for none."""
     bases = np.array([layout.base(buffer) for buffer in BUFFERS])
-    src, dst = (bases[code >> SHIFT] + (code & (1 << SHIFT) - 1) for code in (drafts.src, drafts.dst))
-    return np.where(_READS[drafts.op], src, -1), np.where(_WRITES[drafts.op], dst, -1)
+    src, dst = (bases[code >> SHIFT] + (code & (1 << SHIFT) - 1) for code in (ops.src, ops.dst))
+    return np.where(_READS[ops.op], src, -1), np.where(_WRITES[ops.op], dst, -1)
 
 
-def with_dense_scratch(drafts: UnscheduledOps) -> tuple[UnscheduledOps, int]:
+def with_dense_scratch(ops: UnscheduledOps) -> tuple[UnscheduledOps, int]:
     """Return the instructions of one rank with scratch chunks that are used numbered anew, and how many these are."""
-    reads = _READS[drafts.op] & (drafts.src >> SHIFT == _SCRATCH)
-    writes = _WRITES[drafts.op] & (drafts.dst >> SHIFT == _SCRATCH)
-    first = np.concatenate([drafts.src[reads], drafts.dst[writes]])
-    _, chunks = expand_intervals(first, np.concatenate([drafts.count[reads], drafts.count[writes]]))
+    reads = _READS[ops.op] & (ops.src >> SHIFT == _SCRATCH)
+    writes = _WRITES[ops.op] & (ops.dst >> SHIFT == _SCRATCH)
+    first = np.concatenate([ops.src[reads], ops.dst[writes]])
+    _, chunks = expand_intervals(first, np.concatenate([ops.count[reads], ops.count[writes]]))
     used = np.unique(chunks)
-    src, dst = (_SCRATCH << SHIFT) + np.searchsorted(used, (drafts.src, drafts.dst))
+    src, dst = (_SCRATCH << SHIFT) + np.searchsorted(used, (ops.src, ops.dst))
     # Operands that an instruction ignores name its other place.
-    src, dst = np.where(reads, src, drafts.src), np.where(writes, dst, drafts.dst)
-    src = np.where(_READS[drafts.op], src, dst)
-    return replace(drafts, src=src, dst=np.where(_WRITES[drafts.op], dst, src)), len(used)
+    src, dst = np.where(reads, src, ops.src), np.where(writes, dst, ops.dst)
+    src = np.where(_READS[ops.op], src, dst)
+    return replace(ops, src=src, dst=np.where(_WRITES[ops.op], dst, src)), len(used)

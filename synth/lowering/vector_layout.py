@@ -1,10 +1,6 @@
-"""Columns of numbers, and intervals in them.
+"""How the vector of a program is cut into chunks, and which transfers of the schedule say where they go.
 
-The same schedule in chunks of another size: finer ones stream better, coarser ones divide more vectors.
-
-How the vector of a program is cut into chunks, and which transfers of the schedule tell where they go.
-
-Into how many equal chunks vectors of given sizes are cut.
+Chunks can be refined or merged: finer ones stream better, coarser ones divide more vector sizes.
 """
 
 from __future__ import annotations
@@ -44,7 +40,7 @@ def rechunked(schedule: Schedule, chunks: int | None) -> Schedule:
     """Return `schedule` with so many chunks per shard; None leaves them as they are.
 
     What goes where, and so every cost, stays exactly the same. InvalidInput if `chunks` is not a multiple of
-    `least_chunks`.
+    `min_chunks`.
     """
     if chunks is None or chunks == schedule.chunks_per_shard:
         return schedule
@@ -66,7 +62,7 @@ _UNDIVIDED = (CollectiveName.ALLREDUCE, CollectiveName.BROADCAST, CollectiveName
 class VectorLayout:
     """Chunks of all data: those of a shard follow one another, and in it those of an instance.
 
-    transfers: those of the schedule, or of its first shard alone where `is_whole`
+    transfers: those of the schedule, or of its first shard alone where the vector is one shard (`is_single_shard`)
     shards:    of all data; in an alltoall every rank has a vector of its own
     chunks_per_shard: of one instance
     """
@@ -146,8 +142,8 @@ def options_for_sizes(
     if common % step:
         raise _no_fit(step // granule_bytes, granule_bytes, sizes_bytes)
     instances = _largest_divisor(common // step, options.instances)
-    most = (options.chunks or schedule.chunks_per_shard) // least
-    chunks = least * _largest_divisor(common // (step * instances), most)
+    largest = (options.chunks or schedule.chunks_per_shard) // least
+    chunks = least * _largest_divisor(common // (step * instances), largest)
     low, high = min(sizes_bytes), max(sizes_bytes)
     return replace(options, instances=instances, chunks=chunks, min_bytes=low, max_bytes=high)
 

@@ -47,8 +47,7 @@ def _trees(method: str) -> Spread:
     def make(
         topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
     ) -> Schedule:
-        settings = options.k, options.objective, options.seed
-        return forest(topology, collective, *settings, method, options.warm_start, options.seeds, executor, progress)
+        return forest(topology, collective, options, executor, method=method, progress=progress)
 
     return make
 
@@ -61,8 +60,7 @@ def _faster_allreduce(method: Method) -> Method:
     ) -> AnySchedule:
         pairs = None
         if collective.name == CollectiveName.ALLREDUCE and options.warm_start is None:
-            settings = options.k, options.objective, options.seed, options.seeds
-            pairs = faster_pairs(topology, *settings, executor, progress)
+            pairs = faster_pairs(topology, options, executor, progress)
         return pairs or method.make(topology, collective, options, executor, progress)
 
     return replace(method, make=make)

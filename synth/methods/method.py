@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.methods.forest.trees import Objective
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
 from chorale.synth.schedule.transforms import concatenate, reverse_allgather
 from chorale.synth.topology.topology import Topology, transpose_with_links
+
+Objective: TypeAlias = Literal["height", "trees", "balanced"]
 
 
 @dataclass(frozen=True, slots=True)

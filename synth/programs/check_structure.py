@@ -1,4 +1,4 @@
-"""Rules of a program that show without executing it: buffers, peers, operands, waits, connections."""
+"""Rules of a program that are checked without executing it: buffers, peers, operands, waits, connections."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Connection = tuple[int, int, int]
 
 
 def structure_violations(program: Program, limits: TargetLimits | None = None) -> list[ProgramViolation]:
-    """Return every broken rule, `limits` of the dialect included if given. O(instructions)."""
+    """Return every broken rule, `limits` of the target included if given. O(instructions)."""
     found = list(_whole_program(program))
     for rank in range(len(program.ranks)):
         found.extend(rank_structure_violations(program, rank))
@@ -117,13 +117,13 @@ def _instruction(
             yield "wait", f"waits for step {wait.step} of block {wait.block}, which does not exist"
 
 
-def _outside(rank: RankProgram, place: BufferRef, count: int) -> bool:
-    chunks = {"i": rank.input_chunks, "o": rank.output_chunks, "s": rank.scratch_chunks}[place.buffer]
-    return place.offset < 0 or place.offset + count > chunks
+def _outside(rank: RankProgram, operand: BufferRef, count: int) -> bool:
+    chunks = {"i": rank.input_chunks, "o": rank.output_chunks, "s": rank.scratch_chunks}[operand.buffer]
+    return operand.offset < 0 or operand.offset + count > chunks
 
 
-def _range(place: BufferRef, count: int) -> str:
-    return f"{place.buffer}[{place.offset}..{place.offset + count - 1}]"
+def _range(operand: BufferRef, count: int) -> str:
+    return f"{operand.buffer}[{operand.offset}..{operand.offset + count - 1}]"
 
 
 Counts = dict[Connection, list[int]]
@@ -155,5 +155,5 @@ def unmatched_connections(sent: Counts, received: Counts) -> Iterator[ProgramVio
             yield ProgramViolation.at("connection", f"{name} has no block at the sender")
         elif sent[connection] != received[connection]:
             pairs = zip([*sent[connection], None], [*received[connection], None], strict=False)
-            place = next((index for index, (out, into) in enumerate(pairs) if out != into), 0)
-            yield ProgramViolation.at("connection", f"{name}: counts sent and received differ at message {place}")
+            position = next((index for index, (out, into) in enumerate(pairs) if out != into), 0)
+            yield ProgramViolation.at("connection", f"{name}: counts sent and received differ at message {position}")

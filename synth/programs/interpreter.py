@@ -74,7 +74,7 @@ class ExecutionState(NamedTuple):
     clocks:   of all blocks, then of what is waited on, then of messages, unless only order in a rank counts;
               without rows, races are not looked for
     accesses: of all cells of memory
-    found:    int64[3]: kind of the first fault (0: none), its block, and for a race the other block
+    fault:    int64[3]: kind of the first fault (0: none), its block, and for a race the other block
     """
 
     values: ChunkValues
@@ -115,8 +115,8 @@ def execute(code: Code, state: ExecutionState, conditions: RunConditions, value:
             if conditions.order == RANDOM:
                 break
         last = code.blocks[block + 1, FIRST_NEIGHBOUR] if went else -1
-        for place in range(code.blocks[block, FIRST_NEIGHBOUR], last + 1):
-            woken = block if place == last else code.neighbours[place]
+        for position in range(code.blocks[block, FIRST_NEIGHBOUR], last + 1):
+            woken = block if position == last else code.neighbours[position]
             if not waiting[woken] and state.progress[woken, PC] < code.blocks[woken + 1, FIRST]:
                 waiting[woken] = True
                 ready[(head + size) % blocks] = woken

@@ -1,4 +1,4 @@
-"""Limits of a program dialect as data, and the check of a program against them."""
+"""Limits of a target as data, and the check of a program against them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from chorale.synth.programs.program import Op, Program, ProgramViolation, RankPr
 
 @dataclass(frozen=True, slots=True)
 class TargetLimits:
-    """The largest values that the reader of a dialect takes.
+    """The largest values that the reader of a target takes.
 
     ranks:                    ranks of a program
     channels:                 channels of a program
@@ -29,7 +29,7 @@ class TargetLimits:
     fused_reductions:         longest run of local reductions that the runtime may fuse into one; None: never fuses
     largest_max_bytes:        largest vector in bytes that may be promised, None: any
     one_sided_operations:     operations of a block of a runtime of puts and signals (see
-                              `chorale.synth.lowering.plans`); None: the runtime knows sends and receives
+                              `chorale.synth.programs.plans`); None: the runtime knows sends and receives
     alltoall_in_place:        whether calls of alltoall can be in place
     alignment_bytes:          of which chunks must be multiples, besides of elements
     """
@@ -55,7 +55,7 @@ class TargetLimits:
 
 
 def written_steps(block: ThreadBlock, limits: TargetLimits) -> int:
-    """Return the steps of `block` as its dialect writes them, with a `nop` for each further wait of a step."""
+    """Return the steps of `block` as its target writes them, with a `nop` for each further wait of a step."""
     if not limits.single_wait:
         return len(block.instructions)
     return sum(max(1, len(instruction.waits)) for instruction in block.instructions)
@@ -142,6 +142,6 @@ def _rank_elements(program: RankProgram, limits: TargetLimits) -> int:
     return len(program.blocks) + sum(written_steps(block, limits) for block in program.blocks)
 
 
-def _above(what: str, value: int, largest: int, *place: int) -> Iterator[ProgramViolation]:
+def _above(what: str, value: int, largest: int, *position: int) -> Iterator[ProgramViolation]:
     if value > largest:
-        yield ProgramViolation.at("limit", f"{what}: {value} is above the limit {largest}", *place)
+        yield ProgramViolation.at("limit", f"{what}: {value} is above the limit {largest}", *position)

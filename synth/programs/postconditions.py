@@ -1,7 +1,4 @@
-"""What a collective means, chunk by chunk: contents before and after, as sets of contributions.
-
-Compares what ranks hold at the end with what the collective says.
-"""
+"""What a collective means, chunk by chunk: contents before and after, as sets of contributions, compared at the end."""
 
 from __future__ import annotations
 
@@ -29,7 +26,7 @@ class AnyRank(Protocol):
 
 
 class AnyProgram(Protocol):
-    """A program in any form: instructions (`Program`), or one-sided operations (`Plan`), with the facts of `Program`.
+    """A program in any form: instructions (`Program`) or one-sided operations (`ExecutionPlan`).
 
     one_sided: whether senders write into memory of others, so that no buffers of connections hold them back
     """

@@ -1,11 +1,7 @@
-"""The Program: what each rank executes, block by block, instruction by instruction.
+"""The Program: what each rank executes, block by block, instruction by instruction; its violations; streams of ranks.
 
-One in-memory form serves every XML dialect. Buffers, instructions and the meaning of chunks are those of the
-MSCCL interpreters; dialects differ in names, limits and text (see `chorale.synth.targets.base`).
-
-One broken rule in a program, with the place where it was found.
-
-A program whose ranks are made one at a time.
+One in-memory form serves every XML target. Buffers, instructions and the meaning of chunks are those of the
+MSCCL interpreters; targets differ in names, limits and text (see `chorale.synth.targets.base`).
 """
 
 from __future__ import annotations
@@ -120,7 +116,7 @@ class Wait:
 class Instruction:
     """One instruction on `count` consecutive chunks, started after all `waits` are met.
 
-    Waits refer to instruction numbers within a block; a dialect that allows one wait per step writes the
+    Waits refer to instruction numbers within a block; a target that allows one wait per step writes the
     others as `nop` steps and renumbers.
     """
 

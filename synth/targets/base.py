@@ -1,9 +1,4 @@
-"""The Target port: one dialect of program text.
-
-A program document as its numbers stand in the text, before dialects give them meaning.
-
-What a dialect of program XML adds to the Target port.
-"""
+"""The Target interface: writes programs as text of one format and reads them back; the raw document of XML targets."""
 
 from __future__ import annotations
 
@@ -25,7 +20,7 @@ class Lifted(Generic[P_co]):
     """A program that was read back.
 
     findings: faults of the text that a Program cannot express
-    twin:     the same instructions for the other placement, if the text promises both
+    out_of_place: the same instructions for the other placement, if the text promises both
     """
 
     program: P_co
@@ -34,7 +29,7 @@ class Lifted(Generic[P_co]):
 
 
 class Target(Protocol):
-    """Writes programs as the text of one dialect and reads them back.
+    """Writes programs as text of one format and reads them back.
 
     Contract, checked by `tests/conformance/target_kit.py`: `emit` is deterministic and never writes what its
     reader refuses; reading the text gives an equal program without findings. A target is stateless.
@@ -47,7 +42,7 @@ class Target(Protocol):
     def limits(self) -> TargetLimits: ...
 
     def emit(self, program: Program) -> str:
-        """Return the text of `program`; InvalidInput where the dialect cannot express it."""
+        """Return the text of `program`; InvalidInput where the target cannot express it."""
         ...
 
 
@@ -150,14 +145,14 @@ class XmlAttributes:
 
 
 class XmlTarget(Target, Protocol):
-    """A dialect whose documents nest algo > gpu > tb > step."""
+    """A target whose documents nest algo > gpu > tb > step."""
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Return whether a document whose outermost element is `root` with `attributes` is of this dialect."""
+        """Return whether a document whose outermost element is `root` with `attributes` is of this target."""
         ...
 
     def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
-        """Return the text of a program rank by rank, unchecked; `head` has as many ranks, and all else."""
+        """Return the text of a program rank by rank, unchecked; `head` is the program with empty ranks."""
         ...
 
     def read_step(self, attributes: XmlAttributes) -> RawStep:
@@ -165,5 +160,5 @@ class XmlTarget(Target, Protocol):
         ...
 
     def assemble(self, raw: RawProgram, text: str) -> Lifted[Program]:
-        """Return the program that the elements of `text` mean in this dialect."""
+        """Return the program that the elements of `text` mean in this target."""
         ...

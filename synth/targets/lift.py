@@ -1,11 +1,4 @@
-"""Which ranks of a network can reach which.
-
-Checks a program, wherever it came from, against its dialect and its collective.
-
-Reads a program back from the text of any dialect.
-
-What a program file of any kind holds, and whether it is right on a network.
-"""
+"""Lifting: a program is read back from the text of any target and checked against target, collective and network."""
 
 from __future__ import annotations
 
@@ -59,7 +52,7 @@ _HARMLESS_TO_EXECUTE = frozenset({"limit", "idle rank", "channels", "never used"
 def check_program(program: AnyProgram, connected: Connected | None = None) -> list[ProgramViolation]:
     """Return every rule that `program` breaks; an empty list means that it does what its collective says.
 
-    First the rules that show in the text (limits of the dialect, buffers, peers, connections, waits), then, if
+    First the rules that show in the text (limits of the target, buffers, peers, connections, waits), then, if
     it can be executed at all, what it does: races, deadlocks, chunks read before they are written, wrong sums,
     wrong results, a changed input; of one-sided operations also writes that may come after the call.
     `connected` says which ranks the network joins; without it all are.
@@ -73,9 +66,9 @@ def check_program(program: AnyProgram, connected: Connected | None = None) -> li
 
 
 def execution_blockers(program: Program, topology: Topology) -> list[ProgramViolation]:
-    """Return why `program` cannot even be executed on `topology`, whether or not it then does what it should.
+    """Return why `program` cannot be executed on `topology`, whether or not its results would be correct.
 
-    The rules that show in the text, but for those that do not matter to who executes it: limits of its dialect, ranks
+    The rules that show in the text, but for those that do not matter to who executes it: limits of its target, ranks
     without a block and the declared number of channels.
     """
     other = list(rank_count_violations(program, topology))
@@ -114,8 +107,8 @@ def _unconnected(program: AnyProgram, connected: Connected) -> Iterator[ProgramV
 def lift(text: bytes) -> Program:
     """Return the program that `text` holds.
 
-    The dialect is detected. The text may come from anywhere: it is parsed in bounded memory, without entities
-    and external references. InvalidInput for text that is no program of a known dialect, and for the first
+    The target is detected. The text may come from anywhere: it is parsed in bounded memory, without entities
+    and external references. InvalidInput for text that is no program of a known target, and for the first
     fault that a Program cannot express. What the program does is not checked: see `chorale.synth.targets.lift`.
 
     >>> from synth import LoweringOptions, SerialExecutor, lower, parse_collective, parse_topology, synthesize
@@ -146,13 +139,13 @@ def _target_of(attributes: Mapping[str, str]) -> XmlTarget:
             return target
     known = ", ".join(target.name for target in XML_TARGETS)
     found = f"format {attributes.get('format', 'none')!r}"
-    raise InvalidInput("the dialect of a program must be one that is known", found, f"known are {known}")
+    raise InvalidInput("the target of a program must be one that is known", found, f"known are {known}")
 
 
 def fitting_targets(text: bytes) -> list[str]:
-    """Return the dialects whose rules `text` keeps as it stands, whichever it was written for.
+    """Return all targets whose rules `text` keeps, whichever it was written for.
 
-    Rules of the text, the limits and all else that shows without executing the program. O(dialects * bytes).
+    Rules of the text, the limits and all else that shows without executing the program. O(targets * bytes).
     """
     return [target.name for target in XML_TARGETS if _fits(text, target)]
 
@@ -184,7 +177,7 @@ def violations_on(lifted: Lifted[AnyProgram], topology: Topology) -> list[Progra
 class LiftResult:
     """A program that was read back and checked.
 
-    dialects: the targets whose rules of text, structure and limits the file keeps
+    fitting_targets: the targets whose rules of text, structure and limits the file keeps
     """
 
     program: AnyProgram
@@ -207,13 +200,13 @@ def read_program(text: bytes, topology: Topology) -> LiftResult:
 
 
 def reading_of(lifted: Lifted[AnyProgram], text: bytes, violations: Sequence[ProgramViolation] = ()) -> LiftResult:
-    """Return what is to be said of `lifted`, read from `text`, whose check found `violations`."""
+    """Return the result of lifting `text` to `lifted`, whose check found `violations`."""
     program = lifted.program
     if isinstance(program, ExecutionPlan):
-        dialects = [] if plan_structure_violations(program) else [program.target]
+        targets = [] if plan_structure_violations(program) else [program.target]
     else:
-        dialects = fitting_targets(text)
-    return LiftResult(program, tuple(violations), tuple(dialects))
+        targets = fitting_targets(text)
+    return LiftResult(program, tuple(violations), tuple(targets))
 
 
 def read_checked(text: bytes, topology: Topology) -> AnyProgram:

@@ -1,8 +1,6 @@
-"""The step element that the MSCCL runtimes share.
+"""What the MSCCL targets share: the step element, the scanner's rules beyond XML, and `nop` chains of several waits.
 
-What MSCCL's own scanner demands of a file beyond XML: rules of blanks, quotes and sizes.
-
-Several waits on one step, where a step carries one: `nop` steps before it, and back.
+A step carries one wait; further ones stand on `nop` steps before it and are joined again on reading.
 """
 
 from __future__ import annotations

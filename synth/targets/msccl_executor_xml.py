@@ -71,7 +71,7 @@ class MscclExecutorXml:
         return "".join(self.parts(program, program.ranks))
 
     def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
-        """Return the text rank by rank; `head` has as many ranks, and all else."""
+        """Return the text rank by rank; `head` is the program with empty ranks."""
         return document_parts(_root(head, self.name), ((rank, unfold_waits(rank)) for rank in ranks))
 
     def read_step(self, attributes: XmlAttributes) -> RawStep:

@@ -57,7 +57,7 @@ class MscclXml:
     limits: TargetLimits = LIMITS
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """Any `<algo>` without a `format`, which only our own dialect has."""
+        """Any `<algo>` without the attribute `format`, which only oneccl-xml has."""
         return root == "algo" and "format" not in attributes
 
     def emit(self, program: Program) -> str:
@@ -66,7 +66,7 @@ class MscclXml:
         return "".join(self.parts(program, program.ranks))
 
     def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
-        """Return the text rank by rank; `head` has as many ranks, and all else."""
+        """Return the text rank by rank; `head` is the program with empty ranks."""
         return document_parts(_root(head), ((rank, unfold_waits(rank)) for rank in ranks))
 
     def read_step(self, attributes: XmlAttributes) -> RawStep:

@@ -1,16 +1,9 @@
-"""Writes the JSON of execution plans as MSCCL++ 0.9.0 reads it.
+"""The JSON execution plans of MSCCL++ 0.9.0 (microsoft/mscclpp): puts and signals between GPUs that share memory.
 
-The format has no version; the loader of that release is its definition. Keys that the loader does not know (`root`,
-`origin`) are ours, for reading a plan back: it ignores them.
-
-Reads execution plans of MSCCL++ from untrusted JSON: what the loader requires, and what is checked here.
-
-The JSON execution plans of MSCCL++ 0.9.0 (microsoft/mscclpp): puts and signals between GPUs that share memory.
-
-The file has no version and the loader of a release is its definition, so one release is named here. Written are the
-operations nop, signal, wait, put, copy, re, sem_acquire and sem_release over memory channels, which need peers to see
-each other's memory: the GPUs of one box. Packets (LL), port channels (networks), switch channels (NVLS), reads from
-peers and pipelines are not.
+The format has no version; the loader of that release is its definition. Written are the operations nop, signal, wait,
+put, copy, re, sem_acquire and sem_release over memory channels, which need peers to see each other's memory: the GPUs
+of one box. Packets (LL), port channels (networks), switch channels (NVLS), reads from peers and pipelines are not.
+Keys that the loader ignores (`root`, `origin`) are ours. Reading checks all that the loader requires.
 """
 
 from __future__ import annotations

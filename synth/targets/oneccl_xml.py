@@ -1,4 +1,4 @@
-"""Our own dialect, which the interpreters on CPUs run: MSCCL's elements, several waits on a step, wide limits.
+"""Our own XML, which the interpreters on CPUs run: MSCCL's elements, several waits on a step, wide limits.
 
 Described in docs/reference/programs.md.
 """
@@ -53,7 +53,7 @@ class OneCclXml:
     limits: TargetLimits = LIMITS
 
     def recognises(self, root: str, attributes: Mapping[str, str]) -> bool:
-        """An `<algo>` whose `format` is this version; other versions are not guessed at."""
+        """An `<algo>` whose `format` is this version; other versions are refused."""
         return root == "algo" and attributes.get("format") == FORMAT
 
     def emit(self, program: Program) -> str:
@@ -62,7 +62,7 @@ class OneCclXml:
         return "".join(self.parts(program, program.ranks))
 
     def parts(self, head: Program, ranks: Iterable[RankProgram]) -> Iterator[str]:
-        """Return the text rank by rank; `head` has as many ranks, and all else."""
+        """Return the text rank by rank; `head` is the program with empty ranks."""
         return document_parts(_root(head), ((rank, _rank_steps(rank)) for rank in ranks))
 
     def read_step(self, attributes: XmlAttributes) -> RawStep:

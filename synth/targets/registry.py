@@ -1,4 +1,4 @@
-"""The dialects that programs can be written in and read from."""
+"""The targets that programs can be written for and read from."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from chorale.synth.targets.registry import target_named
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """Largest values over the ranks of a program; `steps_max` counts steps as the dialect writes them, of a plan its
+    """Largest values over the ranks of a program; `steps_max` counts steps as the target writes them, of a plan its
     operations."""
 
     channels: int
@@ -23,7 +23,7 @@ class Resources:
 
 
 def resources_of(program: AnyProgram) -> Resources:
-    """Return what `program` uses when written in its dialect."""
+    """Return what `program` uses when written for its target."""
     return Resources(
         channels=program.channels,
         threadblocks_max=max(len(rank.blocks) for rank in program.ranks),

@@ -1,4 +1,4 @@
-"""From the elements of a document to a Program: what both XML dialects share."""
+"""From the elements of an XML document to a Program: what all XML targets share."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FoldBlocks = Callable[[int, Sequence[RawBlock], list[ProgramViolation]], list[tu
 
 @dataclass(frozen=True, slots=True)
 class ProgramHeader:
-    """The attributes of the root element that dialects spell differently."""
+    """The attributes of the root element that targets spell differently."""
 
     target: str
     collective: Collective
@@ -43,9 +43,9 @@ def read_collective(attributes: XmlAttributes, alias: dict[str, str]) -> Collect
     try:
         name = CollectiveName(alias.get(text, text))
     except ValueError:
-        known = ", ".join(name.value for name in CollectiveName)
+        names = ", ".join(name.value for name in CollectiveName)
         rule = "the collective of a program must be one that is known"
-        raise InvalidInput(rule, text, f"known are {known}") from None
+        raise InvalidInput(rule, text, f"known are {names}") from None
     collective = Collective(name)
     return Collective(name, attributes.integer("root", 0, least=0)) if collective.is_rooted else collective
 

@@ -1,6 +1,6 @@
-"""Reads program documents from untrusted text in bounded memory: no entities, no DTD, sizes checked first.
+"""Reads program documents from untrusted XML in bounded memory (no entities, no DTD, sizes checked first); writes them.
 
-Writes program documents: one element per line, one space between attributes, always the same bytes.
+Written are one element per line and one space between attributes, so that equal programs have equal bytes.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _CHILD_OF = {"": "algo", "algo": "gpu", "gpu": "tb", "tb": "step", "step": "noth
 
 
 TargetChooser = Callable[[Mapping[str, str]], XmlTarget]
-"""Returns the dialect of a document from the attributes of its root; InvalidInput for none."""
+"""Returns the target of a document from the attributes of its root; InvalidInput for none."""
 
 
 def read_document(
     text: bytes, choose: TargetChooser, most_elements: int = MAX_ELEMENTS, most_bytes: int = MAX_TEXT_BYTES
 ) -> tuple[XmlTarget, RawProgram]:
-    """Return the dialect of `text` and its contents; InvalidInput for anything that is not such a document.
+    """Return the target of `text` and its contents; InvalidInput for anything that is not such a document.
 
     O(bytes) time. Memory grows with the elements only, and the first one too many, or too long, ends the reading.
     """

@@ -12,8 +12,9 @@ from rich.table import Table
 from chorale.runners.api.elements import element_bytes
 from chorale.runners.api.units import parse_size, parse_sizes
 from chorale.synth.build.build import build_program, verify_schedule
-from chorale.synth.lowering.lower import streamed_text, with_default_channels
+from chorale.synth.lowering.lower import with_default_channels
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.streaming import streamed_text
 from chorale.synth.lowering.vector_layout import options_for_sizes
 from chorale.synth.programs.program import ProgramViolation, as_protocol
 from chorale.synth.targets.lift import read_program, read_unchecked, reading_of

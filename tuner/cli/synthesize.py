@@ -14,8 +14,7 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.auto import AUTO
 from chorale.synth.methods.catalog import METHODS, form_of, method_named
-from chorale.synth.methods.forest.trees import Objective
-from chorale.synth.methods.method import Options
+from chorale.synth.methods.method import Objective, Options
 from chorale.synth.topology.topology import bytes_per_second
 from chorale.tuner.cli.options import AsJson, ExecutorName, Root, Workers
 from chorale.tuner.cli.output import emit_json, progress_bar, results

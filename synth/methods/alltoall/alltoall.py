@@ -1,10 +1,8 @@
-"""All-to-all rates of Cartesian products from those of their factors, exactly.
+"""The all-to-all rate of a network between exact bounds, and that of Cartesian products from their factors.
 
 rate(G1 x G2) = min(rate(G1) / N2, rate(G2) / N1). At least: send along the first dimension to the node that lies in
 line with the target, N2 times as much as to one node, then along the second. At most: put prices on the links of
 one dimension only; all pairs pay for it what they pay in that factor.
-
-The all-to-all rate of a network, between exact bounds.
 """
 
 from __future__ import annotations
@@ -90,8 +88,8 @@ def alltoall_rate(
         raise InvalidInput("the gap of an all-to-all rate must not be negative", gap, "choose 0.005 or so")
     factors = factors_of(topology)
     if factors:
-        known = {factor.id: alltoall_rate(factor, gap, method, report) for factor in factors}
-        return rate_of_product(topology, factors, [known[factor.id] for factor in factors])
+        rates = {factor.id: alltoall_rate(factor, gap, method, report) for factor in factors}
+        return rate_of_product(topology, factors, [rates[factor.id] for factor in factors])
     reduction = reduced_problem(topology, commodities_of(topology))
     chosen = choose_method(reduction, method)
     return certify(reduction, approximate(reduction, chosen, gap, report), chosen)
@@ -136,10 +134,10 @@ def certify(reduction: Reduction, solution: ApproximateSolution, method: RateMet
 
 def upper_bound(reduction: Reduction, solution: ApproximateSolution) -> tuple[Fraction, NDArray[np.int64]]:
     """Return the exact bound by the answer's prices, or by equal ones if these are better, and int64[C] prices."""
-    found: list[tuple[Fraction, NDArray[np.int64]]] = []
+    bounds: list[tuple[Fraction, NDArray[np.int64]]] = []
     for prices in (solution.prices, np.ones_like(solution.prices)):  # equal prices always bound
         whole = integer_prices(prices)[reduction.merged]
         bound = distance_bound(reduction.full, whole)
         if bound is not None:
-            found.append((bound, whole))
-    return min(found, key=lambda pair: pair[0])
+            bounds.append((bound, whole))
+    return min(bounds, key=lambda pair: pair[0])

@@ -1,4 +1,4 @@
-"""Checks the certificate of an all-to-all schedule by code that shares nothing with what made it."""
+"""Independent checker of the certificate of an all-to-all schedule; it shares no code with the search for one."""
 
 from __future__ import annotations
 

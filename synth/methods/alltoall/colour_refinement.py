@@ -1,11 +1,7 @@
-"""Dense numbers for 64-bit colours, by an open-addressing table.
-
-Colour refinement of the all-to-all linear program: which rows and columns no solver can tell apart.
+"""Colour refinement of the all-to-all linear program: which rows and columns have equal values in some optimum.
 
 Two rows get one colour if they meet columns of the same colours equally often, and the other way round, until
-nothing changes. Some optimum is constant on such classes, so one variable per class and one row per class give
-the same value. Unlike symmetries, classes need no search.
-
+nothing changes: one variable per class and one row per class then give the same value, without a search for symmetries.
 Source: Grohe, Kersting, Mladenov, Selman, "Dimension reduction via colour refinement" (2014). Colours are 64-bit
 hashes; a collision could only make the reduction wrong, and what it yields is certified without it.
 """
@@ -170,18 +166,18 @@ def _round(
 ) -> None:
     """Give each row a colour made of its own and the sum over its columns; sums do not depend on the order."""
     for source in range(len(rows)):
-        own, fresh = rows[source], next_rows[source]
+        old_rows, fresh = rows[source], next_rows[source]
         weight = np.uint64(weights[source])
         fresh[:] = np.uint64(0)
         for link in range(len(src)):
             tail, head = src[link], dst[link]
             if head == sources[source]:
                 continue  # no flow returns to its source
-            column = _column(own[tail], own[head], capacities[link_class[link]])
+            column = _column(old_rows[tail], old_rows[head], capacities[link_class[link]])
             fresh[tail] += _mix(column ^ _OUT)
             fresh[head] += _mix(column ^ _IN)
             next_capacities[link_class[link]] += weight * _mix(column ^ _LOAD)
         for node in range(rows.shape[1]):
-            fresh[node] = _mix(own[node] * _FIRST + fresh[node])
+            fresh[node] = _mix(old_rows[node] * _FIRST + fresh[node])
     for index in range(len(capacities)):
         next_capacities[index] = _mix(capacities[index] * _FIRST + next_capacities[index])

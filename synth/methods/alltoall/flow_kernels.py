@@ -1,7 +1,4 @@
-"""Taking cycles out of a flow: they load links and deliver nothing.
-
-Where the first-order method starts: flows along fewest hops, split evenly at every node.
-"""
+"""Kernels on flows: cancelling cycles, which load links and deliver nothing; start flows along fewest hops."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ def cancel_cycles(
     """
     node_count = len(outgoing) - 1
     state = np.zeros(node_count, dtype=np.int8)
-    place = outgoing[:-1].copy()  # the next link to look at, by node
+    position = outgoing[:-1].copy()  # the next link to look at, by node
     path = np.empty(node_count, dtype=np.int32)
     for start in range(node_count):
         if state[start] != _UNSEEN:
@@ -38,19 +35,19 @@ def cancel_cycles(
         node, length = start, 0
         while True:
             state[node] = _ON_PATH
-            while place[node] < outgoing[node + 1]:
-                link = outgoing_links[place[node]]
+            while position[node] < outgoing[node + 1]:
+                link = outgoing_links[position[node]]
                 if flow[link] > least and state[dst[link]] != _DONE:
                     break
-                place[node] += 1
-            if place[node] == outgoing[node + 1]:
+                position[node] += 1
+            if position[node] == outgoing[node + 1]:
                 state[node] = _DONE
                 if length == 0:
                     break
                 length -= 1
                 node = src[path[length]]
                 continue
-            link = outgoing_links[place[node]]
+            link = outgoing_links[position[node]]
             path[length] = link
             length += 1
             node = dst[link]
@@ -120,8 +117,8 @@ def _hops(
         while head < tail:
             node = queue[head]
             head += 1
-            for place in range(outgoing[node], outgoing[node + 1]):
-                neighbour = dst[outgoing_links[place]]
+            for position in range(outgoing[node], outgoing[node + 1]):
+                neighbour = dst[outgoing_links[position]]
                 if hops[index, neighbour] < 0:
                     hops[index, neighbour] = hops[index, node] + 1
                     queue[tail] = neighbour
@@ -134,15 +131,15 @@ def _even_split(
 ) -> None:
     need = np.empty(hops.shape[1])
     for index in range(len(hops)):
-        own = hops[index]
-        order = np.argsort(own)
+        distance = hops[index]
+        order = np.argsort(distance)
         need[:] = demand
-        for place in range(len(order) - 1, 0, -1):
-            node = order[place]
+        for position in range(len(order) - 1, 0, -1):
+            node = order[position]
             nearer = 0
             for link in range(incoming[node], incoming[node + 1]):
-                nearer += own[src[link]] < own[node]
+                nearer += distance[src[link]] < distance[node]
             for link in range(incoming[node], incoming[node + 1]):
-                if own[src[link]] < own[node]:
+                if distance[src[link]] < distance[node]:
                     flows[index, link] = need[node] / nearer
                     need[src[link]] += need[node] / nearer

@@ -38,7 +38,7 @@ def solve(reduction: Reduction) -> ApproximateSolution:
 
 
 def shorten(reduction: Reduction, solution: ApproximateSolution) -> ApproximateSolution:
-    """Return `answer` with flows that load no link more than its busiest, and all links together the least."""
+    """Return `solution` with flows that load no link more than its busiest, and all links together the least."""
     small = reduction.small
     loads, net = _load_matrix(reduction), _net_matrix(reduction)
     capacity = small.class_capacity / small.scale

@@ -1,6 +1,4 @@
-"""How fast every rank can send to every other at the same time: the answer, with what proves it.
-
-Upper bounds on the all-to-all rate: what all data must at least pay at given link prices.
+"""The result of an all-to-all rate: bounds with their proofs. Upper bounds follow from link prices.
 
 Every unit from s to t pays at least the price distance from s to t, and the links can earn no more than price times
 capacity in total, so rate <= sum of price * capacity / sum of distances, for any prices. The best prices are the

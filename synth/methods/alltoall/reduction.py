@@ -1,4 +1,4 @@
-"""The all-to-all problem up to what colour refinement cannot tell apart, and the way back."""
+"""The all-to-all problem reduced to the classes of colour refinement, and solutions mapped back."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def reduced_problem(topology: Topology, full: Commodities) -> Reduction:
     row_colours, capacity_colours = refine(topology, full)
     capacities = ColourTable(len(capacity_colours))
     merged = capacities.number(capacity_colours)
-    own = row_colours[
+    source_colours = row_colours[
         np.arange(len(full.sources)), full.sources
     ]  # the colour of a source's own row tells sources apart
-    _, kept, source_class = np.unique(own, return_index=True, return_inverse=True)
+    _, kept, source_class = np.unique(source_colours, return_index=True, return_inverse=True)
     order = np.argsort(kept)
     small = _small(
         full,

@@ -1,4 +1,4 @@
-"""Lower bounds on the all-to-all rate: whole-number flows that really deliver, made from approximate ones."""
+"""Lower bounds on the all-to-all rate: integral flows that deliver every unit, made from approximate ones."""
 
 from __future__ import annotations
 
@@ -153,8 +153,8 @@ def _order_along(
         position[node] = count
         order[count] = node
         count += 1
-        for place in range(outgoing[node], outgoing[node + 1]):
-            link = outgoing_links[place]
+        for position_in_row in range(outgoing[node], outgoing[node + 1]):
+            link = outgoing_links[position_in_row]
             head = dst[link]
             if position[head] < 0:
                 covered[head] += flow[link]
@@ -177,21 +177,21 @@ def _split(
     need: NDArray[np.int64],
 ) -> None:
     """Share what the node at `step` needs among its in-links from earlier nodes, in proportion to flow."""
-    wanted = 0.0
+    total = 0.0
     for link in range(first, last):
         if position[src[link]] < step:
-            wanted += flow[link]
+            total += flow[link]
     left = needed
     for link in range(first, last):
         if position[src[link]] < step:
-            share = needed * (flow[link] / wanted)
+            share = needed * (flow[link] / total)
             whole[link] = np.int64(share)
             debt[link] += share - whole[link]
             left -= whole[link]
     while left > 0:
         best, least = -1, 0.0
         for link in range(first, last):
-            eligible = position[src[link]] < step and needed * flow[link] > _LEAST_SHARE * wanted
+            eligible = position[src[link]] < step and needed * flow[link] > _LEAST_SHARE * total
             beyond = (1.0 - debt[link]) / capacity[link]
             if eligible and (best < 0 or beyond < least):
                 best, least = link, beyond

@@ -1,7 +1,4 @@
-"""From flows added up by source to paths: who takes which way to whom, in whole chunks.
-
-All-to-all schedules: the flows of the rate, in whole chunks along paths.
-"""
+"""All-to-all schedules: flows added up by source become paths from source to target, in whole chunks."""
 
 from __future__ import annotations
 
@@ -143,14 +140,14 @@ def alltoall_schedule(
     require_schedule_size(topology, chunks)
     reduction = reduced_problem(topology, commodities_of(topology, symmetric=False))
     chosen = choose_method(reduction, method)
-    answer = approximate(reduction, chosen, gap, report)
+    solution = approximate(reduction, chosen, gap, report)
     if chosen == "lp":  # many flows are optimal: take one that lets the least data pass through other ranks
-        answer = linear_program.shorten(reduction, answer)
-    count = chunks or _best_count(reduction, answer.class_flow)
-    upper, prices = upper_bound(reduction, answer)
+        solution = linear_program.shorten(reduction, solution)
+    count = chunks or _best_count(reduction, solution.class_flow)
+    upper, prices = upper_bound(reduction, solution)
     certificate = _certificate(topology, reduction, upper, prices)
     parameters = {"chunks": chunks, "solver": chosen}
-    paths = list(_all_paths(reduction, answer.class_flow, count))
+    paths = list(_all_paths(reduction, solution.class_flow, count))
     return _schedule(topology, reduction, paths, count, parameters, certificate)
 
 

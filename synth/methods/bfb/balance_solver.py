@@ -31,7 +31,7 @@ Ranks = NDArray[np.int32]
 
 
 class Problems(NamedTuple):
-    """The problems of nodes: their in-links in rows (see `Network`), and hop counts `rows[u, v]` from shard v to u.
+    """The problems of nodes: their in-links in rows (see `BfbNetwork`), and hop counts `rows[u, v]` from shard v to u.
 
     There may be rows of more nodes than are solved, which `tails` may name. `delays`, in ticks of which a shard
     takes `grain` on a link of capacity 1, are 0 where latencies do not count (see
@@ -95,24 +95,24 @@ def make_workspace(problems: Problems, steps: int) -> Workspace:
 @inlined
 def prepare_node(node: int, problems: Problems, work: Workspace) -> None:
     """Write the masks of all shards for `node`, and the shards ordered by distance, ties by rank."""
-    own = problems.rows[node]
+    hops = problems.rows[node]
     first = problems.offsets[node]
     work.masks[:] = 0
     for position in range(problems.offsets[node + 1] - first):
         near = problems.rows[problems.tails[first + position]]
         word, bit = position // 64, np.uint64(1) << np.uint64(position % 64)
-        for shard in range(len(own)):
-            if near[shard] + 1 == own[shard]:
+        for shard in range(len(hops)):
+            if near[shard] + 1 == hops[shard]:
                 work.masks[shard, word] |= bit
     work.starts[:] = 0
-    for shard in range(len(own)):
-        work.starts[own[shard] + 1] += 1
+    for shard in range(len(hops)):
+        work.starts[hops[shard] + 1] += 1
     for step in range(1, len(work.starts)):
         work.starts[step] += work.starts[step - 1]
     cursor = work.starts.copy()
-    for shard in range(len(own)):
-        work.order[cursor[own[shard]]] = shard
-        cursor[own[shard]] += 1
+    for shard in range(len(hops)):
+        work.order[cursor[hops[shard]]] = shard
+        cursor[hops[shard]] += 1
 
 
 @inlined
@@ -277,7 +277,7 @@ def usable_links(classes: int, links: Masks, work: Workspace) -> None:
 
 @inlined
 def reached_links(degree: int, links: Masks, work: Workspace) -> None:
-    """Write the set S that a failed `place` found."""
+    """Write the set S that a failed `assign_units` reached."""
     links[:] = 0
     for link in range(degree):
         if work.via[link, 0] != -2:

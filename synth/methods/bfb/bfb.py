@@ -1,7 +1,6 @@
-"""Breadth-first broadcast of vertex-transitive networks: solved for rank 0, carried to all ranks by symmetries.
+"""Breadth-first broadcast (BFB): every shard spreads along shortest paths, every step balanced exactly.
 
-Breadth-first broadcast (BFB): every shard spreads along shortest paths, every step balanced exactly.
-
+On vertex-transitive networks it is solved for rank 0 and carried to all ranks by symmetries.
 Source: Efficient Direct-Connect Topologies for Collective Communications, long version, section 6.1,
 appendix A (reduce_scatter by the transpose), E.2 (chunks), E.3 (unequal links).
 """

@@ -18,7 +18,7 @@ def contains_link(links: Masks, link: int) -> bool:
 
 @inlined
 def add_links(links: Masks, union: Masks) -> bool:
-    """Add the set `links` to `seen`; return whether that changes it."""
+    """Add the set `links` to `union`; return whether that changes it."""
     fresh = np.uint64(0)
     for word in range(len(links)):
         fresh |= links[word] & ~union[word]
@@ -27,9 +27,9 @@ def add_links(links: Masks, union: Masks) -> bool:
 
 
 @inlined
-def equal_links(left: Masks, right: Masks) -> bool:
+def equal_links(links: Masks, other: Masks) -> bool:
     """Whether two sets are equal."""
     equal = True
-    for word in range(len(left)):
-        equal &= left[word] == right[word]
+    for word in range(len(links)):
+        equal &= links[word] == other[word]
     return equal

@@ -1,6 +1,6 @@
-"""Link latencies against a size of the vector: what a tick is, and which delay every link has.
+"""The network of the BFB kernels: in-links in rows, integer capacities, and link latencies in ticks.
 
-The network as the breadth-first-broadcast kernels want it: in-links in rows, integer capacities.
+A tick and the delay of every link follow from the latencies and the size of the vector.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class BfbNetwork:
 
     capacities: int64 per link; bandwidth = capacity * unit, with the largest unit that keeps them integers.
     delays:     int64 per link: ticks until the first byte arrives, 0 throughout where there is no clock
-    clock:      what a tick is, where latencies count; else None, and a tick is what a shard takes at capacity 1
+    latency_ticks: what a tick is, where latencies count; else None, and a tick is what a shard takes at capacity 1
     rows:       None for a whole network. Else only the first `nodes` nodes are there to be solved: `rows` holds the
                 hop counts from every shard to each of them, then to other nodes that `tails` names by row.
     key:        names the network among all others

@@ -1,11 +1,8 @@
-"""Kernels about links in time: what they can carry until then, and when a set of them has carried so much.
+"""Kernels that solve a batch of nodes: times of links and link sets, loads, integral chunks, transfers.
 
-Time is counted in ticks: a link of capacity 1 carries a shard in `grain` ticks, once its delay is over. Until T,
-a link of capacity c and delay a carries c * max(0, T - a) / grain shards. A link whose delay is not over by then
-carries nothing and costs nothing: nobody has to decide which links to leave out. A set S of links has carried n
-shards as soon as the sum of c * max(0, T - a) over S reaches n * grain, a piecewise linear function of T.
-
-Kernels that run the problems of a block of nodes: least loads, loads for whole chunks, and the transfers.
+Time is counted in ticks: a link of capacity c and delay a carries c * max(0, T - a) / grain shards until T. A link
+whose delay is not over by then carries nothing and costs nothing, so links need not be chosen. A set S of links has
+carried n shards as soon as the sum of c * max(0, T - a) over S reaches n * grain, a piecewise linear function of T.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""The tasks of breadth-first broadcast: one block of nodes each, pure, picklable, the same bytes anywhere.
+"""The plan of a breadth-first broadcast: loads, chunks per shard and step times, before chunks are assigned to links.
 
-A task covers all steps of its block: one pass over a node's hop counts yields the problems of every step, so
-cutting by step as well would only repeat that pass.
-
-How many chunks a shard needs, and how long each step takes with them.
-
-The plan of a breadth-first broadcast: loads, chunks and step times, before chunks are placed on links.
+A task solves all steps of one batch of nodes; it is pure, picklable, and gives the same bytes anywhere. One pass over
+the hop counts of a node yields the problems of every step, so that cutting by step as well would repeat that pass.
 """
 
 from __future__ import annotations
@@ -122,7 +118,7 @@ def best_chunks(network: BfbNetwork, loads: Loads, executor: Executor) -> tuple[
 
     Necessary: every critical link of a step carries exactly c_k * (U - a_k), so that must be whole chunks. With equal
     links this is also sufficient; else multiples are tried in turn, and the common denominator for all links always
-    works. Where delays differ that may be as large as the number of bytes: up to `MOST_TIMED_CHUNKS` are tried, then
+    works. Where delays differ that may be as large as the number of bytes: up to `MAX_TIMED_CHUNKS` are tried, then
     `_nearly_best_chunks` chooses.
     """
     needed, sufficient = _denominators(network, loads)

@@ -1,11 +1,7 @@
-"""Pairs of trees for allreduce in whole numbers: how many each rank roots, and how many every link carries each way.
-
-Allreduce by pairs of trees: sums run up in-trees to many roots and down out-trees, all at the same time.
+"""Allreduce by pairs of trees: sums run up in-trees to many roots and down out-trees, all at the same time.
 
 Every root owns a part of the vector, as large as its rate; the vector is reduced to the roots over one share of
 every link and spread from there over the other (ForestColl, appendix E).
-
-Whether allreduce is faster by pairs of trees than by reduce_scatter and allgather, and the schedule if it is.
 """
 
 from __future__ import annotations
@@ -25,13 +21,13 @@ from chorale.synth.bounds.tree_pairs import PairSplit, is_within_limits, tree_pa
 from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.forest.network import ForestNetwork, network_of_links, overflow_error
 from chorale.synth.methods.forest.packing import Portfolio
 from chorale.synth.methods.forest.split.cut_table import find_violated_cuts
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import TreeTransfers, split_over_shards, tree_transfers
-from chorale.synth.methods.forest.trees import Objective, Trees, tree_heights
+from chorale.synth.methods.forest.trees import Trees, tree_heights
+from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Routes, Schedule
 from chorale.synth.schedule.transforms import joined_routes, reversed_routes
 from chorale.synth.topology.topology import Topology, transpose_with_links
@@ -83,7 +79,12 @@ def _common_scale(topology: Topology, split: PairSplit) -> Fraction:
     second = links.parallel_index() > 0
     ends = links.dst.astype(np.int64) * topology.node_count + links.src
     parallel = np.unique(links.bandwidth_class[np.isin(ends, ends[second])])
-    values = {*split.roots, *split.gather, *split.reduce, *(links.bandwidths[place] for place in parallel)}
+    values = {
+        *split.roots,
+        *split.gather,
+        *split.reduce,
+        *(links.bandwidths[bandwidth_class] for bandwidth_class in parallel),
+    }
     denominator = lcm(*(value.denominator for value in values))
     return Fraction(denominator, gcd(*(int(value * denominator) for value in values)))
 
@@ -118,20 +119,22 @@ def _rounded_down(topology: Topology, split: PairSplit, roots: Integers, scale: 
     arcs, links = split.arcs, topology.links
     ends = zip(arcs.src.tolist(), arcs.dst.tolist(), strict=True)
     amounts = zip(split.gather, split.reduce, strict=True)
-    wanted = {pair: [int(scale * amount) for amount in both] for pair, both in zip(ends, amounts, strict=True)}
+    demand = {pair: [int(scale * amount) for amount in both] for pair, both in zip(ends, amounts, strict=True)}
     carried: tuple[list[int], list[int]] = ([], [])
-    for src, dst, place in zip(links.src.tolist(), links.dst.tolist(), links.bandwidth_class.tolist(), strict=True):
-        room, left = int(scale * links.bandwidths[place]), wanted.get((src, dst), [0, 0])
-        for way, of_way in enumerate(carried):
-            of_way.append(min(room, left[way]))
-            room -= of_way[-1]
-            left[way] -= of_way[-1]
+    for src, dst, bandwidth_class in zip(
+        links.src.tolist(), links.dst.tolist(), links.bandwidth_class.tolist(), strict=True
+    ):
+        room, left = int(scale * links.bandwidths[bandwidth_class]), demand.get((src, dst), [0, 0])
+        for direction, of_direction in enumerate(carried):
+            of_direction.append(min(room, left[direction]))
+            room -= of_direction[-1]
+            left[direction] -= of_direction[-1]
     gather, reduce = map(_integers, carried)
     trim_at_switches(topology, links.src, links.dst, gather)
     trim_at_switches(topology, links.dst, links.src, reduce)
     slowest = max(
-        int(trees) / links.bandwidths[place]
-        for trees, place in zip(gather + reduce, links.bandwidth_class, strict=True)
+        int(trees) / links.bandwidths[bandwidth_class]
+        for trees, bandwidth_class in zip(gather + reduce, links.bandwidth_class, strict=True)
     )
     return IntegralPairs(roots, gather, reduce, slowest / int(roots.sum()))
 
@@ -159,6 +162,7 @@ def pair_schedule(
     topology: Topology,
     pairs: IntegralPairs,
     pack: Pack,
+    *,
     method: str,
     parameters: Mapping[str, Parameter],
     certificate: Mapping[str, Any],
@@ -229,35 +233,34 @@ def _all_routes(
 
 def faster_pairs(
     topology: Topology,
-    k: int | None = None,
-    objective: Objective = "height",
-    seed: int = 0,
-    seeds: int = 1,
-    executor: Executor | None = None,
+    options: Options,
+    executor: Executor,
     progress: Progress | None = None,
 ) -> Schedule | None:
     """Return the allreduce by pairs of trees, or None where reduce_scatter followed by allgather is as fast.
 
-    k: pairs of trees per rank on average, against two phases of k trees per root; None for as many as it takes.
-    Other arguments are as of `forest`, for each half.
+    options: k pairs of trees per rank on average, against two phases of k trees per root; None for as many as it takes.
+             objective, seed and seeds are used as by `forest`, for each half.
     The certificate proves what no pairs of trees beat (`check_pair_certificate`). None also above the limits of
-    `tree_pairs`; its linear program is left out where two phases meet a bound. Raises InvalidInput as `whole_pairs`
+    `tree_pairs`; its linear program is left out where two phases meet a bound. Raises InvalidInput as `integral_pairs`
     and `pair_schedule` do.
     """
     two_phases = reduce_scatter_allgather_time(topology)
     if not is_within_limits(topology) or lower_bound(topology, ALLREDUCE, two_phases).value >= two_phases:
         return None
-    pairs = tree_pairs(topology)
+    k, pairs = options.k, tree_pairs(topology)
     whole = integral_pairs(topology, pairs.split, k)
     if whole.time_per_byte >= (two_phases if k is None else _two_phases_of(topology, k)):
         return None
 
     def pack(network: ForestNetwork) -> Trees:
-        portfolio = Portfolio(network, objective, None, None)
-        return portfolio.best(range(seed, seed + seeds), executor or SerialExecutor(), progress)
+        portfolio = Portfolio(network, options.objective, None, None)
+        return portfolio.best(range(options.seed, options.seed + options.seeds), executor, progress)
 
-    parameters = {"k": k, "objective": objective, "seed": seed, "seeds": seeds}
-    return pair_schedule(topology, whole, pack, "forest", parameters, pairs.certificate)
+    parameters = {"k": k, "objective": options.objective, "seed": options.seed, "seeds": options.seeds}
+    return pair_schedule(
+        topology, whole, pack, method="forest", parameters=parameters, certificate=pairs.certificate
+    )  # fmt: skip
 
 
 def _two_phases_of(topology: Topology, k: int) -> Fraction:

@@ -1,6 +1,4 @@
-"""Packed trees as a schedule: every tree streams its part of a shard over the links behind its arcs.
-
-Bandwidth-optimal schedules of trees on any fabric, switches included.
+"""Bandwidth-optimal schedules of trees on any fabric, switches included (the method `forest`).
 
 Data streams down k trees per root; the slowest link sets the time. The optimum is known from cuts; links get the
 whole numbers of trees that it allows, switches are removed without loss, trees are packed into what is left and
@@ -20,14 +18,14 @@ from chorale.synth.bounds.optimum import fixed_k_optimum, optimum
 from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
-from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods.forest.network import forest_network, trees_on_links
 from chorale.synth.methods.forest.packing import Portfolio
 from chorale.synth.methods.forest.split.splitting_off import SplitNetwork
 from chorale.synth.methods.forest.split.switch_removal import remove_switches
 from chorale.synth.methods.forest.tree_transfers import split_over_shards, tree_transfers
-from chorale.synth.methods.forest.trees import Objective, Trees
+from chorale.synth.methods.forest.trees import Trees
 from chorale.synth.methods.forest.warm_start import reused_trees
+from chorale.synth.methods.method import Options
 from chorale.synth.schedule.schedule import ColumnBounds, Parameter, Schedule
 from chorale.synth.topology.automorphism import automorphisms_are_transitive
 from chorale.synth.topology.topology import Topology
@@ -40,6 +38,7 @@ def tree_schedule(
     trees_per_bandwidth: Fraction,
     split: SplitNetwork,
     trees: Trees,
+    *,
     method: str,
     parameters: Mapping[str, Parameter],
     certificate: Mapping[str, Any],
@@ -52,8 +51,8 @@ def tree_schedule(
     several parts may become several transfers. Not verified. O(trees * ranks + hops of all paths).
     """
     if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.BROADCAST):
-        known = "allgather or broadcast"
-        raise InvalidInput(f"trees spread data: they make {known}", collective.name.value, f"choose {known}")
+        possible = "allgather or broadcast"
+        raise InvalidInput(f"trees spread data: they make {possible}", collective.name.value, f"choose {possible}")
     carried = trees_on_links(topology, trees_per_bandwidth)
     rows = tree_transfers(topology, carried, split, trees)
     k = rows.units
@@ -74,23 +73,22 @@ def tree_schedule(
 def forest(
     topology: Topology,
     collective: Collective,
-    k: int | None = None,
-    objective: Objective = "height",
-    seed: int = 0,
+    options: Options,
+    executor: Executor,
+    *,
     method: str = "forest",
-    warm_start: Schedule | None = None,
-    seeds: int = 1,
-    executor: Executor | None = None,
     progress: Progress | None = None,
 ) -> Schedule:
     """Return the allgather or broadcast down trees whose time is the optimum, or the least for k trees per root.
 
-    objective: which of equally fast packings to prefer; seed: the order in which roots get their trees; of `seeds`
-               seeds from this one on, each a task of `executor`, the one that suits the objective best is taken
-    warm_start: a schedule of trees of another fabric, whose trees are kept as far as they hold; its k if none is given
+    options: k, objective, seed, seeds and warm_start are used. The seed sets the order in which roots get their trees;
+             every seed is a task of `executor`, and the packing that suits the objective best is taken. Trees of the
+             warm start, a schedule for another fabric, are kept as far as they hold; without k, its k is used.
+    method:  the name that the schedule carries
     The certificate is the cut that allows no less. Raises InvalidInput where amounts would leave 64 bits, and where
     a switch with more bandwidth out than in stands in the way of trees as fast as the bound.
     """
+    warm_start, k = options.warm_start, options.k
     if k is None and warm_start is not None:
         k = warm_start.trees_per_root
     best = optimum(topology, collective) if k is None else fixed_k_optimum(topology, collective, k)
@@ -99,13 +97,18 @@ def forest(
     network = forest_network(topology, best.trees_per_bandwidth, supply)
     split = remove_switches(network, names=topology.node_ids)
     first = None if warm_start is None else reused_trees(warm_start, topology, split.network)
-    portfolio = Portfolio(split.network, objective, _symmetries(topology), first)
-    trees = portfolio.best(range(seed, seed + seeds), executor or SerialExecutor(), progress)
-    parameters: dict[str, Parameter] = {"k": k, "objective": objective, "seed": seed, "seeds": seeds}
+    portfolio = Portfolio(split.network, options.objective, _symmetries(topology), first)
+    trees = portfolio.best(range(options.seed, options.seed + options.seeds), executor, progress)
+    parameters: dict[str, Parameter] = {
+        "k": k, "objective": options.objective, "seed": options.seed, "seeds": options.seeds,
+    }  # fmt: skip
     if warm_start is not None:
         parameters["warm_start"] = warm_start.id
     certificate = best.bound.to_json(topology)
-    return tree_schedule(topology, collective, best.trees_per_bandwidth, split, trees, method, parameters, certificate)
+    return tree_schedule(
+        topology, collective, best.trees_per_bandwidth, split, trees,
+        method=method, parameters=parameters, certificate=certificate,
+    )  # fmt: skip
 
 
 def _symmetries(topology: Topology) -> Transversal | None:

@@ -1,15 +1,9 @@
-"""Numbers in no visible order, the same everywhere and in every version of every library.
+"""Trees that follow the layers of hop distance: every node is reached from a neighbour nearer to the root.
 
-One transport problem after the other: rows that need amounts, places that have them, and who may go where.
-
-Trees that follow the layers of hop distance: every node is reached from one that is nearer to the root.
-
-If every node takes its unit of each tree from a neighbour that is one hop nearer to the root, then whatever the
-nodes choose, the result is a tree, and as low as can be. So each node can choose for itself: its in-arcs must
-carry one unit for every tree, none beyond its capacity, which is a transport problem of a few arcs and many roots.
-Where nearer neighbours cannot carry all, those at the same distance may help, in one direction only: from the one
-with the smaller number, drawn for each root. Symmetries that take node 0 to every node, and leave capacities and
-supplies as they are, carry the choice of node 0 to all others.
+If every node takes its unit of each tree from a neighbour one hop nearer to the root, the result is a tree of least
+height, whatever the nodes choose. So each node chooses for itself, by a transport problem of few arcs and many roots.
+Where nearer neighbours cannot carry all, those at the same distance may help, in one direction drawn for each root.
+Symmetries that take node 0 to every node carry the choice of node 0 to all others.
 """
 
 from __future__ import annotations
@@ -183,10 +177,10 @@ def _is_invariant(network: ForestNetwork, transversal: Transversal) -> bool:
     """Whether the moves leave capacities and supplies as they are."""
     if len(transversal.parent) != network.nodes or np.any(network.supply != network.supply[0]):
         return False
-    own = np.array([network.src, network.dst, network.capacity])
+    arcs = np.array([network.src, network.dst, network.capacity])
     for move in transversal.moves:
         image = np.array([move[network.src], move[network.dst], network.capacity])
-        if not np.array_equal(image[:, np.lexsort(image[:2])], own):
+        if not np.array_equal(image[:, np.lexsort(image[:2])], arcs):
             return False
     return True
 
@@ -197,7 +191,7 @@ def _choices(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, b
     tails = network.src[row]
     needs, left = network.supply.copy(), network.capacity[row].copy()
     needs[node] = 0
-    wanted = needs.copy()
+    demand = needs.copy()
     allowed = np.ascontiguousarray((hops[tails] + 1 == hops[node]).T)
     amounts = np.zeros(allowed.shape, dtype=np.int64)
     if not transport(allowed, needs, left, amounts) and beside:
@@ -207,10 +201,10 @@ def _choices(network: ForestNetwork, offsets: Integers, hops: Hops, node: int, b
         transport(allowed, needs, left, amounts)
     columns = np.column_stack([amounts, needs])
     arcs = np.append(np.arange(row.start, row.stop, dtype=np.int32), np.int32(-1))
-    root, place = np.nonzero(columns)
-    amount = columns[root, place]
-    hi = np.cumsum(amount) - (np.cumsum(wanted) - wanted)[root]
-    return _InArcShares(root.astype(np.int32), arcs[place], hi - amount, hi)
+    root, column = np.nonzero(columns)
+    amount = columns[root, column]
+    hi = np.cumsum(amount) - (np.cumsum(demand) - demand)[root]
+    return _InArcShares(root.astype(np.int32), arcs[column], hi - amount, hi)
 
 
 def _images(network: ForestNetwork, transversal: Transversal, base: _InArcShares) -> list[_InArcShares]:

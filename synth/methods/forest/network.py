@@ -1,4 +1,4 @@
-"""The network that trees are packed into: integer capacities per pair of nodes, and how many trees each node roots."""
+"""The network that trees are packed into: integer capacities per pair of nodes, and the number of trees per root."""
 
 from __future__ import annotations
 

@@ -1,13 +1,9 @@
 """Optimal tree packing: spanning trees that use up the supply of every root within the capacity of every arc.
 
-Trees are grown in batches under the cuts that are known so far, which is a guess: one test of what a batch leaves
-then finds the cuts that it overdraws, and the part of the batch that overdraws none is kept. A cut that is known
-is never overdrawn again. Where the guesses for a root go on failing, one tree is grown with a test after every
-step back, which is the exact algorithm of Bérczi and Frank with tight cuts found as they are met
-(bandwidth-optimal pipeline, section 2.3). A tree that is kept leaves enough for all that are still to come, so
-that the packing always ends.
-
-Several packings of one network side by side, of which the best is taken.
+Trees are grown in batches under the cuts known so far; one run of the oracle then finds the cuts that a batch violates,
+and the part of the batch that violates none is kept. Where this goes on failing for a root, one tree is grown with a
+test after every step back: the exact algorithm of Bérczi and Frank (bandwidth-optimal pipeline, section 2.3). Kept
+trees leave enough for all that are to come, so that packing always ends. A portfolio takes the best of many seeds.
 """
 
 from __future__ import annotations
@@ -31,7 +27,8 @@ from chorale.synth.methods.forest.residual_network import (
     residual_network_of,
 )
 from chorale.synth.methods.forest.tree_kernels import continue_tree, grow_trees, take_trees
-from chorale.synth.methods.forest.trees import Objective, Trees, joined_trees, no_trees, objective_key
+from chorale.synth.methods.forest.trees import Trees, joined_trees, no_trees, objective_key
+from chorale.synth.methods.method import Objective
 from chorale.synth.topology.transversal import Transversal
 
 ROLLBACKS = 3
@@ -182,7 +179,7 @@ class _Packing:
     def _feasible(self, trees: Trees) -> Trees:
         """Return the first of `trees` that leave enough for the others, as many as the cuts found on the way allow."""
         while len(trees):
-            capacity, supply = self._left_by(trees)
+            capacity, supply = self._residual_after(trees)
             overdrawn = self.certifier.violated(capacity, supply) if supply.any() else self.sides[:0]
             if not len(overdrawn):
                 break
@@ -214,13 +211,13 @@ class _Packing:
         self.sides = np.concatenate([self.sides, sides])
         return room
 
-    def _left_by(self, trees: Trees) -> tuple[Integers, Integers]:
+    def _residual_after(self, trees: Trees) -> tuple[Integers, Integers]:
         capacity, supply = self.capacity.copy(), self.supply.copy()
         take_trees(trees.root, trees.weight, trees.parent_arc, capacity, supply)
         return capacity, supply
 
     def _keep(self, trees: Trees) -> None:
-        self.capacity, self.supply = self._left_by(trees)
+        self.capacity, self.supply = self._residual_after(trees)
         self.parts.append(trees)
 
 

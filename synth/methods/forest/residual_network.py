@@ -1,8 +1,6 @@
-"""Known cuts of a network as bits per node, and what trees cost them.
+"""The residual network of a packing: arcs in rows, what trees leave of them, the slack of known cuts as bits per node.
 
-What a packing works on: the arcs of a network in rows, and what the trees so far have left of them.
-
-Asking the oracle whether what trees leave of a network is enough for the trees that are still to come.
+Its oracle tells whether that is enough for the trees that are still to come.
 """
 
 from __future__ import annotations
@@ -16,17 +14,7 @@ from chorale.synth.bounds.cut_oracle import Flags, violated_cuts
 from chorale.synth.bounds.residual_graph import Integers, Ranks, ResidualGraph, amounts_on, residual_graph
 from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.methods.forest.network import ForestNetwork
-
-Bits = NDArray[np.uint64]
-
-
-def members_of(sides: Flags) -> Bits:
-    """Return uint64[nodes, words] for bool[cuts, nodes]: bit i of row v says whether v is in `sides[i]`."""
-    cuts, nodes = sides.shape
-    words = -(-cuts // 64)
-    padded = np.zeros((nodes, words * 64), dtype=np.bool_)
-    padded[:, :cuts] = sides.T
-    return np.packbits(padded, axis=1, bitorder="little").view("<u8").reshape(nodes, words).astype(np.uint64)
+from chorale.synth.methods.forest.split.cut_table import Bits, members_of
 
 
 @inlined
@@ -127,8 +115,8 @@ class ResidualNetwork(NamedTuple):
 
     capacity: int64 per arc
     supply:   int64 per node: trees still to be rooted there
-    node:     int64 per node v: slack of the set {v}
-    cut:      int64 per known cut: slack of its source side S
+    node_slack: int64 per node v: slack of the set {v}
+    cut_slack: int64 per known cut: slack of its source side S
     members:  uint64[nodes, words]: bit i of row v says whether v is in S of cut i
     """
 

@@ -1,12 +1,9 @@
-"""Growing one spanning tree without breaking any cut that is known.
+"""Growing one spanning tree level by level without violating any known cut.
 
-A tree of root r and weight m takes m units of every arc that it uses, and m of the trees that r still has to
-root. A set S of nodes keeps its slack, capacity out of S minus trees still to be rooted in S, as the tree leaves
-S for the first time, if r is in S; every other arc out of S costs m. A tree may use an arc only if no known S
-loses more than its slack. The sets {v} are always known; others are learned when the oracle finds them.
-
-Trees grow level by level, and every new node takes the arc with most room from the level before: that keeps the
-load even, so that short trees go on being possible.
+A tree of root r and weight m takes m units of every arc that it uses, and m of the trees that r still has to root. A
+set S of nodes keeps its slack, capacity out of S minus trees still to be rooted in S, as the tree leaves S for the
+first time, if r is in S; every other arc out of S costs m, and no known S may lose more than its slack. The sets {v}
+are always known, others are learned from the oracle. New nodes take the arc of most residual capacity, for short trees.
 """
 
 from __future__ import annotations
@@ -17,7 +14,8 @@ import numpy as np
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.kernels.compiled import inlined
-from chorale.synth.methods.forest.residual_network import ArcTable, Bits, ResidualNetwork
+from chorale.synth.methods.forest.residual_network import ArcTable, ResidualNetwork
+from chorale.synth.methods.forest.split.cut_table import Bits
 
 _PULL_COST = 16
 """Arcs looked at to find the parent of one node, as an estimate: where a level has more arcs than that for each
@@ -30,11 +28,11 @@ class TreeGrowth(NamedTuple):
     parent:  int32 per node, the arc over which the tree reaches it, -1 at the root
     depth:   int32 per node, -1 where the tree is not yet;  order: nodes as they were reached, the root first
     first, last, after: nodes of equal depth as linked lists, per depth and per node
-    missing, place: nodes that are not reached yet, and where each stands in that list
+    missing, missing_position: nodes that are not reached yet, and where each stands in that list
     charges: int64 per node, arcs out of {v} that have to be paid for: -1 at the root, whose first is free
     paid:    int64 per known cut, the same for its S
     tight:   uint64[words], bits of the cuts that one more arc would overdraw
-    best:    int32 per node, the arc that would reach it;  found: nodes that have one
+    best:    int32 per node, the arc that would reach it;  reachable: nodes that have one
     awaited: int32 per node, the depth of a tree node that has plenty for it, -1 if none
     """
 

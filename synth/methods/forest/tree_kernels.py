@@ -1,4 +1,4 @@
-"""Kernels that grow trees under known cuts: many, one after the other, or one on from where it stands."""
+"""Kernels that grow trees under known cuts: many in turn, or one continued from a partial tree."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The arcs of a network without switches as paths of physical links, each link within its own number of trees.
+"""The transfers of packed trees: every tree streams its part of its root's data over the links behind its arcs.
 
-What packed trees send: every tree streams its part of its root's data over the links behind its arcs.
+Arcs of the network without switches become paths of physical links, each link within its own number of trees.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.errors import InvalidInput
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import compiled
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.split.splitting_off import PathPieces, SplitNetwork, with_capacity
-from chorale.synth.methods.forest.trees import Trees
+from chorale.synth.methods.forest.trees import Trees, find_depths
 from chorale.synth.schedule.schedule import Routes
 from chorale.synth.topology.topology import Topology
 
@@ -102,7 +102,7 @@ class TreeTransfers:
 
 
 class _PathRows(NamedTuple):
-    """Columns of TreeRows; path: which piece, instead of a route."""
+    """Columns of TreeTransfers; path: which piece, instead of a route."""
 
     depth: Ranks
     path: Ranks
@@ -190,9 +190,9 @@ def _send(
     )
     cursor, left = paths.offsets[:-1].copy(), paths.amount.copy()
     depth, stack = np.empty(ranks, np.int32), np.empty(ranks, np.int32)
-    made = 0
+    count = 0
     for tree in range(len(roots)):
-        _find_depths(roots[tree], parent_arc[tree], src, depth, stack)
+        find_depths(roots[tree], parent_arc[tree], src, depth, stack)
         for node in range(ranks):
             arc = parent_arc[tree, node]
             if arc < 0:
@@ -204,22 +204,8 @@ def _send(
                 piece = cursor[arc]
                 amount = min(last - unit, left[piece])
                 left[piece] -= amount
-                rows.depth[made], rows.path[made], rows.root[made] = depth[node] - 1, piece, roots[tree]
-                rows.lo[made], rows.hi[made] = unit, unit + amount
+                rows.depth[count], rows.path[count], rows.root[count] = depth[node] - 1, piece, roots[tree]
+                rows.lo[count], rows.hi[count] = unit, unit + amount
                 unit += amount
-                made += 1
-    return _PathRows(rows.depth[:made], rows.path[:made], rows.root[:made], rows.lo[:made], rows.hi[:made])
-
-
-@inlined
-def _find_depths(root: int, parent_arc: Ranks, src: Ranks, depth: Ranks, stack: Ranks) -> None:
-    depth[:] = -1
-    depth[root] = 0
-    for start in range(len(depth)):
-        climbed, node = 0, start
-        while depth[node] < 0:
-            stack[climbed] = node
-            climbed += 1
-            node = src[parent_arc[node]]
-        for index in range(climbed - 1, -1, -1):
-            depth[stack[index]] = depth[node] + climbed - index
+                count += 1
+    return _PathRows(rows.depth[:count], rows.path[:count], rows.root[:count], rows.lo[:count], rows.hi[:count])

@@ -1,19 +1,16 @@
-"""Packed trees as arrays: thousands of trees over thousands of nodes.
-
-Which of several optimal packings is preferred: low trees, few trees, or both in balance.
-"""
+"""Packed trees as arrays, thousands over thousands of nodes, and the key by which optimal packings are compared."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.compiled import compiled, inlined
 from chorale.synth.methods.forest.network import ForestNetwork
+from chorale.synth.methods.method import Objective
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +50,23 @@ def tree_heights(trees: Trees, src: NDArray[np.int32]) -> NDArray[np.int32]:
     return heights
 
 
+@inlined
+def find_depths(
+    root: int, parent_arc: NDArray[np.int32], src: NDArray[np.int32], depth: NDArray[np.int32], stack: NDArray[np.int32]
+) -> None:
+    """Write the arcs from `root` to each node into `depth`; `stack` is scratch of the same size."""
+    depth[:] = -1
+    depth[root] = 0
+    for start in range(len(depth)):
+        climbed, node = 0, start
+        while depth[node] < 0:
+            stack[climbed] = node
+            climbed += 1
+            node = src[parent_arc[node]]
+        for index in range(climbed - 1, -1, -1):
+            depth[stack[index]] = depth[node] + climbed - index
+
+
 @compiled
 def _measure(
     root: NDArray[np.int32], parent_arc: NDArray[np.int32], src: NDArray[np.int32], heights: NDArray[np.int32]
@@ -60,20 +74,8 @@ def _measure(
     nodes = parent_arc.shape[1]
     depth, path = np.empty(nodes, dtype=np.int32), np.empty(nodes, dtype=np.int32)
     for tree in range(len(root)):
-        depth[:] = -1
-        depth[root[tree]] = 0
-        for start in range(nodes):
-            node, length = start, 0
-            while depth[node] < 0:
-                path[length] = node
-                length += 1
-                node = src[parent_arc[tree, node]]
-            for index in range(length - 1, -1, -1):
-                depth[path[index]] = depth[node] + length - index
+        find_depths(root[tree], parent_arc[tree], src, depth, path)
         heights[tree] = depth.max()
-
-
-Objective = Literal["height", "trees", "balanced"]
 
 
 def objective_key(network: ForestNetwork, trees: Trees, objective: Objective) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Trees of an older schedule, as far as they still hold on a fabric that has changed."""
+"""Warm start: trees of an older schedule, reused as far as they fit a fabric that has changed."""
 
 from __future__ import annotations
 
@@ -66,21 +66,21 @@ def reused_trees(old: Schedule, topology: Topology, network: ForestNetwork) -> T
 
 def _edges(old: Schedule, topology: Topology) -> _OldEdges:
     """Return the edges of the trees that copy, or where all reduce, of the same trees turned around."""
-    place = {name: rank for rank, name in enumerate(topology.node_ids[: topology.compute_count])}
+    rank_of = {name: rank for rank, name in enumerate(topology.node_ids[: topology.compute_count])}
     names = old.topology.node_ids[: old.topology.compute_count]
-    now = np.array([place.get(name, -1) for name in names], dtype=np.int32)
+    new_rank = np.array([rank_of.get(name, -1) for name in names], dtype=np.int32)
     rows = old.transfers
     copies = rows.reduce == 0
     spreads = bool(copies.any())
     chosen = np.flatnonzero(copies if spreads else ~copies)
     parent, child = (old.src, old.dst) if spreads else (old.dst, old.src)
     step = rows.step[chosen].astype(np.int64)
-    root = now[rows.shard[chosen].astype(np.int64)]
+    root = new_rank[rows.shard[chosen].astype(np.int64)]
     order = np.lexsort((step if spreads else -step, root))
     kept = chosen[order][root[order] >= 0]
-    offsets = np.searchsorted(np.sort(root), np.arange(len(place) + 1)) - np.count_nonzero(root < 0)
+    offsets = np.searchsorted(np.sort(root), np.arange(len(rank_of) + 1)) - np.count_nonzero(root < 0)
     lo, hi = rows.lo[kept].astype(np.int64), rows.hi[kept].astype(np.int64)
-    return _OldEdges(offsets.astype(np.int64), now[parent[kept]], now[child[kept]], lo, hi)
+    return _OldEdges(offsets.astype(np.int64), new_rank[parent[kept]], new_rank[child[kept]], lo, hi)
 
 
 @compiled
@@ -94,7 +94,7 @@ def _mend(
         most += _starts(old, root, old_units).sum()
     roots, weights = np.empty(most, np.int32), np.empty(most, np.int64)
     parent_arc = np.empty((most, nodes), np.int32)
-    made = 0
+    count = 0
     for root in range(nodes):
         starts = _starts(old, root, old_units)
         unit = 0
@@ -104,11 +104,11 @@ def _mend(
                 following += 1
             # new units u with unit <= u * old_units // supply < following
             weight = -(-following * supply[root] // old_units) - -(-unit * supply[root] // old_units)
-            if weight > 0 and _mend_tree(old, root, unit, weight, arcs, left, parent_arc[made]):
-                roots[made], weights[made] = root, weight
-                made += 1
+            if weight > 0 and _mend_tree(old, root, unit, weight, arcs, left, parent_arc[count]):
+                roots[count], weights[count] = root, weight
+                count += 1
             unit = following
-    return roots[:made], weights[:made], parent_arc[:made]
+    return roots[:count], weights[:count], parent_arc[:count]
 
 
 @inlined
@@ -149,7 +149,7 @@ def _mend_tree(
     while progress and count < nodes:
         progress = False
         for node in range(nodes):
-            arc = -1 if reached[node] else _roomiest(node, weight, arcs, left, reached)
+            arc = -1 if reached[node] else _arc_of_most_capacity(node, weight, arcs, left, reached)
             if arc >= 0:
                 parent_arc[node], reached[node] = arc, True
                 count += 1
@@ -163,7 +163,7 @@ def _mend_tree(
 
 
 @inlined
-def _roomiest(node: int, weight: int, arcs: _ArcIndex, left: Integers, reached: NDArray[np.bool_]) -> int:
+def _arc_of_most_capacity(node: int, weight: int, arcs: _ArcIndex, left: Integers, reached: NDArray[np.bool_]) -> int:
     best = -1
     for arc in range(arcs.offsets[node], arcs.offsets[node + 1]):
         if reached[arcs.src[arc]] and left[arc] >= weight and (best < 0 or left[arc] > left[best]):

@@ -1,9 +1,9 @@
-"""Which receives of a program can be written straight to their places by a peer that asks nobody.
+"""Which receives of a program can be written straight to their destination by a sender that asks for no permission.
 
 A message that is put without asking must not hit chunks that its receiver still needs. It does not if everything that
-the receiver does to them before the receive is also before the send: because what the receiver sent earlier, on
-whatever way, is a reason for the send. L. Lamport, "Time, Clocks, and the Ordering of Events" (CACM 1978), with one
-clock per thread block.
+the receiver does to them before the receive also happens before the send, because of earlier messages from the
+receiver, on any path. Source: L. Lamport, "Time, Clocks, and the Ordering of Events" (CACM 1978), with one clock per
+thread block.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rules of a plan that show without executing it: buffers, channels and their ends, operands, counts of signals."""
+"""Rules of a plan that are checked without executing it: buffers, channels and their ends, operands, signal counts."""
 
 from __future__ import annotations
 
@@ -124,11 +124,11 @@ def _operation(plan: ExecutionPlan, rank: int, block: PlanBlock, operation: Oper
         ("channel", operation.channels, len(block.channels), MAX_OPERATION_CHANNELS, signals),
         ("semaphore", operation.semaphores, len(plan.ranks[rank].semaphores), MAX_OPERATION_SEMAPHORES, locks),
     )
-    for what, named, known, most, needed in numbers:
-        if any(number >= known for number in named):
-            yield what, f"{action.value} names {what} {max(named)}, there are {known}"
-        if len(named) > most or (needed and not named):
-            yield what, f"{action.value} names {len(named)} {what}s, must name 1 to {most}"
+    for what, named, available, largest, needed in numbers:
+        if any(number >= available for number in named):
+            yield what, f"{action.value} names {what} {max(named)}, there are {available}"
+        if len(named) > largest or (needed and not named):
+            yield what, f"{action.value} names {len(named)} {what}s, must name 1 to {largest}"
         if needed and len(set(named)) < len(named):
             yield what, f"{action.value} names a {what} twice: threads would change one counter at once"
     if action.moves:
@@ -190,7 +190,7 @@ def _overlaps(
 
 def _signals(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
     """Each direction of a channel is used by one block at either end, as often as by the other."""
-    told: Counter[tuple[int, int]] = Counter()
+    signalled: Counter[tuple[int, int]] = Counter()
     heard: Counter[tuple[int, int]] = Counter()
     users: dict[tuple[int, int, Action], int] = {}
     for rank, body in enumerate(plan.ranks):
@@ -201,14 +201,16 @@ def _signals(plan: ExecutionPlan) -> Iterator[ProgramViolation]:
                     if users.setdefault((rank, number, operation.action), index) != index:
                         message = f"uses {operation.action.value} of channel {number}, as another block does"
                         yield ProgramViolation.at("shared channel", message, rank, index)
-                    counts = told if operation.action is Action.SIGNAL else heard
+                    counts = signalled if operation.action is Action.SIGNAL else heard
                     counts[rank, number] += 1
-    for rank, number in sorted({*told, *heard}):
+    for rank, number in sorted({*signalled, *heard}):
         peer, other = plan.other_end(rank, number)
-        if told[rank, number] != heard[peer, other]:
-            message = f"signals {told[rank, number]} times on channel {number}, rank {peer} waits {heard[peer, other]}"
+        if signalled[rank, number] != heard[peer, other]:
+            message = (
+                f"signals {signalled[rank, number]} times on channel {number}, rank {peer} waits {heard[peer, other]}"
+            )
             yield ProgramViolation.at("signals", message, rank)
-        if heard[rank, number] and not told[peer, other]:
+        if heard[rank, number] and not signalled[peer, other]:
             yield ProgramViolation.at("signals", f"waits on channel {number}, which rank {peer} never signals", rank)
 
 

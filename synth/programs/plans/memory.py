@@ -1,10 +1,8 @@
-"""What each thread of each block of a plan knows to have happened: vector clocks.
+"""The memory of all ranks during a run of a plan, with vector clocks that order the accesses to each chunk.
 
 Component b of a clock counts the stretches between the `nop`s of block b that are over; the further components say of
-each rank whether its call has begun. A block knows what all its threads know; a single thread knows, until the next
-`nop`, in addition what it waited for.
-
-The memory of all ranks during a run of a plan: contents, and who touched each chunk when.
+each rank whether its call has begun. A block knows what all its threads know; a single thread also knows, until the
+next `nop`, what it waited for.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ class HappensBefore:
             self.clock[block, self.begun + rank] = 1
         self._threads: list[dict[int, VectorClock]] = [{} for _ in self.owner]
         self._first = np.searchsorted(self.owner, np.arange(len(plan.ranks)))
-        self._told: dict[tuple[int, int], deque[VectorClock]] = defaultdict(deque)
+        self._signals: dict[tuple[int, int], deque[VectorClock]] = defaultdict(deque)
         self._released: dict[tuple[int, int], deque[VectorClock]] = defaultdict(deque)
         self._ends = [[plan.other_end(rank, n) for n in range(len(body.peers))] for rank, body in enumerate(plan.ranks)]
         for rank, body in enumerate(plan.ranks):
@@ -55,14 +53,14 @@ class HappensBefore:
             self._join(block)
         elif operation.action is Action.SIGNAL:
             for thread, number in enumerate(self._channels(block, operation)):
-                self._told[self._ends[rank][number]].append(self._known(block, thread))
+                self._signals[self._ends[rank][number]].append(self._knowledge(block, thread))
         elif operation.action is Action.RELEASE:
             for thread, number in enumerate(operation.semaphores):
-                self._released[rank, number].append(self._known(block, thread))
+                self._released[rank, number].append(self._knowledge(block, thread))
         elif operation.action is Action.WAIT:
-            return self._hear(block, [self._told[rank, number] for number in self._channels(block, operation)])
+            return self._receive(block, [self._signals[rank, number] for number in self._channels(block, operation)])
         elif operation.action is Action.ACQUIRE:
-            return self._hear(block, [self._released[rank, number] for number in operation.semaphores])
+            return self._receive(block, [self._released[rank, number] for number in operation.semaphores])
         return True
 
     def happened_before(self, block: int, component: NDArray[np.int32], time: NDArray[np.int32]) -> NDArray[np.bool_]:
@@ -80,23 +78,23 @@ class HappensBefore:
 
     def final_clock(self, rank: int) -> VectorClock:
         """Return what all blocks of `rank` know together."""
-        own = [block for block, owner in enumerate(self.owner) if owner == rank]
-        return np.asarray(self.clock[own].max(axis=0))
+        blocks = [block for block, owner in enumerate(self.owner) if owner == rank]
+        return np.asarray(self.clock[blocks].max(axis=0))
 
     def _channels(self, block: int, operation: Operation) -> list[int]:
         rank = self.owner[block]
         channels = self._plan.ranks[rank].blocks[block - int(self._first[rank])].channels
         return [channels[local] for local in operation.channels]
 
-    def _known(self, block: int, thread: int) -> VectorClock:
+    def _knowledge(self, block: int, thread: int) -> VectorClock:
         """Return what a thread may tell: of the data that its block moves now, nothing."""
         return np.asarray(np.maximum(self.clock[block], self._threads[block].get(thread, 0)))
 
-    def _hear(self, block: int, queues: list[deque[VectorClock]]) -> bool:
+    def _receive(self, block: int, queues: list[deque[VectorClock]]) -> bool:
         if not all(queues):
             return False
         for thread, queue in enumerate(queues):
-            self._threads[block][thread] = np.maximum(self._known(block, thread), queue.popleft())
+            self._threads[block][thread] = np.maximum(self._knowledge(block, thread), queue.popleft())
         return True
 
     def _join(self, block: int) -> None:

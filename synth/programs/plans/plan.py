@@ -1,6 +1,6 @@
-"""The Plan: a collective as one-sided operations, as the executor of MSCCL++ runs it.
+"""The ExecutionPlan: a collective as one-sided operations, as the executor of MSCCL++ runs it.
 
-Thread blocks write into memory of other ranks (`put`) and tell each other by signals; nothing matches sends with
+Thread blocks write into memory of other ranks (`put`) and notify each other by signals; nothing matches sends with
 receives, and nothing holds a sender back. Only `nop` makes the threads of a block wait for each other: what one thread
 learned by a wait holds for the others after it, and what all threads wrote may be signalled after it.
 """

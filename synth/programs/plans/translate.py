@@ -1,11 +1,9 @@
-"""Writes the operations of one thread block, with a `nop` wherever its threads have to wait for each other.
+"""From a program of sends and receives to a plan of one-sided operations, with a `nop` wherever threads must wait.
 
-From a program of sends and receives to a plan of one-sided operations.
-
-Every connection becomes a channel of its own. Before anything is put, the receiver signals once that it has begun the
-call, so that nothing is written into memory that its last call, or its user, still needs. After that a sender asks
-nobody: what may not go straight to its place has a place of its own in scratch, for each message another. So no queue
-holds anybody back, and a program that ends with bounded queues does so as a plan.
+Every connection becomes a channel. Before anything is put, the receiver signals once that it has begun the call, and so
+its memory is no longer used by the last call. After that senders never ask: a message that may not go straight to its
+destination has its own part of scratch. So no queue holds anybody back, and a program that ends with bounded queues
+does so as a plan.
 """
 
 from __future__ import annotations

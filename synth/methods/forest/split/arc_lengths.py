@@ -1,4 +1,4 @@
-"""Lengths of the arcs between switches, such that shortest paths between ranks do not crowd together."""
+"""Lengths of the arcs between switches that keep shortest paths between ranks from crowding together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shortest open paths between two ports of a group, and what they take from arcs and known cuts."""
+"""Shortest paths with residual capacity between two ports of a group, and what they take from arcs and known cuts."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def _distance(groups: SwitchGroups, group: int, source: int, target: int) -> int
 
 @inlined
 def take_path(length: int, demand: int, cuts: CutTable, room: ResidualCapacities) -> int:
-    """Take up to `wanted` units of the path off the residuals and off the slack of cuts; return how many."""
+    """Take up to `demand` units of the path off the residuals and off the slack of cuts; return how many."""
     if length == 0:
         return 0
     amount = demand

@@ -1,4 +1,4 @@
-"""Cuts learned from the oracle: sets of nodes into which more capacity may not get lost than their slack."""
+"""Cuts learned from the oracle: node sets that may lose no more of the capacity into them than their slack."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ from chorale.synth.methods.forest.network import ForestNetwork
 MAX_CUTS_PER_CALL = 512
 Sets = NDArray[np.bool_]
 """bool[sets, nodes]: sink sides of cuts."""
+Bits = NDArray[np.uint64]
+
+
+def members_of(sides: Sets) -> Bits:
+    """Return uint64[nodes, words] for bool[cuts, nodes]: bit i of row v says whether v is in `sides[i]`."""
+    cuts, nodes = sides.shape
+    words = -(-cuts // 64)
+    padded = np.zeros((nodes, words * 64), dtype=np.bool_)
+    padded[:, :cuts] = sides.T
+    return np.packbits(padded, axis=1, bitorder="little").view("<u8").reshape(nodes, words).astype(np.uint64)
 
 
 class CutTable(NamedTuple):
@@ -24,12 +34,12 @@ class CutTable(NamedTuple):
     slack: int64 per cut: capacity into the sink side beyond the supply outside
     """
 
-    sides: NDArray[np.uint64]
+    sides: Bits
     slack: Integers
 
 
 def find_violated_cuts(network: ForestNetwork, max_cuts: int = MAX_CUTS_PER_CALL) -> Sets:
-    """Return up to `most` cuts that do not carry the trees that must cross them; none if and only if all cuts do."""
+    """Return up to `max_cuts` cuts that cannot carry the trees that must cross them; none if and only if all can."""
     graph, half_arcs = residual_graph(network.nodes, network.src, network.dst)
     capacity = amounts_on(graph, half_arcs, network.capacity)
     sinks = np.arange(network.nodes) < network.compute_count
@@ -40,10 +50,7 @@ def find_violated_cuts(network: ForestNetwork, max_cuts: int = MAX_CUTS_PER_CALL
 
 def cut_table(network: ForestNetwork, sets: Sets) -> CutTable:
     """Return the cuts with the sink sides `sets` and their slack in `network`. O(arcs * sets / 64)."""
-    words = -(-len(sets) // 64)
-    padded = np.zeros((network.nodes, 64 * words), dtype=np.bool_)
-    padded[:, : len(sets)] = sets.T
-    sides = np.packbits(padded, axis=1, bitorder="little").view(np.uint64)
+    sides = members_of(sets)
     slack = np.array([-int(network.supply[~inside].sum()) for inside in sets], dtype=np.int64)
     if len(sets):
         _add_capacity_across(network.src, network.dst, network.capacity, sides, slack)
@@ -51,9 +58,7 @@ def cut_table(network: ForestNetwork, sets: Sets) -> CutTable:
 
 
 @compiled
-def _add_capacity_across(
-    src: Ranks, dst: Ranks, capacity: Integers, sides: NDArray[np.uint64], slack: Integers
-) -> None:
+def _add_capacity_across(src: Ranks, dst: Ranks, capacity: Integers, sides: Bits, slack: Integers) -> None:
     for arc in range(len(src)):
         for word in range(sides.shape[1]):
             across = ~sides[src[arc], word] & sides[dst[arc], word]

@@ -1,9 +1,4 @@
-"""Arrays that grow while a kernel fills them.
-
-A network in which switches give way to arcs between their neighbours, and the paths behind every arc.
-
-Splitting off: a path through switches gives way to one arc between its ends.
-"""
+"""Splitting off: a path through switches gives way to one arc between its ends, which remembers the path."""
 
 from __future__ import annotations
 

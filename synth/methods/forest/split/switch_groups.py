@@ -1,6 +1,6 @@
-"""Which switches form a fabric, and which ranks are close without it: a box of GPUs seen from the network above.
+"""Groups of switches that are removed together, as tables for the kernel that proposes what to split off.
 
-Groups of switches that are removed together, as tables for the kernel that proposes what to split off.
+Clusters are the ranks that stay close without a group, such as a box of GPUs seen from the network above.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class SwitchGroups(NamedTuple):
     The ports of a group are the nodes around it, sorted by cluster, then by node. Pairs of ports in different
     clusters come first when a group is removed.
 
-    place:          int64 per node: number of a switch inside its group
+    member_index:   int64 per node: number of a switch inside its group
     sizes:          int64 per group: number of switches
     table_offsets:  int64 per group: where its table begins in `distance`
     distance:       uint16, one table [size, size] per group: length of a shortest way from one switch to another

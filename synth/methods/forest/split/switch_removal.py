@@ -1,12 +1,9 @@
-"""Switches between two nodes only, such as the NIC of a GPU: what enters from one can only leave to the other.
+"""Removing switches without loss: whole fabrics at a time, certified once, switch by switch where that fails.
 
-Removing switches without loss: whole fabrics at a time, certified once, switch by switch where that is refused.
-
-Theorems 7 and 8 of the bandwidth-optimal pipeline paper split off one pair of arcs at a time, after 2 N maximum
-flows. Here all pairs of a fabric are proposed at once and one run of the oracle tests every cut. Where one is
-broken it becomes known and the next proposal respects it; after a few refusals the longest sound prefix of the
-proposal is kept. By theorem 7 some pair is always possible while all switches have as much in as out, so this
-ends, and what it ends with packs as many trees as the network did.
+Theorems 7 and 8 of the bandwidth-optimal pipeline paper split off one pair of arcs at a time, after 2 N maximum flows.
+Here all pairs of a fabric are proposed at once and one run of the oracle tests every cut; violated ones bind the next
+proposal, and after a few failures the longest feasible prefix is kept. By theorem 7 some pair is always possible while
+all switches have as much in as out, so this ends with a network that packs as many trees. Degree-two switches go first.
 """
 
 from __future__ import annotations

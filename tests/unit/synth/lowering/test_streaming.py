@@ -9,9 +9,10 @@ from itertools import islice
 import pytest
 
 from chorale.synth.errors import InvalidInput
-from chorale.synth.lowering import lower as streaming
-from chorale.synth.lowering.lower import lower, streamed_text
+from chorale.synth.lowering import streaming
+from chorale.synth.lowering.lower import lower
 from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.lowering.streaming import streamed_text
 from chorale.synth.programs.program import EMPTY_RANK, ProgramStream, RankProgram
 from chorale.synth.targets.registry import XML_TARGETS, target_named
 from tests.unit.synth.lowering.programs import verified

@@ -16,7 +16,8 @@ from chorale.synth.bounds.residual_graph import LARGEST_AMOUNT
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.packing import ROLLBACKS, pack_trees
-from chorale.synth.methods.forest.trees import Objective, Trees
+from chorale.synth.methods.forest.trees import Trees
+from chorale.synth.methods.method import Objective
 from tests.forest_networks import boxes, can_be_packed, network_of, random_arcs, random_supply, tight_network, torus
 from tests.reference.crossing_cuts import Arc
 from tests.reference.packed_trees import faults_of, height_of

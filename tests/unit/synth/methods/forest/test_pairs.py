@@ -46,7 +46,7 @@ def made(topology: Topology | str, method: str = "forest", **options) -> Verifie
 
 
 def scheduled(topology: Topology, whole: IntegralPairs) -> VerifiedSchedule:
-    return verify(pair_schedule(topology, whole, pack_trees, "forest", {}, {}))
+    return verify(pair_schedule(topology, whole, pack_trees, method="forest", parameters={}, certificate={}))
 
 
 def with_parallel_links(topology: Topology, seed: int) -> Topology:
@@ -150,7 +150,7 @@ def test_no_program_is_solved_where_two_phases_meet_a_bound(spec: str, monkeypat
     monkeypatch.setattr(pairs_module, "tree_pairs", refuse)
     topology = parse_topology(spec)
     assert lower_bound(topology, ALLREDUCE).value == reduce_scatter_allgather_time(topology)
-    assert faster_pairs(topology) is None
+    assert faster_pairs(topology, Options(), SerialExecutor()) is None
 
 
 def test_fabrics_beyond_the_program_take_two_phases() -> None:
@@ -218,7 +218,9 @@ def test_amounts_beyond_64_bits_are_refused() -> None:
 def test_more_trees_than_a_cut_carries_are_found_out() -> None:
     whole = integral_pairs(STAR, tree_pairs(STAR).split)
     with pytest.raises(CheckFailed, match="all trees of a set of nodes can leave it"):
-        pair_schedule(STAR, replace(whole, roots=2 * whole.roots), pack_trees, "forest", {}, {})
+        pair_schedule(
+            STAR, replace(whole, roots=2 * whole.roots), pack_trees, method="forest", parameters={}, certificate={}
+        )
 
 
 def test_the_lowest_of_several_seeds_is_taken() -> None:

@@ -89,7 +89,9 @@ def test_trees_of_a_root_take_its_shard_in_their_order() -> None:
     }
     star = [[-1 if node == root else arc[root, node] for node in range(3)] for root in range(3)]
     trees = Trees(np.array([0, 1, 2, 0], np.int32), np.array([2, 5, 5, 3]), np.array(star + star[:1], np.int32))
-    schedule = tree_schedule(topology, ALLGATHER, Fraction(10), split, trees, "forest", {}, {})
+    schedule = tree_schedule(
+        topology, ALLGATHER, Fraction(10), split, trees, method="forest", parameters={}, certificate={}
+    )
     verify(schedule)
     rows = schedule.transfers
     intervals = {(int(lo), int(hi)) for shard, lo, hi in zip(rows.shard, rows.lo, rows.hi, strict=True) if shard == 0}
@@ -100,4 +102,13 @@ def test_other_collectives_are_refused() -> None:
     topology = parse_topology("ring:3")
     split = remove_switches(forest_network(topology, Fraction(1), np.ones(3, dtype=np.int64)))
     with pytest.raises(InvalidInput, match="trees spread data: they make allgather or broadcast"):
-        tree_schedule(topology, REDUCE_SCATTER, Fraction(1), split, pack_trees(split.network), "forest", {}, {})
+        tree_schedule(
+            topology,
+            REDUCE_SCATTER,
+            Fraction(1),
+            split,
+            pack_trees(split.network),
+            method="forest",
+            parameters={},
+            certificate={},
+        )

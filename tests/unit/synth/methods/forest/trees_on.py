@@ -21,5 +21,6 @@ def trees_on(topology: Topology, collective: Collective = ALLGATHER, best: Optim
     supply[collective.root if collective.is_rooted else slice(None)] = best.k
     split = remove_switches(forest_network(topology, best.trees_per_bandwidth, supply))
     return tree_schedule(
-        topology, collective, best.trees_per_bandwidth, split, pack_trees(split.network), "forest", {}, {}
+        topology, collective, best.trees_per_bandwidth, split, pack_trees(split.network),
+        method="forest", parameters={}, certificate={},
     )  # fmt: skip
