@@ -28,7 +28,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.request_builder import RequestBuilder
-from chorale.tuner.search.constraints import lowering_target
+from chorale.tuner.search.space import lowering_target
 from chorale.tuner.tracking.best_programs import BestProgram, StoredProgram
 from chorale.tuner.tracking.champions import ROLLED_BACK, PromotionVerdict
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion

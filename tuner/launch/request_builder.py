@@ -12,7 +12,7 @@ from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.search.constraints import LoweringTarget, lowering_target
+from chorale.tuner.search.space import LoweringTarget, lowering_target
 from chorale.tuner.trials.records import Candidate, CompleteTrial
 
 

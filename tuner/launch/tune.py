@@ -25,9 +25,8 @@ from chorale.tuner.launch.overhead import Overhead
 from chorale.tuner.launch.progress import LaunchProgress
 from chorale.tuner.launch.promotion import judge, with_built_baselines
 from chorale.tuner.launch.screening import screened_candidates
-from chorale.tuner.search.constraints import search_space
 from chorale.tuner.search.search import Search, SearchPlan, open_storage
-from chorale.tuner.search.space import SearchSpace
+from chorale.tuner.search.space import SearchSpace, search_space
 from chorale.tuner.tracking.best_programs import BestProgram, best_programs
 from chorale.tuner.tracking.champions import PromotionVerdict
 from chorale.tuner.tracking.registry import register
