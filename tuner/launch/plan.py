@@ -30,8 +30,8 @@ WARM_UPS = 1
 def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> float | None:
     """Return the seconds that `trials` trials spend on links if every program met the lower bound of its collective.
 
-    Candidates and baselines run in turns, warm-up and all repetitions; a ring takes as many times longer as the network
-    has links to spare, and preparing comes on top. None where no rate is known beforehand: without
+    Candidates and baselines run in turns, warm-up and all repetitions; a ring takes longer by the
+    factor of links that it leaves idle, and preparing comes on top. None where no rate is known in advance: without
     `runner.link_mbps`, on networks with bandwidths of their own, and on runners that execute nothing.
     """
     rate_mbps = campaign.runner.config.link_rate_mbps
@@ -44,7 +44,7 @@ def min_measuring_s(campaign: Campaign, topology: Topology, trials: int) -> floa
 
 
 def min_launches(campaign: Campaign, trials: int) -> int | None:
-    """Return how often GPUs are launched on for `trials` trials that all run; None on runners without launches.
+    """Return the number of launches on GPUs if all of `trials` trials run; None on runners without launches.
 
     Each program has a proof and then, like every baseline, as many launches as there are repetitions. The final and the
     comparison with champions come on top.
@@ -56,7 +56,7 @@ def min_launches(campaign: Campaign, trials: int) -> int | None:
 
 
 def check_methods(campaign: Campaign) -> None:
-    """Raise InvalidInput for a method or baseline that does not exist; what a library has only its runner knows."""
+    """Raise InvalidInput for an unknown method or baseline; only its runner knows the algorithms of a library."""
     for key, methods in (("search.methods", campaign.search.methods), ("baselines", campaign.baselines)):
         for method in methods:
             is_library = key == "baselines" and method.startswith(LIBRARY)
@@ -66,7 +66,7 @@ def check_methods(campaign: Campaign) -> None:
 
 
 def check_runner(campaign: Campaign, topology: Topology) -> None:
-    """Raise InvalidInput where the runner of `campaign` cannot have the ranks of `topology`."""
+    """Raise InvalidInput if the runner of `campaign` cannot provide the ranks of `topology`."""
     campaign.runner.config.check_plan(campaign.runner.measurers, topology)
 
 
@@ -93,11 +93,11 @@ def campaign_plan(campaign: Campaign, topology: Topology) -> dict[str, Any]:
     }
 
 
-_MOST_STARTS = 6
+_MAX_STARTS = 6
 
 
 def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines that `chorale tune --dry-run` prints of what its JSON document holds."""
+    """Yield the lines that `chorale tune --dry-run` prints of its JSON document `plan`."""
     campaign = plan["resolved"]
     network = f"{plan['topology']['spec']} ({plan['topology']['nodes']} ranks)"
     yield f"{plan['campaign']}: {plan['collective']} on {network}, {campaign['runner']['kind']} runner"
@@ -107,8 +107,8 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
     for reason, count in plan["reasons"].items():
         yield f"  {count}: {reason}"
     first = [str(Candidate(**parameters)) for parameters in plan["first"]]
-    more = ", …" if len(first) > _MOST_STARTS else ""
-    yield f"{plan['trials']} trials by {plan['sampler']}, the first: {', '.join(first[:_MOST_STARTS])}{more}"
+    more = ", …" if len(first) > _MAX_STARTS else ""
+    yield f"{plan['trials']} trials by {plan['sampler']}, the first: {', '.join(first[:_MAX_STARTS])}{more}"
     yield from _estimate_lines(plan["estimate"])
     if plan["least_measuring_seconds"] is not None:
         least = format_duration(plan["least_measuring_seconds"])
@@ -173,7 +173,7 @@ def _earlier_trials(campaign: Campaign, topology: Topology, home: Home) -> tuple
             if not is_begun(folder) or read_launch(folder).conditions != conditions:
                 continue
             trials = read_snapshot(folder).trials
-        except (OSError, ChoraleError):  # no folder of a launch, of an older format, or damaged: it says nothing
+        except (OSError, ChoraleError):  # not a folder of a launch, of an older format, or damaged: left out
             continue
         if trials:
             intervals_s += trial_intervals_s(trials) or [trials[0].seconds]

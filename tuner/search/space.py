@@ -28,7 +28,7 @@ MAX_POINTS = 10**5
 
 
 class Constraints(Protocol):
-    """What is known about candidates before anything is made of them."""
+    """Knowledge about candidates before any is built."""
 
     def matters(self, parameter: str, method: str) -> bool:
         """Whether `parameter` changes anything for schedules of `method`."""
@@ -43,7 +43,7 @@ class Constraints(Protocol):
 class SearchSpace:
     """All combinations of the values of each dimension, each once, without those that make no sense.
 
-    `dimensions` maps the fields of `TopologyCandidate` to their values, in order of preference: the first value of
+    `dimensions` maps the fields of `Candidate` to their values, in order of preference: the first value of
     each is the one that the search starts from. The first is `method`. A parameter that does not matter for a method
     has its default value there, so that points do not differ by it.
 
@@ -55,7 +55,7 @@ class SearchSpace:
     constraints: Constraints
     points: tuple[Candidate, ...] = field(init=False)
     refused: Mapping[str, int] = field(init=False)
-    _known: frozenset[Candidate] = field(init=False, repr=False)
+    _members: frozenset[Candidate] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         grid = math.prod(len(values) for values in self.dimensions.values())
@@ -66,14 +66,14 @@ class SearchSpace:
         reasons = {point: self.constraints.reason_not_to_try(point) for point in distinct}
         points = tuple(point for point, reason in reasons.items() if reason is None)
         object.__setattr__(self, "points", points)
-        object.__setattr__(self, "_known", frozenset(points))
+        object.__setattr__(self, "_members", frozenset(points))
         object.__setattr__(self, "refused", Counter(reason for reason in reasons.values() if reason is not None))
 
     def __len__(self) -> int:
         return len(self.points)
 
     def __contains__(self, candidate: Candidate) -> bool:
-        return candidate in self._known
+        return candidate in self._members
 
     def matters(self, parameter: str, method: str) -> bool:
         """Whether points of `method` differ by `parameter`."""
@@ -111,7 +111,7 @@ class LoweringTarget:
         return limits_of(LoweringOptions(self.name, sm_count=self.sm_count))
 
     def options(self, candidate: Candidate) -> LoweringOptions:
-        """Return how to lower `candidate`. InvalidInput if a parameter is beyond what any dialect takes."""
+        """Return how to lower `candidate`. InvalidInput if a parameter is beyond what any target takes."""
         return LoweringOptions(
             self.name,
             candidate.channels,
@@ -122,27 +122,27 @@ class LoweringTarget:
         )
 
     def accepts(self, program: Program) -> bool:
-        """Whether `program` can be measured beside others of this dialect."""
+        """Whether `program` can be measured beside others of this target."""
         return (program.target, program.in_place) == (self.name, self.in_place)
 
 
 def lowering_target(section: RunnerSection) -> LoweringTarget:
-    """Return the dialect of all programs of a campaign with this runner."""
+    """Return the target of all programs of a campaign with this runner."""
     lowering = section.config.lowering()
     return LoweringTarget(lowering.target, lowering.sm_count, lowering.in_place)
 
 
 ELEMENT_BYTES = 4
 MAX_PADDING = 0.05
-"""How much longer than it is a vector may become because it is cut into whole elements."""
+"""By which part a vector may grow because it is cut into whole elements."""
 
 _NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
-"""Parameter -> the option that a method must obey for it to matter: trees stream, so that `depth` is for them."""
+"""Parameter -> the option that a method must have for it to matter: `depth` is for trees, which stream."""
 
 
 @dataclass(frozen=True, slots=True)
 class CampaignConstraints:
-    """What is known about the candidates of one campaign without making them."""
+    """Knowledge about the candidates of one campaign before any is built."""
 
     runner: Capabilities
     target: LoweringTarget
@@ -164,8 +164,8 @@ class CampaignConstraints:
             self.target.options(candidate)
         except InvalidInput as error:
             return str(error)
-        asked = self.ranks * candidate.chunks if candidate.chunks else candidate.k or 1
-        chunks = asked * candidate.instances * candidate.depth  # at least so many: methods may take more
+        per_instance = self.ranks * candidate.chunks if candidate.chunks else candidate.k or 1
+        chunks = per_instance * candidate.instances * candidate.depth  # at least so many: methods may take more
         if (excess := self._excess(candidate, chunks)) is not None:
             return f"{self.target.name} {excess}"
         if all(_padding(size_bytes, chunks) > MAX_PADDING for size_bytes in self.sizes_bytes):
@@ -173,7 +173,7 @@ class CampaignConstraints:
         return None
 
     def _excess(self, candidate: Candidate, chunks: int) -> str | None:
-        """Return which limit of the dialect any program of `candidate` exceeds, None if that is not known yet."""
+        """Return which limit of the target every program of `candidate` exceeds, None if that is not known."""
         limits = self.target.limits
         if self.ranks > limits.ranks:
             return f"has programs of at most {limits.ranks} ranks, not {self.ranks}"
@@ -190,10 +190,10 @@ class CampaignConstraints:
 def search_space(campaign: Campaign, topology: Topology) -> SearchSpace:
     """Return the points of `campaign` that make sense on `topology`."""
     section = campaign.runner
-    known = CampaignConstraints(
+    constraints = CampaignConstraints(
         section.capabilities, lowering_target(section), topology.compute_count, tuple(campaign.sizes)
     )
-    return SearchSpace(campaign.search.dimensions(), known)
+    return SearchSpace(campaign.search.dimensions(), constraints)
 
 
 def _padding(size_bytes: int, chunks: int) -> float:

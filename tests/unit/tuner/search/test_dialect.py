@@ -49,7 +49,7 @@ def test_programs_of_a_campaign_are_of_one_placement() -> None:
         built = build(request)
         assert isinstance(built, BuildResult)
         assert not built.program.in_place
-        assert requests.dialect.accepts(built.program)
+        assert requests.target.accepts(built.program)
         assert not LoweringTarget("msccl-xml").accepts(built.program)
 
 
