@@ -50,13 +50,13 @@ def bound(
 
     Example: chorale bound a100:2 --collective allreduce
     """
-    wanted = parse_collective(collective, root)
+    target = parse_collective(collective, root)
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
     stages.compile(warm_bounds)
     with stages.stage("bound"):
-        report = bound_report(topology, wanted, k)
+        report = bound_report(topology, target, k)
     if as_json:
         seconds = stages.report(outside_total=("topology", "compile"))
         emit_json(bound_document(report) | {"seconds": seconds})
@@ -90,29 +90,29 @@ def alltoall(
         require_schedule_suffix(output)
     elif chunks is not None:
         raise InvalidInput("--chunks is for a schedule", f"--chunks {chunks} without a file", "add -o alltoall.parquet")
-    wanted, allowed = parse_method(method), parse_rational(gap, "--gap")
+    rate_method, allowed = parse_method(method), parse_rational(gap, "--gap")
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
         if output is not None:
             require_schedule_size(topology, chunks)
     stages.compile(warm_alltoall)
-    with _progress(spec) as report, stages.stage("rate"):
-        rate = alltoall_rate(topology, allowed, wanted, report)
+    with _bounds_display(spec) as report, stages.stage("rate"):
+        rate = alltoall_rate(topology, allowed, rate_method, report)
     if rate.gap > allowed:
         people.print(f"the bounds differ by {float(rate.gap):.3%} still: the largest number of iterations is done")
-    document = _document(topology, rate)
+    document = _alltoall_document(topology, rate)
     if output is not None:
-        document["schedule"] = _write_schedule(topology, chunks, rate, wanted, output, stages)
+        document["schedule"] = _write_schedule(topology, chunks, rate, rate_method, output, stages)
     seconds = stages.report(outside_total=("topology", "compile", "schedule", "verification", "writing"))
     document |= {"seconds": seconds.pop("total"), "stages": seconds, "peak_memory_bytes": peak_memory_bytes()}
     if as_json:
         emit_json(document)
     else:
-        results.print(_table(document, topology.bandwidth_unit))
+        results.print(_alltoall_table(document, topology.bandwidth_unit))
 
 
-def _document(topology: Topology, rate: AllToAllRate) -> dict[str, Any]:
+def _alltoall_document(topology: Topology, rate: AllToAllRate) -> dict[str, Any]:
     return {
         "topology": {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id},
         "rate": float(rate.rate),
@@ -132,7 +132,7 @@ def _write_schedule(
     output: str,
     stages: Stopwatch,
 ) -> dict[str, Any]:
-    """Make, verify and save a schedule; say how far it is from the bound."""
+    """Build, verify and save a schedule; return its document, with the distance from the bound."""
     with stages.stage("schedule"):
         schedule = alltoall_schedule(topology, chunks, max(rate.gap, DEFAULT_GAP), method)
     with stages.stage("verification"):
@@ -153,8 +153,8 @@ def _write_schedule(
 
 
 @contextmanager
-def _progress(spec: str) -> Iterator[BoundsListener | None]:
-    """Yield a report that shows the bounds as they close in; None where nobody watches."""
+def _bounds_display(spec: str) -> Iterator[BoundsListener | None]:
+    """Yield a listener that shows the bounds as they converge; None where stderr is no terminal."""
     if people.quiet or not people.is_terminal:
         yield None
         return
@@ -167,7 +167,7 @@ def _progress(spec: str) -> Iterator[BoundsListener | None]:
         yield show
 
 
-def _table(document: dict[str, Any], unit: str) -> Table:
+def _alltoall_table(document: dict[str, Any], unit: str) -> Table:
     table = Table(title=f"all-to-all on {document['topology']['spec']}", show_header=False)
     table.add_row("ranks", str(document["topology"]["nodes"]))
     rate = f"{document['rate']:.6g} {'of a link' if unit == 'link' else unit}"

@@ -106,7 +106,7 @@ def load_command(name: str) -> Command:
 
 
 def load_all(group: TyperGroup) -> TyperGroup:
-    """Replace what `group` lists by the commands themselves, for those who describe them all; return the group."""
+    """Load all commands into `group`, as the reference of the command line needs them; return the group."""
     for name in COMMANDS:
         group.add_command(load_command(name))
     return group

@@ -56,7 +56,7 @@ def experiment(
 
     Example: chorale experiment direct-connect-table-5
     """
-    catalog, answers = _experiments("catalog"), _experiments("run")
+    catalog, run = _experiments("catalog"), _experiments("run")
     if name == "list":
         _list(catalog, as_json)
         return
@@ -64,29 +64,29 @@ def experiment(
     if plot is not None:
         _require_plot(chosen, plot)
     home, start_ms = Home.from_environment(), _now_ms()
-    kept = answers.PartStore(home.create(home.experiments))
+    store = run.PartStore(home.create(home.experiments))
     # A known executor is not started where all parts run here: on Ray that would be a second cluster beside theirs.
     where = SERIAL if chosen.alone and executor in EXECUTORS else executor
     with open_executor(where, workers) as opened, _report() as report:
-        answer = answers.run_experiment(chosen, quick, opened, kept, resume, report)
+        result = run.run_experiment(chosen, quick, opened, store, resume, report)
     if plot is not None:
-        chosen.plot(answer.rows, plot)
-    document = answer.document(chosen, quick)
+        chosen.plot(result.rows, plot)
+    document = result.document(chosen, quick)
     if mlflow:
         _log(document, plot, start_ms)
     if as_json:
         emit_json(document)
     else:
-        _print_table(chosen, answer.rows)
-        people.print(f"{answer.seconds:.1f} s")
-    failed = [row for row in answer.rows if not row["holds"]]
+        _print_table(chosen, result.rows)
+        people.print(f"{result.seconds:.1f} s")
+    failed = [row for row in result.rows if not row["holds"]]
     if failed:
         value = "; ".join(f"{_row_name(chosen, row)}: {row['reason']}" for row in failed)
         raise CheckFailed("every row of an experiment must hold", value, f"see chorale experiment {name} --json")
 
 
 def _experiments(name: str) -> Any:
-    """Return a module of the layer above this one: it is known by its name only, and loaded when it is asked for."""
+    """Return a module of the layer above this one: it is imported by name, and only when it is used."""
     return importlib.import_module(f"chorale.experiments.framework.{name}")
 
 
@@ -110,7 +110,7 @@ def _row_name(chosen: Any, row: Any) -> str:
 
 def _list(catalog: Any, as_json: bool) -> None:
     """Print every experiment with the tables and figures that it answers besides the one in its name."""
-    experiments = [(known, catalog.aliases_of(known.name)) for known in catalog.load_all()]
+    experiments = [(entry, catalog.aliases_of(entry.name)) for entry in catalog.load_all()]
     if as_json:
         facts = [
             {"name": e.name, "aliases": list(also), "question": e.question, "source": e.source}
@@ -119,8 +119,8 @@ def _list(catalog: Any, as_json: bool) -> None:
         emit_json({"experiments": facts})
         return
     table = Table("name", "question", "source", box=box.SIMPLE_HEAD)
-    for known, also in experiments:
-        table.add_row("\n".join((known.name, *also)), known.question, known.source)
+    for entry, also in experiments:
+        table.add_row("\n".join((entry.name, *also)), entry.question, entry.source)
     _on_stdout().print(table)
 
 
@@ -140,14 +140,14 @@ def _print_table(chosen: Any, rows: Any) -> None:
 
 
 def _on_stdout() -> Console:
-    """Return a console for the answer itself; as wide as the table wants where it goes to a file or a pipe."""
+    """Return a console for the result itself; as wide as the table needs where it goes to a file or a pipe."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
 
 
 @contextmanager
 def _report() -> Iterator[Any]:
-    """Yield what hears which part is being worked on: a line that is drawn in place, or nothing."""
+    """Yield a callback that shows which part is being computed, on a terminal only."""
     if people.quiet or not people.is_terminal:
         yield lambda _what, _done, _total: None
         return
@@ -168,7 +168,7 @@ def bench(
 
     Example: chorale bench rings
     """
-    # The layer above this one: it is known by its name only, and loaded when it is asked for.
+    # The layer above this one: it is imported by name, and only when it is used.
     suite = importlib.import_module("chorale.experiments.bench.suite")
     rows: list[dict[str, Any]] = []
     for benchmark in suite.chosen(names or []):
