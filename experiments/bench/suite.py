@@ -36,7 +36,7 @@ from chorale.tuner.reports.stopwatch import Stopwatch
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkOutcome:
-    """What came of a case.
+    """The outcome of a case.
 
     facts:  counts and certificates, as JSON has them; the same on every machine
     ratio:  how much better than the reference, above 1 where it is
@@ -52,7 +52,7 @@ class BenchmarkOutcome:
 class Benchmark:
     """A benchmark: `run` takes one of `cases`, and `goals` says what ratio each is meant to reach.
 
-    is_exact: ratios are of exact costs, so that a goal that is missed is a regression and not a busy machine
+    is_exact: ratios are of exact costs, so that a missed goal is a regression and not a busy machine
     """
 
     name: str
@@ -78,12 +78,12 @@ def _run_bounds(spec: str) -> BenchmarkOutcome:
     with stages.stage("ours"):
         bound = lower_bound(topology, ALLGATHER)
     with stages.stage("reference"):
-        enough = max_flows_reach(topology, bound.value)
+        fits = max_flows_reach(topology, bound.value)
     facts = {
         "time_per_byte": str(bound.value),
         "kind": bound.kind,
         "cut": len(bound.nodes),
-        "flows_fit": enough,
+        "flows_fit": fits,
         "flows_fit_in_a_little_less": max_flows_reach(topology, bound.value * _LITTLE_LESS),
     }
     return BenchmarkOutcome(facts, stages.seconds["reference"] / stages.seconds["ours"], stages.seconds)
@@ -149,8 +149,8 @@ def _least_load(node: int, step: int, into: list[int], hops: dict[int, dict[int,
     matrix[len(shards) :, -1] = -1
     bound = np.array([-1.0] * len(shards) + [0.0] * len(into))
     objective = np.append(np.zeros(len(pairs)), 1.0)
-    answer, _ = minimum(objective, matrix, bound, "choose a smaller network")
-    return Fraction(float(answer[-1])).limit_denominator(_DIGITS)
+    solution, _ = minimum(objective, matrix, bound, "choose a smaller network")
+    return Fraction(float(solution[-1])).limit_denominator(_DIGITS)
 
 
 BFB = Benchmark(
@@ -220,12 +220,12 @@ BENCHMARKS = (BFB, BOUNDS, FOREST, RINGS)
 
 def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:
     """Return the benchmarks of these names, all without any; InvalidInput for one that is not known."""
-    known = {benchmark.name: benchmark for benchmark in BENCHMARKS}
+    by_name = {benchmark.name: benchmark for benchmark in BENCHMARKS}
     for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1) or list(known)
+        if name not in by_name:
+            close = difflib.get_close_matches(name, by_name, n=1) or list(by_name)
             raise InvalidInput("a benchmark must be one that is known", name or '""', f"choose from {', '.join(close)}")
-    return tuple(known[name] for name in dict.fromkeys(names or known))
+    return tuple(by_name[name] for name in dict.fromkeys(names or by_name))
 
 
 def expected_facts() -> dict[str, Any]:
@@ -239,9 +239,11 @@ def rows_of(benchmark: Benchmark) -> Iterator[dict[str, Any]]:
     expected = expected_facts().get(benchmark.name, {})
     for case in benchmark.cases:
         outcome = benchmark.run(case)
-        wanted = expected.get(case, {})
+        expected_here = expected.get(case, {})
         goal_met = outcome.ratio >= benchmark.goals[case]
-        differing = [key for key in {**wanted, **outcome.facts} if wanted.get(key) != outcome.facts.get(key)]
+        differing = [
+            key for key in {**expected_here, **outcome.facts} if expected_here.get(key) != outcome.facts.get(key)
+        ]
         yield {
             "benchmark": benchmark.name,
             "case": case,

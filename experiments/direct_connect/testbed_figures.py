@@ -173,8 +173,8 @@ class _LinearFit:
     """What is fitted.
 
     errors: mean and largest relative error that were printed
-    close:  the largest mean error that matches them
-    most:   the largest mean error that is explained by cores that are shared
+    max_match_error:     the largest mean error that matches them
+    max_explained_error: the largest mean error that sharing cores explains
     """
 
     title: str

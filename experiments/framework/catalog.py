@@ -1,4 +1,4 @@
-"""The experiments by name. The command imports this module by name, and nothing else does."""
+"""The experiments by name. `chorale experiment` imports this module by name, as `tuner` is below `experiments`."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ ALIASES = {
     "direct-connect-figure-9": "training-experts",
     "direct-connect-figure-10": "direct-connect-table-6",
 }
-"""Tables and figures that an experiment of another name answers too."""
+"""Tables and figures that an experiment of another name reproduces too."""
 
 
 def module_of(name: str) -> str:
@@ -83,8 +83,8 @@ def _experiments_in(module_name: str) -> dict[str, Experiment]:
 
 
 def aliases_of(name: str) -> tuple[str, ...]:
-    """Return what else finds the experiment called `name`."""
-    return tuple(alias for alias, meant in ALIASES.items() if meant == name)
+    """Return the other names of the experiment called `name`."""
+    return tuple(alias for alias, target in ALIASES.items() if target == name)
 
 
 def load_all() -> tuple[Experiment, ...]:

@@ -1,7 +1,4 @@
-"""Times of Swing and of its rivals on one network, size by size, as the Swing paper compares them.
-
-A sentence of the Swing paper as an assertion on a range, and whether our simulation reproduces it.
-"""
+"""Times of Swing and of its rivals on one network by size, and claims of the Swing paper as assertions on ranges."""
 
 from __future__ import annotations
 
