@@ -101,9 +101,9 @@ class DetachedLaunch:
                 resume,
                 make,
                 progress,
-                self._launch_id,
-                self._try_again,
-                FORMER_SELF_S,
+                launch_id=self._launch_id,
+                try_again=self._try_again,
+                patience_s=FORMER_SELF_S,
             )
         except ChoraleError as error:
             self._error = type(error)(error.rule, str(error.value), error.way_out)  # the value may not travel

@@ -197,6 +197,7 @@ def tune(
     resume: bool,
     make_workers: MakeWorkers,
     make_progress: ProgressFactory,
+    *,
     launch_id: str | None = None,
     try_again: Callable[[], bool] = lambda: False,
     patience_s: float = 0.0,
