@@ -1,1 +1,34 @@
-"""One question per file: what the papers printed beside what this code reaches, and measurements of our own."""
+"""Experiments: what the papers printed beside what this code reaches, and measurements of our own.
+
+The names below are stable; each is imported when it is first used.
+"""
+
+from typing import TYPE_CHECKING
+
+from chorale.synth.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from chorale.experiments.framework.catalog import NAMES as NAMES
+    from chorale.experiments.framework.catalog import load as load
+    from chorale.experiments.framework.catalog import load_all as load_all
+    from chorale.experiments.framework.experiment import Column as Column
+    from chorale.experiments.framework.experiment import Experiment as Experiment
+    from chorale.experiments.framework.experiment import Row as Row
+    from chorale.experiments.framework.parts import PartStore as PartStore
+    from chorale.experiments.framework.run import ExperimentResult as ExperimentResult
+    from chorale.experiments.framework.run import run_experiment as run_experiment
+
+_HOMES = {
+    "Column": "chorale.experiments.framework.experiment",
+    "Experiment": "chorale.experiments.framework.experiment",
+    "ExperimentResult": "chorale.experiments.framework.run",
+    "NAMES": "chorale.experiments.framework.catalog",
+    "PartStore": "chorale.experiments.framework.parts",
+    "Row": "chorale.experiments.framework.experiment",
+    "load": "chorale.experiments.framework.catalog",
+    "load_all": "chorale.experiments.framework.catalog",
+    "run_experiment": "chorale.experiments.framework.run",
+}
+
+__all__ = list(_HOMES)  # names, found on first use
+__getattr__ = lazy_names(__name__, _HOMES)

@@ -6,8 +6,7 @@ from typing import Any
 
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.search.constraints import search_space
-from chorale.tuner.search.space import SearchSpace
+from chorale.tuner.search.space import SearchSpace, search_space
 from chorale.tuner.trials.records import Candidate, CompleteTrial, SizeResult, trial_id
 
 

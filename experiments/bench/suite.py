@@ -1,28 +1,231 @@
-"""The benchmarks by name, their runs, and what is compared with what is expected. The command imports this by name."""
+"""Our own benchmarks: cases with facts that never change and a ratio to a reference that ran beside them.
+
+The references: NetworkX's maximum flows for bounds, SciPy's HiGHS on the linear programs of the paper for BFB, a plain
+ring by exact bandwidth times for schedules. The command imports this module by name.
+"""
 
 from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 from importlib import resources
 from typing import Any
 
-from chorale.experiments.bench import benchmarks
-from chorale.experiments.bench.benchmarks import Benchmark
-from chorale.synth.errors import InvalidInput
+import networkx as nx
+import numpy as np
 
-BENCHMARKS = (benchmarks.BFB, benchmarks.BOUNDS, benchmarks.FOREST, benchmarks.RINGS)
+from chorale.experiments.framework.references import max_flows_reach
+from chorale.synth.bounds.certificate import check_certificate
+from chorale.synth.bounds.lower_bound import lower_bound
+from chorale.synth.collective import ALLGATHER, parse_collective
+from chorale.synth.errors import InvalidInput
+from chorale.synth.executor.serial import SerialExecutor
+from chorale.synth.kernels.warm_up import warm_bounds, warm_method
+from chorale.synth.linear_program import minimum
+from chorale.synth.methods.bfb.bfb import bfb_allgather
+from chorale.synth.methods.catalog import synthesize
+from chorale.synth.methods.method import Options
+from chorale.synth.topology.spec import parse_topology
+from chorale.synth.topology.topology import Topology
+from chorale.synth.verify.verify import verify
+from chorale.tuner.reports.stopwatch import Stopwatch
+
+
+@dataclass(frozen=True, slots=True)
+class BenchmarkOutcome:
+    """The outcome of a case.
+
+    facts:  counts and certificates, as JSON has them; the same on every machine
+    ratio:  how much better than the reference, above 1 where it is
+    seconds: of what is measured and of the reference; empty where exact costs are compared
+    """
+
+    facts: Mapping[str, Any]
+    ratio: float
+    seconds: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Benchmark:
+    """A benchmark: `run` takes one of `cases`, and `goals` says what ratio each is meant to reach.
+
+    is_exact: ratios are of exact costs, so that a missed goal is a regression and not a busy machine
+    """
+
+    name: str
+    reference: str
+    goals: Mapping[str, float]
+    run: Callable[[str], BenchmarkOutcome]
+    is_exact: bool
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        """The cases by name, in order."""
+        return tuple(self.goals)
+
+
+_BOUNDS_GOAL = 10.0
+_LITTLE_LESS = Fraction(999, 1000)
+
+
+def _run_bounds(spec: str) -> BenchmarkOutcome:
+    topology = parse_topology(spec)
+    warm_bounds()
+    stages = Stopwatch()
+    with stages.stage("ours"):
+        bound = lower_bound(topology, ALLGATHER)
+    with stages.stage("reference"):
+        fits = max_flows_reach(topology, bound.value)
+    facts = {
+        "time_per_byte": str(bound.value),
+        "kind": bound.kind,
+        "cut": len(bound.nodes),
+        "flows_fit": fits,
+        "flows_fit_in_a_little_less": max_flows_reach(topology, bound.value * _LITTLE_LESS),
+    }
+    return BenchmarkOutcome(facts, stages.seconds["reference"] / stages.seconds["ours"], stages.seconds)
+
+
+BOUNDS = Benchmark(
+    name="bounds",
+    reference="NetworkX maximum_flow to every rank",
+    goals=dict.fromkeys(("a100:2", "mi250:2", "genkautz:4,32"), _BOUNDS_GOAL),
+    run=_run_bounds,
+    is_exact=False,
+)
+
+
+_BFB_GOAL = 10.0
+_DIGITS = 10**6
+"""The solver's answers are rounded to fractions below this denominator; exact ones have far smaller ones."""
+
+
+def _run_bfb(spec: str) -> BenchmarkOutcome:
+    topology = parse_topology(spec)
+    warm_method("bfb")
+    stages = Stopwatch()
+    with stages.stage("ours"):
+        verified = verify(bfb_allgather(topology, SerialExecutor()))
+    with stages.stage("reference"):
+        optimum = _by_programs(topology)
+    schedule = verified.schedule
+    facts = {
+        "steps": schedule.steps,
+        "transfers": schedule.transfer_count,
+        "chunks_per_shard": schedule.chunks_per_shard,
+        "time_per_byte": str(verified.cost.time_per_byte),
+        "time_per_byte_of_reference": str(optimum),
+    }
+    return BenchmarkOutcome(facts, stages.seconds["reference"] / stages.seconds["ours"], stages.seconds)
+
+
+def _by_programs(topology: Topology) -> Fraction:
+    """Return T_B / M of a network of unit links: over all steps, the largest least load of a node, in shards."""
+    graph = nx.DiGraph([(link.src, link.dst) for link in topology.links])
+    hops = {source: dict(lengths) for source, lengths in nx.all_pairs_shortest_path_length(graph)}
+    ranks = range(topology.compute_count)
+    into = [[link.src for link in topology.links if link.dst == node] for node in ranks]
+    loads = [
+        max(_least_load(node, step, into[node], hops) for node in ranks)
+        for step in range(1, max(max(lengths.values()) for lengths in hops.values()) + 1)
+    ]
+    return sum(loads, Fraction(0)) / topology.compute_count
+
+
+def _least_load(node: int, step: int, into: list[int], hops: dict[int, dict[int, int]]) -> Fraction:
+    """Return the least U such that each shard `step` hops away arrives, and no link carries more than U."""
+    shards = [source for source, lengths in hops.items() if lengths[node] == step]
+    pairs = [(job, link) for job, shard in enumerate(shards) for link, near in enumerate(into)
+             if hops[shard][near] == step - 1]  # fmt: skip
+    if not pairs:
+        return Fraction(0)
+    matrix = np.zeros((len(shards) + len(into), len(pairs) + 1))
+    for column, (job, link) in enumerate(pairs):
+        matrix[job, column] = -1  # at least one shard in all
+        matrix[len(shards) + link, column] = 1
+    matrix[len(shards) :, -1] = -1
+    bound = np.array([-1.0] * len(shards) + [0.0] * len(into))
+    objective = np.append(np.zeros(len(pairs)), 1.0)
+    solution, _ = minimum(objective, matrix, bound, "choose a smaller network")
+    return Fraction(float(solution[-1])).limit_denominator(_DIGITS)
+
+
+BFB = Benchmark(
+    name="bfb",
+    reference="SciPy HiGHS, a linear program for each node and step",
+    goals=dict.fromkeys(("torus:5x5", "hypercube:5", "genkautz:4,32"), _BFB_GOAL),
+    run=_run_bfb,
+    is_exact=False,
+)
+
+
+def _run_schedule(case: str) -> BenchmarkOutcome:
+    """Run a case, which reads METHOD COLLECTIVE SPEC, with k=K before it where K trees per root are asked for."""
+    words = case.split()
+    k = int(words.pop(0).removeprefix("k=")) if words[0].startswith("k=") else None
+    method, name, spec = words
+    topology, collective = parse_topology(spec), parse_collective(name)
+    for used in (method, "ring"):
+        warm_method(used)
+    verified = synthesize(method, topology, collective, Options(k=k), SerialExecutor())
+    ring = synthesize("ring", topology, collective, None, SerialExecutor())
+    achieved = verified.cost.time_per_byte
+    bound = lower_bound(topology, collective, achieved)
+    check_certificate(topology, collective, bound.to_json(topology))
+    schedule = verified.schedule
+    facts = {
+        "steps": schedule.steps,
+        "transfers": schedule.transfer_count,
+        "chunks_per_shard": schedule.chunks_per_shard,
+        "trees_per_root": schedule.trees_per_root,
+        "time_per_byte": str(achieved),
+        "gap": str(achieved / bound.value - 1),
+        "time_per_byte_of_ring": str(ring.cost.time_per_byte),
+    }
+    return BenchmarkOutcome(facts, float(ring.cost.time_per_byte / achieved), {})
+
+
+RINGS = Benchmark(
+    name="rings",
+    reference="a ring in one direction",
+    goals={
+        "bfb allreduce torus:4x4": 4.0,
+        "swing allreduce torus:4x4": 4.0,
+        "bucket allreduce torus:4x4": 4.0,
+        "hamiltonian-ring allreduce torus:4x4": 4.0,
+        "bfb allgather genkautz:4,32": 2.0,
+    },
+    run=_run_schedule,
+    is_exact=True,
+)
+FOREST = Benchmark(
+    name="forest",
+    reference="a ring in one direction",
+    goals={
+        "forest allgather a100:2": 1.6,
+        "k=1 forest allgather a100:2": 1.6,
+        "forest allgather mi250:2": 6.0,
+        "forest allreduce torus:4x4": 4.0,
+    },
+    run=_run_schedule,
+    is_exact=True,
+)
+
+
+BENCHMARKS = (BFB, BOUNDS, FOREST, RINGS)
 
 
 def chosen(names: Sequence[str]) -> tuple[Benchmark, ...]:
     """Return the benchmarks of these names, all without any; InvalidInput for one that is not known."""
-    known = {benchmark.name: benchmark for benchmark in BENCHMARKS}
+    by_name = {benchmark.name: benchmark for benchmark in BENCHMARKS}
     for name in names:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1) or list(known)
+        if name not in by_name:
+            close = difflib.get_close_matches(name, by_name, n=1) or list(by_name)
             raise InvalidInput("a benchmark must be one that is known", name or '""', f"choose from {', '.join(close)}")
-    return tuple(known[name] for name in dict.fromkeys(names or known))
+    return tuple(by_name[name] for name in dict.fromkeys(names or by_name))
 
 
 def expected_facts() -> dict[str, Any]:
@@ -36,9 +239,11 @@ def rows_of(benchmark: Benchmark) -> Iterator[dict[str, Any]]:
     expected = expected_facts().get(benchmark.name, {})
     for case in benchmark.cases:
         outcome = benchmark.run(case)
-        wanted = expected.get(case, {})
+        expected_here = expected.get(case, {})
         goal_met = outcome.ratio >= benchmark.goals[case]
-        differing = [key for key in {**wanted, **outcome.facts} if wanted.get(key) != outcome.facts.get(key)]
+        differing = [
+            key for key in {**expected_here, **outcome.facts} if expected_here.get(key) != outcome.facts.get(key)
+        ]
         yield {
             "benchmark": benchmark.name,
             "case": case,

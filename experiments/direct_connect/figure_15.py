@@ -1,6 +1,6 @@
-"""Frontiers of the finder for many sizes as JSON, which parts of answers are, and back.
+"""Figure 15: which topology of degree 4 has the shortest allreduce, for every number of nodes up to 2,000.
 
-Figure 15: which topology of degree 4 has the shortest allreduce, for every number of nodes up to 2,000.
+The frontiers of the finder are stored as JSON, between its search and the conclusion.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Frontiers: TypeAlias = Mapping[int, Frontier]
 
 def find_frontiers(queries: Iterable[FinderQuery]) -> list[Any]:
     """Return the frontier of every query as JSON has it; the queries share their work."""
-    found = find_all(list(queries), SerialExecutor())
-    return [[query.nodes, [_json(candidate) for candidate in frontier]] for query, frontier in found.items()]
+    frontiers = find_all(list(queries), SerialExecutor())
+    return [[query.nodes, [_json(candidate) for candidate in frontier]] for query, frontier in frontiers.items()]
 
 
 def frontiers_of(part: Sequence[Any]) -> Frontiers:
-    """Return what `find_frontiers` made JSON of."""
+    """Return the frontiers that `find_frontiers` wrote as JSON."""
     return {nodes: tuple(map(_candidate, frontier)) for nodes, frontier in part}
 
 
@@ -40,10 +40,10 @@ def _json(candidate: TopologyCandidate) -> dict[str, Any]:
     return {**asdict(candidate), **exact}
 
 
-def _candidate(found: Mapping[str, Any]) -> TopologyCandidate:
-    exact = {key: Fraction(found[key]) for key in ("bandwidth_factor", "least_factor")}
+def _candidate(document: Mapping[str, Any]) -> TopologyCandidate:
+    exact = {key: Fraction(document[key]) for key in ("bandwidth_factor", "least_factor")}
     return TopologyCandidate(
-        **{**found, **exact, "traits": Traits(**found["traits"]), "origin": tuple(found["origin"])}
+        **{**document, **exact, "traits": Traits(**document["traits"]), "origin": tuple(document["origin"])}
     )
 
 

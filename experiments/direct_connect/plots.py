@@ -1,8 +1,5 @@
-"""A picture of `direct-connect-figure-15`: the shortest allreduce by N, coloured by the kind of topology it is on.
-
-A picture of `finder-frontier`: for each number of nodes, our steps against T_B and the printed ones.
-
-A picture of `frontier-all`: the fastest allreduce by number of nodes, as figure 15 has it, and how far ahead.
+"""Pictures of `direct-connect-figure-15`, `finder-frontier` and `frontier-all`: fastest topologies by number of nodes,
+and frontiers of steps against bandwidth time beside the printed ones.
 """
 
 from __future__ import annotations
@@ -29,8 +26,8 @@ _LEFT_OUT = 0.04
 def plot_kinds(panels: Mapping[str, Sequence[Row]], beside: Mapping[str, str], path: Path) -> None:
     """Write a panel for each title to `path` (.png, .svg or .pdf).
 
-    The rows of a panel have `kind` and `curve` and come by frequency; `beside` gives the colours of those that are
-    drawn fine, for comparison.
+    The rows of a panel have `kind` and `curve` and are sorted by frequency; `beside` gives the colours of kinds that
+    are drawn as fine dots for comparison.
     """
     figure = Figure(figsize=(6.4 * len(panels), 4.6), layout="constrained")
     FigureCanvasAgg(figure)

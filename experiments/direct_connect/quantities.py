@@ -1,7 +1,4 @@
-"""What a network and a method really reach: a schedule that was made and verified, and all-to-all between bounds.
-
-The quantities of a row of tables 4 and 7: both come from the same topologies.
-"""
+"""Our values of printed quantities: costs of verified schedules, all-to-all rates between bounds, and Moore bounds."""
 
 from __future__ import annotations
 
@@ -43,7 +40,7 @@ class MeasuredSchedule:
 
 
 def measure_schedule(spec: str, method: str, collective: Collective = ALLGATHER) -> MeasuredSchedule:
-    """Make, verify and cost the schedule of `method` on `spec`."""
+    """Return the cost of the verified schedule of `method` on `spec`."""
     topology = parse_topology(spec)
     verified = synthesize(method, topology, collective, None, SerialExecutor())
     return MeasuredSchedule(topology, verified.cost, diameter(topology))
@@ -66,10 +63,10 @@ def distance_bound(topology: Topology) -> Fraction:
 
 def moore_rate(nodes: int, degree: int) -> Fraction:
     """Return the distance bound of a network in which degree^t nodes are t hops away, as long as there are so many."""
-    left, ring, hops, total = nodes - 1, degree, 1, 0
-    while left > 0:
-        total += hops * min(ring, left)
-        left, ring, hops = left - ring, ring * degree, hops + 1
+    remaining, ring, hops, total = nodes - 1, degree, 1, 0
+    while remaining > 0:
+        total += hops * min(ring, remaining)
+        remaining, ring, hops = remaining - ring, ring * degree, hops + 1
     return Fraction(degree, total)
 
 

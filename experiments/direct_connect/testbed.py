@@ -1,6 +1,5 @@
-"""The optical testbed of section 8.1: its networks, what they cost by the fit of appendix A.2, and live on a fabric.
-
-Who is faster than whom on the testbed: times by its fit or live, and what the paper says in words about them.
+"""The optical testbed of section 8.1: its networks and schedules, their times by the fit of appendix A.2 and live on a
+fabric, and the paper's claims about them.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ SIZES_BYTES: Mapping[str, int] = {"1 KB": 10**3, "1 MB": 10**6, "1 GB": 10**9}
 LINK_MBPS = 25
 """Live: a thousandth of the 25 Gbit/s that a link of the testbed has."""
 LIVE_SIZES_BYTES: Mapping[str, int] = {"1 KB": 2**10, "1 MB": 2**17, "1 GB": 2**21}
-"""What stands for each size there, where a step takes some hundred microseconds: steps decide at the first, bytes at
-the last, and rings spend about as long on one as on the other between them."""
+"""Live: the size that replaces each of the paper's. A step takes some hundred microseconds there: steps decide at the
+first, bytes at the last, and rings spend about as long on one as on the other between them."""
 TREE_CHUNKS = (1, 16)
 """Live: how far trees cut the data, of which the fastest counts; they stream."""
 
@@ -83,16 +82,16 @@ def measure_contenders(rivals: Sequence[Contender], sizes_bytes: Sequence[int], 
     by_network: dict[str, list[Contender]] = {}
     for rival in rivals:
         by_network.setdefault(rival.spec, []).append(rival)
-    found: dict[str, LiveTimes] = {}
+    by_name: dict[str, LiveTimes] = {}
     for spec, sharing in by_network.items():
-        programs = {f"{one.name} {cut}": one.program(cut) for one in sharing for cut in one.chunks}
+        programs = {f"{rival.name} {cut}": rival.program(cut) for rival in sharing for cut in rival.chunks}
         times = measure_times(parse_topology(spec), programs, sizes_bytes, LINK_MBPS, repeats)
-        found |= {one.name: times for one in sharing}
-    return found
+        by_name |= {rival.name: times for rival in sharing}
+    return by_name
 
 
 def min_us(times: Mapping[str, LiveTimes], rival: Contender, size_index: int) -> float:
-    """Return the shortest time of `rival` at the size in that place, whatever its chunks, in microseconds."""
+    """Return the shortest time of `rival` at the size with that index over its chunks, in microseconds."""
     return min(times[rival.name].min_us(f"{rival.name} {cut}", size_index) for cut in rival.chunks)
 
 
@@ -109,7 +108,7 @@ _WITHIN = 0.1
 class SpeedupClaim:
     """At `size`, `better` takes by the part `printed` less time than `worse`, on average over `nodes`.
 
-    reasons: by where, why that does not come out; without one it has to
+    reasons: by where, why that is not reproduced; without one it must be
     """
 
     size: str
@@ -120,14 +119,14 @@ class SpeedupClaim:
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     def row(self, where: str, times: Mapping[tuple[str, int, str], float]) -> Row:
-        """Return it beside ours; `times` are microseconds by size, nodes and contender."""
-        known = [n for n in self.nodes if (self.size, n, self.better) in times]
-        value = fmean(1 - times[self.size, n, self.better] / times[self.size, n, self.worse] for n in known)
+        """Return the row of the claim; `times` are microseconds by size, nodes and contender."""
+        measured = [n for n in self.nodes if (self.size, n, self.better) in times]
+        value = fmean(1 - times[self.size, n, self.better] / times[self.size, n, self.worse] for n in measured)
         reached = abs(value - self.printed) <= _WITHIN
         said = "as long as" if self.printed == 0 else f"{self.printed:.0%} less than"
         return {
-            "kind": "finding", "where": where, "nodes": max(known), "spec": "", "size": self.size,
-            "finding": f"{self.better} takes {said} {self.worse}", "at": known, "printed": self.printed,
+            "kind": "finding", "where": where, "nodes": max(measured), "spec": "", "size": self.size,
+            "finding": f"{self.better} takes {said} {self.worse}", "at": measured, "printed": self.printed,
             "value": value, "verdict": "match" if reached else "not reached",
             "reason": None if reached else self.reasons.get(where, "not explained"),
             "holds": reached or where in self.reasons,
@@ -136,9 +135,9 @@ class SpeedupClaim:
 
 def simulated_rows(nodes: int, rivals: Sequence[Contender]) -> list[Row]:
     """Return a row for each size of the paper, with the times that the fit of the testbed gives."""
-    made = {rival.name: rival.verified() for rival in rivals}
+    schedules = {rival.name: rival.verified() for rival in rivals}
     return [
-        _row(SIMULATED, nodes, size, {name: model_us(one, size_bytes) for name, one in made.items()})
+        _row(SIMULATED, nodes, size, {name: model_us(verified, size_bytes) for name, verified in schedules.items()})
         for size, size_bytes in SIZES_BYTES.items()
     ]
 
@@ -157,15 +156,15 @@ def live_rows(nodes: int, rivals: Sequence[Contender]) -> list[Row]:
 
 
 def with_claims(claims: Sequence[SpeedupClaim], parts: Sequence[Sequence[Row]]) -> list[Row]:
-    """Return the rows of all parts, then what the paper says beside what is simulated, and beside what is live."""
+    """Return the rows of all parts, then the claims beside the simulated and beside the live times."""
     rows = concatenate_rows(parts)
-    return [*rows, *(found for where in (SIMULATED, LIVE) for found in _finding_rows(where, claims, rows))]
+    return [*rows, *(row for where in (SIMULATED, LIVE) for row in _claim_rows(where, claims, rows))]
 
 
-def _finding_rows(where: str, findings: Sequence[SpeedupClaim], rows: Sequence[Row]) -> list[Row]:
+def _claim_rows(where: str, claims: Sequence[SpeedupClaim], rows: Sequence[Row]) -> list[Row]:
     of_place = [row for row in rows if row["where"] == where]
     times = {(row["size"], row["nodes"], name): us for row in of_place for name, us in row["us"].items()}
-    return [finding.row(where, times) for finding in findings] if times else []
+    return [claim.row(where, times) for claim in claims] if times else []
 
 
 def _row(where: str, nodes: int, size: str, us: Mapping[str, float]) -> dict[str, object]:

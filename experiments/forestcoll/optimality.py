@@ -1,8 +1,6 @@
-"""ForestColl's exact optima of allgather on its testbeds, with as many trees as they need and with few.
+"""ForestColl's exact optima of allgather, and its table 1: which generators take switches, are optimal, and scale.
 
-ForestColl's table 1: which generators take switches, reach the optimum, and scale, by trying ours of each kind.
-
-In the text of the table the columns of its check marks are lost; they are those that section 2 describes in words.
+The columns of the check marks of table 1 are lost in its text; they are taken from the words of section 2.
 """
 
 from __future__ import annotations
@@ -85,7 +83,7 @@ _REPEATS = 3
 
 @dataclass(frozen=True, slots=True)
 class _Generator:
-    """A method of ours that does what a tool does, and the collective that the paper uses it for."""
+    """Our method that stands for a tool, and the collective that the paper uses the tool for."""
 
     method: str
     collective: Collective
@@ -110,7 +108,7 @@ _WITH_SWITCHES = "ours takes switches out first, as the paper's Blink+Switch doe
 
 @dataclass(frozen=True, slots=True)
 class _Assessment:
-    """Whether something has a property, and what was seen."""
+    """Whether a generator has a property, and the evidence."""
 
     has: bool
     evidence: str

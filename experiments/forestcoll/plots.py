@@ -1,6 +1,5 @@
-"""A picture of `forestcoll-figure-9`: a tree over two boxes, and how much slower a ring is by the number of GPUs.
-
-A picture of printed and predicted bandwidths by size, one panel for each collective on a network.
+"""Pictures of `forestcoll-figure-9`, a tree over two boxes and how much slower rings are, and of printed and predicted
+bandwidths by size.
 """
 
 from __future__ import annotations
@@ -75,10 +74,10 @@ def plot_bandwidths(panels: Mapping[str, Sequence[Row]], path: Path) -> None:
 
 def _draw(axes: Axes, rows: Sequence[Row], colours: Mapping[str, str]) -> None:
     for generator in dict.fromkeys(row["generator"] for row in rows):
-        own = [row for row in rows if row["generator"] == generator]
-        sizes, colour = [row["size_bytes"] for row in own], colours[generator]
-        axes.plot(sizes, [float(row["printed"]) for row in own], "o", color=colour, label=generator)
-        predicted = [row["predicted_gb_per_s"] for row in own]
+        of_generator = [row for row in rows if row["generator"] == generator]
+        sizes, colour = [row["size_bytes"] for row in of_generator], colours[generator]
+        axes.plot(sizes, [float(row["printed"]) for row in of_generator], "o", color=colour, label=generator)
+        predicted = [row["predicted_gb_per_s"] for row in of_generator]
         if None not in predicted:
             axes.plot(sizes, predicted, "-", color=colour)
     shown = sorted({row["size_bytes"] for row in rows})

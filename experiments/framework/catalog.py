@@ -1,4 +1,4 @@
-"""The experiments by name. The command imports this module by name, and nothing else does."""
+"""The experiments by name. `chorale experiment` imports this module by name, as `tuner` is below `experiments`."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ _SWING_FIGURES = tuple(f"swing-figure-{number}" for number in (7, 8, 9, 11, 12, 
 MODULES: Mapping[str, str] = {
     "channels-live": "ours.channels_live",
     "direct-connect-figure-3": "direct_connect.bandwidth_time",
-    "direct-connect-figure-6": "direct_connect.testbed_allreduce",
+    "direct-connect-figure-6": "direct_connect.testbed_figures",
     "direct-connect-figure-7": "direct_connect.figure_7",
     "direct-connect-figure-11": "direct_connect.figure_11",
-    "direct-connect-figure-13": "direct_connect.testbed_allreduce",
-    "direct-connect-figure-14": "direct_connect.testbed_model",
+    "direct-connect-figure-13": "direct_connect.testbed_figures",
+    "direct-connect-figure-14": "direct_connect.testbed_figures",
     "direct-connect-figure-15": "direct_connect.figure_15",
     "direct-connect-figure-18": "direct_connect.bandwidth_time",
     "direct-connect-table-4": "direct_connect.tables",
@@ -33,8 +33,8 @@ MODULES: Mapping[str, str] = {
     "forestcoll-figure-11": "forestcoll.figure_11",
     "forestcoll-optima": "forestcoll.optimality",
     "forestcoll-table-1": "forestcoll.optimality",
-    "forestcoll-table-2": "forestcoll.table_2",
-    "forestcoll-table-3": "forestcoll.table_3",
+    "forestcoll-table-2": "forestcoll.tables",
+    "forestcoll-table-3": "forestcoll.tables",
     "frontier-all": "direct_connect.frontier_all",
     "lowering-quality": "ours.lowering_quality",
     "mi250-prediction": "ours.mi250_prediction",
@@ -57,7 +57,7 @@ ALIASES = {
     "direct-connect-figure-9": "training-experts",
     "direct-connect-figure-10": "direct-connect-table-6",
 }
-"""Tables and figures that an experiment of another name answers too."""
+"""Tables and figures that an experiment of another name reproduces too."""
 
 
 def module_of(name: str) -> str:
@@ -83,8 +83,8 @@ def _experiments_in(module_name: str) -> dict[str, Experiment]:
 
 
 def aliases_of(name: str) -> tuple[str, ...]:
-    """Return what else finds the experiment called `name`."""
-    return tuple(alias for alias, meant in ALIASES.items() if meant == name)
+    """Return the other names of the experiment called `name`."""
+    return tuple(alias for alias, target in ALIASES.items() if target == name)
 
 
 def load_all() -> tuple[Experiment, ...]:

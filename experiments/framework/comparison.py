@@ -1,8 +1,6 @@
-"""Numbers that a paper printed: facts to compare with, never used as results.
+"""Published rows beside ours, quantity by quantity: equal within the printed digits or not, and why.
 
-A printed number beside ours: the same within its digits, or who is ahead.
-
-A published row beside ours, quantity by quantity, with a reason for whatever differs.
+Printed numbers are facts to compare with, never used as results.
 """
 
 from __future__ import annotations
@@ -25,7 +23,7 @@ class PublishedRow:
     """A row of a table.
 
     topology: as the paper names it; "bound" for what no network can beat
-    spec, method: what we read that as, and the method of its schedule; empty for a bound
+    spec, method: our spec of that topology, and the method of its schedule; empty for a bound
     printed: texts by quantity, with the digits that were printed
     note: what the paper leaves open, or prints in a way that has to be explained
     """
@@ -57,9 +55,9 @@ class PublishedTable:
 def published(table: str) -> PublishedTable:
     """Return table `table` of the direct-connect paper, such as "7"."""
     document = json.loads(resources.files("chorale.experiments").joinpath("data", FILE).read_bytes())
-    found = document["tables"][table]
+    content = document["tables"][table]
     return PublishedTable(
-        f"{document['source']}, {found['where']}", tuple(PublishedRow(**row) for row in found["rows"])
+        f"{document['source']}, {content['where']}", tuple(PublishedRow(**row) for row in content["rows"])
     )
 
 
@@ -69,7 +67,7 @@ Verdict = Literal["match", "better", "worse", "impossible"]
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What a number is known to lie in; a single point where it is known exactly."""
+    """Exact bounds of a number; both are equal where it is known exactly."""
 
     low: Fraction
     high: Fraction
@@ -83,10 +81,7 @@ class Interval:
 
 
 def digits_of(text: str) -> Interval:
-    """Return what a number printed as `text` may have been before rounding: half a unit of its last digit each way.
-
-    Counts of steps keep apart from one another that way too.
-    """
+    """Return the numbers that are rounded to `text`: half a unit of its last digit each way."""
     printed = Decimal(text)
     exponent = printed.as_tuple().exponent
     if not isinstance(exponent, int):
@@ -96,9 +91,9 @@ def digits_of(text: str) -> Interval:
 
 
 def judge(printed: str, ours: Interval, limit: Fraction | int | None = None, smaller_is_better: bool = True) -> Verdict:
-    """Return how `ours` compares with what was `printed`.
+    """Return how `ours` compares with the `printed` number.
 
-    limit: what nothing on the same network can beat, if that is known
+    limit: what no schedule on the same network can beat, if known
     """
     digits = digits_of(printed)
     if ours.meets(digits):
@@ -112,9 +107,9 @@ def judge(printed: str, ours: Interval, limit: Fraction | int | None = None, sma
 
 @dataclass(frozen=True, slots=True)
 class Quantity:
-    """Our value of what was printed as `key`.
+    """Our value of the printed quantity `key`.
 
-    limit: what nothing on the same network can beat, if that is known
+    limit: what no schedule on the same network can beat, if known
     proof: in words, what proves the limit
     """
 
@@ -128,7 +123,7 @@ class Quantity:
 def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence[str] = ()) -> Row:
     """Return the row for people and scripts; it holds unless something of ours is worse than what was printed.
 
-    Numbers that no one can reach on that network do not count against it: the proof is in the reason.
+    A printed number that is proved impossible on that network does not count against it; the reason has the proof.
     """
     verdicts = {q.key: judge(row.printed[q.key], q.ours, q.limit, q.smaller_is_better) for q in quantities}
     reasons = [_reason(row, q, verdicts[q.key]) for q in quantities if verdicts[q.key] in ("worse", "impossible")]
@@ -147,7 +142,7 @@ def compare(row: PublishedRow, quantities: Sequence[Quantity], remarks: Sequence
 
 
 def with_optimal_factor(compared: Row, factor: Fraction, minimum: Fraction) -> Row:
-    """Return `compared` with T_B beside a claim in words, that it is the least possible."""
+    """Return `compared` with T_B beside the claim that it is the least possible."""
     optimal = factor == minimum
     return {
         **compared,
@@ -194,6 +189,6 @@ def _cell(key: str) -> Callable[[Row], str]:
 
 def _reason(row: PublishedRow, quantity: Quantity, verdict: Verdict) -> str:
     ours = quantity.ours
-    known = short_text(ours.low) if ours.low == ours.high else f"{short_text(ours.low)} to {short_text(ours.high)}"
-    text = f"{quantity.key} {row.printed[quantity.key]} was printed, {known} is certified"
+    certified = short_text(ours.low) if ours.low == ours.high else f"{short_text(ours.low)} to {short_text(ours.high)}"
+    text = f"{quantity.key} {row.printed[quantity.key]} was printed, {certified} is certified"
     return f"{text}: {quantity.proof}" if verdict == "impossible" else text

@@ -1,4 +1,4 @@
-"""What every experiment is: a question whose answer is rows, each of which says whether it holds."""
+"""Experiments: questions that are answered by rows, each of which says whether it holds."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 Row: TypeAlias = Mapping[str, Any]
-"""A row of an answer, as JSON has it. `holds` says whether it is what it must be; `reason` (or None) why it is not
-what was expected, or more than that."""
+"""A row of a result, as JSON has it. `holds` says whether it is as required; `reason`, which may be None, explains a
+difference from what was expected."""
 
 Case: TypeAlias = Hashable
-"""The configuration of one part of an answer: frozen, picklable, told from others by its `repr`, named by its `str`."""
+"""The configuration of one part of a result: frozen, picklable, identified by its `repr`, named by its `str`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +30,15 @@ def concatenate_rows(parts: Sequence[Sequence[Row]]) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """A question, and the way to answer it: by parts that know nothing of one another, then by what follows from all.
+    """A question, and how it is answered: by independent parts, then by a conclusion from all of them.
 
     name:     on the command line
     source:   where the question, or what the answer is compared with, comes from
-    cases:    what to work out, in order; given whether to leave out what takes longer than about ten seconds
-    answer:   the part of one case as JSON has it, by default its rows. It may run in another process, and its result
-              is kept on disk: nothing but the case, the code and, if `alone`, the machine decides it
-    conclude: the rows of the answer from the parts of all cases in order
-    alone:    parts look at clocks or start processes of their own: one at a time, in the process that asks
+    cases:    the cases in order; the argument says whether to leave out what takes longer than about ten seconds
+    evaluate: the part of one case as JSON has it, by default its rows. It may run in another process, and its value
+              is stored on disk: it must depend on the case, the code and, if `alone`, the machine only
+    conclude: the rows of the result from the parts of all cases in order
+    alone:    parts measure time or start processes: they run one at a time, in the calling process
     plot:     writes a picture of the rows to a .png, .svg or .pdf file; None where there is nothing to draw
     """
 

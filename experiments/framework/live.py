@@ -1,7 +1,4 @@
-"""A measurement on an emulated fabric that is up only for it; where there can be none, what stands for it.
-
-Times of programs side by side on an emulated network, as a few numbers for each program and size.
-"""
+"""Measurements on an emulated fabric that is up only for them, or on what replaces it where none can be brought up."""
 
 from __future__ import annotations
 
@@ -27,15 +24,15 @@ from chorale.tuner.files.home import Home
 
 _PATIENCE_S = 600.0
 _NAME = "experiment-"
-"""The id of the process that brings a fabric up follows."""
+"""Begin of the names of fabrics; the id of the process that brings one up follows."""
 
 
 @dataclass(frozen=True, slots=True)
 class LiveRun:
-    """What came of a request.
+    """The outcome of a request.
 
-    runner:      in words, what ran it
-    substituted: in words, what was missing and what stands for it; None where nothing is
+    runner:       in words, what ran it
+    substitution: in words, what was missing and what replaces it; None if nothing was missing
     """
 
     outcome: Outcome
@@ -46,8 +43,8 @@ class LiveRun:
 def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
     """Run `request` over oneCCL on a fabric with links of `link_mbps`, else over MPI, else on the local runner.
 
-    The fabric ends with this call; one that a killed process has left ends before. Nobody else measures on this machine
-    meanwhile; raises Unavailable if somebody does for ten minutes.
+    The fabric ends with this call; fabrics of killed processes are removed first. The machine is locked for the
+    measurement; raises Unavailable if another process holds the lock for ten minutes.
     """
     home = Home.from_environment()
     root = home.create(home.root)
@@ -68,7 +65,7 @@ def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
 
 
 def _remove_orphans() -> None:
-    """Take down fabrics of experiments that were killed: a fabric outlives whoever brought it up."""
+    """Take down fabrics of experiments that were killed: a fabric outlives the process that brought it up."""
     for fabric in fabrics():
         owner = fabric.name.removeprefix(_NAME)
         if owner != fabric.name and owner.isdigit() and not psutil.pid_exists(int(owner)):
@@ -77,7 +74,7 @@ def _remove_orphans() -> None:
 
 @contextmanager
 def _fabric(topology: Topology, link_mbps: Fraction, name: str, home: Path) -> Iterator[str]:
-    """Give the name of a fabric that this machine carries; raises InvalidInput or Unavailable if it does not."""
+    """Yield the name of a fabric; raises InvalidInput or Unavailable if this machine cannot carry it."""
     require_capacity(topology, link_mbps, name, home)
     fabric = bring_up(topology, link_mbps, name)
     try:
@@ -99,11 +96,11 @@ _TIMEOUT_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class LiveTimes:
-    """What was measured.
+    """Measured times.
 
-    seconds:    by program, for each size that was asked for, those of every repetition
-    where:      on what it ran
-    substitute: why that is not oneCCL on a fabric; None where it is
+    seconds:      by program, for each requested size, those of every repetition
+    where:        what ran the programs
+    substitution: why that is not oneCCL on a fabric; None if it is
     """
 
     seconds: Mapping[str, tuple[tuple[float, ...], ...]]
@@ -111,7 +108,7 @@ class LiveTimes:
     substitution: str | None
 
     def min_us(self, program: str, size_index: int) -> float:
-        """Return the shortest time of `program` at the size in that place: whatever disturbs only ever adds."""
+        """Return the shortest time of `program` at the size with that index: disturbances only ever add."""
         return min(self.seconds[program][size_index]) * 1e6
 
 
@@ -124,5 +121,5 @@ def measure_times(
     if isinstance(run.outcome, RunFailure):
         value = f"{run.outcome.kind} on {topology.spec}: {run.outcome.message}"
         raise CheckFailed("a live run must end with right results", value, "run it again when the machine is less busy")
-    seconds = {name: tuple(one.times_s for one in sizes) for name, sizes in run.outcome.results.items()}
+    seconds = {name: tuple(size.times_s for size in sizes) for name, sizes in run.outcome.results.items()}
     return LiveTimes(seconds, run.runner, run.substitution)

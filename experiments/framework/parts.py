@@ -1,6 +1,6 @@
-"""Which of our files a module can depend on: those it imports, those that they import, and the data beside them.
+"""Parts of results on disk, under a digest of what they depend on: the case, and all files behind its experiment.
 
-Parts of answers on disk, kept under what they depend on: the case and the code behind it.
+The files behind a module are those that it imports, directly or not, and the data beside them.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ _PACKAGES = ("chorale/experiments", "chorale/runners", "chorale/synth", "chorale
 
 
 def source_files_of(module: str) -> dict[str, Path]:
-    """Return the files that `module` can load by their paths below the folder of our packages, in order.
+    """Return the files behind `module`, by their paths below `ROOT`, in order.
 
-    Imports are read, not run: those inside functions count, those that only a type checker sees do not. Whatever is
-    not Python in the folder of a module that counts, or in a folder below that is no package, counts too. Modules that
-    are imported by a name put together at run time are not seen. Raises KeyError where `module` is none of ours.
+    Imports are parsed, not run: those inside functions count, those for type checkers do not. Data files in the folder
+    of such a module, or in a folder below it that is no package, count too. Imports by a name that is computed at run
+    time are not seen. Raises KeyError if `module` is not in our packages.
     """
     modules = _modules()
-    found: dict[str, Path] = {}
+    loaded: dict[str, Path] = {}
     waiting = [module]
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found[name] = modules[name]
-            waiting += [one for one in _loaded_with(name) if one in modules]
-    data = {path for folder in {path.parent for path in found.values()} for path in _data(folder)}
-    return {path.relative_to(ROOT).as_posix(): path for path in sorted({*found.values(), *data})}
+        if name not in loaded:
+            loaded[name] = modules[name]
+            waiting += [other for other in _loaded_with(name) if other in modules]
+    data = {path for folder in {path.parent for path in loaded.values()} for path in _data(folder)}
+    return {path.relative_to(ROOT).as_posix(): path for path in sorted({*loaded.values(), *data})}
 
 
 @cache
 def _modules() -> dict[str, Path]:
     """Return the files of all our modules by name; a package is its `__init__`."""
-    found = {}
+    files = {}
     for path in (path for package in _PACKAGES for path in (ROOT / package).rglob("*.py")):
         parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
 
 
 @cache
 def _loaded_with(module: str) -> frozenset[str]:
-    """Return what may be modules that come with `module`: its packages, and what its file imports."""
+    """Return the names that are loaded with `module`: its parent packages and what its file imports."""
     parts = module.split(".")
     packages = {".".join(parts[:count]) for count in range(1, len(parts))}
     return frozenset(packages | set(_imports(ast.parse(_modules()[module].read_bytes()))))
@@ -82,7 +82,7 @@ def _data(folder: Path) -> Iterator[Path]:
 
 @dataclass(frozen=True, slots=True)
 class ExperimentPart:
-    """What one case gave, as JSON has it, how long that took, and the most memory that its process ever had."""
+    """The value of one case, as JSON has it, the seconds it took, and the largest memory of its process."""
 
     value: Any
     seconds: float
@@ -93,19 +93,18 @@ class ExperimentPart:
 class PartStore:
     """One JSON document for each part in `folder`, which must exist.
 
-    A part is found again as long as no file has changed that its experiment imports, directly or not, and no data
-    beside them. Versions of libraries do not count.
+    A part is found again as long as no file behind its experiment changes. Versions of libraries do not count.
     """
 
     folder: Path
 
     def path(self, name: str, case: Case) -> Path:
-        """Return where the part of `case` of the experiment `name` is kept."""
-        asked = f"{code_id(module_of(name))} {case!r}"
-        return self.folder / f"{name}-{sha256(asked.encode()).hexdigest()[:16]}.json"
+        """Return the path of the part of `case` of the experiment `name`."""
+        key = f"{code_id(module_of(name))} {case!r}"
+        return self.folder / f"{name}-{sha256(key.encode()).hexdigest()[:16]}.json"
 
     def load(self, name: str, case: Case) -> ExperimentPart | None:
-        """Return the part of `case`, None if it was not kept. Raises InvalidInput if the file is not what was kept."""
+        """Return the part of `case`, None if it was not saved. Raises InvalidInput if the file was changed."""
         path = self.path(name, case)
         if not path.exists():
             return None
@@ -116,7 +115,7 @@ class PartStore:
             raise InvalidInput(rule, f"{path}: {error}", "delete the file, and it is worked out again") from error
 
     def save(self, name: str, case: Case, part: ExperimentPart) -> None:
-        """Keep the part of `case`; it is there whole or not at all."""
+        """Save the part of `case`, as a whole or not at all."""
         write_file(self.path(name, case), json.dumps(asdict(part), indent=1).encode())
 
 

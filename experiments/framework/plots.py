@@ -1,7 +1,4 @@
-"""A figure of panels of one size, row by row; places that are left over stay empty.
-
-Pictures of lines and points over logarithmic or linear axes, a few panels in a row.
-"""
+"""Figures of panels of one size in rows, and panels of lines or points over logarithmic or linear axes."""
 
 from __future__ import annotations
 
@@ -26,13 +23,13 @@ def panel_grid(
     lines = -(-count // columns)
     figure = Figure(figsize=(panel_inches[0] * columns, panel_inches[1] * lines), layout="constrained")
     FigureCanvasAgg(figure)
-    places = list(figure.subplots(lines, columns, squeeze=False, sharex=sharex, sharey=sharey).ravel())
-    for axes in places[count:]:
+    panels = list(figure.subplots(lines, columns, squeeze=False, sharex=sharex, sharey=sharey).ravel())
+    for axes in panels[count:]:
         axes.set_visible(False)
-    return figure, places[:count]
+    return figure, panels[:count]
 
 
-_MOST_BESIDE = 5
+_MAX_COLUMNS = 5
 """Panels in a row."""
 
 Scale = Literal["log", "linear", "lines", "flat"]
@@ -44,12 +41,12 @@ Lines = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def plot_panels(panels: Mapping[str, Lines], x_label: str, y_label: str, path: Path, scale: Scale = "log") -> None:
-    """Write a panel with its lines for each title to `path` (.png, .svg or .pdf). The same lines, the same bytes."""
+    """Write a panel with its lines for each title to `path` (.png, .svg or .pdf). Equal lines give equal bytes."""
     line_style = "" if scale == "linear" else "-"
     x_scale, y_scale = "log" if scale in ("log", "flat") else "linear", "log" if scale == "log" else "linear"
-    wide = math.ceil(len(panels) / math.ceil(len(panels) / _MOST_BESIDE))
-    figure, places = panel_grid(len(panels), wide, (4.4, 3.8))
-    for axes, (title, lines) in zip(places, panels.items(), strict=True):
+    wide = math.ceil(len(panels) / math.ceil(len(panels) / _MAX_COLUMNS))
+    figure, grid = panel_grid(len(panels), wide, (4.4, 3.8))
+    for axes, (title, lines) in zip(grid, panels.items(), strict=True):
         for name, points in lines.items():
             axes.plot(*zip(*points, strict=True), marker="o", markersize=4, linestyle=line_style, label=name)
         axes.set(xscale=x_scale, yscale=y_scale, title=title, xlabel=x_label, ylabel=y_label)

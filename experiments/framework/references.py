@@ -1,8 +1,5 @@
-"""Times of our own code, and how they grow.
-
-A check of the time of an allgather by NetworkX's maximum flows: a reference for bounds, and for their speed.
-
-A network model from two known bandwidths of one schedule: what the fit says of others shows what it is worth.
+"""What experiments compare with: times of our own code, NetworkX's maximum flows as a reference for bounds, and network
+models that are fitted to two known bandwidths.
 """
 
 from __future__ import annotations
@@ -23,7 +20,7 @@ from chorale.synth.topology.topology import Topology
 
 
 def min_seconds(action: Callable[[], object], repeats: int, clock: Callable[[], float] = time.perf_counter) -> float:
-    """Return the least of several times: others that use the machine only ever add.
+    """Return the least of several times, since other users of the machine only ever add.
 
     clock: `time.process_time` for what runs in this process only, which others then hardly disturb
     """
@@ -58,7 +55,7 @@ def max_flows_reach(topology: Topology, time_per_byte: Fraction) -> bool:
 
 
 _ROUNDS = 4
-_MOST_ALPHA_S = Fraction(1, 1000)
+_MAX_ALPHA_S = Fraction(1, 1000)
 _HALVINGS = 30
 
 
@@ -72,7 +69,7 @@ def fit_two_points(cost: Congestion, known_gbps: Mapping[int, float]) -> Network
     for _ in range(_ROUNDS):
         excess = float(cost.seconds(model, large)) / _seconds(known_gbps, large)
         model = replace(model, efficiency=model.efficiency * Fraction(excess).limit_denominator(10**6))
-        low, high = Fraction(0), _MOST_ALPHA_S
+        low, high = Fraction(0), _MAX_ALPHA_S
         for _ in range(_HALVINGS):
             alpha = (low + high) / 2
             slow = cost.seconds(replace(model, alpha_s=alpha), small) > _seconds(known_gbps, small)

@@ -1,7 +1,4 @@
-"""How any row of any experiment ended, in the four words of the report.
-
-The report of a reproduction: ours beside what was printed, in Markdown and in HTML.
-"""
+"""The report of a reproduction in Markdown and HTML: our rows beside the printed ones, and the outcome of each row."""
 
 from __future__ import annotations
 
@@ -14,8 +11,8 @@ from chorale.experiments.framework.experiment import Experiment, Row
 from chorale.tuner.files.html_template import render_html
 
 RowOutcome = Literal["match", "better", "not reached", "no claim"]
-"""Of a row: "no claim" has nothing published beside it. A printed number that is proved impossible counts as not
-reached, with the proof as the reason."""
+"""The outcome of a row: "no claim" has nothing published beside it. A printed number that is proved impossible is
+not reached, with the proof as the reason."""
 
 ROW_OUTCOMES: tuple[RowOutcome, ...] = ("match", "better", "not reached", "no claim")
 _NOT_REACHED = ("worse", "impossible", "not reproduced", "not reached")
@@ -23,20 +20,20 @@ _MATCH = ("match", "reproduced", "with overhead")
 
 
 def row_outcome(row: Row) -> RowOutcome:
-    """Return how `row` ended: by its worst quantity if it compares several, "not reached" if it does not hold."""
+    """Return the outcome of `row`: of its worst quantity if it compares several, "not reached" if it does not hold."""
     verdict = row.get("verdict")
-    found = set(verdict.values()) if isinstance(verdict, Mapping) else {verdict}
-    if not row["holds"] or found.intersection(_NOT_REACHED):
+    verdicts = set(verdict.values()) if isinstance(verdict, Mapping) else {verdict}
+    if not row["holds"] or verdicts.intersection(_NOT_REACHED):
         return "not reached"
-    if "better" in found:
+    if "better" in verdicts:
         return "better"
-    return "match" if found.intersection(_MATCH) else "no claim"
+    return "match" if verdicts.intersection(_MATCH) else "no claim"
 
 
 def count_outcomes(rows: Sequence[Row]) -> dict[RowOutcome, int]:
-    """Return how many rows ended in each way, in the order of `ENDINGS`."""
-    endings = [row_outcome(row) for row in rows]
-    return {ending: endings.count(ending) for ending in ROW_OUTCOMES}
+    """Return the number of rows by outcome, in the order of `ROW_OUTCOMES`."""
+    outcomes = [row_outcome(row) for row in rows]
+    return {outcome: outcomes.count(outcome) for outcome in ROW_OUTCOMES}
 
 
 _TEMPLATE = Path(__file__).with_suffix(".html")
@@ -44,10 +41,10 @@ _TEMPLATE = Path(__file__).with_suffix(".html")
 
 @dataclass(frozen=True, slots=True)
 class ReportSection:
-    """An experiment with its answer.
+    """An experiment with its result.
 
-    document: as `chorale experiment NAME --json` prints it; None if there is none
-    error:    in words, why there is none; empty if there is one
+    document: as `chorale experiment NAME --json` prints it; None if there is no result
+    error:    in words, why there is no result; empty if there is one
     picture:  file name of the picture beside the report; empty without one
     """
 
@@ -62,7 +59,7 @@ class ReportSection:
 
     @property
     def summary(self) -> list[str]:
-        """Name and how many rows ended in each way; the trouble instead where there is no answer."""
+        """Name, number of rows by outcome, and seconds; the error instead of these without a result."""
         counts = (
             [str(count) for count in count_outcomes(self.rows).values()] if self.document else [""] * len(ROW_OUTCOMES)
         )
@@ -71,7 +68,7 @@ class ReportSection:
 
     @property
     def one_line(self) -> str:
-        """How many rows ended in which way, in one line."""
+        """The number of rows by outcome, in one line."""
         if not self.document:
             return self.error
         counts = ", ".join(f"{count} {ending}" for ending, count in count_outcomes(self.rows).items() if count)
@@ -79,11 +76,11 @@ class ReportSection:
 
     @property
     def differences(self) -> list[list[str]]:
-        """A line for each row that is better or not reached: its ending, the experiment, the row in words, and why."""
-        found = [(row_outcome(row), row) for row in self.rows]
+        """A line for each row that is better or not reached: outcome, experiment, the row in words, and why."""
+        outcomes = [(row_outcome(row), row) for row in self.rows]
         return [
             [ending, self.experiment.name, self._in_words(row), row["reason"] or _WITHOUT_REASON[ending]]
-            for ending, row in found
+            for ending, row in outcomes
             if ending in _DIFFERENT
         ]
 
@@ -93,7 +90,7 @@ class ReportSection:
 
     @property
     def table(self) -> list[list[str]]:
-        """The heading, then a line for each row, which ends with how the row ended."""
+        """The heading, then a line for each row, which ends with its outcome."""
         heading = [column.heading for column in self.experiment.columns]
         lines = [[*(c.text(row) for c in self.experiment.columns), row_outcome(row)] for row in self.rows]
         return [[*heading, "ending"], *lines]
@@ -108,7 +105,7 @@ _SAID = ("reason", "verdict")
 
 
 def markdown(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
-    """Return the report as Markdown; `facts` are lines about how it was made."""
+    """Return the report as Markdown; `facts` are lines about how the report was made."""
     parts = ["# Reproduction\n", *(f"{fact}\n" for fact in facts)]
     parts += [
         _markdown_table(_summary(sections)),
@@ -133,7 +130,7 @@ def html(sections: Sequence[ReportSection], facts: Sequence[str]) -> str:
 
 
 def _summary(sections: Sequence[ReportSection]) -> list[list[str]]:
-    """Return how rows ended by experiment, and in all."""
+    """Return the number of rows by outcome, for each experiment and in all."""
     answered = [section for section in sections if section.document]
     counts = count_outcomes([row for section in answered for row in section.rows])
     seconds = sum(section.document["seconds"] for section in answered if section.document)
@@ -143,8 +140,8 @@ def _summary(sections: Sequence[ReportSection]) -> list[list[str]]:
 
 def _differences(sections: Sequence[ReportSection]) -> list[list[str]]:
     """Return what is not reached, then what is better."""
-    found = [line for section in sections for line in section.differences]
-    return [_DIFFERENCES_HEADING, *sorted(found, key=lambda line: _DIFFERENT.index(cast(RowOutcome, line[0])))]
+    lines = [line for section in sections for line in section.differences]
+    return [_DIFFERENCES_HEADING, *sorted(lines, key=lambda line: _DIFFERENT.index(cast(RowOutcome, line[0])))]
 
 
 def _markdown_table(lines: Sequence[Sequence[str]]) -> str:

@@ -27,15 +27,15 @@ from chorale.tuner.files.read_write import write_file
 
 _MINUTES, _QUICK_MINUTES = 60.0, 10.0
 _GRACE_S = 20.0
-"""For a command out of time to take down networks and clusters that it has started."""
+"""Time for an interrupted command to take down networks and clusters that it has started."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reproduction:
-    """What a reproduction needs to know.
+    """The settings of a reproduction.
 
     folder:  for the report and its pictures
-    kept:    the parts of answers that `chorale experiment` keeps
+    store:   the parts of results that `chorale experiment` saves
     quick:   leave out rows that take long
     ends_s:  when to start nothing more, and to stop what runs, by `time.monotonic`
     logged:  also log every result that is computed as a run of MLflow
@@ -48,15 +48,15 @@ class Reproduction:
     logged: bool = False
 
     def section(self, experiment: Experiment) -> ReportSection:
-        """Return the answer of `experiment`; parts that were kept are not worked out again."""
+        """Return the section of `experiment`; stored parts are not computed again."""
         picture = self._picture(experiment)
-        answer = stored_result(experiment, self.quick, self.store)
-        if answer is not None and (not picture or (self.folder / picture).is_file()):
-            return ReportSection(experiment, answer.document(experiment, self.quick), "", picture)
-        left_s = self.ends_s - time.monotonic()
-        if left_s <= 0:
+        result = stored_result(experiment, self.quick, self.store)
+        if result is not None and (not picture or (self.folder / picture).is_file()):
+            return ReportSection(experiment, result.document(experiment, self.quick), "", picture)
+        remaining_s = self.ends_s - time.monotonic()
+        if remaining_s <= 0:
             return ReportSection(experiment, None, "no time left; ask again to go on from here")
-        output, trouble = _run_command(self._command(experiment, picture), left_s)
+        output, trouble = _run_command(self._command(experiment, picture), remaining_s)
         drawn = picture if (self.folder / picture).is_file() else ""
         return ReportSection(experiment, None if trouble else json.loads(output), trouble, drawn)
 
@@ -73,28 +73,28 @@ class Reproduction:
 
 
 def _run_command(command: Sequence[str], limit_s: float) -> tuple[str, str]:
-    """Return what the command printed, and why it has no answer; a process of its own cannot take others with it."""
+    """Return the output of the command, and why there is none; a process group of its own can be ended as a whole."""
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as asked:  # noqa: S603
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, start_new_session=True) as process:  # noqa: S603
         try:
-            output, words = asked.communicate(timeout=limit_s)
+            output, words = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             return "", "ran out of time; ask again to go on from here"
         finally:
-            if asked.returncode is None:
-                _interrupt(asked)
+            if process.returncode is None:
+                _interrupt(process)
     if output.strip():
         return output, ""  # exit code 1 says that a row does not hold, which the document says too
-    return "", words.strip().splitlines()[-1] if words.strip() else f"exit code {asked.returncode}"
+    return "", words.strip().splitlines()[-1] if words.strip() else f"exit code {process.returncode}"
 
 
-def _interrupt(asked: subprocess.Popen[str]) -> None:
-    """Interrupt a command and its workers, so that it takes down what it has started; kill what does not end."""
-    os.killpg(asked.pid, signal.SIGINT)
+def _interrupt(process: subprocess.Popen[str]) -> None:
+    """Interrupt a command and its workers, so that they take down what they have started; kill what does not end."""
+    os.killpg(process.pid, signal.SIGINT)
     with suppress(subprocess.TimeoutExpired):
-        asked.wait(_GRACE_S)
+        process.wait(_GRACE_S)
     with suppress(ProcessLookupError):  # nothing of it is left
-        os.killpg(asked.pid, signal.SIGKILL)
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def reproduce(
@@ -105,11 +105,11 @@ def reproduce(
     only: Annotated[list[str] | None, typer.Option(help="An experiment; may be given more than once.")] = None,
     mlflow: Annotated[bool, typer.Option("--mlflow", help="Log each new result as a run of MLflow.")] = False,
 ) -> None:
-    """Ask all experiments and write report.md and report.html to `reproduction` in the data folder."""
+    """Run all experiments and write report.md and report.html to `reproduction` in the data folder."""
     home = Home.from_environment()
-    folder, kept = home.create(home.root / "reproduction"), PartStore(home.create(home.experiments))
+    folder, store = home.create(home.root / "reproduction"), PartStore(home.create(home.experiments))
     limit_s = 60 * (minutes or (_QUICK_MINUTES if quick else _MINUTES))
-    task = Reproduction(folder, kept, quick, time.monotonic() + limit_s, mlflow)
+    task = Reproduction(folder, store, quick, time.monotonic() + limit_s, mlflow)
     sections = []
     for experiment in _chosen(only or []):
         typer.echo(f"{experiment.name} …", err=True)

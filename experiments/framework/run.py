@@ -1,4 +1,4 @@
-"""Answering an experiment: its parts over an executor, each kept as soon as it is there, then the rows."""
+"""Running an experiment: its parts over an executor, each saved as soon as it is computed, then the rows."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from chorale.synth.executor.serial import SerialExecutor
 from chorale.tuner.reports.stopwatch import peak_memory_bytes
 
 ProgressCallback: TypeAlias = Callable[[str, int, int], None]
-"""Called with the case that is next to come in, how many are there, and how many there will be."""
+"""Called with the name of the next case, the number of parts there are, and the number there will be."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExperimentResult:
-    """Rows in order; the seconds that all parts took together, and the most memory that any of their processes had."""
+    """Rows in order, the seconds of all parts together, and the largest memory of any of their processes."""
 
     rows: Sequence[Row]
     seconds: float
@@ -34,8 +34,8 @@ class ExperimentResult:
     def document(self, experiment: Experiment, quick: bool) -> dict[str, Any]:
         """Return the answer as `chorale experiment NAME --json` prints it."""
         facts = {"experiment": experiment.name, "question": experiment.question, "source": experiment.source}
-        found = {"quick": quick, "rows": list(self.rows), "holds": self.holds}
-        return {**facts, **found, "seconds": self.seconds, "peak_memory_bytes": self.peak_memory_bytes}
+        outcome = {"quick": quick, "rows": list(self.rows), "holds": self.holds}
+        return {**facts, **outcome, "seconds": self.seconds, "peak_memory_bytes": self.peak_memory_bytes}
 
 
 def run_experiment(
@@ -46,34 +46,35 @@ def run_experiment(
     resume: bool = False,
     progress: ProgressCallback | None = None,
 ) -> ExperimentResult:
-    """Return the answer, the same whatever `executor` its parts run over: here if it is None, or if they must be alone.
+    """Return the result, the same whatever `executor` computes its parts; None, or an experiment that must run alone,
+    computes them in this process.
 
-    kept:   keeps each part as soon as it is there; None keeps nothing
-    resume: do not work out again what `kept` has
+    store:  saves each part as soon as it is there; None saves nothing
+    resume: take the parts that `store` has, and compute the others only
     """
     cases = experiment.cases(quick)
     parts = _stored_parts(experiment, cases, store) if store and resume else {}
     missing = [number for number in range(len(cases)) if number not in parts]
-    tell = _ProgressReporter(cases, missing, progress)
-    tell(parts)
+    report_progress = _ProgressReporter(cases, missing, progress)
+    report_progress(parts)
 
-    def arrived(place: int, part: ExperimentPart) -> None:
-        number = missing[place]
+    def save_part(index: int, part: ExperimentPart) -> None:
+        number = missing[index]
         parts[number] = part
         if store:
             store.save(experiment.name, cases[number], part)
-        tell(parts)
+        report_progress(parts)
 
-    asked = [cases[number] for number in missing]
+    missing_cases = [cases[number] for number in missing]
     if experiment.alone or executor is None or executor.name == SerialExecutor.name:
-        SerialExecutor().map(_part, asked, experiment, on_result=arrived)
+        SerialExecutor().map(_part, missing_cases, experiment, on_result=save_part)
     else:
-        executor.map(_part_by_name, asked, experiment.name, on_result=arrived)
+        executor.map(_part_by_name, missing_cases, experiment.name, on_result=save_part)
     return _conclude(experiment, [parts[number] for number in range(len(cases))])
 
 
 def stored_result(experiment: Experiment, quick: bool, store: PartStore) -> ExperimentResult | None:
-    """Return the answer if all of its parts were kept, else None; nothing is worked out."""
+    """Return the result if all of its parts were saved, else None; nothing is computed."""
     cases = experiment.cases(quick)
     parts = _stored_parts(experiment, cases, store)
     return _conclude(experiment, [parts[number] for number in sorted(parts)]) if len(parts) == len(cases) else None
@@ -86,7 +87,7 @@ def case_name(case: Case) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _ProgressReporter:
-    """Tells which of the missing cases comes next."""
+    """Reports which of the missing cases comes next."""
 
     cases: Sequence[Case]
     missing: Sequence[int]
@@ -98,22 +99,22 @@ class _ProgressReporter:
             self.report(case_name(self.cases[waiting[0]]), len(parts), len(self.cases))
 
 
-def _stored_parts(experiment: Experiment, cases: Sequence[Case], kept: PartStore) -> dict[int, ExperimentPart]:
-    found = ((number, kept.load(experiment.name, case)) for number, case in enumerate(cases))
-    return {number: part for number, part in found if part is not None}
+def _stored_parts(experiment: Experiment, cases: Sequence[Case], store: PartStore) -> dict[int, ExperimentPart]:
+    parts = ((number, store.load(experiment.name, case)) for number, case in enumerate(cases))
+    return {number: part for number, part in parts if part is not None}
 
 
 def _part_by_name(name: str, case: Case) -> ExperimentPart:
-    """Work out a part in a worker, which gets the name of the experiment: its functions do not travel."""
+    """Compute a part in a worker, which gets the name of the experiment because its functions cannot be pickled."""
     return _part(load(name), case)
 
 
 def _part(experiment: Experiment, case: Case) -> ExperimentPart:
     begun = time.perf_counter()
-    found = experiment.evaluate(case)
+    value = experiment.evaluate(case)
     seconds = time.perf_counter() - begun
-    # Through JSON in any case, so that a part is the same before and after it was kept.
-    return ExperimentPart(json.loads(json.dumps(found, allow_nan=False)), seconds, peak_memory_bytes())
+    # Through JSON in any case, so that a part is the same before and after it was saved.
+    return ExperimentPart(json.loads(json.dumps(value, allow_nan=False)), seconds, peak_memory_bytes())
 
 
 def _conclude(experiment: Experiment, parts: Sequence[ExperimentPart]) -> ExperimentResult:

@@ -1,7 +1,4 @@
-"""Measurements that others made on MI250 GPUs, of programs that are at hand.
-
-How far simulated times are from measured ones: MSCCL programs on sixteen MI250 GPUs.
-"""
+"""How far simulated times are from those that others measured: MSCCL programs on sixteen MI250 GPUs."""
 
 from __future__ import annotations
 

@@ -1,12 +1,5 @@
-"""A picture of `channels-live`: a panel for each parameter of each method, a line for each size.
-
-A picture of measured and predicted times, program by program.
-
-A picture of families of algorithms on many networks: how near they come to the bound, and who is fastest.
-
-A picture of `strong-scaling`: how many times as fast, by the number of workers.
-
-A picture of how fast each way of searching gets near the best configurations.
+"""Pictures of our own experiments: live sweeps, MI250 predictions, families side by side, strong scaling, and tuning
+strategies.
 """
 
 from __future__ import annotations

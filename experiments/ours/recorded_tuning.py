@@ -1,4 +1,4 @@
-"""Tuning replayed on recorded measurements: a search asks, the record answers, and the truth says what it was worth."""
+"""Tuning replayed on recorded measurements: a search proposes candidates, and the record gives their times."""
 
 from __future__ import annotations
 
@@ -145,10 +145,10 @@ class _RecordedConstraints:
 def replay_search(
     task: ReplayTask, strategy: str, seed: int, max_trials: int, start_candidates: Sequence[Candidate] = ()
 ) -> Floats:
-    """Return, after each of at most `most` trials, true time of the answer over that of the best, (trials, sizes).
+    """Return the true time of the choice over the best one's after each of `max_trials` trials, (trials, sizes).
 
-    The answer at a size is what measured fastest, the library where nothing clearly beats it. `starts` come before all
-    others.
+    The choice at a size is what measured fastest, or the library where nothing clearly beats it. `start_candidates` are
+    tried first.
     """
     draws, library = task.measured_s(seed)
     number = {candidate: place for place, candidate in enumerate(task.candidates)}

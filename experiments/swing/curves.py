@@ -1,7 +1,4 @@
-"""Times of Swing and of its rivals on one network, size by size, as the Swing paper compares them.
-
-A sentence of the Swing paper as an assertion on a range, and whether our simulation reproduces it.
-"""
+"""Times of Swing and of its rivals on one network by size, and claims of the Swing paper as assertions on ranges."""
 
 from __future__ import annotations
 
@@ -71,10 +68,10 @@ class Curves:
         return {**asdict(self), "seconds": _listed(self.seconds), "variants": _listed(self.variants)}
 
     @classmethod
-    def of_json(cls, found: Mapping[str, Any]) -> Curves:
-        """Return what `as_json` made JSON of."""
-        tables = {key: {name: dict(pairs) for name, pairs in found[key].items()} for key in ("seconds", "variants")}
-        return cls(NetworkScene(**found["scene"]), found["nodes"], found["dimensions"], **tables)
+    def of_json(cls, document: Mapping[str, Any]) -> Curves:
+        """Return the curves that `as_json` wrote."""
+        tables = {key: {name: dict(pairs) for name, pairs in document[key].items()} for key in ("seconds", "variants")}
+        return cls(NetworkScene(**document["scene"]), document["nodes"], document["dimensions"], **tables)
 
     def best_rival(self, size_bytes: int) -> str:
         """Return the fastest of `RIVALS` at this size."""

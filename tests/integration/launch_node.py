@@ -23,13 +23,13 @@ import psutil
 
 from chorale.runners.ray.cluster import ray
 from chorale.runners.ray.detached import DetachedActor, DetachedActors
-from chorale.tuner.cli.detached import start
+from chorale.tuner.cli.tune_launch import start
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.detached import LaunchState, detached_name
 from chorale.tuner.launch.tune import TuneReport
-from chorale.tuner.search.constraints import search_space
+from chorale.tuner.search.space import search_space
 from tests.integration.soak import answer, by_candidate, reference, saved, soak_campaign, tracked
 from tests.integration.two_nodes import cluster_of
 

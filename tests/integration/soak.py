@@ -27,7 +27,7 @@ from rich.console import Console
 from chorale.runners.ray.detached import DetachedActors
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.simulation.network_model import NetworkModel
-from chorale.tuner.cli.detached import start
+from chorale.tuner.cli.tune_launch import start
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
@@ -35,7 +35,7 @@ from chorale.tuner.launch.detached import LaunchState, LaunchStatus, detached_na
 from chorale.tuner.launch.progress import PlainLines
 from chorale.tuner.launch.tune import TuneReport, tune
 from chorale.tuner.reports.tuning import best_per_size
-from chorale.tuner.search.constraints import search_space
+from chorale.tuner.search.space import search_space
 from chorale.tuner.tracking.mlflow_store import MlflowStore, load_mlflow
 from chorale.tuner.tracking.tracker import TRIAL_ID
 from chorale.tuner.trials.records import TrialRecord

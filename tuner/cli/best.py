@@ -1,4 +1,4 @@
-"""`chorale best`: what is registered for a network, a collective and a size: a program, or the library's own."""
+"""`chorale best`: the registered program, or algorithm of the library, for a network, collective and size."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def best_command(
 
     Example: chorale best --topology hypercube:3 --collective allreduce --size 1MiB -o .
     """
-    wanted = parse_collective(collective).name.value
+    name = parse_collective(collective).name.value
     size_bytes = parse_size(size)
     network = load_topology(topology)
     home = Home.from_environment()
     if output is not None and not Path(output).is_dir():
         raise InvalidInput("the folder of the output must exist", output, "create it first")
     mlflow = MlflowStore(home.mlflow_uri, home.artifacts)
-    gone = _roll_back(mlflow, network, wanted, size_bytes, alias) if rollback else None
-    best = load_best(mlflow, network, wanted, size_bytes, alias)
+    former = _roll_back(mlflow, network, name, size_bytes, alias) if rollback else None
+    best = load_best(mlflow, network, name, size_bytes, alias)
     folder = Path(output) if output is not None else home.best / best.version.name / best.version.version
     document = _save(best, home.create(folder))
     exact = best.size_class == SizeClass.of(size_bytes)
@@ -71,7 +71,7 @@ def best_command(
             f"nothing registered for {format_size(size_bytes)}: this is for the nearest class, {best.size_class}"
         )
     if as_json:
-        emit_json({**document, "exact": exact} | ({"rolled_back": gone.version} if gone else {}))
+        emit_json({**document, "exact": exact} | ({"rolled_back": former.version} if former else {}))
         return
     results.print(f"{best.version.name} version {best.version.version}", highlight=False)
     results.print(json.dumps(document["measured"], indent=2), highlight=False, markup=False)
@@ -84,14 +84,14 @@ def best_command(
 
 
 def _roll_back(mlflow: MlflowStore, network: Topology, collective: str, size_bytes: int, alias: str) -> ModelVersion:
-    """Let the alias go back; return the version that had it."""
-    found, size_class = find_champion(mlflow, network, collective, size_bytes, alias)
+    """Point the alias back to the version before; return the one that had it."""
+    champion, size_class = find_champion(mlflow, network, collective, size_bytes, alias)
     if size_class != SizeClass.of(size_bytes):
         value = f"{format_size(size_bytes)}, and the nearest entry is for {size_class}"
         raise InvalidInput("only the entry of the size itself is rolled back", value, "give a size of its class")
-    gone, _ = roll_back(mlflow, found.name, alias)
-    people.print(f"version {gone.version} no longer is {alias}", highlight=False)
-    return gone
+    former, _ = roll_back(mlflow, champion.name, alias)
+    people.print(f"version {former.version} no longer is {alias}", highlight=False)
+    return former
 
 
 def _save(best: RegistryEntry, folder: Path) -> dict[str, Any]:

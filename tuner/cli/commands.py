@@ -34,16 +34,16 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Write a job folder: programs, environment, launch scripts for mpirun and srun, manifest and checklist.",
     ),
     "compare": (
-        "compare",
+        "show",
         "Compare exact costs, resources and predicted times, and say at which size one overtakes the other.",
     ),
     "alltoall": (
-        "alltoall",
+        "bound",
         "Bound the rate at which every rank can send to every other, all at once over any routes.",
     ),
     "simulate": ("simulate", "Predict the time and the goodput of a collective, without running it."),
     "training": (
-        "training",
+        "simulate",
         "Simulate an iteration of data-parallel training, with experts where the profile has them.",
     ),
     "record-training": (
@@ -67,7 +67,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Work out the answer to a question part by part, beside what was printed where it comes from.",
     ),
     "bench": (
-        "bench",
+        "experiment",
         "Run benchmarks, compare counts and certificates with those expected, and keep the history in the data folder.",
     ),
     "ui": ("ui", "Show campaigns, trials and registered schedules in the browser until interrupted."),
@@ -106,7 +106,7 @@ def load_command(name: str) -> Command:
 
 
 def load_all(group: TyperGroup) -> TyperGroup:
-    """Replace what `group` lists by the commands themselves, for those who describe them all; return the group."""
+    """Load all commands into `group`, as the reference of the command line needs them; return the group."""
     for name in COMMANDS:
         group.add_command(load_command(name))
     return group

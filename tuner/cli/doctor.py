@@ -22,14 +22,14 @@ def register(app: typer.Typer) -> None:
 
 def doctor(as_json: AsJson = False) -> None:
     """Say what works on this machine, what is missing and how to get it; exit 3 if a campaign cannot run here."""
-    found = diagnose()
+    diagnosis = diagnose()
     if as_json:
-        parts, checks = ([asdict(one) for one in several] for several in (found.parts, found.checks))
-        emit_json({"ready": found.ready, "parts": parts, "checks": checks})
+        parts, checks = ([asdict(item) for item in items] for items in (diagnosis.parts, diagnosis.checks))
+        emit_json({"ready": diagnosis.ready, "parts": parts, "checks": checks})
     else:
-        results.print(_checks(found.checks))
-        results.print(_parts(found))
-    if not found.ready:
+        results.print(_checks(diagnosis.checks))
+        results.print(_parts(diagnosis))
+    if not diagnosis.ready:
         raise typer.Exit(3)
 
 

@@ -1,8 +1,10 @@
-"""`chorale experiment`: ask one of the questions that the papers, or we, have answered by numbers."""
+"""`chorale experiment` and `chorale bench`: questions answered by numbers, and our own benchmarks."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.metadata
+import json
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +18,7 @@ from rich.table import Table
 
 from chorale.synth.errors import CheckFailed, InvalidInput
 from chorale.tuner.cli.options import AsJson, ExecutorName, Workers
-from chorale.tuner.cli.output import emit_json, people
+from chorale.tuner.cli.output import emit_json, people, results
 from chorale.tuner.config.executors import EXECUTORS, SERIAL, open_executor
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import require_plot_format
@@ -28,8 +30,9 @@ _WIDTH = 240
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
+    """Add the commands to `app`."""
     app.command("experiment")(experiment)
+    app.command("bench")(bench)
 
 
 def experiment(
@@ -53,7 +56,7 @@ def experiment(
 
     Example: chorale experiment direct-connect-table-5
     """
-    catalog, answers = _experiments("catalog"), _experiments("run")
+    catalog, run = _experiments("catalog"), _experiments("run")
     if name == "list":
         _list(catalog, as_json)
         return
@@ -61,29 +64,29 @@ def experiment(
     if plot is not None:
         _require_plot(chosen, plot)
     home, start_ms = Home.from_environment(), _now_ms()
-    kept = answers.PartStore(home.create(home.experiments))
+    store = run.PartStore(home.create(home.experiments))
     # A known executor is not started where all parts run here: on Ray that would be a second cluster beside theirs.
     where = SERIAL if chosen.alone and executor in EXECUTORS else executor
     with open_executor(where, workers) as opened, _report() as report:
-        answer = answers.run_experiment(chosen, quick, opened, kept, resume, report)
+        result = run.run_experiment(chosen, quick, opened, store, resume, report)
     if plot is not None:
-        chosen.plot(answer.rows, plot)
-    document = answer.document(chosen, quick)
+        chosen.plot(result.rows, plot)
+    document = result.document(chosen, quick)
     if mlflow:
         _log(document, plot, start_ms)
     if as_json:
         emit_json(document)
     else:
-        _print_table(chosen, answer.rows)
-        people.print(f"{answer.seconds:.1f} s")
-    failed = [row for row in answer.rows if not row["holds"]]
+        _print_table(chosen, result.rows)
+        people.print(f"{result.seconds:.1f} s")
+    failed = [row for row in result.rows if not row["holds"]]
     if failed:
         value = "; ".join(f"{_row_name(chosen, row)}: {row['reason']}" for row in failed)
         raise CheckFailed("every row of an experiment must hold", value, f"see chorale experiment {name} --json")
 
 
 def _experiments(name: str) -> Any:
-    """Return a module of the layer above this one: it is known by its name only, and loaded when it is asked for."""
+    """Return a module of the layer above this one: it is imported by name, and only when it is used."""
     return importlib.import_module(f"chorale.experiments.framework.{name}")
 
 
@@ -107,7 +110,7 @@ def _row_name(chosen: Any, row: Any) -> str:
 
 def _list(catalog: Any, as_json: bool) -> None:
     """Print every experiment with the tables and figures that it answers besides the one in its name."""
-    experiments = [(known, catalog.aliases_of(known.name)) for known in catalog.load_all()]
+    experiments = [(entry, catalog.aliases_of(entry.name)) for entry in catalog.load_all()]
     if as_json:
         facts = [
             {"name": e.name, "aliases": list(also), "question": e.question, "source": e.source}
@@ -116,8 +119,8 @@ def _list(catalog: Any, as_json: bool) -> None:
         emit_json({"experiments": facts})
         return
     table = Table("name", "question", "source", box=box.SIMPLE_HEAD)
-    for known, also in experiments:
-        table.add_row("\n".join((known.name, *also)), known.question, known.source)
+    for entry, also in experiments:
+        table.add_row("\n".join((entry.name, *also)), entry.question, entry.source)
     _on_stdout().print(table)
 
 
@@ -137,16 +140,68 @@ def _print_table(chosen: Any, rows: Any) -> None:
 
 
 def _on_stdout() -> Console:
-    """Return a console for the answer itself; as wide as the table wants where it goes to a file or a pipe."""
+    """Return a console for the result itself; as wide as the table needs where it goes to a file or a pipe."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_WIDTH)
 
 
 @contextmanager
 def _report() -> Iterator[Any]:
-    """Yield what hears which part is being worked on: a line that is drawn in place, or nothing."""
+    """Yield a callback that shows which part is being computed, on a terminal only."""
     if people.quiet or not people.is_terminal:
         yield lambda _what, _done, _total: None
         return
     with people.status("…") as status:
         yield lambda what, done, total: status.update(f"part {done + 1} of {total}: {what}")
+
+
+HISTORY = "bench.jsonl"
+
+
+def bench(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Benchmarks; default: all.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run benchmarks, compare counts and certificates with those expected, and keep the history in the data folder.
+
+    Exit code 1 if a fact differs. Goals are ratios to the reference; one of times that is missed is only told.
+
+    Example: chorale bench rings
+    """
+    # The layer above this one: it is imported by name, and only when it is used.
+    suite = importlib.import_module("chorale.experiments.bench.suite")
+    rows: list[dict[str, Any]] = []
+    for benchmark in suite.chosen(names or []):
+        people.print(f"{benchmark.name}: beside {benchmark.reference}")
+        rows += suite.rows_of(benchmark)
+    failed = [row for row in rows if not row["holds"]]
+    document = {"rows": rows, "holds": not failed, "history": str(_remember(rows))}
+    if as_json:
+        emit_json(document)
+    else:
+        results.print(_bench_table(rows))
+    if failed:
+        value = "; ".join(
+            f"{row['benchmark']} {row['case']}: {', '.join(row['differing']) or 'goal'}" for row in failed
+        )
+        raise CheckFailed("facts of a benchmark must be those expected", value, "see chorale bench --json")
+
+
+def _remember(rows: list[dict[str, Any]]) -> Any:
+    """Append the run to the history, one JSON record in a line; return where that is."""
+    home = Home.from_environment()
+    path = home.create(home.root) / HISTORY
+    record = {"at_s": time.time(), "version": importlib.metadata.version("chorale-collectives"), "rows": rows}
+    with path.open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(record, sort_keys=True) + "\n")
+    return path
+
+
+def _bench_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table("benchmark", "case", "ratio", "goal", "", "facts", box=box.SIMPLE_HEAD)
+    for row in rows:
+        facts = "as expected" if not row["differing"] else f"differ: {', '.join(row['differing'])}"
+        met = "met" if row["goal_met"] else "missed"
+        style = None if row["holds"] else "bold red"
+        table.add_row(row["benchmark"], row["case"], f"{row['ratio']:.2f}", f"{row['goal']:g}", met, facts, style=style)
+    return table

@@ -49,8 +49,8 @@ def up(
     topology = load_topology(spec)
     rate = parse_rational(link_mbps, "the link rate (Mbit/s)")
     plan_fabric(topology, rate, name)
-    wanted = (name, topology.id, rate)
-    fabric = next((one for one in fabrics() if (one.name, one.topology_id, one.link_mbps) == wanted), None)
+    identity = (name, topology.id, rate)
+    fabric = next((item for item in fabrics() if (item.name, item.topology_id, item.link_mbps) == identity), None)
     is_new = fabric is None
     if fabric is None:
         require_free(name)
@@ -66,15 +66,15 @@ def up(
 @fabric_app.command("status")
 def status(as_json: AsJson = False) -> None:
     """List the fabrics of this user."""
-    found = fabrics()
+    running = fabrics()
     if as_json:
-        emit_json({"fabrics": [_facts(fabric) for fabric in found]})
+        emit_json({"fabrics": [_facts(fabric) for fabric in running]})
         return
-    if not found:
+    if not running:
         results.print("no fabric is up")
         return
     table = Table("name", "topology", "size", "up for", "processes", title="Fabrics that are up")
-    for fabric in found:
+    for fabric in running:
         facts = _facts(fabric)
         table.add_row(fabric.name, fabric.spec, _size(fabric), f"{facts['up_s'] / 60:.0f} min", str(facts["processes"]))
     results.print(table)
@@ -106,13 +106,13 @@ def execute(
 
     Example: chorale fabric exec 0 -- ip route
     """
-    found = {fabric.name: fabric for fabric in fabrics()}
-    if name not in found:
-        up = ", ".join(found) or "none"
+    running = {fabric.name: fabric for fabric in fabrics()}
+    if name not in running:
+        up = ", ".join(running) or "none"
         raise InvalidInput(
             "a fabric must be up to run something in it", name, f"choose one that is (now: {up}) by --name"
         )
-    done = subprocess.run([*found[name].command_prefix(rank), *command], check=False)  # noqa: S603 - the user's own
+    done = subprocess.run([*running[name].command_prefix(rank), *command], check=False)  # noqa: S603 - the user's own
     raise typer.Exit(done.returncode)
 
 

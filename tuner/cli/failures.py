@@ -48,7 +48,7 @@ def failures(
     method_named(method)
     if output is not None and not output.endswith(".csv"):
         raise InvalidInput("a table of failures must end in .csv", output, "choose for example failures.csv")
-    wanted = parse_collective(collective, root)
+    target = parse_collective(collective, root)
     stages = Stopwatch()
     with stages.stage("topology"):
         topology = load_topology(spec)
@@ -58,7 +58,7 @@ def failures(
         progress_bar(f"failures of {spec}") as progress,
         stages.stage("plans"),
     ):
-        plans = plan_failures(topology, method, wanted, Options(k=k), running, progress)
+        plans = plan_failures(topology, method, target, Options(k=k), running, progress)
     document = failures_document(plans)
     seconds = stages.report(outside_total=("topology", "compile"))
     document |= {"seconds": seconds, "peak_memory_bytes": peak_memory_bytes()}

@@ -83,8 +83,8 @@ def find(
             document = sizes_document(find_all(queries, running, stage), workload)
             table = sizes_table
         else:
-            found = search_bases(queries[0], seeds, running, stage, record) if base_set == "all" else {}
-            findings = find_topologies(queries[0], running, stage, found)
+            searched = search_bases(queries[0], seeds, running, stage, record) if base_set == "all" else {}
+            findings = find_topologies(queries[0], running, stage, searched)
             document = find_document(findings, workload)
             table = find_table
     if plot is not None:
@@ -152,18 +152,18 @@ def _calibrated_workload(
         given = {"--alpha-us": alpha_us, "--size": size, "--bandwidth-gbps": bandwidth_gbps}
         named = ", ".join(name for name, value in given.items() if value is not None)
         raise InvalidInput(rule, named or "none of them", "give --calibration and --size")
-    found = load_calibration(path)
-    if found.bandwidth_unit != "link":
+    fitted = load_calibration(path)
+    if fitted.bandwidth_unit != "link":
         rule = "a calibration for topologies to be found must come from a network of equal links"
-        raise InvalidInput(rule, f"one in {found.bandwidth_unit}", "calibrate on a topology such as torus:4x4")
-    alpha = parse_rational(found.alpha_s, "the fitted alpha") * 10**6
-    link_gbps = parse_rational(found.unit_bytes_per_s, "the fitted rate") * 8 / 10**9
+        raise InvalidInput(rule, f"one in {fitted.bandwidth_unit}", "calibrate on a topology such as torus:4x4")
+    alpha = parse_rational(fitted.alpha_s, "the fitted alpha") * 10**6
+    link_gbps = parse_rational(fitted.unit_bytes_per_s, "the fitted rate") * 8 / 10**9
     return Workload(alpha, parse_size(size), degree * link_gbps)
 
 
 @contextmanager
 def _staged(stages: Stopwatch) -> Iterator[Stage]:
-    """Yield what measures the stages of a search one after the other and draws a bar where somebody watches."""
+    """Yield a function that begins the next timed stage of a search and draws a bar on a terminal."""
     watched = people.is_terminal and not people.quiet
     with ExitStack() as outer:
         bar = outer.enter_context(ProgressBar(console=people, transient=True)) if watched else None

@@ -23,8 +23,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"chorale {importlib.metadata.version('chorale-collectives')}")
         raise typer.Exit
 
@@ -52,9 +52,9 @@ def _globals_first(arguments: list[str]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with the code of the contract: 0, 1, 2, 3 or 130."""
-    given = sys.argv[1:] if arguments is None else arguments
+    command = sys.argv[1:] if arguments is None else arguments
     try:
-        app(args=_globals_first(given), prog_name="chorale")
+        app(args=_globals_first(command), prog_name="chorale")
     except ChoraleError as error:
         print_error(str(error))
         sys.exit(error.exit_code)

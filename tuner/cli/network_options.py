@@ -12,7 +12,7 @@ from chorale.tuner.cli.output import people
 from chorale.tuner.costs.pricing import Pricing
 
 UNIT_LINK_GBPS = "100"
-"""The rate of a link of capacity 1 where a command can do without being told one."""
+"""The rate of a link of capacity 1, for commands that need none to be given."""
 
 AlphaUs = Annotated[
     str | None, typer.Option(help="Microseconds from when a message could start until it does; default: 0.")
@@ -28,7 +28,7 @@ CalibrationFile = Annotated[
 
 
 def pricing_of(topology: Topology, options: Mapping[str, str | None], calibration: str | None) -> Pricing:
-    """Return the pricing by the options `given`; where the rate of links is not known, say which one is taken."""
+    """Return the pricing by `options`; where the rate of links is not given, print which one is taken."""
     if topology.bandwidth_unit == "link" and calibration is None and options["link_gbps"] is None:
         people.print(f"links of capacity 1 are taken to have {UNIT_LINK_GBPS} Gbit/s; --link-gbps says another rate")
         options = {**options, "link_gbps": UNIT_LINK_GBPS}

@@ -1,4 +1,4 @@
-"""The arguments and options that several commands have, each with its words."""
+"""Arguments and options that several commands have, with their help texts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Where words go: people read stderr, scripts read one JSON document on stdout.
-
-A bar for long work, where somebody watches.
-"""
+"""Output of commands: messages and progress bars for people on stderr, one JSON document for scripts on stdout."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from chorale.synth.executor.base import Progress
 people = Console(stderr=True)
 """Notices and progress; silent with --quiet."""
 results = Console(stderr=True)
-"""What a command was asked for, as a table or text; shown with --quiet too."""
+"""The result of a command, as a table or text; shown with --quiet too."""
 
 
 def emit_json(document: Mapping[str, Any]) -> None:
@@ -48,7 +45,7 @@ def print_error(message: str) -> None:
 
 @contextmanager
 def progress_bar(title: str) -> Iterator[Progress | None]:
-    """Yield a progress callback that draws a bar on the terminal; None where nobody watches."""
+    """Yield a progress callback that draws a bar on the terminal; None where stderr is no terminal."""
     if people.quiet or not people.is_terminal:
         yield None
         return

@@ -1,7 +1,4 @@
-"""What `chorale run` says: a table for people or the JSON of the contract, of results or of a failure.
-
-`chorale run`: execute a schedule or a program, check its results and time it.
-"""
+"""`chorale run`: execute a schedule or a program, check its results, time it and report."""
 
 from __future__ import annotations
 
@@ -54,16 +51,16 @@ def print_report(
     as_json: bool,
 ) -> None:
     """Print the results of `file`, compared with those of `reference` where there is one."""
-    measurement, found = driven.measurement, analyse(driven.measurement, file, reference)
-    _warn(file, program, measurement, found, reference)
+    measurement, analyses = driven.measurement, analyse(driven.measurement, file, reference)
+    _warn(file, program, measurement, analyses, reference)
     rows = [
-        _row(one, program) | analysis.to_json(reference) | {"stopped": stop.value}
-        for one, analysis, stop in zip(measurement.results[file], found, driven.stop_reasons, strict=True)
+        _row(size, program) | analysis.to_json(reference) | {"stopped": stop.value}
+        for size, analysis, stop in zip(measurement.results[file], analyses, driven.stop_reasons, strict=True)
     ]
     if as_json:
         document = {"runner": measurement.runner, "results": rows, "environment": dict(measurement.environment)}
         if reference is not None:
-            others = [_row(one, program) for one in measurement.results[reference]]
+            others = [_row(size, program) for size in measurement.results[reference]]
             document["reference"] = {"name": reference, "results": others}
         emit_json(document if calibration is None else document | {"calibration": calibration.to_json()})
         return
@@ -79,26 +76,26 @@ def print_failure(runner: str, failure: RunFailure, as_json: bool) -> NoReturn:
     print_error(f"{failure.kind}: {failure.message}")
     if as_json:
         facts = {"kind": failure.kind.value, "message": failure.message, "rank": failure.rank}
-        places = [dict(zip(("rank", "block", "instruction"), place, strict=True)) for place in failure.blocked]
+        blocked = [dict(zip(("rank", "block", "instruction"), position, strict=True)) for position in failure.blocked]
         environment = dict(failure.environment)
         emit_json(
-            {"runner": runner, "results": [], "failure": {**facts, "blocked": places}, "environment": environment}
+            {"runner": runner, "results": [], "failure": {**facts, "blocked": blocked}, "environment": environment}
         )
     raise typer.Exit(UNAVAILABLE_EXIT_CODE if failure.kind is FailureKind.UNAVAILABLE else 1)
 
 
 def _warn(
-    file: str, program: Program, measurement: Measurement, found: tuple[SizeAnalysis, ...], reference: str | None
+    file: str, program: Program, measurement: Measurement, analyses: tuple[SizeAnalysis, ...], reference: str | None
 ) -> None:
-    for one, analysis in zip(measurement.results[file], found, strict=True):
-        if one.size_bytes != one.requested_bytes:
+    for size, analysis in zip(measurement.results[file], analyses, strict=True):
+        if size.size_bytes != size.requested_bytes:
             people.print(
-                f"{format_size(one.requested_bytes)} is rounded up to {one.size_bytes} bytes, "
+                f"{format_size(size.requested_bytes)} is rounded up to {size.size_bytes} bytes, "
                 f"so that its elements fill {program.chunks} chunks"
             )
         if analysis.drift.is_flagged:
             change = f"{analysis.drift.relative_change:+.0%}"
-            people.print(f"warning: {reference or file} drifted by {change} while {format_size(one.size_bytes)} ran")
+            people.print(f"warning: {reference or file} drifted by {change} while {format_size(size.size_bytes)} ran")
     if (warning := measurement.environment.get("warning")) is not None:
         people.print(f"warning: {warning}")
 
@@ -205,7 +202,7 @@ def run(
     """
     sizes_bytes, goal = parse_sizes(sizes), _goal(precision, budget, reference)
     flags = {"link_mbps": link_mbps, "fabric": fabric, "where": where, "hosts": hosts}
-    config = runner_config(runner, _given(flags, options or []))
+    config = runner_config(runner, _runner_options(flags, options or []))
     running = config.create(Home.from_environment().root)
     try:
         target = config.lowering()
@@ -213,8 +210,8 @@ def run(
         topology, program = runnable.topology, runnable.program
         others = calibration_programs(program, topology, target.target) if wants_calibration else {}
         runnables = {file: runnable, **_reference_program(reference, file, topology, target)}
-        programs = {**{name: one.program for name, one in runnables.items()}, **others}
-        settings = {name: one.settings for name, one in runnables.items() if one.settings is not None}
+        programs = {**{name: item.program for name, item in runnables.items()}, **others}
+        settings = {name: item.settings for name, item in runnables.items() if item.settings is not None}
         library = () if reference is None or not reference.startswith(LIBRARY) else (reference.removeprefix(LIBRARY),)
         request = RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed, library, settings)
         outcome = _measured(running, request, goal)
@@ -240,8 +237,8 @@ def _measured(runner: Runner, request: RunRequest, goal: Goal | None) -> Adaptiv
     return measure_once(runner, request) if goal is None else measure_until(runner, request, goal, time.monotonic)
 
 
-def _given(flags: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
-    """Return the options of the runner: those of --set, over which `flags` go that were given."""
+def _runner_options(flags: Mapping[str, Any], texts: list[str]) -> dict[str, Any]:
+    """Return the options of the runner: those of --set, overridden by `flags` that are not None."""
     options: dict[str, Any] = {}
     for text in texts:
         key, equals, value = text.partition("=")

@@ -51,7 +51,7 @@ def serve(
         return
     from chorale.tuner.service.http.application import ServiceSettings  # noqa: PLC0415 - seconds, for what the service computes
 
-    load_access(tokens, host)  # refused here rather than in the replica
+    load_access(tokens, host)  # an invalid file is refused here rather than in the replica
     home = Home.from_environment()
     limits = JobLimits(max_nodes, max_memory_gib * GIB)
     home.create(home.service)

@@ -17,8 +17,7 @@ from chorale.tuner.config.campaign_file import load_campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import require_new_folder
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.forecast import forecast
-from chorale.tuner.launch.plan import campaign_plan, check_methods, check_runner, plan_lines
+from chorale.tuner.launch.plan import campaign_plan, check_methods, check_runner, forecast, plan_lines
 
 Overrides = Annotated[
     list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a key, such as budget.trials=10.")
@@ -78,31 +77,31 @@ def tune_command(
     if schema:
         emit_json(Campaign.model_json_schema())
         return
-    wanted, topology = _asked(campaign, overrides or ())
+    checked, topology = _checked_campaign(campaign, overrides or ())
     if dry_run:
-        _show_plan(wanted, topology, as_json)
+        _show_plan(checked, topology, as_json)
         return
-    _require_places(nccl_tuner, programs)
+    _require_writable(nccl_tuner, programs)
     from chorale.tuner.cli.tune_launch import run_launch, show, start, write_answer  # noqa: PLC0415 - Ray and Optuna take seconds
 
     if detach:
-        start(wanted, resume, address)
+        start(checked, resume, address)
         return
-    report = run_launch(wanted, topology, resume, address)
+    report = run_launch(checked, topology, resume, address)
     if report.ranked_trials:
         write_answer(report, nccl_tuner, programs, topology)
     show(report, as_json)
 
 
-def _asked(file: str | None, overrides: Sequence[str]) -> tuple[Campaign, Topology]:
+def _checked_campaign(file: str | None, overrides: Sequence[str]) -> tuple[Campaign, Topology]:
     """Return the campaign of `file` and its network, both checked."""
     if file is None:
         raise InvalidInput("a campaign file must be given", "none", "name one, such as examples/quickstart.yaml")
-    wanted = load_campaign(file, overrides)
-    check_methods(wanted)
-    topology = load_topology(wanted.topology)
-    check_runner(wanted, topology)
-    return wanted, topology
+    campaign = load_campaign(file, overrides)
+    check_methods(campaign)
+    topology = load_topology(campaign.topology)
+    check_runner(campaign, topology)
+    return campaign, topology
 
 
 def _show_plan(campaign: Campaign, topology: Topology, as_json: bool) -> None:
@@ -114,8 +113,8 @@ def _show_plan(campaign: Campaign, topology: Topology, as_json: bool) -> None:
         results.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
-def _require_places(table: str | None, programs: Path | None) -> None:
-    """Raise InvalidInput, before anything is measured, where the answer could not be written."""
+def _require_writable(table: str | None, programs: Path | None) -> None:
+    """Raise InvalidInput, before anything is measured, if the results could not be written."""
     if table is not None and not Path(table).parent.is_dir():
         raise InvalidInput("the folder of the table must exist", table, "create it first")
     if programs is not None:

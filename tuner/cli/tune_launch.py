@@ -1,30 +1,107 @@
-"""Launches of `chorale tune`: run, watch or end one, write its answer and print what came of it."""
+"""Launches of `chorale tune`: run one here, start, watch or end a detached one, write and print its results."""
 
 from __future__ import annotations
 
 import math
 import signal
+import time
+import uuid
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
+from chorale.runners.ray.detached import DetachedActor, DetachedActors
 from chorale.synth.errors import CheckFailed
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.cli.detached import end, start, watch
 from chorale.tuner.cli.output import emit_json, people, print_error, results
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.config.runner_factory import make_workers
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.read_write import write_file, write_folder
+from chorale.tuner.files.topology_specs import absolute_spec
+from chorale.tuner.launch.detached import DetachedLaunch, LaunchState, LaunchStatus, detached_name
 from chorale.tuner.launch.progress import progress_display
-from chorale.tuner.launch.tune import TuneReport, tune
+from chorale.tuner.launch.tune import INTERRUPTED_PATIENCE_S, TuneReport, tune
 from chorale.tuner.reports.nccl_tuner_csv import nccl_table_entries, nccl_tuner_csv
 from chorale.tuner.reports.tuning import overhead_line, refused_table, tune_document, tune_table, tuning_table_of
 from chorale.tuner.trials.tuning_table import table_programs
 
-__all__ = ["run_launch", "show", "start", "watch_launch", "write_answer"]
+POLL_S = 1.0
+STOP_PATIENCE_S = INTERRUPTED_PATIENCE_S + 15.0
+
+
+def start(campaign: Campaign, resume: bool, address: str | None) -> None:
+    """Start a detached launch in the cluster; CheckFailed if one of this campaign is running there."""
+    home = Home.from_environment()
+    home.create(home.campaigns)
+    # Workers have the environment and the folder of their node, so that both are written into the campaign.
+    tracking = campaign.tracking.model_copy(update={"mlflow_uri": campaign.tracking.mlflow_uri or home.mlflow_uri})
+    changes = {"tracking": tracking, "topology": absolute_spec(campaign.topology)}
+    document = campaign.model_copy(update=changes).model_dump(by_alias=True, mode="json")
+    name = detached_name(campaign.name)
+    with DetachedActors(address) as actors:
+        former = actors.find(name)
+        if former is not None:
+            _remove_ended(former, campaign.name)
+        launch_id = None if resume else uuid.uuid4().hex
+        actor = actors.start(name, DetachedLaunch, (document, home.root, launch_id))
+        actor.call("status", 0)
+    people.print(f"launched; `chorale tune --follow {campaign.name}` watches it", markup=False, highlight=False)
+
+
+def watch(campaign: str, address: str | None) -> TuneReport | None:
+    """Show trials as they finish, until the launch has ended; return the report, or raise the error that ended it."""
+    with DetachedActors(address) as actors:
+        actor = _find(actors, campaign)
+        status: LaunchStatus = actor.call("status", 0)
+        with progress_display(people, status.budget) as progress:
+            while True:
+                for record in status.new_trials:
+                    progress.trial(record)
+                if status.state != LaunchState.RUNNING:
+                    return _outcome(actor, status)
+                time.sleep(POLL_S)
+                status = actor.call("status", status.done)
+
+
+def end(campaign: str, address: str | None) -> TuneReport | None:
+    """End a launch and remove it from the cluster; return the report if it arrives in time."""
+    with DetachedActors(address) as actors:
+        actor = _find(actors, campaign)
+        actor.call("stop")
+        deadline_s = time.monotonic() + STOP_PATIENCE_S
+        while (status := actor.call("status", 0)).state == LaunchState.RUNNING and time.monotonic() < deadline_s:
+            time.sleep(POLL_S)
+        try:
+            return _outcome(actor, status)
+        finally:
+            actor.remove()
+
+
+def _remove_ended(former: DetachedActor, campaign: str) -> None:
+    status: LaunchStatus = former.call("status", 0)
+    if status.state == LaunchState.RUNNING:
+        way_out = f"wait for it, or end it with `chorale tune --stop {campaign}`"
+        raise CheckFailed("a campaign must have one detached launch", f"{campaign} is running", way_out)
+    former.remove()
+
+
+def _find(actors: DetachedActors, campaign: str) -> DetachedActor:
+    actor = actors.find(detached_name(campaign))
+    if actor is None:
+        way_out = "start it with `chorale tune CAMPAIGN.yaml --detach`"
+        raise CheckFailed("the campaign must have a detached launch in this cluster", campaign, way_out)
+    return actor
+
+
+def _outcome(actor: DetachedActor, status: LaunchStatus) -> TuneReport | None:
+    if status.error is not None:
+        raise status.error
+    report: TuneReport | None = actor.call("report")
+    return report
+
 
 INTERRUPTED_EXIT_CODE = 130
 
@@ -34,38 +111,38 @@ def run_launch(campaign: Campaign, topology: Topology, resume: bool, address: st
     home = Home.from_environment()
 
     def workers() -> Any:
-        made = make_workers(campaign, topology, home.root, address)()
+        started = make_workers(campaign, topology, home.root, address)()
         # After Ray has set its own handler, which would abort the process: SIGTERM ends a campaign like ctrl-C.
         signal.signal(signal.SIGTERM, _interrupt)
-        return made
+        return started
 
     limit_s = math.inf if campaign.budget.minutes is None else 60 * campaign.budget.minutes
     return tune(campaign, topology, home, resume, workers, partial(progress_display, people, limit_s=limit_s))
 
 
 def write_answer(report: TuneReport, table: str | None, programs: Path | None, topology: Topology) -> None:
-    """Write the table for NCCL's tuner to the file `table` and the programs of the answer into a new folder."""
+    """Write the table for NCCL's tuner to the file `table` and the programs of the tuning table into a new folder."""
     if table is not None:
         collective = report.launch.campaign["collective"]
         write_file(
             table, nccl_tuner_csv(nccl_table_entries(report.trials), collective, topology.compute_count).encode()
         )
     if programs is not None:
-        kept = report.folder / "programs"
-        files = table_programs(tuning_table_of(report), lambda name: (kept / f"{name}.xml").read_bytes())
+        stored = report.folder / "programs"
+        files = table_programs(tuning_table_of(report), lambda name: (stored / f"{name}.xml").read_bytes())
         write_folder(programs, files)
         people.print(f"{programs}: {len(files)} programs; all other sizes are the runtime's own", soft_wrap=True)
 
 
 def watch_launch(follow: str | None, stop: str | None, address: str | None, as_json: bool) -> None:
-    """Watch the detached launch of campaign `follow`, or end that of `stop`, and print what came of it."""
+    """Watch the detached launch of campaign `follow`, or end that of `stop`, and print the results."""
     report = end(stop, address) if stop is not None else watch(str(follow), address)
     if report is not None:
         show(report, as_json)
 
 
 def show(report: TuneReport, as_json: bool) -> None:
-    """Print what came of a launch; exit with 130 if it was interrupted, raise CheckFailed if nothing was measured."""
+    """Print the results of a launch; exit with 130 if it was interrupted, raise CheckFailed if nothing was measured."""
     if as_json:
         emit_json(tune_document(report))
     if report.ranked_trials:

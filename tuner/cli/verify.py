@@ -66,8 +66,8 @@ def _verify_schedule(file: str, spec: str | None) -> tuple[str, dict[str, Any]]:
     return title, _document(violations, verified)
 
 
-def _verify_program(file: str, given: Topology | None) -> tuple[str, dict[str, Any]]:
-    topology, lifted = load_unchecked(file, given)
+def _verify_program(file: str, network: Topology | None) -> tuple[str, dict[str, Any]]:
+    topology, lifted = load_unchecked(file, network)
     program = lifted.program
     document = _listed(violations_on(lifted, topology))
     if document["ok"]:
@@ -95,7 +95,7 @@ def _size_bytes(schedule: AnySchedule) -> int | None:
 
 
 def _listed(violations: Sequence[ScheduleViolation | ProgramViolation]) -> dict[str, Any]:
-    """Return the document of something of which only `violations` are known."""
+    """Return the document of `violations`, without loads and cost."""
     return {
         "ok": not violations,
         "violations": [{"rule": violation.rule, "message": violation.message} for violation in violations],

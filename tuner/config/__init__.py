@@ -1,1 +1,1 @@
-"""What commands, campaigns and the service share on disk: the data home and what is held there."""
+"""The campaign file: its sections, how it is read, and the runner and workers that it asks for."""

@@ -52,7 +52,7 @@ class SearchSection(CampaignSection):
 
 
 class ScreeningSection(CampaignSection):
-    """Cheap guesses before anything is measured, which say where the search begins."""
+    """Predicted times before anything is measured, which say where the search begins."""
 
     candidates: int = Field(
         default=0, ge=0, le=10**5, description="Points that are made and get their exact cost; 0: no screening."
@@ -189,7 +189,7 @@ class Campaign(CampaignSection):
 
     @property
     def resolved_sampler(self) -> str:
-        """The sampler that was asked for, or the default."""
+        """The sampler of the file, or the default."""
         return self.sampler or ("sizes-gp" if self.second_objective == "none" else "tpe")
 
 

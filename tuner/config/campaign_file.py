@@ -73,7 +73,7 @@ def _parsed(override: str) -> tuple[list[str], Any]:
 
 
 def _set(document: dict[str, Any], keys: Sequence[str], value: Any) -> None:
-    """Set a key in place; sections that are missing are made."""
+    """Set a key in place; missing sections are created."""
     section = document
     for key in keys[:-1]:
         inner = section.setdefault(key, {})
@@ -85,7 +85,7 @@ def _set(document: dict[str, Any], keys: Sequence[str], value: Any) -> None:
 
 
 def _drop_options_of_former(document: dict[str, Any], kind: Any) -> None:
-    """Take out of `runner` what the runner of the file has and the one called `kind`, which replaces it, has not."""
+    """Remove the options of the file's runner that the one called `kind`, which replaces it, does not have."""
     section = document.get("runner")
     if isinstance(section, dict) and kind in SECTIONS:
         former = SECTIONS.get(section.get("kind", DEFAULT_KIND))
@@ -112,7 +112,7 @@ def _explained(error: ValidationError) -> InvalidInput:
 
 
 def _keys_and_kind(fault: ErrorDetails) -> tuple[list[str], str | None]:
-    """Return the keys that lead to a fault, and the runner in whose section it is; pydantic has that among the keys."""
+    """Return the keys that lead to a fault, and the kind of runner in whose section it is: pydantic mixes them."""
     keys = [str(part) for part in fault["loc"]]
     if len(keys) > 1 and keys[0] == _KIND[0]:
         return [keys[0], *keys[2:]], keys[1]

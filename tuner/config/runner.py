@@ -1,4 +1,4 @@
-"""The section of a campaign file that says where programs are measured: one form for each runner there is."""
+"""The section of a campaign file that says where programs are measured: one model for each runner."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class NeedsSection(CampaignSection):
 
 
 class RunnerSection(CampaignSection):
-    """What the sections of all runners have in common; each has the options of its runner besides.
+    """The keys that the sections of all runners share; each section adds the options of its runner.
 
-    Sections are made by `section_model`, from the runner as it is declared.
+    `section_model` makes the section of a runner from its declaration.
     """
 
     runner: ClassVar[type[RunnerConfig]]
@@ -74,13 +74,13 @@ class RunnerSection(CampaignSection):
 
     @property
     def measurers(self) -> MeasurerRequest:
-        """What the user asks of the nodes that measure."""
+        """What the user asks of the nodes on which runners measure."""
         node = ResourceRequest(**self.needs.model_dump(exclude={"gpus"}))
         return MeasurerRequest(node, self.needs.gpus, self.at_once)
 
 
 def section_model(runner: type[RunnerConfig]) -> type[RunnerSection]:
-    """Return the form of the section for `runner`: what all have in common and its options, and no other keys."""
+    """Return the model of the section for `runner`: the common keys and its options, no others."""
     bases: tuple[type[Any], ...] = (RunnerSection,) if runner.is_nested else (runner, RunnerSection)
     fields: dict[str, Any] = {"kind": (Literal[runner.name], Field(default=runner.name, description=runner.summary))}
     if runner.is_nested:
@@ -91,9 +91,9 @@ def section_model(runner: type[RunnerConfig]) -> type[RunnerSection]:
 
 
 def section_union(sections: Iterable[type[RunnerSection]]) -> Any:
-    """Return the type of any of `sections`, told apart by `kind`; without one it is that of the local runner."""
+    """Return the union of `sections`, discriminated by `kind`; without a kind it is the local runner."""
     models = tuple(sections)
-    return Annotated[Union[models], Discriminator("kind"), BeforeValidator(_with_kind)]  # noqa: UP007 - made of a tuple
+    return Annotated[Union[models], Discriminator("kind"), BeforeValidator(_with_kind)]  # noqa: UP007 - built from a tuple
 
 
 def _with_kind(section: Any) -> Any:

@@ -1,4 +1,4 @@
-"""From the `runner` section of a campaign to a recipe of a runner, and to the workers that hold it."""
+"""From the `runner` section of a campaign to a picklable factory of its runner, and to the workers that use it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chorale.tuner.config.runner import RunnerSection
 def make_workers(
     campaign: Campaign, topology: Topology, home: Path, address: str | None = None
 ) -> Callable[[], RayWorkers]:
-    """Return what makes the workers of a campaign, on the cluster at `address`; see `RayWorkers`."""
+    """Return a function that starts the workers of a campaign on the cluster at `address`; see `RayWorkers`."""
     section = campaign.runner
     return partial(
         RayWorkers,
@@ -32,5 +32,5 @@ def make_workers(
 
 
 def runner_factory(section: RunnerSection, topology: Topology, home: Path) -> RunnerFactory:
-    """Return a picklable recipe; `home` is where a runner keeps what it finds out about the machine."""
+    """Return a picklable function that creates the runner; runners store what they measure of the machine in `home`."""
     return partial(section.config.for_network(topology).create, home, section.measurers)

@@ -1,7 +1,4 @@
-"""What all sections of a campaign file have in common.
-
-Lists of values in a campaign file, and what may be written in their place: ranges, sizes with units.
-"""
+"""The base of all sections of a campaign file, and lists of values, also as ranges and as sizes with units."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from chorale.runners.api.units import MAX_SIZE_BYTES, parse_sizes
 
 Value = str | int | None
-"""Of a parameter of the search space."""
+"""A value of a parameter of the search space."""
 
 
 class CampaignSection(BaseModel):
@@ -52,21 +49,21 @@ class Range(CampaignSection):
         """Return the values in rising order."""
         if self.factor is None:
             return tuple(range(self.first, self.last + 1, self.step or 1))
-        found = [self.first]
-        while found[-1] * self.factor <= self.last:
-            found.append(found[-1] * self.factor)
-        return tuple(found)
+        powers = [self.first]
+        while powers[-1] * self.factor <= self.last:
+            powers.append(powers[-1] * self.factor)
+        return tuple(powers)
 
 
 def _spread(choice: Any) -> Any:
-    """Let a range stand for the list of its values; anything else is left to the check of lists."""
+    """Replace a range by the list of its values; the check of lists judges anything else."""
     if isinstance(choice, Range):
         return list(choice.values())
     return list(Range.model_validate(choice).values()) if isinstance(choice, dict) else choice
 
 
 def _spread_sizes(sizes: Any) -> Any:
-    """Let `64KiB` and `4KiB:1MiB:x4` stand for the numbers of bytes that they mean, in rising order."""
+    """Replace texts such as `64KiB` and `4KiB:1MiB:x4` by numbers of bytes, in rising order."""
     if not isinstance(sizes, list) or not all(isinstance(size, (int, str)) for size in sizes):
         return sizes
     spread = [parse_sizes(size) if isinstance(size, str) else (size,) for size in sizes]
@@ -74,10 +71,10 @@ def _spread_sizes(sizes: Any) -> Any:
 
 
 def _spread_buffers(sizes: Any) -> Any:
-    """Like `_spread_sizes`, but null stays null and the order that was given is kept."""
+    """Like `_spread_sizes`, but null stays null and the order stays as it is."""
     if not isinstance(sizes, list) or not all(size is None or isinstance(size, (int, str)) for size in sizes):
         return sizes
-    return [one for size in sizes for one in (parse_sizes(size) if isinstance(size, str) else (size,))]
+    return [value for size in sizes for value in (parse_sizes(size) if isinstance(size, str) else (size,))]
 
 
 Sizes = Annotated[

@@ -1,10 +1,6 @@
-"""Calibrations as files: what `chorale run --calibrate --json` printed.
+"""What simulations cost a network at: rates and latencies as options, or a calibration; and the traffic to be priced.
 
-Programs that tell latency, overhead and bandwidth apart when they are measured together.
-
-What a simulated network costs: rates and latencies as given, or as a calibration found them.
-
-From what a person names, a schedule file or a method, to the traffic that is priced.
+A calibration file is what `chorale run --calibrate --json` printed; the traffic is that of a schedule file or method.
 """
 
 from __future__ import annotations
@@ -49,15 +45,15 @@ def load_calibration(path: str) -> Calibration:
 
 
 CALIBRATION_METHODS = ("bfb", "ring")
-"""Few steps and many: alpha counts a different number of times."""
+"""A method with few steps and one with many, so that alpha counts a different number of times."""
 CALIBRATION_INSTANCES = (1, 4)
-"""The same bytes in one message or in four: overhead counts a different number of times."""
+"""The same bytes in one message or in four, so that overhead counts a different number of times."""
 
 
 def calibration_programs(program: Program, topology: Topology, target: str) -> dict[str, Program]:
-    """Return programs for the collective of `program` beside it, by name.
+    """Return programs, by name, to measure beside `program` so that latency, overhead and bandwidth can be told apart.
 
-    They are for allgather, reduce_scatter and allreduce; for others there are none.
+    Empty unless the collective is allgather, reduce_scatter or allreduce.
     """
     collective = program.collective
     if collective.name not in (CollectiveName.ALLGATHER, CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE):
@@ -73,7 +69,7 @@ def calibration_programs(program: Program, topology: Topology, target: str) -> d
 
 
 DEFAULTS: Mapping[str, str | None] = {"alpha_us": "0", "link_latency_us": "0.1", "hop_us": "0.3", "link_gbps": None}
-"""The network of the swing paper, section 5, but for the rate."""
+"""The network of section 5 of the Swing paper, without its rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ class Pricing:
 
     @staticmethod
     def of(options: Mapping[str, str | None], calibration_path: str | None) -> Pricing:
-        """Return the pricing by `given` (keys of `DEFAULTS`, None for the default), or by a calibration file.
+        """Return the pricing by `options` (keys of `DEFAULTS`, None for the default), or by a calibration file.
 
         Raises InvalidInput for both at once.
         """
@@ -100,7 +96,7 @@ class Pricing:
         return Pricing(None, load_calibration(calibration_path), {"calibration": calibration_path})
 
     def network(self, topology: Topology) -> NetworkModel:
-        """Return the model for `topology`; InvalidInput if it does not fit or the rate of a link is not known."""
+        """Return the model for `topology`; InvalidInput if the model does not fit or no rate of links is known."""
         if self.calibration is not None:
             return self.calibration.network_model(topology)
         model = self.model or NetworkModel()
@@ -108,11 +104,11 @@ class Pricing:
         return model
 
     def unmodelled_flows_s(self, traffic: Traffic) -> float:
-        """Return the seconds of a run of `traffic` that the network model does not know of."""
+        """Return the seconds of a run of `traffic` beside the network model: the calibrated overhead of messages."""
         return 0.0 if self.calibration is None else self.calibration.overhead_of_traffic_s(traffic)
 
     def unmodelled_program_s(self, program: AnyProgram) -> float:
-        """Return the same for a run of `program`; InvalidInput for a plan: what its messages cost is not calibrated."""
+        """Return the same for a run of `program`; InvalidInput for a plan, whose messages no calibration covers."""
         if self.calibration is None:
             return 0.0
         if not isinstance(program, Program):
@@ -122,12 +118,12 @@ class Pricing:
 
 
 _RINGS: Mapping[str, bool] = {"ring": False, "biring": True}
-"""Whether a method's rings go both ways."""
+"""Method -> whether its rings are bidirectional."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PricedTraffic:
-    """Traffic and where it comes from; `schedule_id` is None where no schedule was made."""
+    """Traffic and its source; `schedule_id` is None where the traffic is known without a schedule."""
 
     traffic: Traffic
     method: str
@@ -142,9 +138,9 @@ class PricedTraffic:
 def traffic_of_file(path: str, collective: str | None, pricing: Pricing) -> PricedTraffic:
     """Return the traffic of the schedule in a file, after its verification."""
     if not path.endswith(SUFFIXES):
-        known = f"a .parquet or .json file, or one of {', '.join(METHODS)} with a topology"
+        choices = f"a .parquet or .json file, or one of {', '.join(METHODS)} with a topology"
         raise InvalidInput(
-            "what is simulated must be a schedule file or a method with a topology", path, f"give {known}"
+            "what is simulated must be a schedule file or a method with a topology", path, f"give {choices}"
         )
     schedule = load_schedule_in_its_form(path)
     if collective is not None and parse_collective(collective).name != schedule.collective.name:
@@ -166,16 +162,16 @@ def traffic_of_method(
 ) -> PricedTraffic:
     """Return the traffic of the schedule that `method` makes on the topology `spec`.
 
-    Algorithms with a closed form, and rings, tell it without a schedule, on networks of 16,384 ranks too.
+    Rings and algorithms with a closed form need no schedule, so that networks of 16,384 ranks are no trouble.
     """
-    topology, wanted = load_topology(spec), parse_collective(collective)
+    topology, target = load_topology(spec), parse_collective(collective)
     pricing.network(topology)
-    pattern = pattern_of(method, topology, wanted)
+    pattern = pattern_of(method, topology, target)
     if pattern is not None:
         return PricedTraffic(pattern.traffic(), pattern.method, dict(pattern.parameters), None)
     if method in _RINGS:
-        return PricedTraffic(ring_traffic(topology, wanted, bidirectional=_RINGS[method]), method, {}, None)
-    request = ScheduleRequest(topology, wanted, method)
+        return PricedTraffic(ring_traffic(topology, target, bidirectional=_RINGS[method]), method, {}, None)
+    request = ScheduleRequest(topology, target, method)
     return _priced(verified_schedule(request, SerialExecutor(), progress).schedule)
 
 

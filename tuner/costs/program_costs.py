@@ -23,7 +23,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 MAX_MESSAGES = 2**22
 """Of a simulated program, all loops together; each takes about a kilobyte and ten microseconds."""
 _BUFFER_BYTES: Mapping[str, int] = {"msccl-xml": 2**22, "msccl-executor-xml": 2**22}
-"""By target: the buffer of a connection that long chunks stream through, as NCCL has it for the Simple protocol."""
+"""By target: the buffer of a connection that long chunks stream through, as large as NCCL's for the Simple protocol."""
 
 _FREE = NetworkModel(link_gbps=Fraction(100))
 
@@ -49,11 +49,11 @@ def program_time_per_byte(program: AnyProgram, topology: Topology) -> Fraction:
 def simulate_program(
     program: AnyProgram, topology: Topology, network: NetworkModel, size_bytes: int, buffer_bytes: int | None
 ) -> ProgramTrace:
-    """Return what happens when `program` runs on a vector of `size_bytes`, by the flow model.
+    """Return the simulated run of `program` on a vector of `size_bytes`, by the flow model.
 
     `buffer_bytes` as in `chorale.runners.simulated.runner.SimulatedRunner`; plans have no buffers. Sizes that the
     chunks do not divide are taken as they are. The program must have been checked. InvalidInput for more than
-    `MOST_MESSAGES`, CheckFailed if it hangs.
+    `MAX_MESSAGES`, CheckFailed if it hangs.
     """
     loops, slices, messages = _parts(program, size_bytes, buffer_bytes)
     if messages > MAX_MESSAGES:
@@ -68,13 +68,13 @@ def simulate_program(
 
 
 def simulated_messages(program: AnyProgram, size_bytes: int, buffer_bytes: int | None) -> int:
-    """Return how many messages `play` would simulate."""
+    """Return how many messages `simulate_program` would simulate."""
     return _parts(program, size_bytes, buffer_bytes)[2]
 
 
 def lowering_loss(verified: VerifiedSchedule, program: Program, size_bytes: int, buffer_bytes: int | None) -> float:
-    """Return the part by which `program` takes longer than the cost of its schedule, by the flow model without
-    latencies, so that nothing but the order of messages counts."""
+    """Return by which fraction `program` takes longer than the cost of its schedule, by the flow model without
+    latencies, so that only the order of messages counts."""
     topology = verified.schedule.topology
     planned_s = float(verified.cost.time_per_byte * size_bytes / _FREE.unit_bytes_per_s(topology))
     return simulate_program(program, topology, _FREE, size_bytes, buffer_bytes).end_s / planned_s - 1

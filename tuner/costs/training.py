@@ -1,7 +1,4 @@
-"""What collectives cost in training: allreduce by simulated traffic, all-to-all by the certified rate of a network.
-
-Training a model on several networks: the iterations side by side.
-"""
+"""Iterations of training on several networks: allreduce by simulated traffic, all-to-all by its certified rate."""
 
 from __future__ import annotations
 
@@ -27,8 +24,8 @@ _GAP = Fraction(1, 100)
 class TrainingCosts:
     """Seconds of collectives on one network.
 
-    beside_s:      of every allreduce, which only a calibration knows
-    alltoall_rate: at which every rank sends to every other, over the bandwidth of a link; None if nobody asked
+    unmodelled_s:  overhead of every allreduce beside the network model, from a calibration; else 0
+    alltoall_rate: at which every rank sends to every other, over the bandwidth of a link; None without all-to-all
     """
 
     topology: Topology
@@ -70,7 +67,7 @@ def training_costs(method: str, spec: str, pricing: Pricing, with_alltoall: bool
 
 
 def training_row(profile: TrainingProfile, buckets_bytes: Sequence[int], costs: TrainingCosts) -> dict[str, Any]:
-    """Return the best iteration of `profile` on one network, by bucket sizes, as a report has it."""
+    """Return the row of a report: the fastest iteration of `profile` on one network, over the bucket sizes."""
     layers = profile.layers()
     iteration = best_iteration(layers, buckets_bytes, costs.allreduce_s, costs.alltoall_s)
     rate = costs.alltoall_rate
@@ -84,7 +81,7 @@ def training_row(profile: TrainingProfile, buckets_bytes: Sequence[int], costs: 
 
 
 def iteration_seconds(iteration: Iteration) -> dict[str, Any]:
-    """Return what an iteration takes and on what it is spent, as a report has it."""
+    """Return the seconds of an iteration and of its parts, by their keys in reports."""
     return {
         "iteration_s": iteration.total_s,
         "compute_s": iteration.compute_s,

@@ -1,7 +1,4 @@
-"""What campaigns talk to: Ray, MLflow, and the port of the service.
-
-From findings to what can be used: every runner, Ray, MLflow, the service.
-"""
+"""Which runners and services can be used here, by the checks of the machine, of Ray, MLflow and the service's port."""
 
 from __future__ import annotations
 
@@ -18,11 +15,10 @@ from chorale.tuner.files.home import Home
 
 PATIENCE_S = 1.5
 SERVICE_PORT = 8600
-RAY_PORT = 6379
 
 
 def service_checks(home: Home) -> Iterator[Check]:
-    """Yield what answers now; each question waits `PATIENCE_S` at most."""
+    """Yield a check of each service; each waits `PATIENCE_S` at most for an answer."""
     yield _ray_cluster(os.environ.get("RAY_ADDRESS", ""))
     yield _mlflow(home.mlflow_uri)
     yield _service_port()
@@ -85,16 +81,16 @@ PARTS: Mapping[str, tuple[str, ...]] = {
     "mlflow": ("mlflow", "data folder", "mlflow store"),
     "service": ("ray", "fastapi", "data folder", "service port"),
 }
-"""Part -> the findings that it takes, in the order in which they are mended."""
+"""Runner or service -> names of the checks that it needs, in the order in which they are to be repaired."""
 
 
 @dataclass(frozen=True, slots=True)
 class Component:
     """A runner or a service.
 
-    found:   the finding that it hangs on
-    missing: names of all findings that it lacks
-    mend:    the command that brings the first of them
+    found:   the result of the check that decides
+    missing: names of all checks that fail
+    mend:    the command that repairs the first of them
     """
 
     name: str
@@ -106,7 +102,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What was found, and what can be used because of it."""
+    """All checks, and the runners and services that can be used."""
 
     checks: tuple[Check, ...]
     parts: tuple[Component, ...]
@@ -118,15 +114,17 @@ class Diagnosis:
 
 
 def diagnose() -> Diagnosis:
-    """Look at this machine and at what it is told to talk to; takes a second or two."""
+    """Check this machine and the services that it is configured for; takes a second or two."""
     home = Home.from_environment()
     checks = (*machine_checks(), installed("fastapi", "the service", "make setup"), *service_checks(home))
     named = {check.name: check for check in checks}
-    return Diagnosis(checks, tuple(_part(name, [named[one] for one in needs]) for name, needs in PARTS.items()))
+    return Diagnosis(checks, tuple(_part(name, [named[check] for check in needs]) for name, needs in PARTS.items()))
 
 
 def _part(name: str, needs: Sequence[Check]) -> Component:
     missing = [check for check in needs if not check.ok]
-    told = missing[0] if missing else needs[-1]
-    mend = (told.command or told.way_out) if missing else ""
-    return Component(name, not missing, f"{told.name}: {told.found}", tuple(check.name for check in missing), mend)
+    deciding = missing[0] if missing else needs[-1]
+    mend = (deciding.command or deciding.way_out) if missing else ""
+    return Component(
+        name, not missing, f"{deciding.name}: {deciding.found}", tuple(check.name for check in missing), mend
+    )

@@ -1,7 +1,4 @@
-"""One finding about this machine.
-
-The machine itself: Python, memory, libraries, tools, GPUs, namespaces.
-"""
+"""Checks of this machine: Python, memory, libraries, tools, GPUs, namespaces."""
 
 from __future__ import annotations
 
@@ -26,11 +23,11 @@ from chorale.tuner.files.home import Home
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One finding.
+    """The result of one check.
 
-    required: without it the quickstart campaign cannot run; else it only opens up `needed_for`
-    way_out:  what helps, for a person
-    command:  what to type, where one command does it
+    required: without it the quickstart campaign cannot run; else only `needed_for` cannot be used
+    way_out:  how to repair it, in words
+    command:  what to type, where one command repairs it
     """
 
     name: str
@@ -43,7 +40,7 @@ class Check:
 
 
 def installed(distribution: str, purpose: str, command: str, required: bool = False) -> Check:
-    """Return whether a distribution of Python is installed, and which version."""
+    """Return the check whether a distribution of Python is installed, and which version."""
     way_out = f"run `{command}`"
     try:
         version = importlib.metadata.version(distribution)
@@ -57,7 +54,7 @@ ANOTHER_HOME = "export CHORALE_HOME=$HOME/chorale-data"
 
 
 def machine_checks() -> list[Check]:
-    """Look at this machine; changes nothing but one file written and removed again."""
+    """Return all checks of this machine; one file is written and removed again."""
     groups: tuple[Callable[[], Iterator[Check]], ...] = (
         _python,
         _machine,
@@ -159,7 +156,7 @@ def _gpus() -> Iterator[Check]:
 
 
 def _tool(name: str, tools: tuple[str, ...], purpose: str, way_out: str, command: str) -> Check:
-    """Return whether one of `tools` is on the PATH."""
+    """Return the check whether one of `tools` is on the PATH."""
     paths = [path for path in map(shutil.which, tools) if path is not None]
     found = ", ".join(paths) or f"no {' or '.join(tools)}"
     return Check(name, bool(paths), found, purpose, way_out, command=command)

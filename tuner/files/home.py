@@ -1,4 +1,4 @@
-"""Where Chorale keeps what it measured: one folder, named by CHORALE_HOME."""
+"""The data folder, named by CHORALE_HOME: campaigns, results, artifacts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ DEFAULT_FOLDER = "chorale-data"
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """The data folder and the places inside it. All paths are absolute; nothing exists until it is needed."""
+    """The data folder and the folders inside it. All paths are absolute; nothing is created before it is needed."""
 
     root: Path
 
@@ -44,7 +44,7 @@ class Home:
 
     @property
     def experiments(self) -> Path:
-        """Parts of the answers of experiments, kept by `chorale experiment`."""
+        """Parts of results of experiments, saved by `chorale experiment`."""
         return self.root / "experiments"
 
     @property

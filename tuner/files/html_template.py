@@ -1,4 +1,4 @@
-"""HTML pages from templates: what goes in is escaped."""
+"""HTML pages from Jinja templates; values are escaped."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jinja2 import Environment, StrictUndefined
 
 
 def render_html(template: Path, **values: Any) -> str:
-    """Return the page that the Jinja template in the file `template` makes of `values`, all of which must be given."""
+    """Return the page of the Jinja template in the file `template`; a value that the template misses is an error."""
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
     )

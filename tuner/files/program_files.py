@@ -1,7 +1,4 @@
-"""Program files: XML of any dialect and plans of MSCCL++, ours or of others, with the network that they run on.
-
-What a runner can be given: the program of a schedule or program file, its network, and how it was made.
-"""
+"""Program files, XML of any dialect and plans of MSCCL++, with their networks; and runnable programs of any file."""
 
 from __future__ import annotations
 
@@ -31,7 +28,7 @@ _PLAN = "a plan for MSCCL++ is run by the executor_test of MSCCL++"
 
 
 def is_program_file(path: str) -> bool:
-    """Return whether `path` is named like a program, or holds a plan, and so no schedule."""
+    """Return whether the file at `path` is a program or a plan by its name and content, and not a schedule."""
     return Path(path).suffix.lower() == SUFFIX or is_plan_file(path)
 
 
@@ -51,8 +48,8 @@ def load_program(path: str, network: Topology | None) -> tuple[Topology, Program
 def load_code(path: str, network: Topology | None) -> tuple[Topology, AnyProgram]:
     """Return the checked program in a file, and the network that it runs on.
 
-    Without one `given`, the network is the one in the name that `chorale lower` gives a program. InvalidInput if that
-    tells none, CheckFailed unless the program does what its collective says on the network.
+    Where `network` is None it is read from the name that `chorale lower` gives a program. InvalidInput if the name has
+    none, CheckFailed unless the program does what its collective says on the network.
     """
     topology, lifted = load_unchecked(path, network)
     for violation in violations_on(lifted, topology):
@@ -78,7 +75,7 @@ def _spec_in_name(path: str, program: AnyProgram) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Runnable:
-    """A checked program; `settings` None where its file does not say how it was made."""
+    """A checked program and its network; `settings` is None where the file does not say how it was built."""
 
     topology: Topology
     program: Program

@@ -1,7 +1,4 @@
-"""Reading and writing files whole: a file is either the old one or the new one, never half of each.
-
-The formats of pictures, known before anything slow is loaded or computed.
-"""
+"""Reading and writing files whole: after any failure a file is the old one or the new one, never half of each."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ _EXECUTABLE = (".sh", ".sbatch")
 
 
 def read_file(path: str, max_bytes: int = MAX_INPUT_BYTES) -> bytes:
-    """Return the bytes of the file at `path`, at most `largest_bytes` (1 GiB); no more than one above that are read."""
+    """Return the bytes of the file at `path`, at most `max_bytes` (1 GiB); no more than one above that are read."""
     try:
         too_large = os.stat(path).st_size > max_bytes
         with open(path, "rb") as stream:
@@ -107,6 +104,6 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 def require_plot_format(path: Path | None) -> None:
-    """Raise InvalidInput unless the extension of `path` is one that can be drawn; without a path nothing will be."""
+    """Raise InvalidInput unless `path` is None or has the extension of a picture format; call it before slow work."""
     if path is not None and path.suffix.lower() not in FORMATS:
         raise InvalidInput("a plot must be a .png, .svg or .pdf file", path.name, "choose one of these extensions")

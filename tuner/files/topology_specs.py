@@ -1,4 +1,4 @@
-"""Topology specs as commands take them: with files from the file system."""
+"""Topology specs of commands, which may name files."""
 
 from __future__ import annotations
 
@@ -29,6 +29,6 @@ def _absolute(tree: SpecTree) -> SpecTree:
     if isinstance(tree, FileCall):
         return FileCall(str(Path(tree.path).absolute()))
     if isinstance(tree, FunctionCall):
-        inner = (_absolute(one) if isinstance(one, SpecTree) else one for one in tree.arguments)
+        inner = (_absolute(part) if isinstance(part, SpecTree) else part for part in tree.arguments)
         return FunctionCall(tree.name, tuple(inner))
     return tree

@@ -1,1 +1,1 @@
-"""One launch of a campaign: its loop, the requests that it makes, and the records of its trials."""
+"""A launch of a campaign: the plan, the loop of its trials, screening, the promotion gate and the report."""

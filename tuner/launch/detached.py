@@ -23,12 +23,12 @@ from chorale.tuner.trials.records import TrialRecord
 
 MLFLOW_PAUSE_S = 10.0
 FORMER_SELF_S = 300.0
-"""How long a launch that was made again waits for the one that it was: its process may end later than its node seems
-to, and a file server may let go of its lock later still."""
+"""How long a restarted launch waits for the lock of its former process, which may end later than its node seems to; a
+file server may release the lock later still."""
 
 
 class LaunchState(StrEnum):
-    """What a resident launch does."""
+    """Whether a detached launch still runs, and how it ended."""
 
     RUNNING = "running"
     ENDED = "ended"  # there is a report
@@ -37,7 +37,7 @@ class LaunchState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LaunchStatus:
-    """How far a launch is: `done` of `budget` trials, of which `news` are those that the asker has not heard of."""
+    """How far a launch is: `done` of at most `budget` trials; `new_trials` are those that the caller does not have."""
 
     state: LaunchState
     budget: int
@@ -54,39 +54,38 @@ def detached_name(campaign: str) -> str:
 class DetachedLaunch:
     """Runs a launch in a thread and answers questions about it meanwhile.
 
-    Everything it knows is on disk: an object made again with the same arguments goes on where the last one was
-    killed, if it sees the same `home`. `launch_id` names the launch; without it the newest one is resumed.
+    All of its state is on disk: an object that is created again with the same arguments goes on where the last one
+    was killed, if it sees the same `home`. `launch_id` names the launch; without it the newest one is resumed.
     """
 
     def __init__(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
         self._campaign = Campaign.model_validate(dict(campaign))
         self._home = Home(home)
         self._launch_id = launch_id
-        self._ears = _ProgressListener()
+        self._listener = _ProgressListener()
         self._stop = threading.Event()
         self._report: TuneReport | None = None
         self._error: ChoraleError | None = None
         self._thread = threading.Thread(target=self._run, name="chorale-launch", daemon=True)
         self._thread.start()
 
-    def status(self, heard: int) -> LaunchStatus:
-        """Return how far it is, with the trials after the first `heard` as far as this object has seen them."""
-        state = (
-            LaunchState.RUNNING
-            if self._thread.is_alive()
-            else LaunchState.ENDED
-            if self._report
-            else LaunchState.FAILED
+    def status(self, received: int) -> LaunchStatus:
+        """Return how far the launch is, with the trials after the first `received`, which the caller has already."""
+        ended = not self._thread.is_alive()  # before looking at the report, which is there before the end
+        state = LaunchState.RUNNING
+        if ended:
+            state = LaunchState.ENDED if self._report else LaunchState.FAILED
+        done = self._listener.done
+        return LaunchStatus(
+            state, self._campaign.budget.trials, done, self._listener.between(received, done), self._error
         )
-        done = self._ears.done
-        return LaunchStatus(state, self._campaign.budget.trials, done, self._ears.after(heard, done), self._error)
 
     def report(self) -> TuneReport | None:
-        """Return what came of it, None while it runs or if it failed."""
+        """Return the report of the launch, None while it runs or if it failed."""
         return self._report
 
     def stop(self) -> None:
-        """Ask it to end now; what finished is kept, and a resumed launch goes on from there."""
+        """End the launch soon; finished trials are kept, and a resumed launch goes on from there."""
         self._stop.set()
 
     def _run(self) -> None:
@@ -94,7 +93,7 @@ class DetachedLaunch:
             topology = load_topology(self._campaign.topology)
             make = partial(self._workers, make_workers(self._campaign, topology, self._home.root))
             resume = self._launch_id is None
-            progress = self._ears.listen
+            progress = self._listener.listen
             self._report = tune(
                 self._campaign,
                 topology,
@@ -102,18 +101,18 @@ class DetachedLaunch:
                 resume,
                 make,
                 progress,
-                self._launch_id,
-                self._try_again,
-                FORMER_SELF_S,
+                launch_id=self._launch_id,
+                try_again=self._try_again,
+                patience_s=FORMER_SELF_S,
             )
         except ChoraleError as error:
             self._error = type(error)(error.rule, str(error.value), error.way_out)  # the value may not travel
-        except Exception as error:  # whoever asks must hear of it; a thread has nobody else to tell
+        except Exception as error:  # reported by `status`: nobody else sees what ends a thread
             value = f"{type(error).__name__}: {error}"
             self._error = CheckFailed("a launch must end with a report", value, "report this, then go on with --resume")
 
     def _try_again(self) -> bool:
-        """Wait before MLflow is tried again; there is time, as nobody waits for the end."""
+        """Wait before MLflow is tried again; nobody waits for a detached launch to end."""
         return not self._stop.wait(MLFLOW_PAUSE_S)
 
     def _workers(self, make: Callable[[], RayWorkers]) -> Workers:
@@ -121,24 +120,24 @@ class DetachedLaunch:
 
 
 class _ProgressListener:
-    """Hears of trials; a Progress."""
+    """Collects the trials of the launch; a LaunchProgress."""
 
     def __init__(self) -> None:
-        self._heard: list[TrialRecord] = []
+        self._trials: list[TrialRecord] = []
 
     @property
     def done(self) -> int:
-        return len(self._heard)
+        return len(self._trials)
 
-    def listen(self, _budget: int, known: Sequence[TrialRecord]) -> _ProgressListener:
-        self._heard = list(known)
+    def listen(self, _budget: int, recorded: Sequence[TrialRecord]) -> _ProgressListener:
+        self._trials = list(recorded)
         return self
 
-    def after(self, heard: int, done: int) -> tuple[TrialRecord, ...]:
-        return tuple(self._heard[heard:done])
+    def between(self, first: int, last: int) -> tuple[TrialRecord, ...]:
+        return tuple(self._trials[first:last])
 
     def trial(self, record: TrialRecord) -> None:
-        self._heard.append(record)
+        self._trials.append(record)
 
     def __enter__(self) -> _ProgressListener:
         return self

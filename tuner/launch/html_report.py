@@ -33,8 +33,10 @@ def campaign_page(
     overhead: Mapping[str, Any],
     refused: Sequence[Regression] = (),
 ) -> str:
-    """Return the page. `chosen` is the answer at each size, `versions` what was registered by size in bytes, `effort`
-    as `Overhead.document` has it.
+    """Return the page.
+
+    chosen:   the tuning table; versions: registered version by size in bytes
+    overhead: as `Overhead.document` returns it; refused: trials that are slower end to end than a baseline
     """
     campaign = launch.campaign
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
@@ -49,7 +51,7 @@ def campaign_page(
         promotion=_promotion(verdicts),
         pictures=_pictures(launch, complete, chosen),
         failures=_failures(trials),
-        effort=_effort(overhead),
+        effort=_overhead(overhead),
         environment=sorted(complete[-1].environment.items()) if complete else [],
         identity=(
             f"chorale {version('chorale-collectives')}, topology {launch.conditions['topology']}, "
@@ -60,7 +62,7 @@ def campaign_page(
 
 
 def speedup_interval(choice: TableEntry) -> MedianInterval:
-    """Return the speed-up over the fastest baseline, repetition by repetition, of what came closest to it or won."""
+    """Return the speed-up over the fastest baseline, repetition by repetition, of the entry's result."""
     result = choice.result
     return ratio_interval(result.baseline_times_s[fastest_baseline(result)], result.times_s)
 
@@ -89,15 +91,15 @@ def _speedups(chosen: Sequence[TableEntry], versions: Mapping[int, str]) -> list
 def _refused(refused: Sequence[Regression]) -> list[Row]:
     return [
         (
-            format_size(one.result.size_bytes),
-            one.trial.candidate,
-            format_us(one.result.median_s),
-            one.baseline,
-            format_us(one.result.baseline_median_s),
-            ratio_text(one.ratio),
-            one.confidence_text,
+            format_size(item.result.size_bytes),
+            item.trial.candidate,
+            format_us(item.result.median_s),
+            item.baseline,
+            format_us(item.result.baseline_median_s),
+            ratio_text(item.ratio),
+            item.confidence_text,
         )
-        for one in refused
+        for item in refused
     ]
 
 
@@ -130,7 +132,7 @@ def _failures(trials: Sequence[TrialRecord]) -> list[Row]:
     return [(kind, count, first[kind]) for kind, count in counts.items()]
 
 
-def _effort(effort: Mapping[str, Any]) -> list[Row]:
+def _overhead(effort: Mapping[str, Any]) -> list[Row]:
     if not effort["trials"]:
         return []
     return [

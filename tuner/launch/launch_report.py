@@ -1,4 +1,4 @@
-"""What a launch leaves for people: a picture and a report beside its journal, and the report in MLflow."""
+"""The picture and the report of a launch, beside its journal and in MLflow."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _log = logging.getLogger("chorale.tune")
 
 
 def draw_picture(campaign: Campaign, store: Store) -> None:
-    """Put a picture of the launch beside its journal; a picture that cannot be kept is not worth losing a launch."""
+    """Write a picture of the launch beside its journal; if that fails it is only logged."""
     complete = [trial for trial in store.trials if isinstance(trial, CompleteTrial)]
     if not complete:
         return
@@ -41,7 +41,7 @@ def write_page(
     verdicts: Mapping[SizeClass, PromotionVerdict],
     overhead: Mapping[str, Any],
 ) -> None:
-    """Put the report beside the journal; like the picture it is not worth losing a launch."""
+    """Write the report beside the journal; if that fails it is only logged."""
     from chorale.tuner.launch.html_report import campaign_page  # noqa: PLC0415  # matplotlib takes half a second to import
 
     chosen = tuning_table(ranked, campaign.objective == "geomean_speedup")
@@ -54,7 +54,7 @@ def write_page(
 
 
 def upload_page(mlflow: MlflowStore, tracked: TrackingResult, store: Store) -> None:
-    """Keep the report as an artifact of the launch's run."""
+    """Store the report as an artifact of the launch's run."""
     if tracked.parent_run_id is None or not store.report_path.exists():
         return
     try:

@@ -1,4 +1,4 @@
-"""The loop of a launch, from top to bottom: ask, build, measure, record, tell."""
+"""The loop of a launch. A trial reads from top to bottom: ask the search, build, measure, record, tell the search."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ class Clocks:
 class TrialLoop:
     """Runs the trials of one launch until its budget or its search space is used up, or the disk is full.
 
-    A trial goes through `_start`, `_on_built`, `_on_measured` and `_finish`, in this order. Each finished trial goes to
-    the store first, then to the search, then to the listeners: whatever dies in between is repaired from the store. At
-    most `campaign.parallel` trials are pending: some are measured, the others are built or wait. A candidate whose
+    A trial goes through `_start`, `_on_built`, `_on_measured` and `_finish`, in this order. Each record
+    goes to the store first, then to the search, then to the listeners, so that the store can repair the others. At
+    most `campaign.parallel` trials are pending: some are measured, others are built or wait. A candidate whose
     program was measured already shares that measurement.
     """
 
@@ -55,7 +55,7 @@ class TrialLoop:
         workers: Workers,
         clocks: Clocks,
         listeners: Sequence[Listener] = (),
-        effort: Overhead | None = None,
+        overhead: Overhead | None = None,
     ) -> None:
         self._campaign = campaign
         self._topology = topology
@@ -64,7 +64,7 @@ class TrialLoop:
         self._workers = workers
         self._clocks = clocks
         self._listeners = listeners
-        self._effort = effort or Overhead(clocks.monotonic_s)
+        self._overhead = overhead or Overhead(clocks.monotonic_s)
         self._requests = RequestBuilder(campaign, topology)
         self._pending: dict[Future[Any], PendingTrial] = {}
         self._duplicates: dict[str, list[BuiltTrial]] = {}  # run key of a measurement -> trials that wait for it too
@@ -75,7 +75,7 @@ class TrialLoop:
         self._exhausted = False
 
     def run(self) -> None:
-        """Work until nothing is left to do.
+        """Run trials until no more may start, then compare the best side by side.
 
         Raises CheckFailed if a baseline cannot be built and Unavailable if the runner or the search storage
         does not work. Trials that are pending when something is raised, KeyboardInterrupt included, are
@@ -88,14 +88,14 @@ class TrialLoop:
             self._start_trials()
             while self._pending:
                 for future in self._workers.wait(list(self._pending), WAIT_S):
-                    self._go_on(self._pending.pop(future), future.completion)
+                    self._advance(self._pending.pop(future), future.completion)
                 self._start_trials()
         finally:
-            self._effort.elapsed_s = self._clocks.monotonic_s() - began_s
+            self._overhead.elapsed_s = self._clocks.monotonic_s() - began_s
         self._compare_best()
 
     def _build_baselines(self) -> None:
-        """Build what is measured beside every candidate; workers get it once."""
+        """Build the baselines, which are measured beside every candidate; workers get them once."""
         builds = self._requests.baseline_builds()
         futures = [self._workers.builder.submit(request) for request in builds.values()]
         programs = {}
@@ -118,7 +118,7 @@ class TrialLoop:
 
     def _start_trials(self) -> None:
         while self._pending_trials < self._campaign.parallel and self._may_start():
-            with self._effort.timed(SEARCH):
+            with self._overhead.timed(SEARCH):
                 suggestion = self._guarded(self._search.ask)
             if suggestion is None:
                 self._exhausted = True
@@ -130,12 +130,12 @@ class TrialLoop:
         name = trial_id(self._store.launch.launch_id, suggestion.candidate)
         trial = PendingTrial(suggestion, name, self._next_number, self._clocks.monotonic_s(), self._clocks.unix_s())
         self._next_number += 1
-        with self._effort.timed(ORDER):
+        with self._overhead.timed(ORDER):
             self._pending[self._workers.builder.submit(self._requests.build(trial.candidate))] = trial
 
-    def _go_on(self, trial: PendingTrial, completion: Completion[Any]) -> None:
-        """Take the next step of a trial for which a worker has done something."""
-        self._effort.add_work(
+    def _advance(self, trial: PendingTrial, completion: Completion[Any]) -> None:
+        """Take the next step of a trial whose build or measurement is complete."""
+        self._overhead.add_work(
             MEASURING if isinstance(trial, BuiltTrial) else PREPARING, completion.seconds, completion.cpu_s
         )
         if isinstance(trial, BuiltTrial):
@@ -147,7 +147,7 @@ class TrialLoop:
 
     def _on_built(self, trial: BuiltTrial) -> None:
         built = trial.built
-        with self._effort.timed(SAVE):
+        with self._overhead.timed(SAVE):
             self._store.keep(built.schedule_id, built.schedule, built.program_id, built.program_text)
         first = self._measured.get(trial.run_key)
         if first is not None:
@@ -159,7 +159,7 @@ class TrialLoop:
 
     def _measure(self, trial: BuiltTrial) -> None:
         self._duplicates[trial.run_key] = []
-        with self._effort.timed(ORDER):
+        with self._overhead.timed(ORDER):
             programs = {trial.trial_id: (trial.candidate, trial.built.program)}
             race = self._requests.race(trial.trial_id, self._measured.values())
             self._pending[self._workers.measurer.submit(self._requests.run(programs, trial.number, race))] = trial
@@ -171,19 +171,19 @@ class TrialLoop:
             self._on_built(duplicate)  # shares the measurement, or the first of them is measured if there is none
 
     def _finish(self, trial: PendingTrial, record: TrialRecord) -> None:
-        with self._effort.timed(SAVE):
+        with self._overhead.timed(SAVE):
             self._store.add(record)
-        self._effort.trials += 1
+        self._overhead.trials += 1
         if isinstance(record, CompleteTrial):
             self._measured.setdefault(record.run_key, record)
-        with self._effort.timed(SEARCH):
+        with self._overhead.timed(SEARCH):
             self._guarded(lambda: self._search.tell(trial.suggestion.ticket, record))
-        with self._effort.timed(SHOW):
+        with self._overhead.timed(SHOW):
             for listener in self._listeners:
                 listener(record)
 
     def _compare_best(self) -> None:
-        """Measure the best candidates side by side, unless there is nothing to compare or nothing new."""
+        """Measure the best candidates side by side, unless there are fewer than two, or no new trials."""
         trials = self._store.trials
         runnable = [trial for trial in trials if isinstance(trial, CompleteTrial) and self._has_program(trial)]
         best = finalists(runnable)
@@ -215,13 +215,13 @@ class TrialLoop:
         return self._store.program_path(trial.program_id).exists()
 
     def _require_runner(self, outcome: Outcome) -> None:
-        """Raise Unavailable if the runner says so before it has ever worked in this launch."""
+        """Raise Unavailable if the runner is unavailable before any measurement of this launch has succeeded."""
         if isinstance(outcome, RunFailure) and outcome.kind == FailureKind.UNAVAILABLE and not self._measured:
             rule = f"the {self._campaign.runner.kind} runner must work here"
             raise Unavailable(rule, outcome.message, "see `chorale doctor`, or choose another `runner.kind`")
 
     def _guarded(self, step: Callable[[], Value]) -> Value:
-        """Run a step of the search; a storage that stops working ends the campaign with a message."""
+        """Run a step of the search; a storage that stops working ends the launch with a message."""
         try:
             return step()
         except ChoraleError:

@@ -1,4 +1,4 @@
-"""What a launch costs besides measuring: seconds by stage, and per trial."""
+"""The overhead of a launch: what it costs besides measuring, by stage and per trial."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MEASURING, PREPARING = "measuring", "preparing"
 class Overhead:
     """Adds up what one process spends on a launch.
 
-    trials:    how many it finished.
-    seconds:   stage -> seconds of the loop in it: asking and telling the `search`, handing `order`s to workers,
-               `save`-ing to disk, telling listeners (`show`).
-    worked_s:  kind of order -> seconds that workers say it took them; `worked_cpu_s` their CPU time.
+    trials:    number of finished trials.
+    seconds:   stage -> seconds of the loop in it: asking and telling the `search`, submitting to workers (`order`),
+               saving to disk (`save`), telling listeners (`show`).
+    worked_s:  kind of work -> seconds that it took workers; `worked_cpu_s` their CPU time.
     elapsed_s: from the first suggestion to the last record.
     cpu_s:     CPU time of this process from the start of the loop to the last upload.
     """
@@ -42,17 +42,17 @@ class Overhead:
             self.seconds[stage] += self.clock() - began_s
 
     def add_work(self, kind: str, seconds: float, cpu_s: float) -> None:
-        """Count an order that a worker has done."""
+        """Count a build or a measurement that a worker has completed."""
         self.worked_s[kind] += seconds
         self.worked_cpu_s[kind] += cpu_s
 
     def document(self, tracking_s: float) -> dict[str, Any]:
-        """Return milliseconds per trial: what is ours by stage and in all, and all time in which nothing was measured.
+        """Return milliseconds per trial: of this process by stage and in all, and of time without measurement.
 
-        `ours_ms` is the sum of the stages, MLflow included though it works beside the loop. `beside_measuring_ms` is
-        time of the loop less that of measurements, which counts preparing and waiting too; with several
+        `ours_ms` is the sum of the stages, MLflow included although it works in parallel. `beside_measuring_ms` is the
+        time of the loop less that of measurements, so that it includes preparing and waiting; with several
         measurements at once it can be negative. `cpu_ms` of this process and those of the workers hardly depend on
-        what else the machine does.
+        the load of the machine.
         """
         per_trial = 1000 / max(1, self.trials)
         stages = {**self.seconds, "mlflow": tracking_s}

@@ -1,7 +1,4 @@
-"""How fast trials finish one after the other.
-
-What people see while a campaign runs: a live table, plain lines, or nothing.
-"""
+"""What people see while a campaign runs: a live table, plain lines, or nothing; and how fast trials finish."""
 
 from __future__ import annotations
 
@@ -21,22 +18,22 @@ from chorale.runners.api.units import format_ms, format_size
 from chorale.tuner.trials.records import CompleteTrial, FailedTrial, TrialRecord
 
 _PAUSE = 20
-"""A launch was interrupted where nothing finished for so many times the median."""
+"""A gap of more than so many median intervals is taken as an interruption of the launch."""
 
 
 def trial_intervals_s(trials: Iterable[TrialRecord]) -> list[float]:
     """Return the seconds between the ends of trials in order, without the pauses before a launch was resumed."""
     ends_s = sorted(trial.started_unix_s + trial.seconds for trial in trials)
-    found_s = [later - earlier for earlier, later in pairwise(ends_s)]
-    middle_s = statistics.median(found_s) if found_s else 0.0
-    return [gap_s for gap_s in found_s if gap_s <= _PAUSE * middle_s]
+    gaps_s = [later - earlier for earlier, later in pairwise(ends_s)]
+    middle_s = statistics.median(gaps_s) if gaps_s else 0.0
+    return [gap_s for gap_s in gaps_s if gap_s <= _PAUSE * middle_s]
 
 
 RECENT = 6
 
 
 class LaunchProgress(Protocol):
-    """Hears of every finished trial; a context manager around the whole run."""
+    """Is told of every finished trial; a context manager around the whole launch."""
 
     def __enter__(self) -> LaunchProgress: ...
 
@@ -52,13 +49,13 @@ class LaunchProgress(Protocol):
 class _Tally:
     """Counts, the best so far and the time left; `limit_s` is what the launch may take after its first trial began."""
 
-    def __init__(self, budget: int, known: Sequence[TrialRecord], limit_s: float) -> None:
+    def __init__(self, budget: int, recorded: Sequence[TrialRecord], limit_s: float) -> None:
         self._budget = budget
-        self._before = len(known)
+        self._before = len(recorded)
         self._limit_s = limit_s
         self._trials: list[TrialRecord] = []
         self._best: CompleteTrial | None = None
-        for record in known:
+        for record in recorded:
             self.add(record)
 
     def add(self, record: TrialRecord) -> None:
@@ -68,8 +65,8 @@ class _Tally:
 
     @property
     def time_left(self) -> str:
-        found_s = trial_intervals_s(self._trials) or [self._trials[0].seconds]
-        seconds = statistics.fmean(found_s) * max(0, self._budget - len(self._trials))
+        intervals_s = trial_intervals_s(self._trials) or [self._trials[0].seconds]
+        seconds = statistics.fmean(intervals_s) * max(0, self._budget - len(self._trials))
         new = self._trials[self._before :]
         if new:
             began_s = min(record.started_unix_s for record in new)
@@ -139,7 +136,7 @@ class LiveTable:
 
 
 def outcome_text(record: TrialRecord) -> str:
-    """Return what came of a trial, in a few words."""
+    """Return the outcome of a trial in a few words."""
     if isinstance(record, CompleteTrial):
         times = ", ".join(f"{format_size(size.size_bytes)} {format_ms(size.median_s)}" for size in record.sizes)
         return f"{record.speedup:.2f}x ({times})"

@@ -1,6 +1,6 @@
-"""The gate before the alias: a winner must be right at a size nobody tuned for, and beat the champion side by side.
+"""The promotion gate: a best program gets the alias if it is right at an untuned size and beats the champion.
 
-Baselines that nothing beats go through it too: a program that a baseline has overtaken does not keep the alias.
+A baseline that nothing beats goes through the gate too, so that a program that it has overtaken loses the alias.
 """
 
 from __future__ import annotations
@@ -10,8 +10,6 @@ import logging
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-
-from pydantic import TypeAdapter
 
 from chorale.runners.api.base import FailureKind, Outcome, RunFailure, SizeMeasurement, library_result
 from chorale.runners.api.config import TimeSource
@@ -28,7 +26,7 @@ from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.launch.request_builder import RequestBuilder
-from chorale.tuner.search.constraints import lowering_target
+from chorale.tuner.search.space import lowering_target
 from chorale.tuner.tracking.best_programs import BestProgram, StoredProgram
 from chorale.tuner.tracking.champions import ROLLED_BACK, PromotionVerdict
 from chorale.tuner.tracking.mlflow_store import MlflowStore, ModelVersion
@@ -43,51 +41,50 @@ from chorale.tuner.tracking.registry import (
     is_same,
     model_name,
 )
-from chorale.tuner.trials.records import Candidate
+from chorale.tuner.trials.records import Candidate, candidate_codec
 from chorale.tuner.trials.store import Store
 from chorale.tuner.trials.tuning_table import SizeClass, fastest_baseline, is_slower
 
 _log = logging.getLogger("chorale.promotion")
 
 REPEATS = 9
-"""The fewest repetitions whose 95 % interval for the median leaves out the smallest and the largest: 1 - 20 / 2^9."""
+"""The fewest repetitions whose 95 % interval of the median excludes the smallest and the largest: 1 - 20 / 2^9."""
 
 CHALLENGER, CHAMPION, BESIDE = "challenger", "champion", "beside"
 BROKEN = (FailureKind.CRASH, FailureKind.TIMEOUT, FailureKind.WRONG_RESULT)
-"""What a program can do on a runner that works; anything else says nothing about it."""
+"""Failures of a program itself; any other failure says nothing about it."""
 
 Rival = tuple[Candidate, Program] | str
-"""A program, or the name of an algorithm that the library has of its own."""
+"""A program, or the name of an algorithm of the library itself."""
 
 Rivals = Mapping[str, Rival]
-_candidates: TypeAdapter[Candidate] = TypeAdapter(Candidate)
 
 
 def with_built_baselines(
     campaign: Campaign, topology: Topology, store: Store, workers: Workers, best: Sequence[BestProgram]
 ) -> list[BestProgram]:
-    """Return `best` with the program of every baseline among them, whose files are then in the store.
+    """Return `best` with the programs of the baselines among them, which are built and put into the store.
 
-    A baseline that cannot be made stays without a program; the library's own has none.
+    A baseline that cannot be built stays without a program; an algorithm of the library has none.
     """
     requests = RequestBuilder(campaign, topology)
-    candidates = {one.baseline: Candidate(one.baseline) for one in best if one.baseline and one.library is None}
+    candidates = {item.baseline: Candidate(item.baseline) for item in best if item.baseline and item.library is None}
     futures = [workers.builder.submit(requests.build(candidate)) for candidate in candidates.values()]
-    made: dict[str | None, StoredProgram] = {}
+    stored: dict[str | None, StoredProgram] = {}
     for (method, candidate), completion in zip(candidates.items(), completions(workers, futures), strict=True):
         built = completion.value
         if isinstance(built, BuildResult):
             store.keep(built.schedule_id, built.schedule, built.program_id, built.program_text)
-            made[method] = StoredProgram(candidate, built.schedule_id, built.program_id)
-    return [replace(one, stored=made.get(one.baseline, one.stored)) for one in best]
+            stored[method] = StoredProgram(candidate, built.schedule_id, built.program_id)
+    return [replace(item, stored=stored.get(item.baseline, item.stored)) for item in best]
 
 
 def judge(
     campaign: Campaign, topology: Topology, store: Store, workers: Workers, home: Home, best: Sequence[BestProgram]
 ) -> dict[SizeClass, PromotionVerdict]:
-    """Return for each winner whether it may take the alias; measures on the runners of the campaign.
+    """Return the verdict on each best program; measures on the runners of the campaign.
 
-    What cannot be asked of MLflow now is left open: such a winner comes to the alias only where nobody holds it.
+    Where MLflow cannot be reached nothing is compared: a program then gets the alias only if no version holds it.
     """
     try:
         mlflow = MlflowStore(campaign.tracking.mlflow_uri or home.mlflow_uri, home.artifacts) if best else None
@@ -112,23 +109,23 @@ class _Gate:
         try:
             champion = self._champion(winner)
             against = None if champion is None else champion.version
-            return self._refused(winner, against) or self._known(winner, champion) or self._measured(winner, champion)
+            return self._refused(winner, against) or self._decided(winner, champion) or self._measured(winner, champion)
         except (ChoraleError, OSError) as error:
             _log.warning("%s: kept out: %s", winner.size_class, error)
             return PromotionVerdict(False, f"could not be judged: {error}", against)
 
     def _refused(self, winner: BestProgram, against: str | None) -> PromotionVerdict | None:
-        """Keep out what makes the whole slower than a baseline does at some size, where the ranks compute beside it."""
+        """Refuse what is slower end to end than a baseline at some size, where ranks compute beside the collective."""
         slow = [size for size in winner.sizes if is_slower(size)]
         if not slow or winner.baseline is not None or not self.campaign.overlap.products:
             return None
-        found = ", ".join(
-            f"{1 / one.speedup:.3g} times {fastest_baseline(one)} at {format_size(one.size_bytes)}" for one in slow
+        times = ", ".join(
+            f"{1 / size.speedup:.3g} times {fastest_baseline(size)} at {format_size(size.size_bytes)}" for size in slow
         )
-        return PromotionVerdict(False, f"refused, slower end to end: {found}", against)
+        return PromotionVerdict(False, f"refused, slower end to end: {times}", against)
 
-    def _known(self, winner: BestProgram, champion: ModelVersion | None) -> PromotionVerdict | None:
-        """Return what needs no measurement."""
+    def _decided(self, winner: BestProgram, champion: ModelVersion | None) -> PromotionVerdict | None:
+        """Return the verdict where it needs no measurement."""
         identity = identity_tags(self.campaign, winner)
         if champion is not None and is_same(champion.tags, identity):
             return PromotionVerdict(True, "holds the alias already", champion.version)
@@ -150,10 +147,10 @@ class _Gate:
         if simulated != _is_simulated(champion.tags.get(RUNNER)):
             reason = "simulated, and the champion was measured" if simulated else "measured, and the champion was not"
             return PromotionVerdict(not simulated, f"{reason}; {passed}", against)
-        return self._compared(winner, {**challenger, CHAMPION: self._holder(champion)}, champion, passed)
+        return self._compared(winner, {**challenger, CHAMPION: self._champion_rival(champion)}, champion, passed)
 
     def _fault_test(self, winner: BestProgram, challenger: Rivals) -> tuple[RunFailure | None, str]:
-        """Run once at a size of no trial; return what went wrong, and what is to be said if nothing did."""
+        """Run once at a size of no trial; return the failure, if any, and what to say if there is none."""
         if winner.library is not None:
             return None, "the library's own, which nothing beat"
         if self.campaign.runner.capabilities.times is TimeSource.RECORD:  # `register` replays what programs compute
@@ -179,7 +176,7 @@ class _Gate:
     def _without_comparison(
         self, winner: BestProgram, rivals: Rivals, champion: ModelVersion, failure: RunFailure
     ) -> PromotionVerdict:
-        """Decide where both together gave no times: a champion that fails alone does not keep the alias."""
+        """Decide where both together gave no times: a champion that fails by itself loses the alias."""
         sizes = tuple(size.size_bytes for size in winner.sizes)
         alone = self._run(winner, {CHAMPION: rivals[CHAMPION]}, sizes, 1)
         if isinstance(alone, RunFailure) and alone.kind in BROKEN:
@@ -187,7 +184,7 @@ class _Gate:
         return PromotionVerdict(False, f"could not be compared: {failure.message}", champion.version)
 
     def _run(self, winner: BestProgram, rivals: Rivals, sizes_bytes: tuple[int, ...], repeats: int) -> Outcome:
-        """Measure `rivals`; of the library's own algorithms alone, which no runner takes, beside the best trial."""
+        """Measure `rivals`; algorithms of the library, which cannot run alone, beside the program of the best trial."""
         programs = {name: rival for name, rival in rivals.items() if not isinstance(rival, str)}
         library = {name: rival for name, rival in rivals.items() if isinstance(rival, str)}
         if not programs:
@@ -199,8 +196,8 @@ class _Gate:
         outcome = completion.value
         if isinstance(outcome, RunFailure):
             return outcome
-        own = {name: outcome.results[library_result(algorithm)] for name, algorithm in library.items()}
-        return replace(outcome, results={**outcome.results, **own})
+        of_library = {name: outcome.results[library_result(algorithm)] for name, algorithm in library.items()}
+        return replace(outcome, results={**outcome.results, **of_library})
 
     def _rival(self, winner: BestProgram) -> Rival:
         if winner.library is not None:
@@ -215,8 +212,8 @@ class _Gate:
     def _champion(self, winner: BestProgram) -> ModelVersion | None:
         return self.mlflow.aliased(self._name(winner), self.campaign.register_.alias) if self.mlflow else None
 
-    def _holder(self, champion: ModelVersion) -> Rival:
-        """Return the champion in the dialect of this campaign, which need not be the one that it was tuned in."""
+    def _champion_rival(self, champion: ModelVersion) -> Rival:
+        """Return the champion in the target of this campaign, lowered again if it was tuned for another."""
         algorithm = champion.tags.get(LIBRARY_ALGORITHM)
         if algorithm is not None:
             return algorithm
@@ -225,11 +222,11 @@ class _Gate:
         files = self.mlflow.download(champion)
         manifest = json.loads(files[MANIFEST_FILE])
         verified = check_registered(files[SCHEDULE_FILE], files[PROGRAM_FILE], manifest)
-        candidate, program = _candidates.validate_python(manifest["parameters"]), lift(files[PROGRAM_FILE])
-        dialect = lowering_target(self.campaign.runner)
-        if dialect.accepts(program):
+        candidate, program = candidate_codec.validate_python(manifest["parameters"]), lift(files[PROGRAM_FILE])
+        target = lowering_target(self.campaign.runner)
+        if target.accepts(program):
             return candidate, program
-        return candidate, build_program(verified, dialect.options(candidate)).program
+        return candidate, build_program(verified, target.options(candidate)).program
 
     def _name(self, winner: BestProgram) -> str:
         campaign = self.campaign
@@ -239,7 +236,7 @@ class _Gate:
 def unseen_size(size_class: SizeClass, sizes_bytes: Sequence[int]) -> int:
     """Return a size of the class that is none of `sizes_bytes` and that few counts of chunks divide.
 
-    In classes that have no other left it is beyond them.
+    Beyond the class if all such sizes of it are taken.
     """
     size_bytes = size_class.min_bytes + size_class.min_bytes // 3 | 3
     while size_bytes in sizes_bytes:

@@ -1,4 +1,4 @@
-"""From candidates to what workers are asked for: builds, and measurements beside the baselines."""
+"""Requests to workers: builds of candidates, and measurements of them beside the baselines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from chorale.synth.methods.method import Options
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
-from chorale.tuner.search.constraints import LoweringTarget, lowering_target
+from chorale.tuner.search.space import LoweringTarget, lowering_target
 from chorale.tuner.trials.records import Candidate, CompleteTrial
 
 
@@ -20,7 +20,7 @@ from chorale.tuner.trials.records import Candidate, CompleteTrial
 class RequestBuilder:
     """Makes the requests of one launch.
 
-    baselines: programs by the names that they have in measurements; beside each of which they are measured
+    baselines: programs by their names in measurements, beside which every candidate is measured
     """
 
     campaign: Campaign
@@ -28,24 +28,24 @@ class RequestBuilder:
     baselines: Mapping[str, Program] = field(default_factory=dict)
 
     @property
-    def dialect(self) -> LoweringTarget:
-        """That of all programs of the launch."""
+    def target(self) -> LoweringTarget:
+        """What all programs of the launch are lowered to."""
         return lowering_target(self.campaign.runner)
 
     @property
     def references(self) -> Mapping[str, str]:
-        """The name of every baseline in measurements -> its name in the campaign, by which records call it."""
+        """Name of every baseline in measurements -> its name in the campaign and in records."""
         return {name if name.startswith(LIBRARY) else f"baseline:{name}": name for name in self.campaign.baselines}
 
     def build(self, candidate: Candidate) -> BuildRequest:
-        """Return how to build a candidate. InvalidInput if a parameter is beyond a limit."""
+        """Return the build of a candidate. InvalidInput if a parameter is beyond a limit."""
         collective = parse_collective(self.campaign.collective)
         options = Options(chunks=candidate.chunks, k=candidate.k)
         source = ScheduleRequest(self.topology, collective, candidate.method, options, candidate.depth)
-        return BuildRequest(source, self.dialect.options(candidate))
+        return BuildRequest(source, self.target.options(candidate))
 
     def baseline_builds(self) -> dict[str, BuildRequest]:
-        """Return how to build every baseline that is not the runtime's own, by its name in measurements."""
+        """Return the builds of all baselines but the library's own, by their names in measurements."""
         return {
             name: self.build(Candidate(method))
             for name, method in self.references.items()
@@ -53,7 +53,7 @@ class RequestBuilder:
         }
 
     def race(self, name: str, measured: Iterable[CompleteTrial]) -> Race | None:
-        """Return the race of the trial called `name` against those measured; None without any or unless asked for."""
+        """Return the race of trial `name` against the measured ones; None without any, or without racing."""
         speedups = [[size.speedup for size in trial.sizes] for trial in measured]
         if self.campaign.pruner != "racing" or not speedups:
             return None
@@ -63,7 +63,7 @@ class RequestBuilder:
     def run(
         self, candidates: Mapping[str, tuple[Candidate, Program]], number: int, race: Race | None = None
     ) -> RunRequest:
-        """Return the measurement of `candidates` beside the baselines; `number` makes the order of programs new."""
+        """Return the measurement of `candidates` beside the baselines; `number` shifts the seed of the order."""
         return RunRequest(
             topology=self.topology,
             programs={**{name: program for name, (_, program) in candidates.items()}, **self.baselines},

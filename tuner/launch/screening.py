@@ -1,4 +1,4 @@
-"""Cheap guesses before anything is measured: the exact cost of many candidates, the simulated times of the best."""
+"""Screening before anything is measured: exact costs of many candidates, simulated times of the best of them."""
 
 from __future__ import annotations
 
@@ -30,30 +30,32 @@ Guesses = Mapping[Candidate, tuple[float, ...]]
 def screened_candidates(
     campaign: Campaign, topology: Topology, space: SearchSpace, workers: Workers
 ) -> list[Candidate]:
-    """Return what to measure first, the best guess of each size before the second best.
+    """Return what to measure first: the predicted best of each size, then the second best of each.
 
-    `screening.candidates` points are made; all get their exact cost, the best `screening.simulated` of them simulated
-    times. None if both are 0. Candidates that cannot be made are left out, and so are times that cannot be simulated.
+    `screening.candidates` points are built and get their exact cost, the best `screening.simulated` of them simulated
+    times too. Empty if `screening.candidates` is 0. Candidates that cannot be built or simulated are left out.
     """
-    wanted = campaign.screening
-    if wanted.candidates == 0:
+    section = campaign.screening
+    if section.candidates == 0:
         return []
     points = dict.fromkeys(chain(space.starts(), space.shuffled(campaign.seed)))
-    made = _built(RequestBuilder(campaign, topology), workers, list(islice(points, wanted.candidates)))
+    built = _built(RequestBuilder(campaign, topology), workers, list(islice(points, section.candidates)))
     pricing = _pricing(campaign, topology)
-    exact = {candidate: _exact_s(campaign, topology, pricing, one) for candidate, one in made.items()}
-    best = leaders(exact, wanted.simulated)
-    simulated = {candidate: _simulated_s(campaign, topology, pricing, candidate, made[candidate]) for candidate in best}
-    known = {candidate: times for candidate, times in simulated.items() if times is not None}
-    chosen = leaders(known or exact, BEST_OF_EACH * len(campaign.sizes))
-    _log.info("screening: %d made, %d simulated, %d to begin with", len(made), len(known), len(chosen))
+    exact = {candidate: _exact_s(campaign, topology, pricing, result) for candidate, result in built.items()}
+    best = leaders(exact, section.simulated)
+    simulated = {
+        candidate: _simulated_s(campaign, topology, pricing, candidate, built[candidate]) for candidate in best
+    }
+    timed = {candidate: times for candidate, times in simulated.items() if times is not None}
+    chosen = leaders(timed or exact, BEST_OF_EACH * len(campaign.sizes))
+    _log.info("screening: %d made, %d simulated, %d to begin with", len(built), len(timed), len(chosen))
     return chosen
 
 
 def leaders(guesses: Guesses, limit: int) -> list[Candidate]:
-    """Return at most `most` candidates: the best at each size, the largest first, then the second best, and so on."""
+    """Return at most `limit` candidates: the best at each size, largest size first, then the second best, and so on."""
     sizes = range(len(next(iter(guesses.values()), ())))
-    ranked = [sorted(guesses, key=lambda one, size=size: guesses[one][size]) for size in reversed(sizes)]  # type: ignore[misc]
+    ranked = [sorted(guesses, key=lambda candidate, size=size: guesses[candidate][size]) for size in reversed(sizes)]  # type: ignore[misc]
     return list(islice(dict.fromkeys(chain.from_iterable(zip(*ranked, strict=True))), limit))
 
 
@@ -64,29 +66,29 @@ def _built(requests: RequestBuilder, workers: Workers, points: Sequence[Candidat
 
 
 def _pricing(campaign: Campaign, topology: Topology) -> Pricing:
-    wanted = campaign.screening
-    if wanted.calibration is not None:
-        return Pricing.of({}, wanted.calibration)
+    section = campaign.screening
+    if section.calibration is not None:
+        return Pricing.of({}, section.calibration)
     rate = campaign.runner.config.link_rate_mbps or (DEFAULT_LINK_MBPS if topology.bandwidth_unit == "link" else None)
     gbps = None if rate is None else str(rate / 1000)
-    return Pricing.of({"alpha_us": str(wanted.alpha_us), "link_gbps": gbps}, None)
+    return Pricing.of({"alpha_us": str(section.alpha_us), "link_gbps": gbps}, None)
 
 
-def _exact_s(campaign: Campaign, topology: Topology, pricing: Pricing, one: BuildResult) -> tuple[float, ...]:
+def _exact_s(campaign: Campaign, topology: Topology, pricing: Pricing, result: BuildResult) -> tuple[float, ...]:
     """Return steps x alpha + bytes x time per byte."""
     model = pricing.network(topology)
-    start_s, pace_s = one.steps * float(model.alpha_s), float(Fraction(one.time_per_byte))
+    start_s, pace_s = result.steps * float(model.alpha_s), float(Fraction(result.time_per_byte))
     pace_s /= float(model.unit_bytes_per_s(topology))
     return tuple(start_s + size * pace_s for size in campaign.sizes)
 
 
 def _simulated_s(
-    campaign: Campaign, topology: Topology, pricing: Pricing, candidate: Candidate, one: BuildResult
+    campaign: Campaign, topology: Topology, pricing: Pricing, candidate: Candidate, result: BuildResult
 ) -> tuple[float, ...] | None:
     runner = SimulatedRunner(pricing.network(topology), candidate.buffer_bytes)
-    request = RunRequest(topology, {candidate.id: one.program}, tuple(campaign.sizes), repeats=1)
+    request = RunRequest(topology, {candidate.id: result.program}, tuple(campaign.sizes), repeats=1)
     outcome = runner.submit(request)
     if not isinstance(outcome, Measurement):
         return None
-    beside_s = pricing.unmodelled_program_s(one.program)
+    beside_s = pricing.unmodelled_program_s(result.program)
     return tuple(size.median_s + beside_s for size in outcome.results[candidate.id])

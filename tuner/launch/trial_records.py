@@ -1,4 +1,4 @@
-"""From what workers gave back to the record of a trial."""
+"""Pending trials, and how results of workers become their records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PendingTrial:
         return self.suggestion.candidate
 
     def not_built(self, now_s: float, failure: BuildFailure) -> TrialRecord:
-        """Return the record of a candidate that gave no program: pruned if it makes no sense."""
+        """Return the record of a candidate that could not be built: pruned if it makes no sense."""
         if failure.kind == BuildFailureKind.INVALID:
             return PrunedTrial(*self._facts(now_s), failure.message)
         kind = FailureKind.WRONG_RESULT if failure.kind == BuildFailureKind.UNSOUND else FailureKind.CRASH

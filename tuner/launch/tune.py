@@ -1,7 +1,4 @@
-"""The work of a launch between opening and reporting it: search, measurements, the gate, the registry.
-
-A whole launch, wired up: folder, search, workers, loop, tracking, registry.
-"""
+"""A whole launch: open its folder, search and measure, judge and register the best programs, report."""
 
 from __future__ import annotations
 
@@ -25,9 +22,8 @@ from chorale.tuner.launch.overhead import Overhead
 from chorale.tuner.launch.progress import LaunchProgress
 from chorale.tuner.launch.promotion import judge, with_built_baselines
 from chorale.tuner.launch.screening import screened_candidates
-from chorale.tuner.search.constraints import search_space
 from chorale.tuner.search.search import Search, SearchPlan, open_storage
-from chorale.tuner.search.space import SearchSpace
+from chorale.tuner.search.space import SearchSpace, search_space
 from chorale.tuner.tracking.best_programs import BestProgram, best_programs
 from chorale.tuner.tracking.champions import PromotionVerdict
 from chorale.tuner.tracking.registry import register
@@ -46,12 +42,12 @@ WARM_START_PATIENCE_S = 30.0
 
 MakeWorkers = Callable[[], Workers]
 ProgressFactory = Callable[[int, Sequence[TrialRecord]], LaunchProgress]
-"""Called with how many trials there will be at most, and those that are known already."""
+"""Called with the largest number of trials, and those recorded so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuringOutcome:
-    """How measuring ended, who won, and what the gate found about the winners."""
+    """How measuring ended, the best programs, and the verdicts of the gate on them."""
 
     interrupted: bool = False
     failure: ChoraleError | None = None
@@ -60,13 +56,13 @@ class MeasuringOutcome:
 
     @property
     def status(self) -> str:
-        """That of the run of the launch."""
+        """The status of the launch's run in MLflow."""
         return "KILLED" if self.interrupted else "FAILED" if self.failure else "FINISHED"
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchWork:
-    """What a launch is about, and who keeps, tracks and counts what comes of it."""
+    """The parts of a launch: the campaign on its network, and where results are stored, tracked and counted."""
 
     campaign: Campaign
     topology: Topology
@@ -76,12 +72,12 @@ class LaunchWork:
     overhead: Overhead
 
     def measure(self, make_workers: MakeWorkers, make_progress: ProgressFactory) -> MeasuringOutcome:
-        """Run the loop, then the gate of the registry, on the same workers."""
+        """Run the loop, then the promotion gate, on the same workers."""
         workers = None
         try:
             space = search_space(self.campaign, self.topology)
-            most = max(len(self.store.trials), min(self.campaign.budget.trials, len(space)))
-            with make_progress(most, self.store.trials) as progress:
+            max_trials = max(len(self.store.trials), min(self.campaign.budget.trials, len(space)))
+            with make_progress(max_trials, self.store.trials) as progress:
                 workers = make_workers()
                 workers.share(self.topology, ())
                 self._loop(workers, space, progress)
@@ -103,7 +99,7 @@ class LaunchWork:
     def register(
         self, tracked: TrackingResult, ended: MeasuringOutcome
     ) -> tuple[dict[int, str], dict[SizeClass, PromotionVerdict]]:
-        """Register every winner; return the version at each of their sizes, and what was decided about the alias."""
+        """Register the best programs; return the version at each of their sizes, and the verdicts on the alias."""
         versions: dict[int, str] = {}
         verdicts: dict[SizeClass, PromotionVerdict] = {}
         mlflow = self.tracker.mlflow
@@ -153,7 +149,7 @@ class LaunchWork:
         return Search(plan, open_storage(campaign.storage, self.store.folder / "optuna.journal"), self.store.trials)
 
     def _starts(self, workers: Workers, space: SearchSpace) -> list[Candidate]:
-        """Return what to try first: what the registry has for similar networks, then the best guesses."""
+        """Return what to try first: champions of similar networks, then the best by screening."""
         similar = self._similar() if self.campaign.warm_start else []
         return list(dict.fromkeys([*similar, *screened_candidates(self.campaign, self.topology, space, workers)]))
 
@@ -176,10 +172,10 @@ UPLOAD_PATIENCE_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class TuneReport:
-    """What came of a launch.
+    """The results of a launch.
 
     `versions` maps sizes in bytes to the registered version, where there is one; `verdicts` says of the winner of each
-    size class whether it has the alias, and why; `effort` is `Overhead.document`.
+    size class whether it has the alias, and why; `overhead` is `Overhead.document`.
     """
 
     launch: Launch
@@ -201,13 +197,14 @@ def tune(
     resume: bool,
     make_workers: MakeWorkers,
     make_progress: ProgressFactory,
+    *,
     launch_id: str | None = None,
     try_again: Callable[[], bool] = lambda: False,
     patience_s: float = 0.0,
 ) -> TuneReport:
-    """Run a launch to its end, or to the first KeyboardInterrupt, and report; whatever finished is kept.
+    """Run a launch to its end, or to the first KeyboardInterrupt, and report; finished trials are kept.
 
-    `resume`, `launch_id` and `patience_s` choose the launch, see `open_store`; `try_again` says how long to try to
+    `resume`, `launch_id` and `patience_s` choose the launch, see `open_store`; `try_again` says whether to try again to
     reach MLflow at the end, see `Tracker.finish`.
     Raises ChoraleError where the launch could not go on; what was measured is in its journal by then.
     """
@@ -228,7 +225,7 @@ def tune(
 def _measured(
     work: LaunchWork, make_workers: MakeWorkers, make_progress: ProgressFactory, try_again: Callable[[], bool]
 ) -> tuple[MeasuringOutcome, TrackingResult]:
-    """Measure, and let MLflow know of everything."""
+    """Measure, and complete the upload to MLflow."""
     began_cpu_s = time.process_time()
     ended = work.measure(make_workers, make_progress)
     draw_picture(work.campaign, work.store)
@@ -240,11 +237,11 @@ def _measured(
 
 
 def _reported(work: LaunchWork, ended: MeasuringOutcome, tracked: TrackingResult, started_s: float) -> TuneReport:
-    """Register the winners and write the report."""
+    """Register the best programs and write the report."""
     store, ranked = work.store, work.ranked_trials()
     versions, verdicts = work.register(tracked, ended)
-    spent = work.overhead.document(tracked.seconds)
-    write_page(work.campaign, store, ranked, versions, verdicts or ended.verdicts, spent)
+    overhead = work.overhead.document(tracked.seconds)
+    write_page(work.campaign, store, ranked, versions, verdicts or ended.verdicts, overhead)
     if work.tracker.mlflow is not None:
         upload_page(work.tracker.mlflow, tracked, store)
     seconds = time.monotonic() - started_s
@@ -257,6 +254,6 @@ def _reported(work: LaunchWork, ended: MeasuringOutcome, tracked: TrackingResult
         ended.interrupted,
         seconds,
         store.folder,
-        spent,
+        overhead,
         verdicts,
     )

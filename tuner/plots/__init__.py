@@ -1,1 +1,1 @@
-"""Drawings; matplotlib is imported here and nowhere else."""
+"""Pictures of networks, schedules, programs and campaigns; in `tuner` matplotlib is imported here only."""

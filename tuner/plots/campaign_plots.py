@@ -1,7 +1,4 @@
-"""A picture of a campaign: what each method reached per size, and how the search went.
-
-The pictures of a campaign's report, as SVG that stands inside the page.
-"""
+"""Pictures of a launch: a PNG of bandwidths by method and of the search, and SVG elements for its HTML report."""
 
 from __future__ import annotations
 
@@ -35,8 +32,8 @@ def _draw_bandwidth(axes: Axes, trials: Sequence[CompleteTrial]) -> None:
     """Draw algbw against size, for each method the best trial of each size, and the baselines beside it."""
     sizes = [size.size_bytes for size in trials[0].sizes]
     for method in sorted({trial.candidate.method for trial in trials}):
-        own = [trial for trial in trials if trial.candidate.method == method]
-        best = [max(trial.sizes[index].algbw_gb_per_s for trial in own) for index in range(len(sizes))]
+        of_method = [trial for trial in trials if trial.candidate.method == method]
+        best = [max(trial.sizes[index].algbw_gb_per_s for trial in of_method) for index in range(len(sizes))]
         axes.plot(sizes, best, marker="o", label=method)
     baseline = [
         max(trial.sizes[index].algbw_gb_per_s / trial.sizes[index].speedup for trial in trials)
@@ -72,12 +69,12 @@ Speedups = Mapping[int, MedianInterval]
 
 
 def speedup_svg(speedups: Speedups) -> str:
-    """Return the speed-up of the answer at each size, with intervals."""
+    """Return the speed-up of the tuning table at each size, with intervals."""
     figure, axes = _figure()
     sizes = list(speedups)
-    medians = [one.median for one in speedups.values()]
-    below = [max(0.0, one.median - one.low) for one in speedups.values()]
-    above = [max(0.0, one.high - one.median) for one in speedups.values()]
+    medians = [interval.median for interval in speedups.values()]
+    below = [max(0.0, interval.median - interval.low) for interval in speedups.values()]
+    above = [max(0.0, interval.high - interval.median) for interval in speedups.values()]
     axes.errorbar(sizes, medians, yerr=[below, above], marker="o", capsize=4)
     axes.axhline(1, linestyle="--", color="grey", linewidth=1)
     axes.set_xscale("log", base=2)

@@ -1,11 +1,4 @@
-"""Figures as files: the same figure gives the same bytes.
-
-A picture of goodput against the size of the vector, both axes logarithmic.
-
-A picture of what the finder found: steps against bandwidth time, and what no topology can reach.
-
-A picture of iterations of training: a bar per network, cut into what the time is spent on.
-"""
+"""Charts as files: goodput by size, the finder's frontier, iterations of training. Equal figures give equal bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +24,7 @@ _NO_DATES: dict[str, dict[str, None]] = {
 }
 
 
-def write_figure(figure: Figure, path: Path, salt: str) -> None:
+def write_figure(figure: Figure, path: Path, salt: str, dpi: int = 130) -> None:
     """Write `figure` to `path` (.png, .svg or .pdf) without dates; `salt` makes the ids of an SVG repeatable.
 
     Raises InvalidInput for another extension.
@@ -40,7 +33,7 @@ def write_figure(figure: Figure, path: Path, salt: str) -> None:
     file_format = path.suffix.lower()[1:]
     content = io.BytesIO()
     with mpl.rc_context({"svg.hashsalt": salt}):
-        figure.savefig(content, format=file_format, dpi=130, metadata=_NO_DATES[file_format])
+        figure.savefig(content, format=file_format, dpi=dpi, metadata=_NO_DATES[file_format])
     write_file(path, content.getvalue())
 
 
@@ -56,10 +49,10 @@ def plot_goodput(title: str, series: Mapping[str, GoodputRows], path: Path) -> N
 
     The same rows give the same bytes. Raises InvalidInput for another extension.
     """
-    write_figure(_figure(title, series), path, "goodput")
+    write_figure(_goodput_figure(title, series), path, "goodput")
 
 
-def _figure(title: str, series: Mapping[str, GoodputRows]) -> Figure:
+def _goodput_figure(title: str, series: Mapping[str, GoodputRows]) -> Figure:
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
@@ -93,17 +86,17 @@ def plot_frontier(findings: FinderResult, path: Path) -> None:
 
     The same findings give the same bytes. Raises InvalidInput for another extension.
     """
-    write_figure(_figure_frontier_plot(findings), path, "frontier")
+    write_figure(_frontier_figure(findings), path, "frontier")
 
 
-def _figure_frontier_plot(findings: FinderResult) -> Figure:
+def _frontier_figure(findings: FinderResult) -> Figure:
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     query = findings.query
     kind = "bidirectional, " if query.bidirectional else ""
     axes.set_title(f"{query.nodes} nodes, {kind}degree {query.degree}: Pareto frontier")
-    _draw_rows(axes, findings.frontier)
+    _draw_frontier(axes, findings.frontier)
     _shade_bounds(axes, query.least_steps, float(query.least_bandwidth_factor))
     axes.set(xlabel="steps T_L", ylabel="bandwidth time T_B in M/B")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -112,7 +105,7 @@ def _figure_frontier_plot(findings: FinderResult) -> Figure:
     return figure
 
 
-def _draw_rows(axes: Axes, rows: tuple[FrontierPoint, ...]) -> None:
+def _draw_frontier(axes: Axes, rows: tuple[FrontierPoint, ...]) -> None:
     steps = [row.candidate.steps for row in rows]
     factors = [float(row.candidate.bandwidth_factor) for row in rows]
     axes.step(steps, factors, where="post", color="tab:blue", linewidth=1, zorder=2)

@@ -1,7 +1,4 @@
-"""Where the nodes of a switched network are drawn: in rows by level, or routers on a circle.
-
-Where the nodes of a topology are drawn.
-"""
+"""Positions of nodes in drawings: by family, switched networks in rows by level or on a circle, others by force."""
 
 from __future__ import annotations
 
@@ -18,7 +15,8 @@ from scipy.spatial import KDTree
 from chorale.synth.topology.grammar import FamilyCall, FunctionCall, SpecTree, parse_spec
 from chorale.synth.topology.topology import Topology
 
-SwitchedPositions = NDArray[np.float64]
+Positions = NDArray[np.float64]
+"""float64[nodes, 2]."""
 
 _GROUP_GAP = 0.7
 _ROW_SHARE = 0.5  # of the widest row, for a row of few switches
@@ -26,7 +24,7 @@ _LOWEST_ROW, _ROW_HEIGHT = 2.0, 0.16  # of the widest row
 _FAN = 1.2
 
 
-def switched_positions(topology: Topology) -> SwitchedPositions | None:
+def switched_positions(topology: Topology) -> Positions | None:
     """Return float64[nodes, 2] for a network in which compute nodes are linked with switches only, else None.
 
     Compute nodes stand in a row; switches in rows above by their distance from them, those that lead to nothing but
@@ -65,7 +63,7 @@ def _levels(adjacency: csr_array, compute_count: int) -> NDArray[np.int64]:
     return level
 
 
-def _rows(adjacency: csr_array, compute_count: int, level: NDArray[np.int64]) -> SwitchedPositions:
+def _rows(adjacency: csr_array, compute_count: int, level: NDArray[np.int64]) -> Positions:
     places = np.zeros((len(level), 2))
     places[:compute_count, 0] = _compute_row(adjacency, compute_count, level)
     width = float(np.ptp(places[:compute_count, 0]))
@@ -78,8 +76,8 @@ def _rows(adjacency: csr_array, compute_count: int, level: NDArray[np.int64]) ->
         lower = np.flatnonzero(level == (row - 1 if row > 0 else 0))
         if len(members):
             part = adjacency[members][:, lower]
-            wanted = (part @ places[lower, 0]) / part.sum(axis=1)
-            places[members, 0] = _spread(wanted, max(1.0, _ROW_SHARE * width / len(members)))
+            middles = (part @ places[lower, 0]) / part.sum(axis=1)
+            places[members, 0] = _spread(middles, max(1.0, _ROW_SHARE * width / len(members)))
             places[members, 1] = row * height
     return places
 
@@ -91,23 +89,23 @@ def _compute_row(adjacency: csr_array, compute_count: int, level: NDArray[np.int
     return np.concatenate([[0.0], np.cumsum(1.0 + _GROUP_GAP * (shared == 0))])
 
 
-def _spread(wanted: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
-    """Return places near `wanted` (least squares), in its order and at least `gap` apart."""
-    order = np.argsort(wanted, kind="stable")
-    steps = gap * np.arange(len(wanted))
-    places = np.empty(len(wanted))
-    places[order] = isotonic_regression(wanted[order] - steps).x + steps
+def _spread(targets: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
+    """Return positions near `targets` (least squares), in its order and at least `gap` apart."""
+    order = np.argsort(targets, kind="stable")
+    steps = gap * np.arange(len(targets))
+    places = np.empty(len(targets))
+    places[order] = isotonic_regression(targets[order] - steps).x + steps
     return places
 
 
-def _circle_of_routers(adjacency: csr_array, compute_count: int) -> SwitchedPositions:
+def _circle_of_routers(adjacency: csr_array, compute_count: int) -> Positions:
     """Place switches clockwise from the top in order, and the compute nodes of each fanned out beyond it."""
     routers = adjacency.shape[0] - compute_count
     owner = np.asarray(adjacency[:compute_count][:, compute_count:].argmax(axis=1)).ravel()
     turn = 2 * math.pi / routers
     angles = math.pi / 2 - turn * np.arange(routers)
     radius = max(2.0, 2.2 * routers / (2 * math.pi))
-    places: SwitchedPositions = np.empty((adjacency.shape[0], 2))
+    places: Positions = np.empty((adjacency.shape[0], 2))
     places[compute_count:] = radius * _directions(angles)
     for router in range(routers):
         hosts = np.flatnonzero(owner == router)
@@ -116,12 +114,9 @@ def _circle_of_routers(adjacency: csr_array, compute_count: int) -> SwitchedPosi
     return places
 
 
-def _directions(angles: NDArray[np.floating]) -> SwitchedPositions:
+def _directions(angles: NDArray[np.floating]) -> Positions:
     return np.stack([np.cos(angles), np.sin(angles)], axis=1)
 
-
-Positions = NDArray[np.float64]
-"""float64[nodes, 2]."""
 
 _MAX_FORCE_NODES = 400
 _SEED = 7
@@ -157,7 +152,7 @@ def _places(topology: Topology) -> Positions:
 
 
 def _family(tree: SpecTree) -> tuple[str, str]:
-    """Return the family and arguments whose places fit, also through transpose; ("", "") if there is none."""
+    """Return the family and arguments that give the positions, also through transpose; ("", "") if there is none."""
     if isinstance(tree, FunctionCall) and tree.name == "transpose":
         inner = tree.arguments[0]
         return _family(inner) if isinstance(inner, (FamilyCall, FunctionCall)) else ("", "")

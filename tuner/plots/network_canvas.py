@@ -1,9 +1,4 @@
-"""What is drawn between two nodes, and along which curve.
-
-How nodes of a network are drawn.
-
-A network as the ground on which loads and trees are drawn: one arc for all links from one node to another.
-"""
+"""Drawing networks: curves of connections, nodes, and a canvas of arcs on which loads and trees are drawn."""
 
 from __future__ import annotations
 
@@ -57,7 +52,7 @@ def connections_of(topology: Topology) -> list[DrawnConnection]:
 def curves_of(connections: list[DrawnConnection], positions: Positions) -> list[Positions]:
     """Return float64[points, 2] for each connection, from src to dst.
 
-    Straight, but bent around nodes that stand in the way and fanned out where one pair has several connections.
+    Straight, but bent around nodes in between and fanned out where one pair has several connections.
     """
     bends = _fanned(connections) + np.where(_blocked(connections, positions), 1.0, 0.0)
     return [_curve(connection, bend, positions) for connection, bend in zip(connections, bends, strict=True)]
@@ -127,7 +122,7 @@ _NODE_SHARE = 0.46  # of the distance to the nearest node
 def draw_nodes(axes: Any, topology: Topology, positions: Positions, unit_in: float) -> None:
     """Draw compute nodes as discs and switches as squares, with their names where these can be read.
 
-    `unit_in`: inches of a unit of `places`.
+    `unit_in`: inches of a unit of `positions`.
     """
     diameter_pt = _NODE_SHARE * unit_in * 72
     compute, switches = positions[: topology.compute_count], positions[topology.compute_count :]
@@ -158,11 +153,11 @@ _WIDEST_IN, _NARROWEST_IN = 7.5, 3.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NetworkCanvas:
-    """Where everything is drawn.
+    """A network whose links from one node to another are one arc.
 
-    of_link: int64[links]: the arc of each link, -1 for a self-loop
-    curves:  float64[points, 2] of each arc, in its direction; those there and back lie side by side
-    unit_in: inches of a unit of the picture
+    arc_of_link: int64[links], the arc of each link, -1 for a self-loop
+    curves:      float64[points, 2] of each arc, in its direction; arcs there and back lie side by side
+    unit_in:     inches of a unit of the positions
     """
 
     topology: Topology
@@ -173,7 +168,7 @@ class NetworkCanvas:
 
     @staticmethod
     def of(topology: Topology) -> NetworkCanvas:
-        """Return the ground for `topology`; InvalidInput for more arcs than can be told apart."""
+        """Return the canvas of `topology`; InvalidInput for more than `MAX_ARCS` arcs."""
         links = topology.links
         key = links.src.astype(np.int64) * topology.node_count + links.dst
         pairs = np.unique(key[links.src != links.dst])

@@ -1,7 +1,4 @@
-"""When each rank sends what: a bar for every message, or, for many ranks, how much of its bandwidth is in use.
-
-A picture of a program as the flow model runs it: a timeline of ranks, and a heat map of links.
-"""
+"""A picture of a simulated program: a timeline of messages, or of used bandwidth for many ranks, and a heat map."""
 
 from __future__ import annotations
 
@@ -37,9 +34,9 @@ def lanes_of(trace: ProgramTrace) -> NDArray[np.int64]:
 def draw_timeline(
     axes: Any, trace: ProgramTrace, topology: Topology, unit_bytes_per_s: float, chunk_bytes: float
 ) -> str:
-    """Draw the messages of `trace` over microseconds; return what the colours are called where they need a scale.
+    """Draw the messages of `trace` over microseconds; return the label of the colour scale, empty if none is needed.
 
-    Up to `MOST_LANES` sending blocks each get a lane, labelled with where they send; else each rank gets one row.
+    Up to `MAX_LANES` sending blocks each get a lane, labelled with where they send; else each rank gets one row.
     `unit_bytes_per_s`: of bandwidth 1.
     """
     axes.set_xlim(0, max(trace.end_s * 1e6, 1e-9))
@@ -64,8 +61,8 @@ def _draw_lanes(axes: Any, trace: ProgramTrace, lanes: NDArray[np.int64]) -> Non
             PolyCollection(list(corners), facecolors=colour, edgecolors="white", linewidths=0.4, zorder=3)
         )
     _draw_bands(axes, trace, lanes, lane)
-    seen = np.unique(trace.adds).tolist()
-    handles = [Patch(color=_COLOURS[adds], label=_MEANING[adds]) for adds in seen]
+    kinds = np.unique(trace.adds).tolist()
+    handles = [Patch(color=_COLOURS[adds], label=_MEANING[adds]) for adds in kinds]
     axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False, fontsize=9)
 
 
@@ -79,9 +76,9 @@ def _draw_bands(axes: Any, trace: ProgramTrace, lanes: NDArray[np.int64], lane: 
     axes.set_ylim(len(lanes), 0)
     if len(lanes) <= MAX_LANES // 2:
         _, example = np.unique(lane, return_index=True)
-        for place, message in enumerate(example.tolist()):
+        for row, message in enumerate(example.tolist()):
             target = f"to {trace.dst[message]}"
-            axes.annotate(target, (1.005, place + 0.5), xycoords=("axes fraction", "data"), fontsize=6, va="center")
+            axes.annotate(target, (1.005, row + 0.5), xycoords=("axes fraction", "data"), fontsize=6, va="center")
 
 
 def _draw_rows(axes: Any, trace: ProgramTrace, topology: Topology, unit_bytes_per_s: float, chunk_bytes: float) -> None:
@@ -117,7 +114,7 @@ _NAMED_NODES = 40
 def plot_program(
     program: AnyProgram, topology: Topology, network: NetworkModel, size_bytes: int, trace: ProgramTrace, path: Path
 ) -> None:
-    """Draw what `trace` says of `program` at `size_bytes` into `path` (.png, .svg or .pdf).
+    """Draw `trace`, the simulation of `program` at `size_bytes`, into `path` (.png, .svg or .pdf).
 
     The same arguments give the same bytes. Raises InvalidInput for another extension.
     """

@@ -1,4 +1,4 @@
-"""A picture of a schedule on its network: how busy links are, each step, and the ways that data take."""
+"""A picture of a schedule on its network: how busy links are, each step, and the paths of data."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _STEP_COLOURS = ("#1d4ed8", "#c026d3", "#ea580c", "#16a34a", "#0891b2", "#a16207
 
 
 def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
-    """Draw `schedule` into `path` (.png, .svg or .pdf): the load of every link, the steps, and the ways of the data
+    """Draw `schedule` into `path` (.png, .svg or .pdf): the load of every link, the steps, and the paths of the data
     of `rank`.
 
     The same schedule gives the same bytes. Raises InvalidInput for another extension or too large a network.
     """
-    fabric, busy, ways = NetworkCanvas.of(schedule.topology), _busy(schedule), data_paths(schedule, rank)
-    shown = ways[:MAX_PATHS]
+    canvas, busy, paths = NetworkCanvas.of(schedule.topology), _busy(schedule), data_paths(schedule, rank)
+    shown = paths[:MAX_PATHS]
     has_steps = schedule.kind == "stepped" and len(busy) > 1
     count = 1 + has_steps + len(shown)
-    width, height = fabric.size_in
+    width, height = canvas.size_in
     columns = _columns(count, width, height + _AROUND_IN)
     rows = -(-count // columns)
     figure = Figure(figsize=(columns * width, rows * (height + _AROUND_IN) + 1.5), layout="constrained")
@@ -48,11 +48,11 @@ def plot_schedule(schedule: Schedule, rank: int, path: Path) -> None:
     all_axes = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes in all_axes[count:]:
         axes.axis("off")
-    _draw_loads(all_axes[0], fabric, busy.sum(axis=0))
+    _draw_loads(all_axes[0], canvas, busy.sum(axis=0))
     if has_steps:
         _draw_steps(all_axes[1], busy)
-    for axes, way, title in zip(all_axes[1 + has_steps :], shown, _titles(schedule, ways, rank), strict=False):
-        _draw_way(axes, fabric, schedule, way, title)
+    for axes, data_path, title in zip(all_axes[1 + has_steps :], shown, _titles(schedule, paths, rank), strict=False):
+        _draw_path(axes, canvas, schedule, data_path, title)
     _explain(figure, all_axes.tolist(), schedule, shown)
     write_figure(figure, path, schedule.id)
 
@@ -75,14 +75,14 @@ def _busy(schedule: Schedule) -> NDArray[np.float64]:
     return np.asarray(amounts / (bandwidth * traffic.denominator), dtype=np.float64)
 
 
-def _draw_loads(axes: Any, fabric: NetworkCanvas, busy: NDArray[np.float64]) -> None:
+def _draw_loads(axes: Any, canvas: NetworkCanvas, busy: NDArray[np.float64]) -> None:
     part = busy / max(float(busy.max(initial=0.0)), 1e-300)
     idle = int((part == 0).sum())
     least = float(part[part > 0].min(initial=1.0))
     evenness = "all equally busy" if least > 1 - 1e-9 else f"the least busy {least:.2f} of the busiest"
     axes.set_title(f"links: {evenness}{f', {idle} of {len(part)} idle' if idle else ''}", fontsize=10)
-    of_arcs = fabric.busiest_of_arcs(part)
-    fabric.draw(axes, mpl.colormaps[_LOAD_COLOURS](0.1 + 0.9 * of_arcs), of_arcs > 0)
+    of_arcs = canvas.busiest_of_arcs(part)
+    canvas.draw(axes, mpl.colormaps[_LOAD_COLOURS](0.1 + 0.9 * of_arcs), of_arcs > 0)
 
 
 def _draw_steps(axes: Any, busy: NDArray[np.float64]) -> None:
@@ -97,35 +97,35 @@ def _draw_steps(axes: Any, busy: NDArray[np.float64]) -> None:
     axes.legend(frameon=False, fontsize=9, loc="upper right", ncols=2)
 
 
-def _titles(schedule: Schedule, ways: Sequence[DataPath], rank: int) -> Iterator[str]:
+def _titles(schedule: Schedule, paths: Sequence[DataPath], rank: int) -> Iterator[str]:
     whose = schedule.collective.root if schedule.collective.is_rooted else rank
-    for number, way in enumerate(ways, 1):
-        what = f"sums for rank {whose}" if way.reduces else f"data of rank {whose}"
+    for number, data_path in enumerate(paths, 1):
+        what = f"sums for rank {whose}" if data_path.reduces else f"data of rank {whose}"
         if schedule.kind == "stepped":
             yield f"{what}, by step"
         else:
-            yield f"tree {number} of {len(ways)}: {'all' if way.share == 1 else way.share} of the {what}"
+            yield f"tree {number} of {len(paths)}: {'all' if data_path.share == 1 else data_path.share} of the {what}"
 
 
-def _draw_way(axes: Any, fabric: NetworkCanvas, schedule: Schedule, way: DataPath, title: str) -> None:
+def _draw_path(axes: Any, canvas: NetworkCanvas, schedule: Schedule, data_path: DataPath, title: str) -> None:
     axes.set_title(title, fontsize=10)
-    step = np.full(len(fabric.curves), -1)
-    for edge, route in zip(way.step.tolist()[::-1], way.route.tolist()[::-1], strict=True):
-        step[fabric.arc_of_link[schedule.routes.path(route)]] = edge
-    fabric.draw(axes, [_colour(one) for one in step.tolist()], step >= 0)
+    step = np.full(len(canvas.curves), -1)
+    for edge, route in zip(data_path.step.tolist()[::-1], data_path.route.tolist()[::-1], strict=True):
+        step[canvas.arc_of_link[schedule.routes.path(route)]] = edge
+    canvas.draw(axes, [_colour(depth) for depth in step.tolist()], step >= 0)
 
 
 def _colour(step: int) -> str:
     return _STEP_COLOURS[step % len(_STEP_COLOURS)]
 
 
-def _explain(figure: Figure, all_axes: Sequence[Any], schedule: Schedule, ways: Sequence[DataPath]) -> None:
-    """Say what colours mean: a legend for steps, a bar for loads."""
+def _explain(figure: Figure, all_axes: Sequence[Any], schedule: Schedule, paths: Sequence[DataPath]) -> None:
+    """Add a legend of the colours of steps and a colour bar for loads."""
     scale = ScalarMappable(Normalize(-1 / 9, 1), mpl.colormaps[_LOAD_COLOURS])
     bar = figure.colorbar(scale, ax=all_axes, location="bottom", shrink=0.5, aspect=40, pad=0.02)
     bar.ax.set_xlim(0, 1)
     bar.set_label("time for which a link is busy, as a part of that of the busiest", fontsize=9)
-    used = np.unique(np.concatenate([np.zeros(0, np.int64), *(way.step for way in ways)])).tolist()
+    used = np.unique(np.concatenate([np.zeros(0, np.int64), *(data_path.step for data_path in paths)])).tolist()
     word = "step" if schedule.kind == "stepped" else "depth"
     lines = [Line2D([], [], color=_colour(step), lw=2, label=f"{word} {step + 1}") for step in used]
     figure.legend(handles=lines[: 2 * len(_STEP_COLOURS)], loc="outside lower center", ncols=8, frameon=False)

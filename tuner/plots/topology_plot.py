@@ -1,8 +1,7 @@
-"""A drawing of a topology: nodes by kind, links by bandwidth and number, arrows where there is no way back."""
+"""A drawing of a topology: nodes by kind, links by bandwidth and number, arrows on one-way links."""
 
 from __future__ import annotations
 
-import io
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from matplotlib.lines import Line2D
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import rational_text
 from chorale.synth.topology.topology import Topology
-from chorale.tuner.files.read_write import require_plot_format, write_file
+from chorale.tuner.files.read_write import require_plot_format
+from chorale.tuner.plots.charts import write_figure
 from chorale.tuner.plots.layout import Positions, node_positions
 from chorale.tuner.plots.network_canvas import (
     BEHIND_TEXT,
@@ -34,7 +34,6 @@ MAX_DRAWN_LINKS = 50_000
 
 _LINK_COLOURS = ("#8795a8", "#15803d", "#7c3aed", "#db2777", "#0e7490", "#a16207", "#dc2626", "#111827")
 _WIDEST_IN, _NARROWEST_IN = 15.0, 3.2
-_NO_DATES: dict[str, dict[str, None]] = {"png": {}, "svg": {"Date": None}, "pdf": {"CreationDate": None}}
 
 
 def plot_topology(topology: Topology, path: Path) -> None:
@@ -46,12 +45,8 @@ def plot_topology(topology: Topology, path: Path) -> None:
     if len(topology.links) > MAX_DRAWN_LINKS:
         value = f"{len(topology.links)} in {topology.spec}"
         raise InvalidInput(f"a drawing must have at most {MAX_DRAWN_LINKS} links", value, "draw a smaller network")
-    file_format = path.suffix.lower()[1:]
-    content = io.BytesIO()
-    with mpl.rc_context({"svg.hashsalt": topology.id, "font.size": 9}):
-        figure = _figure(topology)
-        figure.savefig(content, format=file_format, dpi=150, metadata=_NO_DATES[file_format])
-    write_file(path, content.getvalue())
+    with mpl.rc_context({"font.size": 9}):
+        write_figure(_figure(topology), path, topology.id, dpi=150)
 
 
 def _figure(topology: Topology) -> Figure:

@@ -1,4 +1,4 @@
-"""What `chorale bound` says, for scripts and for people."""
+"""Reports of `chorale bound`: the JSON document and the table."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _without_trees(topology: Topology, collective: Collective) -> BoundReport:
 
 
 def bound_document(report: BoundReport) -> dict[str, Any]:
-    """Return the JSON document of the contract, and more."""
+    """Return the JSON document of `chorale bound`."""
     topology, bound, best = report.topology, report.bound, report.best
     document = {
         "topology": {
@@ -114,7 +114,7 @@ def _bottleneck(report: BoundReport) -> tuple[int, ...]:
 
 
 def bound_table(report: BoundReport) -> Table:
-    """Return the same as a table for the terminal that says why nothing can be faster."""
+    """Return the table for the terminal, which says why nothing can be faster."""
     topology, bound, best = report.topology, report.bound, report.best
     unit = "links" if topology.bandwidth_unit == "link" else topology.bandwidth_unit
     table = Table(title=f"bound of {report.collective} on {topology.spec}", show_header=False)

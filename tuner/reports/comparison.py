@@ -44,7 +44,7 @@ class Side:
 
     @property
     def time_per_byte(self) -> Fraction:
-        """What the busiest links take for a byte of the vector: of each step, or of all."""
+        """Time of the busiest link per byte of the vector: of each step of a schedule, or of a whole program."""
         if isinstance(self.content, VerifiedSchedule):
             return self.content.cost.time_per_byte
         return program_time_per_byte(self.content, self.topology)
@@ -52,8 +52,8 @@ class Side:
     def document(self) -> dict[str, Any]:
         """Return the exact terms and the resources as JSON has them."""
         content = self.content
-        own = _schedule_document(content) if isinstance(content, VerifiedSchedule) else _program_document(content)
-        return {"name": self.name, **own, "time_per_byte": rational_text(self.time_per_byte)}
+        terms = _schedule_document(content) if isinstance(content, VerifiedSchedule) else _program_document(content)
+        return {"name": self.name, **terms, "time_per_byte": rational_text(self.time_per_byte)}
 
 
 def _schedule_document(verified: VerifiedSchedule) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def comparison(first: Side, second: Side, model: ComparisonModel, sizes_bytes: S
         "results": [
             {
                 "size_bytes": size,
-                "time_us": [one * 1e6 for one in both],
+                "time_us": [time_s * 1e6 for time_s in both],
                 "speedup": both[0] / both[1],
                 "faster": _faster(both),
             }
@@ -156,7 +156,7 @@ def _crossover(first: Side, second: Side, model: ComparisonModel, below: int, ab
 
 
 def comparison_tables(document: Mapping[str, Any]) -> list[Table]:
-    """Return what people read: terms side by side, then times by size."""
+    """Return the tables for people: cost terms side by side, then times by size."""
     sides = document["sides"]
     terms = Table(title=f"{document['collective']} on {document['topology']['spec']}")
     for heading in ("", "first", "second"):
@@ -168,7 +168,7 @@ def comparison_tables(document: Mapping[str, Any]) -> list[Table]:
         times.add_column(heading, justify="right")
     for row in document["results"]:
         times.add_row(
-            format_size(row["size_bytes"]), *(f"{one:.5g}" for one in row["time_us"]), f"{row['speedup']:.3f}"
+            format_size(row["size_bytes"]), *(f"{time_us:.5g}" for time_us in row["time_us"]), f"{row['speedup']:.3f}"
         )
     for cross in document["crossovers"]:
         times.add_row(f"{format_size(cross['size_bytes'])} on", f"{cross['faster_above']} is faster", "", "")

@@ -1,7 +1,4 @@
-"""Schedules for every single failure of a fabric, planned before it happens.
-
-What `chorale failures` says, for scripts and for people.
-"""
+"""Schedules for every single failure of a fabric, planned in advance, and the reports of `chorale failures`."""
 
 from __future__ import annotations
 
@@ -30,7 +27,7 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class FailurePlan:
-    """A verified schedule of what a failure leaves: T_B / M and its bound in 1 / bandwidth_unit, seconds it took.
+    """A verified schedule of the network after a failure: T_B / M and its bound in 1 / bandwidth_unit, seconds taken.
 
     `failure` is None for the fabric as it is.
     """
@@ -47,7 +44,7 @@ class FailurePlan:
 
 @dataclass(frozen=True, slots=True)
 class NoPlan:
-    """A failure for which there is no schedule, in one line why: the rest may be cut in two."""
+    """A failure without a schedule, and why in one line: the remaining network may be cut in two."""
 
     failure: Failure | None
     spec: str
@@ -70,9 +67,9 @@ def plan_failures(
     executor: Executor,
     progress: Progress | None = None,
 ) -> list[FailurePlan | NoPlan]:
-    """Return a plan for `topology` as it is, then one for every single failure that is truly different.
+    """Return a plan for `topology` as it is, then one for every single failure up to symmetry.
 
-    One task of `executor` each; every schedule is verified and its bound checked where it is made.
+    One task of `executor` each; each verifies its schedule and checks its bound.
     """
     tasks = [None, *single_failures(topology)]
     return executor.map(_plan, tasks, _Job(topology, method, collective, options), progress)
@@ -115,7 +112,7 @@ def failures_document(plans: Sequence[FailurePlan | NoPlan]) -> dict[str, Any]:
 
 
 def failures_table(document: Mapping[str, Any], unit: str) -> Table:
-    """Return the failures that cost most, first those without a plan."""
+    """Return the table of the failures that cost most, those without a plan first."""
     ranked = sorted(document["failures"], key=lambda row: -float(Fraction(row["slowdown"] or 10**9)))
     title = f"{len(ranked)} different failures, {document['without_plan']} without a plan"
     table = Table(title=title, box=box.SIMPLE_HEAD)

@@ -1,7 +1,4 @@
-"""A search for bases that keeps its record in a file, so that it can be stopped and taken up again.
-
-What `chorale find` says, for scripts and for people.
-"""
+"""The search for base topologies, recorded in a file so that it can be resumed, and the reports of `chorale find`."""
 
 from __future__ import annotations
 
@@ -28,25 +25,25 @@ Bases = dict[tuple[int, int], tuple[TopologyCandidate, ...]]
 
 
 def search_bases(query: FinderQuery, seeds: int, executor: Executor, stage: Stage, record: Path | None) -> Bases:
-    """Try seeds 0 to `seeds` - 1 for every size that helps `query`; return what is Pareto-efficient by size.
+    """Try seeds 0 to `seeds` - 1 for all sizes of use to `query`; return Pareto-efficient bases by (nodes, degree).
 
-    With `record`, seeds that it has are not tried again, and it is written after every few seeds: an interrupt loses
-    little. The answer is that of one uninterrupted run.
+    Seeds in the file `record` are not tried again; it is written after every few seeds, so that an interrupt loses
+    little. The result is that of one uninterrupted run.
     """
-    known = {} if record is None or not os.path.exists(record) else read_log(read_file(str(record)), record.name)
+    searched = {} if record is None or not os.path.exists(record) else read_log(read_file(str(record)), record.name)
     bases: Bases = {}
-    for hunt in searches_for(query):
-        report = stage(f"bases of {hunt.nodes} nodes")
-        progress = known.get(hunt, SearchProgress(0, ()))
+    for search in searches_for(query):
+        report = stage(f"bases of {search.nodes} nodes")
+        progress = searched.get(search, SearchProgress(0, ()))
         while progress.seeds < seeds:
             batch = range(progress.seeds, min(progress.seeds + _BATCH, seeds))
-            progress = SearchProgress(batch.stop, search_cayley_graphs(hunt, batch, executor, progress.frontier))
-            known[hunt] = progress
+            progress = SearchProgress(batch.stop, search_cayley_graphs(search, batch, executor, progress.frontier))
+            searched[search] = progress
             if report is not None:
                 report(batch.stop, seeds)
             if record is not None:
-                write_file(record, write_log(known))
-        bases[hunt.nodes, hunt.degree] = progress.frontier
+                write_file(record, write_log(searched))
+        bases[search.nodes, search.degree] = progress.frontier
     return bases
 
 
@@ -54,7 +51,7 @@ _WORDS = {"prediction": "cost computed twice", "none": "cost computed once"}
 
 
 def find_document(findings: FinderResult, workload: Workload | None) -> dict[str, Any]:
-    """Return the JSON document of the contract, without seconds."""
+    """Return the JSON document of `chorale find`, without seconds."""
     query = findings.query
     document: dict[str, Any] = {
         "nodes": query.nodes,

@@ -1,4 +1,4 @@
-"""A job to take along: programs, scripts and checklists for each runtime, with a manifest of what they are."""
+"""Job folders for other machines: programs, scripts and checklists for each runtime, with a manifest."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LAUNCHERS: Mapping[Launcher, str] = {"openmpi": "mpirun", "srun": "srun"}
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """What goes along.
+    """The content of a job folder.
 
     programs: checked, one for each dialect, all of the same collective and ranks
     schedule: what they were lowered from, None for a program from elsewhere
@@ -53,8 +53,8 @@ def export_files(export: Export) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
     jobs: list[dict[str, Any]] = []
     for program in export.programs:
-        for folder, runtime, own in _jobs(export, program):
-            files |= {f"{folder}/{path}": content for path, content in own.items()}
+        for folder, runtime, contents in _jobs(export, program):
+            files |= {f"{folder}/{path}": content for path, content in contents.items()}
             jobs.append({"folder": folder, "runtime": runtime, "program": _program_document(program)})
     files["README.md"] = _readme(export, jobs).encode()
     hashes = {path: hashlib.sha256(content).hexdigest() for path, content in sorted(files.items())}
@@ -73,15 +73,15 @@ def _jobs(export: Export, program: Program) -> list[tuple[str, str, Mapping[str,
     """Return (folder, name of the runtime, files) of each job for `program`."""
     if program.target == CPU_TARGET:
         return [("oneccl", "chorale run", _cpu_files(export, program))]
-    runtimes = [one for one in RUNTIMES.values() if one.target == program.target]
-    choices = [(one, launcher, end) for one in runtimes for launcher, end in LAUNCHERS.items()]
+    runtimes = [runtime for runtime in RUNTIMES.values() if runtime.target == program.target]
+    choices = [(runtime, launcher, end) for runtime in runtimes for launcher, end in LAUNCHERS.items()]
     return [
         (
-            f"{one.name}-{end}",
-            one.name,
-            job_files(program, replace(export.options, runtime=one.name, launcher=launcher)),
+            f"{runtime.name}-{end}",
+            runtime.name,
+            job_files(program, replace(export.options, runtime=runtime.name, launcher=launcher)),
         )
-        for one, launcher, end in choices
+        for runtime, launcher, end in choices
     ]
 
 

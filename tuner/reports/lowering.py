@@ -1,7 +1,4 @@
-"""What a program is predicted to take, as `chorale lower` and `chorale lift` report it.
-
-What a program of trees loses against its schedule, and which parameters near its own lose less.
-"""
+"""Reports of `chorale lower` and `chorale lift`: predicted times, and what programs lose against their schedules."""
 
 from __future__ import annotations
 
@@ -32,8 +29,7 @@ from chorale.tuner.costs.program_costs import (
 def prediction(
     reading: LiftResult, topology: Topology, size_bytes: int | None, link_gbps: str | None
 ) -> dict[str, Any] | None:
-    """Return the exact least time per byte and, given a size, the time that a simulation says; None for wrong
-    programs.
+    """Return the exact least time per byte and, for a size, the simulated time; None for wrong programs.
 
     InvalidInput if a size is given and the rate of a link is not known.
     """
@@ -67,8 +63,11 @@ class LoweringLoss:
 
 @dataclass(frozen=True, slots=True)
 class LoweringAdvice:
-    """own: of the program at hand; better: of other parameters, if any lose much less; few_trees: whether the schedule
-    has so many trees that one with fewer might"""
+    """What to change about a lowering.
+
+    current:   the loss of the program; better: that of other parameters, if any lose much less
+    few_trees: whether a schedule with fewer trees may lose less
+    """
 
     current: LoweringLoss
     better: LoweringLoss | None
@@ -76,7 +75,7 @@ class LoweringAdvice:
 
     @property
     def is_large(self) -> bool:
-        """Whether the loss is worth a word."""
+        """Whether the loss is worth reporting."""
         return self.current.fraction >= LARGE_LOSS
 
     def text(self, chunks_per_shard: int) -> str:
@@ -97,25 +96,25 @@ class LoweringAdvice:
 def advice(
     verified: VerifiedSchedule, options: LoweringOptions, program: Program, size_bytes: int | None
 ) -> LoweringAdvice | None:
-    """Return what `program`, lowered with `options`, loses at `size_bytes` (else at the largest it is for, else 1 GiB).
+    """Return what `program`, lowered with `options`, loses at `size_bytes`, by default at its largest, else at 1 GiB.
 
-    Where that is much, other channels and finer chunks are tried. None for steps, which lose nothing, and where a
-    simulation would take long.
+    If that is much, other channels and finer chunks are tried. None for stepped schedules, which lose nothing, and
+    where a simulation would take long.
     """
     size_bytes = size_bytes or options.max_bytes or LARGE_BYTES
     if verified.schedule.kind != "pipelined":
         return None
     warm_simulation()
-    own = _loss(verified, options, program, size_bytes)
-    if own is None:
+    current = _loss(verified, options, program, size_bytes)
+    if current is None:
         return None
-    if own.fraction < LARGE_LOSS:
-        return LoweringAdvice(own, None, few_trees=False)
-    found = filter(None, (_lowered_loss(verified, other, size_bytes) for other in _others(verified, options)))
-    best = min(found, key=lambda loss: loss.fraction, default=own)
-    better = best if best.fraction < own.fraction - MIN_GAIN else None
+    if current.fraction < LARGE_LOSS:
+        return LoweringAdvice(current, None, few_trees=False)
+    losses = filter(None, (_lowered_loss(verified, other, size_bytes) for other in _others(verified, options)))
+    best = min(losses, key=lambda loss: loss.fraction, default=current)
+    better = best if best.fraction < current.fraction - MIN_GAIN else None
     trees = verified.schedule.trees_per_root or 1
-    return LoweringAdvice(own, better, trees > 1 and min(best.fraction, own.fraction) > LARGE_LOSS)
+    return LoweringAdvice(current, better, trees > 1 and min(best.fraction, current.fraction) > LARGE_LOSS)
 
 
 def _others(verified: VerifiedSchedule, options: LoweringOptions) -> Iterator[LoweringOptions]:
@@ -130,7 +129,7 @@ def _others(verified: VerifiedSchedule, options: LoweringOptions) -> Iterator[Lo
 def _lowered_loss(verified: VerifiedSchedule, options: LoweringOptions, size_bytes: int) -> LoweringLoss | None:
     try:
         program = lower(verified, options)
-    except InvalidInput:  # it does not fit the target, and so is no way out
+    except InvalidInput:  # it does not fit the target, and so is no alternative
         return None
     return _loss(verified, options, program, size_bytes)
 

@@ -1,4 +1,4 @@
-"""What `chorale show` says of a schedule or of a program: cost, loads of links, ways of data, times of ranks."""
+"""Reports of `chorale show` on a schedule or a program: cost, loads of links, paths of data, times of ranks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from chorale.tuner.costs.program_costs import program_loads
 
 
 def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
-    """Return the JSON document of a schedule, with the ways of the data of `rank`."""
+    """Return the JSON document of a schedule, with the paths of the data of `rank`."""
     schedule, cost = verified.schedule, verified.cost
     traffic = traffic_of(schedule)
     loads = sum((traffic.link_amounts(step) for step in traffic.steps), np.zeros(len(schedule.topology.links), int))
@@ -47,14 +47,14 @@ def schedule_document(verified: VerifiedSchedule, rank: int) -> dict[str, Any]:
             "algbw": float(1 / cost.time_per_byte),
         },
         "links": _links(schedule.topology, loads, traffic.denominator),
-        "ways": _ways(schedule.expand(), rank),
+        "ways": _paths(schedule.expand(), rank),
     }
 
 
 def program_document(
     program: AnyProgram, topology: Topology, size_bytes: int, trace: ProgramTrace, time_s: float
 ) -> dict[str, Any]:
-    """Return the JSON document of a program and of what a simulation of it says."""
+    """Return the JSON document of a program and of its simulation `trace`."""
     loads = program_loads(program, topology)
     return {
         "kind": "program",
@@ -71,12 +71,12 @@ def program_document(
 
 
 def topology_document(topology: Topology) -> dict[str, Any]:
-    """Return what names a network in a document."""
+    """Return the spec, size and id of a network, as documents have them."""
     return {"spec": topology.spec, "nodes": topology.compute_count, "id": topology.id}
 
 
 def program_facts(program: AnyProgram) -> dict[str, Any]:
-    """Return what a program is and what it takes, as documents of several commands have it."""
+    """Return target, collective, size and resources of a program, as documents of several commands have them."""
     return {
         "target": program.target,
         "collective": program.collective.name.value,
@@ -88,7 +88,7 @@ def program_facts(program: AnyProgram) -> dict[str, Any]:
 
 
 def show_table(title: str, document: Mapping[str, Any]) -> Table:
-    """Return the same for people, without the long lists."""
+    """Return the table of a document, without its long lists."""
     table = Table(title=title, show_header=False)
     flat = {**document, **document.get("schedule", {}), **document["cost"], **document.get("resources", {})}
     for name, value in flat.items():
@@ -127,27 +127,27 @@ def _links_text(links: list[dict[str, Any]]) -> str:
     return f"{len(links)}, {idle} idle; the least busy for {least:.3g} of the time of the busiest"
 
 
-def _ways(schedule: Schedule, rank: int) -> list[dict[str, Any]]:
+def _paths(schedule: Schedule, rank: int) -> list[dict[str, Any]]:
     links, names = schedule.topology.links, schedule.topology.node_ids
     whose = schedule.collective.root if schedule.collective.is_rooted else rank
     documents = []
-    for way in data_paths(schedule, rank):
+    for data_path in data_paths(schedule, rank):
         edges = []
-        for step, route in zip(way.step.tolist(), way.route.tolist(), strict=True):
+        for step, route in zip(data_path.step.tolist(), data_path.route.tolist(), strict=True):
             path = schedule.routes.path(route)
             nodes = [int(links.src[path[0]]), *links.dst[path].tolist()]
             edges.append({"step": step, "path": [names[node] for node in nodes]})
-        share = rational_text(way.share)
-        documents.append({"rank": whose, "share": share, "sums": way.reduces, "edges": edges})
+        share = rational_text(data_path.share)
+        documents.append({"rank": whose, "share": share, "sums": data_path.reduces, "edges": edges})
     return documents
 
 
 def _rank_row(rank: int, trace: ProgramTrace, chunk_bytes: float) -> dict[str, Any]:
-    own = trace.src == rank
+    is_sender = trace.src == rank
     return {
         "rank": rank,
-        "messages": int(own.sum()),
-        "bytes": float(trace.chunks[own].sum() * chunk_bytes),
-        "first_us": float(trace.start_s[own].min(initial=trace.end_s) * 1e6),
-        "last_us": float(trace.left_s[own].max(initial=0.0) * 1e6),
+        "messages": int(is_sender.sum()),
+        "bytes": float(trace.chunks[is_sender].sum() * chunk_bytes),
+        "first_us": float(trace.start_s[is_sender].min(initial=trace.end_s) * 1e6),
+        "last_us": float(trace.left_s[is_sender].max(initial=0.0) * 1e6),
     }

@@ -26,9 +26,9 @@ class Stopwatch:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
 
     def compile(self, *warm: Callable[[], int]) -> None:
-        """Call what compiles kernels and says how many; the stage `compile` is there only if any was compiled."""
+        """Call functions that compile kernels and return their number; without any there is no stage `compile`."""
         with self.stage("compile"):
-            compiled = sum(one() for one in warm)
+            compiled = sum(compile_kernels() for compile_kernels in warm)
         if compiled == 0:
             del self.seconds["compile"]
 

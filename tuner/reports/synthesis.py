@@ -1,8 +1,5 @@
-"""Starting a synthesis from an older schedule, and what of it was kept.
-
-What `chorale synth` says about a schedule, for scripts and for people.
-
-A verified schedule held against the bound, as a document: what `chorale synth` and the service print.
+"""Reports of `chorale synth` and of the service: a verified schedule beside its bound, and beside the older schedule
+that the synthesis started from.
 """
 
 from __future__ import annotations
@@ -30,16 +27,16 @@ from chorale.tuner.reports.topology import describe_topology
 
 
 def load_warm_start(path: str) -> VerifiedSchedule:
-    """Return the schedule in the file at `path`, verified: its columns are about to be followed."""
+    """Return the schedule in the file at `path`, verified, since a synthesis is about to rely on it."""
     return verify(load_schedule(path))
 
 
 def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[str, Any]:
-    """Return what the old schedule took and could have taken at best, and how much of it the new one keeps."""
+    """Return the cost and the bound of the old schedule, and how many of its transfers the new one has."""
     schedule = old.schedule
     bound = lower_bound(schedule.topology, schedule.collective, old.cost.time_per_byte)
     check_certificate(schedule.topology, schedule.collective, bound.to_json(schedule.topology))
-    kept, survivors = _kept(schedule.expand(), new.schedule.expand())
+    kept, survivors = _kept_transfers(schedule.expand(), new.schedule.expand())
     return {
         "schedule": schedule.id,
         "topology": schedule.topology.spec,
@@ -51,15 +48,15 @@ def warm_start_document(old: VerifiedSchedule, new: VerifiedSchedule) -> dict[st
     }
 
 
-def _kept(old: Schedule, new: Schedule) -> tuple[int, int]:
+def _kept_transfers(old: Schedule, new: Schedule) -> tuple[int, int]:
     """Return (old transfers that the new schedule has too, old transfers between ranks that are still there).
 
     Equal are transfers of the same part of the same shard between the same ranks, by node id.
     """
     names = new.topology.node_ids[: new.topology.compute_count]
-    place = {name: rank for rank, name in enumerate(names)}
+    rank_of = {name: rank for rank, name in enumerate(names)}
     old_names = old.topology.node_ids[: old.topology.compute_count]
-    now = np.array([place.get(name, -1) for name in old_names], dtype=np.int64)
+    now = np.array([rank_of.get(name, -1) for name in old_names], dtype=np.int64)
     before, after = _keys(old, now, len(names)), _keys(new, np.arange(len(names)), len(names))
     return int(np.isin(before, after).sum()), len(before)
 
@@ -81,7 +78,7 @@ _VERIFIED = {
 
 
 def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mapping[str, float]) -> dict[str, Any]:
-    """Return the JSON document of the contract, without memory and output path."""
+    """Return the JSON document of `chorale synth`, without memory and output path."""
     schedule, cost = verified.schedule, verified.cost
     gap = cost.time_per_byte / bound.value - 1
     factor = cost.bandwidth_factor
@@ -117,7 +114,7 @@ def synthesis_document(verified: VerifiedSchedule, bound: Bound, seconds: Mappin
 
 
 def _pairs_document(verified: VerifiedSchedule) -> dict[str, Any]:
-    """Return what no pairs of trees beat, checked by separate code, for allreduce by pairs of trees; else nothing."""
+    """Return the optimum of pairs of trees, checked by separate code; empty for other schedules."""
     schedule = verified.schedule
     if schedule.certificate.get("kind") != "tree-pairs":
         return {}
@@ -127,7 +124,7 @@ def _pairs_document(verified: VerifiedSchedule) -> dict[str, Any]:
 
 
 def timing_document(verified: VerifiedSchedule, size_bytes: int) -> dict[str, Any]:
-    """Return what a given size adds to the costs: exact seconds, and for bfb the least with divisible shards."""
+    """Return what a size adds to the costs: exact seconds, and for bfb the least with divisible shards."""
     schedule, time_s = verified.schedule, verified.cost.time_s
     document: dict[str, Any] = {"size_bytes": size_bytes, "time_s": None if time_s is None else str(time_s)}
     if schedule.method != "bfb":
@@ -136,7 +133,7 @@ def timing_document(verified: VerifiedSchedule, size_bytes: int) -> dict[str, An
 
 
 def synthesis_table(document: Mapping[str, Any]) -> Table:
-    """Return the same as a table for the terminal."""
+    """Return the table for the terminal of `document`."""
     topology, schedule, cost = document["topology"], document["schedule"], document["cost"]
     optimality, seconds = document["optimality"], document["seconds"]
     unit = document["unit"]
@@ -156,7 +153,7 @@ def synthesis_table(document: Mapping[str, Any]) -> Table:
     if "tree_pairs" in document:
         table.add_row("best pairs of trees", _bound_text(document["tree_pairs"]))
     if "warm_start" in document:
-        table.add_row("kept", _kept_text(document["warm_start"]))
+        table.add_row("kept", _warm_start_text(document["warm_start"]))
     table.add_row("seconds", ", ".join(f"{name} {value:.3f}" for name, value in seconds.items()))
     table.add_row("verified", _VERIFIED[schedule["form"]])
     table.add_row("id", schedule["id"])
@@ -182,7 +179,7 @@ def _seconds_text(cost: Mapping[str, Any]) -> str:
     )
 
 
-def _kept_text(warm_start: Mapping[str, Any]) -> str:
+def _warm_start_text(warm_start: Mapping[str, Any]) -> str:
     kept, possible = warm_start["transfers_kept"], warm_start["transfers_possible"]
     return (
         f"{kept} of {possible} transfers; before: time per byte {warm_start['achieved']}, "
@@ -196,7 +193,7 @@ def _fraction(text: str) -> float:
 
 
 OUTSIDE_TOTAL = ("topology", "compile", "bound", "writing")
-"""Stages that do not count in the total of the contract."""
+"""Stages that do not count in the reported total."""
 
 
 def warm_kernels(method: str, stages: Stopwatch) -> None:
@@ -205,7 +202,7 @@ def warm_kernels(method: str, stages: Stopwatch) -> None:
 
 
 def proved_document(verified: VerifiedSchedule, size_bytes: int | None, stages: Stopwatch) -> dict[str, Any]:
-    """Return the JSON document of the contract, but for memory and output; its bound is checked by separate code."""
+    """Return the JSON document without memory and output; the bound is checked by separate code."""
     schedule = verified.schedule
     with stages.stage("bound"):
         bound = lower_bound(schedule.topology, schedule.collective, verified.cost.time_per_byte)

@@ -1,4 +1,4 @@
-"""What commands say about a topology, as the contract writes it in JSON."""
+"""JSON documents of topologies."""
 
 from __future__ import annotations
 

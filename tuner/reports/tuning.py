@@ -1,4 +1,4 @@
-"""A launch in words and numbers: the JSON document of the contract, and the table for people."""
+"""Reports of a launch: the JSON document of `chorale tune`, and tables for people."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def best_per_size(report: TuneReport) -> list[tuple[SizeResult, CompleteTrial]]:
     rows = []
     for index in range(len(report.ranked_trials[0].sizes) if report.ranked_trials else 0):
         # Among equals the earlier trial wins, as in the registry.
-        best = max(report.ranked_trials, key=lambda place: (place.sizes[index].speedup, -place.trial.number))
+        best = max(report.ranked_trials, key=lambda ranked: (ranked.sizes[index].speedup, -ranked.trial.number))
         rows.append((best.sizes[index], best.trial))
     return rows
 
@@ -43,9 +43,9 @@ def tune_document(report: TuneReport) -> dict[str, Any]:
         "interrupted": report.interrupted,
         "trials": {state: states[state] for state in ("complete", "failed", "pruned")},
         "best": [_best_row(report, choice) for choice in tuning_table_of(report)],
-        "answer": [_range_row(one) for one in table_ranges(tuning_table_of(report))],
+        "answer": [_range_row(item) for item in table_ranges(tuning_table_of(report))],
         "pareto": [_pareto_row(report, trial) for trial in pareto_front(report)],
-        "refused": [_refused_row(one) for one in regressions_of(report)],
+        "refused": [_refused_row(item) for item in regressions_of(report)],
         "overhead": dict(report.overhead),
         "seconds": round(report.seconds, 3),
     }
@@ -77,7 +77,7 @@ def tune_table(report: TuneReport) -> Table:
 
 
 def refused_table(report: TuneReport) -> Table | None:
-    """Return what takes longer than a baseline where the ranks compute beside it, None if nothing does."""
+    """Return the table of trials that are slower end to end than a baseline, None if there are none."""
     refused = regressions_of(report)
     if not refused:
         return None
@@ -98,12 +98,12 @@ def refused_table(report: TuneReport) -> Table | None:
 
 
 def regressions_of(report: TuneReport) -> list[Regression]:
-    """Return what the launch refused."""
+    """Return the trials that the launch refused, see `regressions`."""
     return regressions(report.launch.campaign, report.trials, report.ranked_trials)
 
 
 def overhead_line(report: TuneReport) -> str:
-    """Return in one line what a trial of this launch cost besides measuring; empty if it measured none."""
+    """Return one line on what a trial cost besides measuring; empty if nothing was measured."""
     effort = report.overhead
     if not effort["trials"]:
         return ""
@@ -117,7 +117,7 @@ def overhead_line(report: TuneReport) -> str:
 
 
 def tuning_table_of(report: TuneReport) -> list[TableEntry]:
-    """Return what to run at each size, the baseline where nothing beats it."""
+    """Return the tuning table: what to run at each size."""
     return tuning_table(report.ranked_trials, report.launch.campaign["objective"] == "geomean_speedup")
 
 

@@ -14,20 +14,20 @@ from chorale.tuner.trials.records import CompleteTrial
 MIN_TRIALS = 4
 
 TREES = 16
-"""Of the forest that is asked: each takes as long as ten trials do, and bars of a picture need no third digit."""
+"""Trees of the forest: each takes as long as ten trials do, and the bars of a picture need no third digit."""
 
 
 def importances(trials: Sequence[CompleteTrial], seed: int = 0) -> dict[str, float]:
     """Return what part of the variance of the speed-up each parameter explains, the most important first.
 
-    Parameters that never varied are left out; none are there if there are too few trials or all were equally fast.
+    Parameters that never varied are left out. Empty for too few trials, or if all were equally fast.
     """
     values = {name: {trial.candidate.parameters[name]: None for trial in trials} for name in _names(trials)}
-    varied = {name: list(found) for name, found in values.items() if len(found) > 1}
+    varied = {name: list(choices) for name, choices in values.items() if len(choices) > 1}
     if len(trials) < MIN_TRIALS or len({trial.speedup for trial in trials}) == 1 or not varied:
         return {}
     distributions: dict[str, BaseDistribution] = {
-        name: CategoricalDistribution(found) for name, found in varied.items()
+        name: CategoricalDistribution(choices) for name, choices in varied.items()
     }
     study = optuna.create_study(direction="maximize")
     for trial in trials:

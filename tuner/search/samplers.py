@@ -20,7 +20,7 @@ from chorale.tuner.trials.records import Candidate
 Distribution = CategoricalDistribution | IntDistribution
 
 SIZES_GP, GRID = "sizes-gp", "grid"
-"""Not Optuna's: with these every point is planned, and the study only records."""
+"""Not samplers of Optuna: with these every point is planned, and the study only records."""
 
 
 def make_sampler(name: str, seed: int) -> BaseSampler:
@@ -42,7 +42,7 @@ def make_sampler(name: str, seed: int) -> BaseSampler:
 
 
 def distributions_of(dimensions: Mapping[str, Sequence[Value]]) -> dict[str, Distribution]:
-    """Return what Optuna knows of each parameter."""
+    """Return Optuna's distribution of each parameter."""
     return {name: distribution_of(values) for name, values in dimensions.items()}
 
 
@@ -65,9 +65,9 @@ def suggested_candidate(trial: Trial, space: SearchSpace, distributions: Mapping
 
 
 def active_parameters(candidate: Candidate, space: SearchSpace) -> dict[str, Any]:
-    """Return the parameters that `suggested` asks for, as they are in `candidate`."""
-    given = candidate.parameters
-    return {name: given[name] for name in space.dimensions if space.matters(name, candidate.method)}
+    """Return the parameters that `suggested_candidate` asks for, with their values in `candidate`."""
+    parameters = candidate.parameters
+    return {name: parameters[name] for name in space.dimensions if space.matters(name, candidate.method)}
 
 
 def _value(trial: Trial, name: str, distribution: Distribution) -> Any:

@@ -1,4 +1,4 @@
-"""The one door to Optuna's studies: which candidate to try next, and what came of it."""
+"""The search: which candidate to try next, in an Optuna study that records every result."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class SearchPlan:
         return ["maximize"] if self.second_objective == "none" else ["maximize", "minimize"]
 
     def values(self, record: TrialRecord) -> list[float] | None:
-        """Return what the study hears of a trial, None for one without a result."""
+        """Return the values of a trial in the study, None for one without a result."""
         if not isinstance(record, CompleteTrial):
             return None
-        used = {"none": [], "channels": [record.channels], "blocks": [record.blocks]}[self.second_objective]
-        return [record.speedup, *map(float, used)]
+        resources = {"none": [], "channels": [record.channels], "blocks": [record.blocks]}[self.second_objective]
+        return [record.speedup, *map(float, resources)]
 
 
 class Search:
@@ -84,8 +84,8 @@ class Search:
     before is answered with its recorded value at once, and one that makes no sense as pruned; when the sampler keeps
     to these, the next unseen point in seeded order is taken. `ask` gives None when every point has been tried.
 
-    `known` are the trials of the launch so far: those that the study has not heard of are added; trials that
-    were under way when the last process ended fail in the study and come first again.
+    `recorded` are the trials of the launch so far: those that the study does not have are added. Trials that were
+    pending when the last process ended fail in the study and come first again.
     """
 
     def __init__(self, plan: SearchPlan, storage: BaseStorage, recorded: Sequence[TrialRecord] = ()) -> None:
@@ -95,7 +95,7 @@ class Search:
         self._gains: dict[Candidate, Floats] = {}  # logarithms of speed-ups at each size
         for trial in recorded:
             if trial.candidate in plan.space:
-                self._hear(trial)
+                self._remember(trial)
         self._taken = set(self._records)
         self._repeats = 0
         self._grid = iter(plan.space.points) if plan.sampler == GRID else plan.space.shuffled(plan.seed)
@@ -132,8 +132,8 @@ class Search:
         return None
 
     def tell(self, ticket: int, record: TrialRecord) -> None:
-        """Report what came of the suggestion with this ticket."""
-        self._hear(record)
+        """Report the record of the suggestion with this ticket."""
+        self._remember(record)
         self._study.tell(ticket, self._plan.values(record), state=_state(record), skip_if_finished=True)
 
     def trials(self) -> list[FrozenTrial]:
@@ -141,7 +141,7 @@ class Search:
         return self._study.get_trials()
 
     def _planned(self) -> Candidate | None:
-        """Return what must be tried next, whatever the sampler thinks."""
+        """Return the candidate that must be tried next, None if the sampler may choose."""
         planned = _first_not_in(self._taken, self._queue)
         if planned is None and self._plan.sampler == SIZES_GP:
             planned = self._expected_best()
@@ -150,12 +150,12 @@ class Search:
         return planned
 
     def _expected_best(self) -> Candidate | None:
-        """Return the point from which most is to be expected, None as long as nothing was measured."""
+        """Return the point with the highest expected improvement, None before the first measurement."""
         failed = [candidate for candidate in self._records if candidate not in self._gains]
         busy = sorted(self._taken.difference(self._records), key=lambda candidate: candidate.id)
         return self._choice.next(self._gains, failed, busy) if self._gains else None
 
-    def _hear(self, record: TrialRecord) -> None:
+    def _remember(self, record: TrialRecord) -> None:
         self._records[record.candidate] = record
         if isinstance(record, CompleteTrial):
             self._gains[record.candidate] = np.log([size.speedup for size in record.sizes])
@@ -166,14 +166,14 @@ class Search:
         trial.set_user_attr(REPEAT_OF, self._plan.trial_id(candidate))
         if candidate not in self._plan.space:
             self._study.tell(trial.number, state=TrialState.PRUNED)
-        elif record is None:  # under way: there is no value yet
+        elif record is None:  # pending: there is no value yet
             self._study.tell(trial.number, state=TrialState.FAIL)
         else:
             self.tell(trial.number, record)
 
     def _settle_unfinished(self) -> list[Candidate]:
         """End the trials that the last process left running; return those that must be done again."""
-        again = []
+        unfinished = []
         for trial in self._study.get_trials(states=(TrialState.RUNNING,)):
             candidate = self._finished_asking(trial)
             record = self._records.get(candidate) if candidate else None
@@ -182,8 +182,8 @@ class Search:
                 continue
             self._study.tell(trial.number, state=TrialState.FAIL)
             if candidate is not None:
-                again.append(candidate)
-        return again
+                unfinished.append(candidate)
+        return unfinished
 
     def _finished_asking(self, trial: FrozenTrial) -> Candidate | None:
         """Return the candidate of a trial, None if its process ended before all parameters were chosen."""
@@ -194,10 +194,10 @@ class Search:
         return candidate if whole and candidate in self._plan.space else None
 
     def _import_records(self) -> None:
-        """Add the trials that the launch recorded and the study never heard of."""
-        heard = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
+        """Add the trials that the launch recorded and the study does not have."""
+        in_study = {(trial.user_attrs.get(TRIAL_ID), trial.state) for trial in self.trials()}
         for record in self._records.values():
-            if (record.trial_id, _state(record)) not in heard:
+            if (record.trial_id, _state(record)) not in in_study:
                 parameters = active_parameters(record.candidate, self._plan.space)
                 self._study.add_trial(
                     create_trial(

@@ -1,8 +1,6 @@
-"""Parameters as axes along which points are more or less far apart.
+"""The next point to try, by expected improvement under a Gaussian process over parameters and sizes.
 
-What trials say about points that were not tried, at every size: a Gaussian process over parameters and sizes.
-
-Which point to try next, from what the others did at every size.
+Parameters are axes along which points are more or less far apart.
 """
 
 from __future__ import annotations
@@ -32,11 +30,11 @@ class Axis:
 
     def distances(self, some: NDArray[np.intp], others: NDArray[np.intp]) -> NDArray[np.float64]:
         """Return how far the points `some` (rows) are from `others` (columns)."""
-        left, right = self.values[some][:, None], self.values[others][None, :]
+        first, second = self.values[some][:, None], self.values[others][None, :]
         if self.is_named:
-            return np.asarray(left != right, dtype=np.float64)
-        apart = np.abs(left - right)
-        return np.where(np.isnan(left) & np.isnan(right), 0.0, np.where(np.isnan(apart), 1.0, apart))
+            return np.asarray(first != second, dtype=np.float64)
+        apart = np.abs(first - second)
+        return np.where(np.isnan(first) & np.isnan(second), 0.0, np.where(np.isnan(apart), 1.0, apart))
 
 
 def axes_of(points: Sequence[Candidate]) -> list[Axis]:
@@ -60,9 +58,8 @@ _ROOT_3 = np.sqrt(3.0)
 _STEPS = 20
 _EXPECTED = {"scale": 1.0, "octaves": 4.0, "spread": 0.5, "noise": 0.02}
 _DOUBT = {"scale": 0.3, "octaves": 0.7, "spread": 0.3, "noise": 0.7}
-"""What logarithms of times usually do, and the standard deviation of the logarithm of that: how often a parameter
-changes them over its range, over how many doublings of the size they hang together, how far points are apart, and how
-far repetitions."""
+"""Prior of the covariance parameters, medians and standard deviations of their logarithms: how fast logarithms of times
+change over the range of a parameter, over how many doublings of the size they correlate, their spread, their noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +105,11 @@ class SizeModel:
         distances = [axis.distances(points, points) for axis in self._axes]
         # The line search may try parameters that no number can hold, and steps back from them by itself.
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
-            found = minimize(
+            optimum = minimize(
                 self._misfit, self._parameters, (distances, values), "L-BFGS-B", True, options={"maxiter": _STEPS}
             )
-        if np.all(np.isfinite(found.x)):
-            self._parameters = found.x
+        if np.all(np.isfinite(optimum.x)):
+            self._parameters = optimum.x
 
     def posterior(
         self, points: NDArray[np.intp], values: Floats, others: NDArray[np.intp], outputs: Floats
@@ -124,12 +121,12 @@ class SizeModel:
         spectrum = _spectrum(point_kernel, size_kernel, variance, noise)
         across = self._point_kernel(scales, [axis.distances(others, points) for axis in self._axes])
         weights = variance * across @ spectrum.point_vectors
-        seen = outputs @ (spectrum.size_vectors * spectrum.sizes)
+        size_weights = outputs @ (spectrum.size_vectors * spectrum.sizes)
         rotated = spectrum.point_vectors.T @ values @ spectrum.size_vectors
-        mean = weights @ (rotated / spectrum.together) @ seen.T
+        mean = weights @ (rotated / spectrum.together) @ size_weights.T
         before = variance * np.sum((outputs @ size_kernel) * outputs, axis=1)
-        known = weights**2 @ (1 / spectrum.together) @ (seen**2).T
-        return Posterior(mean, np.sqrt(np.maximum(before - known, 1e-12)))
+        explained = weights**2 @ (1 / spectrum.together) @ (size_weights**2).T
+        return Posterior(mean, np.sqrt(np.maximum(before - explained, 1e-12)))
 
     def _named(self, parameters: Floats) -> tuple[Floats, float, float, float]:
         """Return scales of the axes, octaves, variance of the values and of the noise."""
@@ -144,24 +141,29 @@ class SizeModel:
         """Return the negative logarithm of likelihood and prior, and its gradient."""
         scales, octaves, variance, noise = self._named(parameters)
         kx, kz = self._point_kernel(scales, distances), _matern(self._octaves / octaves)
-        found = _spectrum(kx, kz, variance, noise)
-        rotated = found.point_vectors.T @ values @ found.size_vectors
-        solved = rotated / found.together
-        weights = found.point_vectors @ solved @ found.size_vectors.T
-        signal = found.together - noise
+        spectrum = _spectrum(kx, kz, variance, noise)
+        rotated = spectrum.point_vectors.T @ values @ spectrum.size_vectors
+        solved = rotated / spectrum.together
+        weights = spectrum.point_vectors @ solved @ spectrum.size_vectors.T
+        signal = spectrum.together - noise
         surprise = (parameters - self._expected) / self._doubt
-        misfit = 0.5 * float(np.sum(rotated * solved) + np.sum(np.log(found.together)) + np.sum(surprise**2))
-        per_point, per_size = (found.sizes / found.together).sum(1), (found.points[:, None] / found.together).sum(0)
+        misfit = 0.5 * float(np.sum(rotated * solved) + np.sum(np.log(spectrum.together)) + np.sum(surprise**2))
+        per_point, per_size = (
+            (spectrum.sizes / spectrum.together).sum(1),
+            (spectrum.points[:, None] / spectrum.together).sum(0),
+        )
         by_points, by_sizes = weights @ kz @ weights.T, weights.T @ kx @ weights
         gradient = []
         for scale, distance in zip(scales, distances, strict=True):
             slope = -kx * scale * distance
-            gradient.append(variance * (_trace(found.point_vectors, slope) @ per_point - np.sum(by_points * slope)) / 2)
+            gradient.append(
+                variance * (_trace(spectrum.point_vectors, slope) @ per_point - np.sum(by_points * slope)) / 2
+            )
         reach = _ROOT_3 * self._octaves / octaves
         slope = reach**2 * np.exp(-reach)
-        gradient.append(variance * (_trace(found.size_vectors, slope) @ per_size - np.sum(by_sizes * slope)) / 2)
-        gradient.append(np.sum(signal / found.together) - np.sum(solved**2 * signal))
-        gradient.append(noise * (np.sum(1 / found.together) - np.sum(solved**2)))
+        gradient.append(variance * (_trace(spectrum.size_vectors, slope) @ per_size - np.sum(by_sizes * slope)) / 2)
+        gradient.append(np.sum(signal / spectrum.together) - np.sum(solved**2 * signal))
+        gradient.append(noise * (np.sum(1 / spectrum.together) - np.sum(solved**2)))
         return misfit, np.array(gradient) + surprise / self._doubt
 
 
@@ -186,18 +188,18 @@ GROWTH = 1.25
 """The covariance is fitted again when there are that many times as many observations."""
 
 MAX_UNTRIED = 4000
-"""Points that are weighed for one choice; of more, a sample."""
+"""Points that are compared for one choice; of more, a random sample."""
 
 _LINEAR_ALGEBRA = ThreadpoolController()
-"""Threads of the linear algebra below numpy and scipy. On matrices of a few hundred rows they wait for one another: on
-a busy machine a choice took fifty times as long with two of them as with one."""
+"""Threads of the linear algebra below numpy and scipy. On matrices of a few hundred rows threads wait for each
+other: on a busy machine a choice took fifty times as long with two threads as with one."""
 
 
 class AcquisitionOptimizer:
-    """Chooses the point from which most is to be expected.
+    """Chooses the point with the highest expected improvement.
 
     points:   all points of the space
-    together: whether one point must serve all sizes; else the answer has a point of its own for each size
+    together: whether one point must serve all sizes; else each size may have a best point of its own
     """
 
     def __init__(self, points: Sequence[Candidate], sizes_bytes: Sequence[int], together: bool, seed: int) -> None:
@@ -216,7 +218,7 @@ class AcquisitionOptimizer:
 
         gains:  logarithm of the speed-up over the baseline at each size, of points that were measured: at least one
         failed: points that gave no measurement; they count as slow as the slowest
-        busy:   points under way; until more is known they are taken to be like the others (constant liar: Ginsbourger,
+        busy:   pending points; until their results they are taken to be average (constant liar: Ginsbourger,
                 Le Riche and Carraro, Kriging is well-suited to parallelize optimization, 2010, section 3.2)
         """
         with _LINEAR_ALGEBRA.limit(limits=1, user_api="blas"):
@@ -234,19 +236,19 @@ class AcquisitionOptimizer:
             self._model.fit(tried, values)
             self._fitted = len(tried)
         others = self._untried(tried)
-        belief = self._model.posterior(tried, values, others, self._outputs)
+        posterior = self._model.posterior(tried, values, others, self._outputs)
         reached = np.maximum(measured @ self._outputs.T, 0.0).max(axis=0)
-        expected = _expected_improvement(belief, reached - self._outputs @ middle).sum(axis=1)
+        expected = _expected_improvement(posterior, reached - self._outputs @ middle).sum(axis=1)
         return self._points[int(others[np.argmax(expected)])]
 
     def _untried(self, tried: NDArray[np.intp]) -> NDArray[np.intp]:
-        """Return the points left, in random order, so that equals are taken by chance."""
+        """Return the untried points in random order, so that ties are broken at random."""
         others = self._random.permutation(np.setdiff1d(np.arange(len(self._points)), tried))
         return others[:MAX_UNTRIED]
 
 
-def _expected_improvement(belief: Posterior, reached: Floats) -> Floats:
+def _expected_improvement(posterior: Posterior, reached: Floats) -> Floats:
     """Return by how much each output is expected to exceed what was reached (Jones et al., 1998, eq. 15)."""
-    standard = (belief.mean - reached) / belief.deviation
+    standard = (posterior.mean - reached) / posterior.deviation
     density = np.exp(-(standard**2) / 2) / np.sqrt(2 * np.pi)
-    return np.asarray(belief.deviation * (standard * ndtr(standard) + density))
+    return np.asarray(posterior.deviation * (standard * ndtr(standard) + density))

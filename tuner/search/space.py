@@ -1,4 +1,4 @@
-"""The search space: the sensible points of a grid."""
+"""The search space of a campaign: the points of its grid that make sense for its runner, network and sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, Protocol
 
+from chorale.runners.api.config import Capabilities
+from chorale.runners.api.units import divisible_size
 from chorale.synth.errors import InvalidInput
+from chorale.synth.lowering.lower import limits_of
+from chorale.synth.lowering.options import LoweringOptions
+from chorale.synth.methods.catalog import METHODS
+from chorale.synth.programs.limits import TargetLimits
+from chorale.synth.programs.program import Program
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.config.runner import RunnerSection
 from chorale.tuner.config.values import Value
 from chorale.tuner.trials.records import Candidate
 
@@ -18,7 +28,7 @@ MAX_POINTS = 10**5
 
 
 class Constraints(Protocol):
-    """What is known about candidates before anything is made of them."""
+    """Knowledge about candidates before any is built."""
 
     def matters(self, parameter: str, method: str) -> bool:
         """Whether `parameter` changes anything for schedules of `method`."""
@@ -33,7 +43,7 @@ class Constraints(Protocol):
 class SearchSpace:
     """All combinations of the values of each dimension, each once, without those that make no sense.
 
-    `dimensions` maps the fields of `TopologyCandidate` to their values, in order of preference: the first value of
+    `dimensions` maps the fields of `Candidate` to their values, in order of preference: the first value of
     each is the one that the search starts from. The first is `method`. A parameter that does not matter for a method
     has its default value there, so that points do not differ by it.
 
@@ -45,7 +55,7 @@ class SearchSpace:
     constraints: Constraints
     points: tuple[Candidate, ...] = field(init=False)
     refused: Mapping[str, int] = field(init=False)
-    _known: frozenset[Candidate] = field(init=False, repr=False)
+    _members: frozenset[Candidate] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         grid = math.prod(len(values) for values in self.dimensions.values())
@@ -56,14 +66,14 @@ class SearchSpace:
         reasons = {point: self.constraints.reason_not_to_try(point) for point in distinct}
         points = tuple(point for point, reason in reasons.items() if reason is None)
         object.__setattr__(self, "points", points)
-        object.__setattr__(self, "_known", frozenset(points))
+        object.__setattr__(self, "_members", frozenset(points))
         object.__setattr__(self, "refused", Counter(reason for reason in reasons.values() if reason is not None))
 
     def __len__(self) -> int:
         return len(self.points)
 
     def __contains__(self, candidate: Candidate) -> bool:
-        return candidate in self._known
+        return candidate in self._members
 
     def matters(self, parameter: str, method: str) -> bool:
         """Whether points of `method` differ by `parameter`."""
@@ -85,3 +95,106 @@ class SearchSpace:
             for values in product(*(self.dimensions[name] for name in names)):
                 chosen: dict[str, Any] = dict(zip(names, values, strict=True))
                 yield Candidate(str(method), **chosen)
+
+
+@dataclass(frozen=True, slots=True)
+class LoweringTarget:
+    """A target of `chorale.synth.targets.registry`; `sm_count` and `in_place` as in `LoweringOptions`."""
+
+    name: str
+    sm_count: int | None = None
+    in_place: bool = True
+
+    @property
+    def limits(self) -> TargetLimits:
+        """What programs must not exceed."""
+        return limits_of(LoweringOptions(self.name, sm_count=self.sm_count))
+
+    def options(self, candidate: Candidate) -> LoweringOptions:
+        """Return how to lower `candidate`. InvalidInput if a parameter is beyond what any target takes."""
+        return LoweringOptions(
+            self.name,
+            candidate.channels,
+            candidate.instances,
+            candidate.protocol,
+            self.in_place,
+            sm_count=self.sm_count,
+        )
+
+    def accepts(self, program: Program) -> bool:
+        """Whether `program` can be measured beside others of this target."""
+        return (program.target, program.in_place) == (self.name, self.in_place)
+
+
+def lowering_target(section: RunnerSection) -> LoweringTarget:
+    """Return the target of all programs of a campaign with this runner."""
+    lowering = section.config.lowering()
+    return LoweringTarget(lowering.target, lowering.sm_count, lowering.in_place)
+
+
+ELEMENT_BYTES = 4
+MAX_PADDING = 0.05
+"""By which part a vector may grow because it is cut into whole elements."""
+
+_NEEDED_OPTION = {"k": "k", "depth": "k", "chunks": "chunks"}
+"""Parameter -> the option that a method must have for it to matter: `depth` is for trees, which stream."""
+
+
+@dataclass(frozen=True, slots=True)
+class CampaignConstraints:
+    """Knowledge about the candidates of one campaign before any is built."""
+
+    runner: Capabilities
+    target: LoweringTarget
+    ranks: int
+    sizes_bytes: tuple[int, ...]
+
+    def matters(self, parameter: str, method: str) -> bool:
+        """Whether `parameter` changes anything for schedules of `method`."""
+        if parameter == "protocol":
+            return self.runner.protocols
+        if parameter == "buffer_bytes":
+            return self.runner.buffers
+        needed = _NEEDED_OPTION.get(parameter)
+        return needed is None or method not in METHODS or needed in METHODS[method].options
+
+    def reason_not_to_try(self, candidate: Candidate) -> str | None:
+        """Return in one line why `candidate` cannot work or is pointless, or None."""
+        try:
+            self.target.options(candidate)
+        except InvalidInput as error:
+            return str(error)
+        per_instance = self.ranks * candidate.chunks if candidate.chunks else candidate.k or 1
+        chunks = per_instance * candidate.instances * candidate.depth  # at least so many: methods may take more
+        if (excess := self._excess(candidate, chunks)) is not None:
+            return f"{self.target.name} {excess}"
+        if all(_padding(size_bytes, chunks) > MAX_PADDING for size_bytes in self.sizes_bytes):
+            return f"no size can be cut into {chunks} chunks of whole elements without growing by {MAX_PADDING:.0%}"
+        return None
+
+    def _excess(self, candidate: Candidate, chunks: int) -> str | None:
+        """Return which limit of the target every program of `candidate` exceeds, None if that is not known."""
+        limits = self.target.limits
+        if self.ranks > limits.ranks:
+            return f"has programs of at most {limits.ranks} ranks, not {self.ranks}"
+        if candidate.instances > limits.channels:
+            return f"has {limits.channels} channels, and {candidate.instances} instances need as many"
+        if chunks - 1 > limits.offset:
+            return f"has {limits.offset + 1} chunks, and this needs at least {chunks}"
+        largest = max(self.sizes_bytes)
+        if limits.largest_max_bytes is not None and largest > limits.largest_max_bytes:
+            return f"serves at most {limits.largest_max_bytes} bytes, not {largest}"
+        return None
+
+
+def search_space(campaign: Campaign, topology: Topology) -> SearchSpace:
+    """Return the points of `campaign` that make sense on `topology`."""
+    section = campaign.runner
+    constraints = CampaignConstraints(
+        section.capabilities, lowering_target(section), topology.compute_count, tuple(campaign.sizes)
+    )
+    return SearchSpace(campaign.search.dimensions(), constraints)
+
+
+def _padding(size_bytes: int, chunks: int) -> float:
+    return divisible_size(size_bytes, ELEMENT_BYTES, [chunks]) / size_bytes - 1

@@ -1,4 +1,4 @@
-"""Who answers for the sizes of a class: the best program, or a baseline that nothing beats."""
+"""The best program of each size class, or the baseline that nothing beats."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class BestProgram:
     """What to run at the sizes of one class.
 
     trial:    the best trial of the class
-    sizes:    what was measured of what is to be run
-    baseline: which baseline that is, as nothing beats it; None for the program of `trial`
-    stored:   the program that is to be run; None for the library's own, and for a baseline that is not built yet
+    sizes:    measurements of what is to be run
+    baseline: the baseline to run, as nothing beats it; None for the program of `trial`
+    stored:   the program to run; None for an algorithm of the library, and for a baseline that is not built yet
     """
 
     size_class: SizeClass
@@ -39,7 +39,7 @@ class BestProgram:
 
     @property
     def library(self) -> str | None:
-        """Name of the library's own algorithm, if that is to be run."""
+        """Name of the library's algorithm, if that is to be run."""
         return library_name(self.baseline)
 
     @property
@@ -53,33 +53,33 @@ class BestProgram:
         return _geometric_mean([size.median_s * 1e6 for size in self.sizes])
 
 
-def best_programs(standings: Sequence[RankedTrial]) -> list[BestProgram]:
-    """Return who answers for each size class, by speed-up within it. Empty if there are no trials.
+def best_programs(ranked: Sequence[RankedTrial]) -> list[BestProgram]:
+    """Return the best program of each size class, by speed-up within it. Empty if there are no trials.
 
-    As in the answer of a campaign, a program must be clearly faster than every baseline, else the fastest answers.
+    As in the tuning table, a program must be clearly faster than every baseline; else it is the fastest baseline.
     """
-    sizes = [size.size_bytes for size in standings[0].sizes] if standings else []
-    return [_winner(standings, sizes, size_class) for size_class in sorted({SizeClass.of(size) for size in sizes})]
+    sizes = [size.size_bytes for size in ranked[0].sizes] if ranked else []
+    return [_best_program(ranked, sizes, size_class) for size_class in sorted({SizeClass.of(size) for size in sizes})]
 
 
 def library_name(baseline: str | None) -> str | None:
-    """Return what the library calls `baseline`, None if it is not the library's own."""
+    """Return the library's name of `baseline`, None if it is not an algorithm of the library."""
     return baseline.removeprefix(LIBRARY) if baseline is not None and baseline.startswith(LIBRARY) else None
 
 
 def as_baseline(size: SizeResult, baseline: str) -> SizeResult:
-    """Return what was measured of `baseline` as if it were a candidate."""
+    """Return the measurements of `baseline` in the form of a candidate's."""
     return replace(size, times_s=tuple(size.baseline_times_s[baseline]))
 
 
-def _winner(standings: Sequence[RankedTrial], sizes: Sequence[int], size_class: SizeClass) -> BestProgram:
+def _best_program(ranked: Sequence[RankedTrial], sizes: Sequence[int], size_class: SizeClass) -> BestProgram:
     columns = [index for index, size in enumerate(sizes) if SizeClass.of(size) == size_class]
-    rivals = [BestProgram(size_class, one.trial, tuple(one.sizes[index] for index in columns)) for one in standings]
-    best = max(rivals, key=lambda winner: (winner.speedup, -winner.trial.number))
+    rivals = [BestProgram(size_class, item.trial, tuple(item.sizes[index] for index in columns)) for item in ranked]
+    best = max(rivals, key=lambda rival: (rival.speedup, -rival.trial.number))
     if best.speedup >= MIN_SPEEDUP:
         trial = best.trial
         return replace(best, stored=StoredProgram(trial.candidate, trial.schedule_id, trial.program_id))
-    return min((_with_baseline(best, name) for name in best.sizes[0].baseline_times_s), key=lambda one: one.time_us)
+    return min((_with_baseline(best, name) for name in best.sizes[0].baseline_times_s), key=lambda rival: rival.time_us)
 
 
 def _with_baseline(best: BestProgram, baseline: str) -> BestProgram:

@@ -1,4 +1,4 @@
-"""Who holds the alias of a registered model: how a version comes to it, and how it goes back to the one before."""
+"""Champions: how the alias of a registered model moves to a version, and back to the one before."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class PromotionVerdict:
 
     @property
     def tags(self) -> dict[str, str]:
-        """What the version remembers of it."""
+        """The tags of the version that record the verdict."""
         tags = {
             PROMOTION: PROMOTED if self.promoted else NOT_PROMOTED,
             REASON: self.reason,
@@ -45,9 +45,9 @@ class PromotionVerdict:
 def apply_verdict(
     mlflow: MlflowStore, version: ModelVersion, alias: str, verdict: PromotionVerdict
 ) -> PromotionVerdict:
-    """Let `alias` point to `version` if it may, and write down why; return the verdict as it stands then.
+    """Point `alias` to `version` if the verdict allows it, tag the version with it, and return the final verdict.
 
-    A verdict about another holder than the one there is now does not count: that one was not compared with.
+    The version is kept out if the alias has moved to a version with which it was not compared.
     """
     holder = mlflow.aliased(version.name, alias)
     if holder is not None and holder.version == version.version:
@@ -59,28 +59,28 @@ def apply_verdict(
     mlflow.tag_version(version, verdict.tags)
     if verdict.promoted:
         before = [] if holder is None else [*_before(mlflow, holder, alias), holder.version]
-        # The order matters: after a crash in between the alias is where it was, and its past is there.
+        # The order matters: after a crash in between the alias has not moved, and its history is complete.
         _remember(mlflow, version.name, alias, [*before, version.version])
         mlflow.set_alias(version, alias)
     return verdict
 
 
 def roll_back(mlflow: MlflowStore, name: str, alias: str) -> tuple[ModelVersion, ModelVersion]:
-    """Let `alias` point to the version that held it before; return (the one that held it, the one that does).
+    """Point `alias` back to the version before; return (the version that held it, the version that holds it now).
 
-    The former is marked, so that no campaign promotes it again. CheckFailed if there is none before.
+    The former holder is tagged, so that no campaign promotes it again. CheckFailed if no version held it before.
     """
     holder = mlflow.aliased(name, alias)
     past = [] if holder is None else _before(mlflow, holder, alias)
-    known = {version.version: version for version in mlflow.versions(name)}
-    standing = [number for number in past if number in known]
-    if holder is None or not standing:
+    existing = {version.version: version for version in mlflow.versions(name)}
+    earlier = [number for number in past if number in existing]
+    if holder is None or not earlier:
         value = f"none for {name}" if holder is None else f"version {holder.version} of {name} is the first"
         raise CheckFailed("there must be a champion to go back to", value, "run a campaign, or leave it as it is")
-    former = known[standing[-1]]
+    former = existing[earlier[-1]]
     mlflow.tag_version(holder, {ROLLED_BACK: f"to version {former.version}"})
     mlflow.set_alias(former, alias)
-    _remember(mlflow, name, alias, standing)
+    _remember(mlflow, name, alias, earlier)
     return holder, former
 
 

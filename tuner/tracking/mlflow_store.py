@@ -1,4 +1,4 @@
-"""The one door to MLflow: runs, artifacts and registered versions on any server or database."""
+"""Access to MLflow: runs, artifacts and registered versions on any server or database. No other module imports it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ PARENT_TAG = "mlflow.parentRunId"
 MODEL_KIND = "collective-schedule"
 MAX_TAG_CHARACTERS = 4000
 
-# A server that is gone must cost seconds, not the minutes of MLflow's own defaults. Requests are not repeated by
-# MLflow: a run whose creation was answered too late would be made twice. Who calls asks first, then tries again.
+# An unreachable server must cost seconds, not the minutes of MLflow's defaults. MLflow must not repeat requests: a run
+# whose creation was answered too late would be created twice. Callers look for the run first, then try again.
 _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
@@ -56,62 +56,64 @@ class ModelVersion:
 class MlflowStore:
     """A tracking store and model registry at `uri`.
 
-    `artifacts` is where files go if `uri` is a database; a server has its own place. Every method raises Unavailable if
-    the store does not answer or refuses. One per process, as MLflow keeps its address globally; one thread at a time.
+    `artifacts` is where files go if `uri` is a database; a server has its own store. Every method raises Unavailable if
+    the store does not answer or refuses. One per process, since MLflow's address is global; one thread at a time.
     """
 
     def __init__(self, uri: str, artifacts: Path) -> None:
         self.uri = uri
         self._artifacts = artifacts
-        self._places: dict[str, str] = {}  # of runs that this store started, until they end
-        with self._answers():
+        self._artifact_uris: dict[str, str] = {}  # of runs that this store started, until they end
+        with self._translated_errors():
             self._client = _connect(uri)
             self._client.search_experiments(max_results=1)
 
     def experiment(self, name: str) -> str:
         """Return the id of the experiment called `name`, created or restored where needed."""
-        with self._answers():
-            found = self._client.get_experiment_by_name(name)
-            if found is None:
-                place = None if self._is_server else (self._artifacts / name).absolute().as_uri()
-                return str(self._client.create_experiment(name, artifact_location=place))
-            if found.lifecycle_stage == "deleted":
-                self._client.restore_experiment(found.experiment_id)
-            return str(found.experiment_id)
+        with self._translated_errors():
+            experiment = self._client.get_experiment_by_name(name)
+            if experiment is None:
+                location = None if self._is_server else (self._artifacts / name).absolute().as_uri()
+                return str(self._client.create_experiment(name, artifact_location=location))
+            if experiment.lifecycle_stage == "deleted":
+                self._client.restore_experiment(experiment.experiment_id)
+            return str(experiment.experiment_id)
 
     def runs(self, experiment_id: str, tag: str, value: str, key: str) -> dict[str, RunState]:
         """Return the runs whose tag `tag` is `value`, by their tag `key`.
 
-        Runs with the same key come from requests whose answer was lost on the way: one stays, others are deleted.
+        Runs with the same key come from requests whose answer was lost: one of them is kept, the others are deleted.
         """
-        found: dict[str, RunState] = {}
+        runs: dict[str, RunState] = {}
         token: str | None = None
         filter_text = f"tags.`{tag}` = '{value}'"
-        with self._answers():
+        with self._translated_errors():
             while True:
                 page = self._client.search_runs([experiment_id], filter_text, max_results=1000, page_token=token)
                 for run in page:
                     if key in run.data.tags:
                         finished = run.info.status in ("FINISHED", "FAILED", "KILLED")
-                        self._enter(found, run.data.tags[key], RunState(run.info.run_id, finished))
+                        self._enter(runs, run.data.tags[key], RunState(run.info.run_id, finished))
                 if not (token := page.token):
-                    return found
+                    return runs
 
-    def _enter(self, found: dict[str, RunState], key: str, run: RunState) -> None:
-        """Enter `run` under `key`; of two, keep the one that has an end, else the one with the smaller id."""
-        rivals = sorted([run, *([found[key]] if key in found else [])], key=lambda one: (not one.finished, one.run_id))
-        found[key] = rivals[0]
-        for double in rivals[1:]:
-            self._client.delete_run(double.run_id)
+    def _enter(self, runs: dict[str, RunState], key: str, run: RunState) -> None:
+        """Enter `run` under `key`; of two, keep the finished one, else the one with the smaller id."""
+        rivals = sorted(
+            [run, *([runs[key]] if key in runs else [])], key=lambda state: (not state.finished, state.run_id)
+        )
+        runs[key] = rivals[0]
+        for duplicate in rivals[1:]:
+            self._client.delete_run(duplicate.run_id)
 
     def start_run(
         self, experiment_id: str, name: str, tags: Mapping[str, str], start_ms: int, parent: str | None = None
     ) -> str:
         """Create a run, below the run `parent` if one is given, and return its id."""
         all_tags = {**tags, **({PARENT_TAG: parent} if parent else {})}
-        with self._answers():
+        with self._translated_errors():
             info = self._client.create_run(experiment_id, start_ms, all_tags, name).info
-        self._places[info.run_id] = info.artifact_uri
+        self._artifact_uris[info.run_id] = info.artifact_uri
         return str(info.run_id)
 
     def log(
@@ -125,7 +127,7 @@ class MlflowStore:
         """Record metrics, parameters and tags of a run in one call."""
         from mlflow.entities import Metric, Param, RunTag  # noqa: PLC0415
 
-        with self._answers():
+        with self._translated_errors():
             self._client.log_batch(
                 run_id,
                 [Metric(key, value, when_ms, 0) for key, value in (metrics or {}).items()],
@@ -137,20 +139,20 @@ class MlflowStore:
         """Store `files` (path inside the run -> content) as artifacts of a run."""
         from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository  # noqa: PLC0415
 
-        with self._answers(), _as_folder(files) as folder:
-            # The client would ask for the whole run to learn where its files go, each time.
-            place = self._places.get(run_id) or self._client.get_run(run_id).info.artifact_uri
-            get_artifact_repository(place, tracking_uri=self.uri).log_artifacts(folder)  # type: ignore[no-untyped-call]
+        with self._translated_errors(), _as_folder(files) as folder:
+            # The client would request the whole run each time to learn where its files go.
+            artifact_uri = self._artifact_uris.get(run_id) or self._client.get_run(run_id).info.artifact_uri
+            get_artifact_repository(artifact_uri, tracking_uri=self.uri).log_artifacts(folder)  # type: ignore[no-untyped-call]
 
     def end_run(self, run_id: str, status: str, end_ms: int | None = None) -> None:
         """Close a run as FINISHED, FAILED or KILLED."""
-        with self._answers():
+        with self._translated_errors():
             self._client.set_terminated(run_id, status, end_ms)
-        self._places.pop(run_id, None)
+        self._artifact_uris.pop(run_id, None)
 
     def reopen_run(self, run_id: str) -> None:
         """Mark a run as running again."""
-        with self._answers():
+        with self._translated_errors():
             self._client.update_run(run_id, status="RUNNING")
 
     def register(
@@ -162,7 +164,7 @@ class MlflowStore:
         files: Mapping[str, bytes],
     ) -> ModelVersion:
         """Add a version with `files` to the registered model `name`, created where needed."""
-        with self._answers(), _as_folder(files) as folder:
+        with self._translated_errors(), _as_folder(files) as folder:
             if not self._client.search_registered_models(f"name = '{name}'"):
                 self._client.create_registered_model(name, dict(model_tags))
             experiment_id = self._client.get_run(run_id).info.experiment_id
@@ -170,48 +172,48 @@ class MlflowStore:
             model = self._client.create_logged_model(experiment_id, logged_name, run_id, model_type=MODEL_KIND)
             self._client.log_model_artifacts(model.model_id, folder)
             self._client.finalize_logged_model(model.model_id, "READY")
-            made = self._client.create_model_version(
+            version = self._client.create_model_version(
                 name, f"models:/{model.model_id}", run_id, dict(version_tags), model_id=model.model_id
             )
-            return ModelVersion(name, str(made.version), run_id, dict(version_tags))
+            return ModelVersion(name, str(version.version), run_id, dict(version_tags))
 
     def set_alias(self, version: ModelVersion, alias: str) -> None:
         """Let `alias` point to `version`; the version it pointed to stays."""
-        with self._answers():
+        with self._translated_errors():
             self._client.set_registered_model_alias(version.name, alias, version.version)
 
     def tag_version(self, version: ModelVersion, tags: Mapping[str, str]) -> None:
         """Set tags of a version."""
-        with self._answers():
+        with self._translated_errors():
             for key, value in tags.items():
                 self._client.set_model_version_tag(version.name, version.version, key, value[:MAX_TAG_CHARACTERS])
 
     def tag_model(self, name: str, key: str, value: str) -> None:
         """Set a tag of the registered model `name`."""
-        with self._answers():
+        with self._translated_errors():
             self._client.set_registered_model_tag(name, key, value)
 
     def model_tags(self, name: str) -> dict[str, str]:
         """Return the tags of the registered model `name`, which must exist."""
-        with self._answers():
+        with self._translated_errors():
             return dict(self._client.get_registered_model(name).tags)
 
     def models(self, tags: Mapping[str, str]) -> dict[str, dict[str, str]]:
         """Return the registered models that carry all `tags`: name -> all tags."""
         filter_text = " AND ".join(f"tags.`{key}` = '{value}'" for key, value in tags.items())
-        with self._answers():
-            found = self._client.search_registered_models(filter_text, max_results=1000)
-            return {model.name: dict(model.tags) for model in found}
+        with self._translated_errors():
+            models = self._client.search_registered_models(filter_text, max_results=1000)
+            return {model.name: dict(model.tags) for model in models}
 
     def versions(self, name: str) -> list[ModelVersion]:
         """Return all versions of the registered model `name`, newest first."""
-        with self._answers():
-            found = self._client.search_model_versions(f"name = '{name}'", max_results=1000)
-        return [_version(entry) for entry in sorted(found, key=lambda entry: -int(entry.version))]
+        with self._translated_errors():
+            entries = self._client.search_model_versions(f"name = '{name}'", max_results=1000)
+        return [_version(entry) for entry in sorted(entries, key=lambda entry: -int(entry.version))]
 
     def aliased(self, name: str, alias: str) -> ModelVersion | None:
         """Return the version that `alias` of the model `name` points to, if there is one."""
-        with self._answers():
+        with self._translated_errors():
             models = self._client.search_registered_models(f"name = '{name}'")
             number = self._client.get_registered_model(name).aliases.get(alias) if models else None
             return None if number is None else _version(self._client.get_model_version(name, str(number)))
@@ -219,17 +221,17 @@ class MlflowStore:
     def download(self, version: ModelVersion) -> dict[str, bytes]:
         """Return the files of a registered version."""
         mlflow = load_mlflow()
-        with self._answers(), tempfile.TemporaryDirectory(prefix="chorale-") as folder:
+        with self._translated_errors(), tempfile.TemporaryDirectory(prefix="chorale-") as folder:
             source = f"models:/{version.name}/{version.version}"
-            place = Path(mlflow.artifacts.download_artifacts(source, dst_path=folder))
-            return {str(path.relative_to(place)): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+            root = Path(mlflow.artifacts.download_artifacts(source, dst_path=folder))
+            return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
     @property
     def _is_server(self) -> bool:
         return self.uri.startswith(("http://", "https://"))
 
     @contextmanager
-    def _answers(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         try:
             yield
         except Unavailable:
@@ -268,13 +270,13 @@ def _connect(uri: str) -> MlflowClient:
     if uri.startswith("sqlite:///"):
         Path(uri.removeprefix("sqlite:///").partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
     # The registry resolves `models:/…` through these two, whatever the client was given. MLflow also writes the
-    # first into the environment, where it would look like a wish of the user.
-    wish = os.environ.get(URI_VARIABLE)
+    # first into the environment, where it would look like a setting of the user.
+    setting = os.environ.get(URI_VARIABLE)
     mlflow.set_tracking_uri(uri)
     mlflow.set_registry_uri(uri)
     os.environ.pop(URI_VARIABLE, None)
-    if wish is not None:
-        os.environ[URI_VARIABLE] = wish
+    if setting is not None:
+        os.environ[URI_VARIABLE] = setting
     client: MlflowClient = mlflow.MlflowClient(uri, uri)
     return client
 

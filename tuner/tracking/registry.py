@@ -1,8 +1,8 @@
-"""The registry: what to run per network, collective and size class, loaded back only after verification.
+"""The registry: the best program per network, collective and size class, verified before and after it is stored.
 
 A registered model is named MODEL.COLLECTIVE.TOPOLOGY.CLASS and carries the full topology id. Each version holds
 `schedule.parquet`, `program.xml` and `manifest.json`: plain data, nothing that would be unpickled. Where nothing beats
-an algorithm that the library has of its own, the version is that algorithm: a manifest without files. The loader is
+an algorithm of the library, the version is that algorithm: a manifest without files. The loader is
 `chorale.tuner.tracking.registry_queries`.
 """
 
@@ -60,10 +60,10 @@ def register(
     run_id: str,
     verdict: PromotionVerdict,
 ) -> tuple[ModelVersion, PromotionVerdict]:
-    """Register `winner` unless it is there, let it have the alias if `verdict` says so; return what came of it.
+    """Register `winner` unless the registry has it, and apply `verdict`; return the version and the final verdict.
 
-    The schedule and the program are read back from disk and verified first. Raises ChoraleError if they are not
-    there or not sound. The library's own algorithms have no files.
+    The schedule and the program are read back from disk and verified first. Raises ChoraleError if they are missing
+    or not sound. Algorithms of the library have no files.
     """
     files = _program_files(store, winner)
     digests = {name: digest(content) for name, content in files.items()}
@@ -96,13 +96,13 @@ def register(
 
 
 def identity_tags(campaign: Campaign, winner: BestProgram) -> dict[str, str]:
-    """Return the tags that tell versions apart, see `is_same`. CheckFailed for a baseline that could not be made."""
+    """Return the tags that tell versions apart, see `is_same`. CheckFailed for a baseline that could not be built."""
     runner = {RUNNER: campaign.runner.kind}
     if winner.library is not None:
         return runner | {LIBRARY_ALGORITHM: winner.library}
-    made = _made(winner)
-    buffer_bytes = made.candidate.buffer_bytes
-    tags = runner | {PROGRAM_ID: made.program_id}
+    stored = _stored(winner)
+    buffer_bytes = stored.candidate.buffer_bytes
+    tags = runner | {PROGRAM_ID: stored.program_id}
     return tags if buffer_bytes is None else tags | {BUFFER_BYTES: str(buffer_bytes)}
 
 
@@ -111,9 +111,9 @@ def lineage(store: Store, certificate: Mapping[str, Any]) -> dict[str, Any]:
 
     The data of the trials are the runs with these ids in their tag `chorale.trial_id`.
     """
-    chosen_from = store.final.results if store.final is not None else [one.trial_id for one in store.trials]
+    chosen_from = store.final.results if store.final is not None else [trial.trial_id for trial in store.trials]
     return {
-        "code_version": version_of_code("chorale"),
+        "code_version": version_of_code("chorale-collectives"),
         "campaign": store.launch.campaign["name"],
         "launch_id": store.launch.launch_id,
         "trials": len(store.trials),
@@ -122,15 +122,15 @@ def lineage(store: Store, certificate: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def is_same(held: Mapping[str, str], new: Mapping[str, str]) -> bool:
-    """Whether a version holds the same program with the same buffers, or the same algorithm of the library, measured by
-    the same kind of runner.
+def is_same(registered: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Whether two versions are, by their tags, the same program with the same buffers, or the same algorithm of the
+    library, measured by the same kind of runner.
     """
-    return all(held.get(tag) == new.get(tag) for tag in (PROGRAM_ID, RUNNER, BUFFER_BYTES, LIBRARY_ALGORITHM))
+    return all(registered.get(tag) == new.get(tag) for tag in (PROGRAM_ID, RUNNER, BUFFER_BYTES, LIBRARY_ALGORITHM))
 
 
 def check_registered(schedule: bytes, program: bytes, manifest: Mapping[str, Any]) -> VerifiedSchedule:
-    """Verify a schedule and its program as they would be given out; raise CheckFailed for what is not sound."""
+    """Verify a registered schedule and its program; CheckFailed unless both are sound and unchanged."""
     for name, content in ((SCHEDULE_FILE, schedule), (PROGRAM_FILE, program)):
         if digest(content) != manifest["sha256"][name]:
             raise CheckFailed(UNCHANGED_RULE, f"{name}, changed", RERUN_WAY_OUT)
@@ -160,7 +160,7 @@ def digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def _made(winner: BestProgram) -> StoredProgram:
+def _stored(winner: BestProgram) -> StoredProgram:
     if winner.stored is None:
         rule = "a baseline that is faster than every candidate must be possible to make"
         raise CheckFailed(rule, winner.baseline, "start the launch again with --resume")
@@ -168,32 +168,32 @@ def _made(winner: BestProgram) -> StoredProgram:
 
 
 def _program_files(store: Store, winner: BestProgram) -> dict[str, bytes]:
-    """Return the schedule and the program of a winner, nothing for the library's own."""
+    """Return the files of the schedule and the program of `winner`; none for an algorithm of the library."""
     if winner.library is not None:
         return {}
-    made = _made(winner)
-    schedule, program = store.schedule_path(made.schedule_id), store.program_path(made.program_id)
+    stored = _stored(winner)
+    schedule, program = store.schedule_path(stored.schedule_id), store.program_path(stored.program_id)
     return {SCHEDULE_FILE: read_file(str(schedule)), PROGRAM_FILE: read_file(str(program))}
 
 
 def _certificate(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the certificate of a schedule that is sound, as is its program; an empty one without files."""
+    """Return the certificate of the schedule after checking it and its program; an empty one without files."""
     if not files:
         return {}
     return check_registered(files[SCHEDULE_FILE], files[PROGRAM_FILE], manifest).schedule.certificate
 
 
 def _manifest(campaign: Campaign, topology: Topology, winner: BestProgram) -> dict[str, Any]:
-    made = winner.stored
+    stored = winner.stored
     return {
         "format": FORMAT,
         "topology": {"spec": topology.spec, "id": topology.id},
         "collective": campaign.collective,
         "size_range_bytes": [winner.size_class.min_bytes, winner.size_class.max_bytes],
         "library": winner.library,
-        "parameters": made.candidate.parameters if made else None,
-        "schedule_id": made.schedule_id if made else None,
-        "program_id": made.program_id if made else None,
+        "parameters": stored.candidate.parameters if stored else None,
+        "schedule_id": stored.schedule_id if stored else None,
+        "program_id": stored.program_id if stored else None,
         "runner": campaign.runner.kind,
         "baselines": list(campaign.baselines),
         "measured": [_measured(size, winner.library) for size in winner.sizes],
@@ -203,7 +203,7 @@ def _manifest(campaign: Campaign, topology: Topology, winner: BestProgram) -> di
 
 
 def _measured(size: SizeResult, library: str | None) -> dict[str, Any]:
-    """Return the answer at one size: that of the class, or an algorithm of the library that is faster just there."""
+    """Return the measurements at one size: of the class's program, or of a library's algorithm that is faster there."""
     fastest = fastest_baseline(size)
     if library_name(fastest) is not None and size.speedup < MIN_SPEEDUP:
         size, library = as_baseline(size, fastest), library_name(fastest)

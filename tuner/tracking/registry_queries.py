@@ -1,7 +1,4 @@
-"""The loader of the registry: what to run for a network, a collective and a size, verified before it is given out.
-
-What the registry knows of similar networks: where a search may begin.
-"""
+"""Queries of the registry: the verified entry for a network, collective and size, and champions of similar networks."""
 
 from __future__ import annotations
 
@@ -13,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from pydantic import TypeAdapter
 
 from chorale.synth.errors import CheckFailed, ChoraleError
 from chorale.synth.topology.topology import Topology
@@ -34,13 +30,13 @@ from chorale.tuner.tracking.registry import (
     check_registered,
     digest,
 )
-from chorale.tuner.trials.records import Candidate
+from chorale.tuner.trials.records import Candidate, candidate_codec
 from chorale.tuner.trials.tuning_table import SizeClass
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredProgram:
-    """A schedule that verified again, and both files as they were measured."""
+    """A schedule that was verified again, and the bytes of both files."""
 
     verified: VerifiedSchedule
     schedule: bytes
@@ -49,11 +45,11 @@ class RegisteredProgram:
 
 @dataclass(frozen=True, slots=True)
 class RegistryEntry:
-    """What the registry says of a size.
+    """What to run at a size.
 
-    measured: what was measured of the answer at the nearest size
-    library:  name of the library's own algorithm, where that is the answer
-    made:     the program; None where the library's own is the answer
+    measured:   the measurements at the nearest size
+    library:    name of the library's algorithm, if that is to be run
+    registered: the program; None if an algorithm of the library is to be run
     """
 
     version: ModelVersion
@@ -65,7 +61,7 @@ class RegistryEntry:
 
     @property
     def program(self) -> RegisteredProgram:
-        """The program that is to be run; CheckFailed where the library's own algorithm is faster than any."""
+        """The program to run; CheckFailed where an algorithm of the library is faster than any program."""
         if self.registered is None:
             rule = "the answer must be a program to have files"
             raise CheckFailed(rule, f"the library's own {self.library}", "let the library run its own algorithm there")
@@ -75,9 +71,9 @@ class RegistryEntry:
 def load_best(
     mlflow: MlflowStore, topology: Topology, collective: str, size_bytes: int, alias: str = "champion"
 ) -> RegistryEntry:
-    """Return what is registered for the size class of `size_bytes`, or else for the nearest class.
+    """Return the entry of the size class of `size_bytes`, or else of the nearest class.
 
-    Raises CheckFailed if there is none for that network and collective, or if what is there does not verify.
+    Raises CheckFailed if there is none for that network and collective, or if it does not verify.
     """
     version, size_class = find_champion(mlflow, topology, collective, size_bytes, alias)
     files = mlflow.download(version)
@@ -87,11 +83,11 @@ def load_best(
         manifest = json.loads(files[MANIFEST_FILE])
         measured = min(manifest["measured"], key=lambda entry: abs(entry["size_bytes"] - size_bytes))
         library = measured.get("library")
-        made = None if library is not None else _program(files, manifest)
+        registered = None if library is not None else _program(files, manifest)
     except (KeyError, TypeError, ValueError) as error:
         rule = "a registered version must hold a manifest, and a schedule and a program where it is no library's"
         raise CheckFailed(rule, f"{version.name} version {version.version}: {error!r}", RERUN_WAY_OUT) from error
-    return RegistryEntry(version, size_class, manifest, measured, library, made)
+    return RegistryEntry(version, size_class, manifest, measured, library, registered)
 
 
 def find_champion(
@@ -101,11 +97,11 @@ def find_champion(
 
     Raises CheckFailed if there is none for that network and collective.
     """
-    wanted = SizeClass.of(size_bytes)
+    target = SizeClass.of(size_bytes)
     candidates = []
     for name, tags in mlflow.models({TOPOLOGY_ID: topology.id, COLLECTIVE: collective}).items():
         size_class = SizeClass(int(tags[SIZE_CLASS]))
-        candidates.append((wanted.distance(size_class), -size_class.exponent, name))
+        candidates.append((target.distance(size_class), -size_class.exponent, name))
     for _, negative_exponent, name in sorted(candidates):
         version = mlflow.aliased(name, alias)
         if version is not None:
@@ -122,33 +118,32 @@ def _program(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Registe
 
 _log = logging.getLogger("chorale.registry")
 
-MAX_MODELS = 50  # models that are looked into
+MAX_MODELS = 50  # models whose champions are read
 _DEGRADED = re.compile(r"(without|scaled)\(")
 MAX_CLASS_DISTANCE = 1  # powers of two between size classes that still are similar
-_candidates: TypeAdapter[Candidate] = TypeAdapter(Candidate)
 
 
 def similar_champions(mlflow: MlflowStore, campaign: Campaign, topology: Topology) -> list[Candidate]:
     """Return the parameters of champions for the same collective on similar networks, the nearest in size first.
 
-    Similar are networks of the same `family` and the same degree, and size classes at most `FARTHEST_CLASS` apart from
-    one of the campaign's. They are guesses to begin with: nothing of them is trusted.
+    Similar are networks of the same `family` and the same degree, and size classes at most `MAX_CLASS_DISTANCE`
+    apart from one of the campaign's. They are starting points only: nothing about them is trusted.
     """
-    wanted = {SizeClass.of(size) for size in campaign.sizes}
-    found: list[tuple[int, int, str]] = []
+    classes = {SizeClass.of(size) for size in campaign.sizes}
+    similar: list[tuple[int, int, str]] = []
     for name, tags in mlflow.models({COLLECTIVE: campaign.collective}).items():
         size_class = SizeClass(int(tags[SIZE_CLASS]))
         spec = tags.get("chorale.topology", "")
         if family(spec) == family(topology.spec) and any(
-            one.distance(size_class) <= MAX_CLASS_DISTANCE for one in wanted
+            wanted.distance(size_class) <= MAX_CLASS_DISTANCE for wanted in classes
         ):
-            found.append((min(one.distance(size_class) for one in wanted), -size_class.exponent, name))
-    winners = (_winner(mlflow, campaign, topology, name) for _, _, name in sorted(found)[:MAX_MODELS])
+            similar.append((min(wanted.distance(size_class) for wanted in classes), -size_class.exponent, name))
+    winners = (_winner(mlflow, campaign, topology, name) for _, _, name in sorted(similar)[:MAX_MODELS])
     return list(dict.fromkeys(winner for winner in winners if winner is not None))
 
 
 def family(spec: str) -> str:
-    """Return the first word of a spec, of what it was before losses: `torus` of torus:4x4 and without(torus:4x4;…)."""
+    """Return the family of a spec, before any losses: `torus` of torus:4x4 and of without(torus:4x4;…)."""
     while (whole := _DEGRADED.match(spec)) is not None:
         spec = spec[whole.end() :]
     return re.split(r"[:(]", spec, maxsplit=1)[0]
@@ -171,7 +166,7 @@ def _winner(mlflow: MlflowStore, campaign: Campaign, topology: Topology, name: s
             topology
         ):
             return None
-        return _candidates.validate_python(manifest["parameters"])
+        return candidate_codec.validate_python(manifest["parameters"])
     except (ChoraleError, KeyError, TypeError, ValueError) as error:
         _log.warning("%s says nothing to begin with: %r", name, error)
         return None

@@ -1,7 +1,4 @@
-"""What the run of a trial holds in MLflow: tags, parameters, metrics, files.
-
-The answer of an experiment as a run of MLflow.
-"""
+"""What runs hold in MLflow, of trials and of experiments: tags, parameters, metrics, files."""
 
 from __future__ import annotations
 
@@ -38,7 +35,7 @@ def trial_parameters(record: TrialRecord) -> dict[str, str]:
 
 
 def trial_tags(record: TrialRecord, topology_id: str) -> dict[str, str]:
-    """Return what a trial is found by: state, content ids, environment, or why it failed."""
+    """Return the tags of a trial: state, content ids, environment, or why it failed."""
     tags = {
         "chorale.state": record.state,
         "chorale.candidate_id": record.candidate.id,
@@ -60,9 +57,9 @@ def trial_files(record: TrialRecord, store: Store) -> dict[str, bytes]:
     files = {"measurements.json": trial_codec.dump_json(record, indent=2)}
     if isinstance(record, CompleteTrial):
         schedule, program = store.schedule_path(record.schedule_id), store.program_path(record.program_id)
-        kept = {"schedule.parquet": schedule, "program.xml": program}
-        # After a rescue from a full disk somebody may have brought back the trials without their files.
-        files |= {name: path.read_bytes() for name, path in kept.items() if path.exists()}
+        paths = {"schedule.parquet": schedule, "program.xml": program}
+        # After a rescue from a full disk somebody may have restored the trials without their files.
+        files |= {name: path.read_bytes() for name, path in paths.items() if path.exists()}
     return files
 
 
@@ -102,7 +99,7 @@ def summary_of(trials: Sequence[TrialRecord]) -> dict[str, float]:
 
 
 FOLDER = "chorale-experiments"
-"""The experiment of MLflow that all answers go to."""
+"""The MLflow experiment for the results of all experiments."""
 
 
 def log_experiment(
@@ -110,16 +107,16 @@ def log_experiment(
 ) -> str:
     """Record `document`, what `chorale experiment NAME --json` prints, and return the id of the run.
 
-    Parameters say what was asked, metrics how many rows there are and hold; rows and `pictures` (by file name) are
-    artifacts. Raises Unavailable if MLflow does not answer.
+    Parameters identify the experiment, metrics count its rows and those that hold; rows and `pictures` (by file name)
+    are artifacts. Raises Unavailable if MLflow does not answer.
     """
     name = document["experiment"]
     run_id = store.start_run(store.experiment(FOLDER), name, {"experiment": name}, start_ms)
     rows = document["rows"]
     holding = sum(1 for row in rows if row["holds"])
     metrics = {"rows": len(rows), "rows_that_hold": holding, "seconds": document["seconds"]}
-    asked = {"experiment": name, "quick": str(document["quick"]).lower(), "source": document["source"]}
-    store.log(run_id, metrics, asked, {"question": document["question"]}, end_ms)
+    parameters = {"experiment": name, "quick": str(document["quick"]).lower(), "source": document["source"]}
+    store.log(run_id, metrics, parameters, {"question": document["question"]}, end_ms)
     store.upload(run_id, {"answer.json": json.dumps(document, indent=2).encode(), **pictures})
     store.end_run(run_id, "FINISHED", end_ms)
     return run_id

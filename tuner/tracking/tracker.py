@@ -42,7 +42,7 @@ Reply = TypeVar("Reply")
 
 @dataclass(frozen=True, slots=True)
 class TrackingResult:
-    """What MLflow knows of a launch at its end. `problem` says in one line why it does not know everything.
+    """What MLflow has of a launch at its end; `problem` says in one line why it does not have everything.
 
     `seconds` is how long uploading trials took this process.
     """
@@ -57,9 +57,9 @@ class TrackingResult:
 class Tracker:
     """Tells MLflow about a launch from a thread of its own, so that measuring never waits for it.
 
-    MLflow hears everything and decides nothing. After an error there is a pause, which doubles while MLflow stays
-    away; the next finished trial after it, or `finish`, tells it everything that it lacks. What it lacks is asked
-    of MLflow itself, by the ids of trials: an answer that was lost on the way, or a crash, makes no run twice.
+    MLflow decides nothing. After an error there is a pause, which doubles while MLflow stays unreachable; the next
+    finished trial after it, or `finish`, uploads everything that is missing. What is missing is found out from MLflow
+    itself, by the ids of trials, so that neither a lost answer nor a crash creates a run twice.
     """
 
     def __init__(
@@ -88,17 +88,17 @@ class Tracker:
         self._seconds = 0.0
 
     def start(self) -> Future[None]:
-        """Connect and open the parent run, in the background; the result is there when that has been tried."""
-        load_mlflow()  # here, because importing it beside Ray in another thread is asking for trouble
+        """Connect and open the parent run, in the background; the future is done when that has been tried."""
+        load_mlflow()  # here, because importing it in another thread while Ray is imported can deadlock
         return self._thread.submit(self._guarded, self._open)
 
     def query(self, operation: Callable[[MlflowStore], Reply]) -> Future[Reply]:
-        """Put a question to MLflow, after what was begun before; Unavailable comes out where it cannot be reached."""
+        """Submit a query to MLflow behind earlier work; the future raises Unavailable if MLflow cannot be reached."""
         return self._thread.submit(lambda: operation(self._require_mlflow()))
 
     def trial(self, record: TrialRecord) -> None:
         """Upload a finished trial, in the background."""
-        self._thread.submit(self._hear, record)
+        self._thread.submit(self._upload, record)
 
     def finish(
         self,
@@ -110,7 +110,7 @@ class Tracker:
     ) -> TrackingResult:
         """Upload what is missing and close the parent run; give up after about `patience_s` without any progress.
 
-        If MLflow cannot be reached, `try_again` is asked whether to try once more, and may take its time.
+        If MLflow cannot be reached, `try_again`, which may wait, says whether to try once more.
         """
         self._finish_once(trials, final, status, patience_s)
         while self._problem is not None and try_again():
@@ -139,7 +139,7 @@ class Tracker:
         """The store, for use after `finish`; None if it cannot be reached."""
         return None if self._problem else self._mlflow
 
-    def _hear(self, record: TrialRecord) -> None:
+    def _upload(self, record: TrialRecord) -> None:
         if self._problem is None:
             self._guarded(self._upload_trial, record)
         elif self._clock() >= self._again_s:
@@ -162,16 +162,16 @@ class Tracker:
             self._problem, self._pause_s = None, FIRST_PAUSE_S
 
     def _open(self) -> None:
-        """Find out what MLflow knows of this launch; make the parent run where there is none."""
+        """Find out which runs of this launch MLflow has; create the parent run if there is none."""
         if self._mlflow is None:
             self._mlflow = MlflowStore(self._uri, self._home.artifacts)
         launch, mlflow = self._store.launch, self._mlflow
         self._experiment_id = mlflow.experiment(self._campaign.tracking.experiment or self._campaign.name)
         self._runs = mlflow.runs(self._experiment_id, LAUNCH_ID, launch.launch_id, TRIAL_ID)
-        known = mlflow.runs(self._experiment_id, PARENT_OF, launch.launch_id, LAUNCH_ID).get(launch.launch_id)
-        if known is not None:
-            self._parent_run_id = known.run_id
-            mlflow.reopen_run(known.run_id)
+        parent = mlflow.runs(self._experiment_id, PARENT_OF, launch.launch_id, LAUNCH_ID).get(launch.launch_id)
+        if parent is not None:
+            self._parent_run_id = parent.run_id
+            mlflow.reopen_run(parent.run_id)
         else:
             name = f"{self._campaign.name} {launch.number}"
             start_ms = int(launch.started_unix_s * 1000)
@@ -191,21 +191,21 @@ class Tracker:
         }
 
     def _upload_trial(self, record: TrialRecord) -> None:
-        known = self._runs.get(record.trial_id)
-        if known is not None and known.finished:
+        run = self._runs.get(record.trial_id)
+        if run is not None and run.finished:
             return
         began_s = self._clock()
         mlflow = self._require_mlflow()
         start_ms = int(record.started_unix_s * 1000)
         end_ms = start_ms + int(record.seconds * 1000)
         tags = trial_tags(record, self._topology.id)
-        if known is None:
+        if run is None:
             identity = {LAUNCH_ID: self._store.launch.launch_id, TRIAL_ID: record.trial_id}
             name = f"{record.number:03d} {record.candidate.method}"
             run_id = mlflow.start_run(self._experiment_id, name, identity | tags, start_ms, self._parent_run_id)
             tags = {}
         else:
-            run_id = known.run_id
+            run_id = run.run_id
         mlflow.log(run_id, metrics_of(record), trial_parameters(record), tags, end_ms)
         mlflow.upload(run_id, trial_files(record, self._store))
         mlflow.end_run(run_id, STATUS[record.state], end_ms)
@@ -213,7 +213,7 @@ class Tracker:
         self._seconds += self._clock() - began_s
 
     def _catch_up(self, trials: Sequence[TrialRecord]) -> None:
-        """Upload what MLflow does not have, as it says itself."""
+        """Upload the trials that MLflow does not have."""
         self._open()
         for record in trials:
             self._upload_trial(record)

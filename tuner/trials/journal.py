@@ -1,6 +1,5 @@
-"""An append-only file of lines that survives a crash in the middle of a write and a full disk.
-
-One launch of a campaign: its identity, what it measures under which conditions, and where its files are.
+"""The journal of a launch, append-only and safe against crashes and full disks, and what its first line holds: the
+identity of the launch, its campaign, and the conditions under which it measures.
 """
 
 from __future__ import annotations
@@ -88,7 +87,7 @@ class Launch:
     launch_id:  unique to the launch; part of every trial's id, so that a trial is recorded once everywhere
     number:     counts the launches of a campaign from 1
     conditions: what must stay the same for two trials to be comparable (see `conditions_of`)
-    campaign:   the campaign file as it was resolved when the launch began
+    campaign:   the resolved campaign file of the beginning of the launch
     """
 
     launch_id: str
@@ -100,7 +99,7 @@ class Launch:
 
 
 _ALWAYS_STATED: Mapping[str, Any] = {"fabric": None, "link_mbps": None, "alpha_us": 0, "link_latency_us": 0}
-"""Conditions of every runner, and what they are where it has no such option."""
+"""Conditions that are recorded for every runner, and their values where it has no such option."""
 
 _ONCE_SHARED = (*_ALWAYS_STATED, "where", "msccl")
 """Options that campaigns of earlier versions had for every runner."""
@@ -125,8 +124,8 @@ def conditions_of(campaign: Campaign, topology: Topology) -> dict[str, Any]:
 def _runner_conditions(section: RunnerSection) -> dict[str, Any]:
     """Return what makes measurements of a runner comparable.
 
-    Launches are compared by this, and studies named after it, so that its form never changes: the first keys are there
-    for every runner, others where they are not at their defaults.
+    Launches are compared by this, and studies are named after it, so its form must never change: the first keys are
+    there for every runner, others only if they differ from their defaults.
     """
     options = section.config.conditions()
     if section.runner.is_nested:
@@ -135,17 +134,17 @@ def _runner_conditions(section: RunnerSection) -> dict[str, Any]:
 
 
 def stored_campaign(launch: Launch) -> dict[str, Any]:
-    """Return the campaign of a launch as campaigns are read today.
+    """Return the campaign of a launch in the form that this version reads.
 
-    Earlier versions wrote, and took, the options of every runner for any runner: those of others meant nothing.
+    Earlier versions wrote the options of every runner for any runner; those of other runners meant nothing.
     """
     return {**launch.campaign, "runner": _without_others(launch.campaign["runner"])}
 
 
 def _without_others(runner: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options, or conditions, of a runner without those of others that earlier versions had beside them."""
-    own = read_section({"kind": runner["kind"]}).model_dump()
-    return {key: value for key, value in runner.items() if key in own or key not in _ONCE_SHARED}
+    """Return the options, or conditions, of a runner without those of other runners that earlier versions added."""
+    options = read_section({"kind": runner["kind"]}).model_dump()
+    return {key: value for key, value in runner.items() if key in options or key not in _ONCE_SHARED}
 
 
 def check_same_conditions(launch: Launch, conditions: Mapping[str, Any]) -> None:

@@ -1,7 +1,4 @@
-"""A launch as its journal has it, for those who watch while another process writes.
-
-Opening the launch of a campaign: a new one, or one that goes on.
-"""
+"""Opening the launch of a campaign, new or resumed, and snapshots of launches that another process may be writing."""
 
 from __future__ import annotations
 
@@ -24,7 +21,7 @@ from chorale.tuner.trials.store import JOURNAL, Store, is_begun, line_codec, rea
 
 @dataclass(frozen=True, slots=True)
 class LaunchSnapshot:
-    """What is on disk of a launch; `folder` holds its files."""
+    """The state of a launch on disk; `folder` holds its files."""
 
     folder: Path
     launch: Launch
@@ -33,7 +30,7 @@ class LaunchSnapshot:
 
     @property
     def ranked_trials(self) -> list[RankedTrial]:
-        """The trials to choose the best from: the finalists, or all if there was no final yet."""
+        """The trials to choose the best from: the finalists, or all before the final comparison."""
         complete = [trial for trial in self.trials if isinstance(trial, CompleteTrial)]
         return ranked_trials(complete, self.final)
 
@@ -66,9 +63,9 @@ def open_store(
 ) -> Store:
     """Return the store of a new launch, or with `resume` of the newest one if there is any.
 
-    With a `launch_id` it is the launch with this id that goes on, or that begins if there is none: whoever starts it
-    again after a crash need not know how far it came, and gives what it was `patience_s` to be gone. A resumed launch
-    must have the same conditions; its budget, search space and sampler may differ.
+    With a `launch_id` the launch with this id is resumed, or begun if there is none, so that a restart after a crash
+    need not know how far it came; its former process gets `patience_s` to end. A resumed launch must have the same
+    conditions; its budget, search space and sampler may differ.
     """
     folders = launch_folders(home, campaign.name)
     begun = [folder for folder in folders if is_begun(folder)]

@@ -1,6 +1,6 @@
-"""What a campaign remembers: candidates, and trials whose state is their type.
+"""Records of a launch: candidates, trials whose state is their type, and the final comparison of the best.
 
-The final: the best candidates once more, side by side in one run, so that luck in one trial does not win.
+The final comparison measures the best candidates once more, side by side in one run, so that luck does not win.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def trial_id(launch_id: str, candidate: Candidate) -> str:
 
 
 def run_key(program_id: str, candidate: Candidate) -> str:
-    """Return what decides the measurement of a candidate: its program, and what the program does not say."""
+    """Return the key of a measurement: the program, and the buffers, which the program does not state."""
     return program_id if candidate.buffer_bytes is None else f"{program_id}.{candidate.buffer_bytes}"
 
 
@@ -148,7 +148,7 @@ class FailedTrial(_Trial):
 
 @dataclass(frozen=True, slots=True)
 class PrunedTrial(_Trial):
-    """A combination of parameters that makes no sense, found before anything ran."""
+    """A combination of parameters that makes no sense, known before anything ran."""
 
     reason: str
     state: Literal["pruned"] = "pruned"
@@ -158,6 +158,9 @@ TrialRecord = CompleteTrial | FailedTrial | PrunedTrial
 
 trial_codec: TypeAdapter[TrialRecord] = TypeAdapter(Annotated[TrialRecord, Field(discriminator="state")])
 """Reads and writes a record as JSON; reading checks every field."""
+
+candidate_codec: TypeAdapter[Candidate] = TypeAdapter(Candidate)
+"""Reads candidates from their parameters, and checks them."""
 
 
 BEST_OF_EACH = 2
@@ -175,29 +178,29 @@ class FinalComparison:
 
 @dataclass(frozen=True, slots=True)
 class RankedTrial:
-    """A trial with the results that it is ranked by: those of the final if there was one."""
+    """A trial with the results that it is ranked by: those of the final comparison if there was one."""
 
     trial: CompleteTrial
     sizes: tuple[SizeResult, ...]
 
 
 def finalists(trials: Sequence[CompleteTrial]) -> list[CompleteTrial]:
-    """Return at most `MOST_FINALISTS` trials of different programs that lead at some size.
+    """Return at most `MAX_FINALISTS` trials of different programs that lead at some size.
 
     At each size the highest speed-ups and the lowest times lead: the two differ when the load of the machine
     changed between trials.
     """
-    own = [trial for trial in trials if trial.same_program_as is None]
+    distinct = [trial for trial in trials if trial.same_program_as is None]
     leaders: dict[str, CompleteTrial] = {}
-    for place in range(BEST_OF_EACH):
-        for ranking in _rankings(own):
-            if place < len(ranking) and len(leaders) < MAX_FINALISTS:
-                leaders[ranking[place].trial_id] = ranking[place]
+    for rank in range(BEST_OF_EACH):
+        for ranking in _rankings(distinct):
+            if rank < len(ranking) and len(leaders) < MAX_FINALISTS:
+                leaders[ranking[rank].trial_id] = ranking[rank]
     return list(leaders.values())
 
 
 def ranked_trials(trials: Sequence[CompleteTrial], final: FinalComparison | None) -> list[RankedTrial]:
-    """Return the trials to choose the best from: the finalists, or all if there was no final."""
+    """Return the trials to choose the best from: the finalists, or all without a final comparison."""
     if final is None:
         return [RankedTrial(trial, trial.sizes) for trial in trials]
     return [RankedTrial(trial, final.results[trial.trial_id]) for trial in trials if trial.trial_id in final.results]

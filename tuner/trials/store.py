@@ -1,4 +1,4 @@
-"""The truth about a launch: a journal of trials and the files that they name, on disk before anything else hears."""
+"""The store of a launch: a journal of trials and the files that they name, written before anybody is told of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Store:
 
     One process at a time (a lock on the folder). What cannot be written (full disk) is kept in memory, in
     order, and tried again with every later write and in `settle`; nothing is dropped. Callers stop measuring
-    when `is_stuck`.
+    when it `is_stuck`.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Store:
         self.journal = Journal(folder / JOURNAL, write)
         self._pending: deque[_Unsaved] = deque()
         self._complaint = ""
-        self._known_files: set[Path] = set()
+        self._saved_files: set[Path] = set()
         lines = self.journal.lines()
         if launch is not None:
             lines = [launch_codec.dump_json(launch)]
@@ -88,19 +88,19 @@ class Store:
         """Keep a schedule and a program under their content ids; does nothing for those already there."""
         files = {self.schedule_path(schedule_id): schedule, self.program_path(program_id): program.encode()}
         for path, content in files.items():
-            if path not in self._known_files and not path.exists():
+            if path not in self._saved_files and not path.exists():
                 self._pending.append(_Unsaved(content, path))
-            self._known_files.add(path)
+            self._saved_files.add(path)
         self._save()
 
     @property
     def picture_path(self) -> Path:
-        """Where the picture of the launch stands, once there is one."""
+        """Path of the picture of the launch, which may not exist yet."""
         return self.folder / "campaign.png"
 
     @property
     def report_path(self) -> Path:
-        """Where the report of the launch stands, once there is one."""
+        """Path of the report of the launch, which may not exist yet."""
         return self.folder / "report.html"
 
     def schedule_path(self, schedule_id: str) -> Path:
@@ -111,7 +111,7 @@ class Store:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether so much waits for the disk that measuring more would be careless."""
+        """Whether so many trials wait for the disk that no more should be measured."""
         return self._unsaved_trials >= MAX_UNSAVED
 
     @property
@@ -138,7 +138,7 @@ class Store:
             raise Unavailable(rule, self._complaint, way_out)
 
     def close(self) -> None:
-        """Let go of the folder. Safe to call twice."""
+        """Release the folder. Safe to call twice."""
         self.journal.close()
         self._lock.release()
 
@@ -194,15 +194,15 @@ def _read(parse: Callable[[bytes], Record], lines: list[bytes], folder: Path, nu
 
 
 def _rescue(pending: Iterable[_Unsaved], folder: Path) -> str:
-    """Write what waits into a new temporary folder laid out like `folder`; return where it is."""
+    """Write the unsaved content into a new temporary folder laid out like `folder`; return its path."""
     try:
-        place = Path(tempfile.mkdtemp(prefix="chorale-unsaved-"))
-        with (place / JOURNAL).open("wb") as journal:
+        rescue = Path(tempfile.mkdtemp(prefix="chorale-unsaved-"))
+        with (rescue / JOURNAL).open("wb") as journal:
             for unsaved in pending:
                 if unsaved.path is None:
                     journal.write(unsaved.content + b"\n")
                     continue
-                copy = place / unsaved.path.relative_to(folder)
+                copy = rescue / unsaved.path.relative_to(folder)
                 copy.parent.mkdir(exist_ok=True)
                 copy.write_bytes(unsaved.content)
     except OSError:
@@ -210,4 +210,4 @@ def _rescue(pending: Iterable[_Unsaved], folder: Path) -> str:
             if unsaved.path is None:
                 _log.error("unsaved: %s", unsaved.content.decode())
         return "the log above"
-    return str(place)
+    return str(rescue)

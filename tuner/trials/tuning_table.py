@@ -1,10 +1,7 @@
-"""Size classes: one best schedule per power of two of the vector's bytes.
+"""The tuning table of a launch: what to run at which size, the baseline where nothing beats it, also as program files.
 
-The answer of a campaign: what to run at which size, the baseline where nothing beats it.
-
-The answer of a campaign as program files, each for its range of sizes.
-
-What is refused where ranks compute beside the collective: settings with which the whole takes longer.
+Size classes are powers of two of the vector's bytes. Where ranks compute beside the collective, regressions are trials
+that are slower end to end than a baseline.
 """
 
 from __future__ import annotations
@@ -51,14 +48,14 @@ class SizeClass:
 
 
 MIN_SPEEDUP = 1.02
-"""What a program must reach over the fastest baseline to be chosen: closer is a tie, and a tie is the baseline's."""
+"""The speed-up over the fastest baseline that a program must reach to be chosen; below it the baseline is."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableEntry:
-    """What to run at a size: the program of `trial`, or as it is None the baseline called `baseline`.
+    """What to run at a size: the program of `trial`, or if that is None the baseline called `baseline`.
 
-    result: what was measured of the trial, or of the one that came closest to the baseline
+    result: the measurements of the trial, or of the one that came closest to the baseline
     """
 
     size_bytes: int
@@ -79,9 +76,9 @@ class TableEntry:
 
 @dataclass(frozen=True, slots=True)
 class TableRange:
-    """Sizes from `first_bytes` to `last_bytes`, both included (None: without end), for which `choice` was made.
+    """Sizes from `first_bytes` to `last_bytes`, both included (None: unbounded), at which `entry` is run.
 
-    Between two measured sizes with different answers the smaller one's holds up to the larger one.
+    Between two measured sizes with different entries that of the smaller one is used.
     """
 
     first_bytes: int
@@ -89,30 +86,30 @@ class TableRange:
     entry: TableEntry
 
 
-def tuning_table(standings: Sequence[RankedTrial], together: bool) -> list[TableEntry]:
-    """Return the choice at each size, in the order of the sizes; none without standings.
+def tuning_table(ranked: Sequence[RankedTrial], together: bool) -> list[TableEntry]:
+    """Return the entry of each size, in the order of the sizes; none without trials.
 
     together: whether one trial, the best by geometric mean, is to serve all sizes where it beats the baselines.
     """
-    if not standings:
+    if not ranked:
         return []
-    rivals = eligible(standings, together)
-    return [_choice(rivals, index) for index in range(len(standings[0].sizes))]
+    rivals = eligible(ranked, together)
+    return [_entry(rivals, index) for index in range(len(ranked[0].sizes))]
 
 
-def eligible(standings: Sequence[RankedTrial], together: bool) -> list[RankedTrial]:
-    """Return who may be chosen at a size: all, or the best by geometric mean where one is to serve all sizes."""
-    if not together or not standings:
-        return list(standings)
-    return [max(standings, key=lambda standing: (_mean_speedup(standing), -standing.trial.number))]
+def eligible(ranked: Sequence[RankedTrial], together: bool) -> list[RankedTrial]:
+    """Return the trials that may be chosen: all, or only the best by geometric mean if one is to serve all sizes."""
+    if not together or not ranked:
+        return list(ranked)
+    return [max(ranked, key=lambda item: (_mean_speedup(item), -item.trial.number))]
 
 
 def table_ranges(chosen: Sequence[TableEntry]) -> list[TableRange]:
-    """Return the answer for every size: neighbouring sizes with the same choice together, from 1 byte on."""
+    """Return the ranges of sizes, from 1 byte on: neighbouring sizes with the same entry are one range."""
     starts = [index for index in range(len(chosen)) if index == 0 or not _same(chosen[index - 1], chosen[index])]
     firsts = [1 if index == 0 else chosen[index].size_bytes for index in starts]
     ranges = [TableRange(first, None, chosen[index]) for first, index in zip(firsts, starts, strict=True)]
-    return [replace(one, last_bytes=after.first_bytes - 1) for one, after in pairwise(ranges)] + ranges[-1:]
+    return [replace(before, last_bytes=after.first_bytes - 1) for before, after in pairwise(ranges)] + ranges[-1:]
 
 
 def fastest_baseline(result: SizeResult) -> str:
@@ -120,9 +117,9 @@ def fastest_baseline(result: SizeResult) -> str:
     return min(result.baseline_times_s, key=lambda name: statistics.median(result.baseline_times_s[name]))
 
 
-def _choice(rivals: Sequence[RankedTrial], index: int) -> TableEntry:
+def _entry(rivals: Sequence[RankedTrial], index: int) -> TableEntry:
     # Among equals the earlier trial wins, as in the registry.
-    best = max(rivals, key=lambda place: (place.sizes[index].speedup, -place.trial.number))
+    best = max(rivals, key=lambda item: (item.sizes[index].speedup, -item.trial.number))
     result = best.sizes[index]
     return TableEntry(
         result.size_bytes, best.trial if result.speedup >= MIN_SPEEDUP else None, fastest_baseline(result), result
@@ -135,29 +132,29 @@ def _same(one: TableEntry, other: TableEntry) -> bool:
     return one.trial.trial_id == other.trial.trial_id
 
 
-def _mean_speedup(standing: RankedTrial) -> float:
-    return math.exp(statistics.fmean(math.log(size.speedup) for size in standing.sizes))
+def _mean_speedup(ranked: RankedTrial) -> float:
+    return math.exp(statistics.fmean(math.log(size.speedup) for size in ranked.sizes))
 
 
 def table_programs(chosen: Sequence[TableEntry], read: Callable[[str], bytes]) -> dict[str, bytes]:
-    """Return a program for every range of sizes that one serves, by the name of its file; names sort by size.
+    """Return the program of every range of sizes that has one, by the name of its file; names sort by size.
 
-    chosen: the answer at each size, sizes ascending
-    read:   program id -> its text, as it was measured
+    chosen: the tuning table, sizes ascending
+    read:   program id -> the bytes of its file
 
-    A program says which sizes it is for, so that the runtime's own algorithm serves ranges of a baseline, and what is
-    below or above all sizes that were measured.
+    A program states its sizes, so that the runtime's own algorithm serves the ranges of baselines, and sizes below or
+    above all measured ones.
     """
     if not chosen:
         return {}
     smallest, largest = chosen[0].size_bytes, max(choice.result.measured_bytes for choice in chosen)
     files = {}
-    for number, one in enumerate(table_ranges(chosen), 1):
-        if one.entry.trial is None:
+    for number, span in enumerate(table_ranges(chosen), 1):
+        if span.entry.trial is None:
             continue
-        program = lift(read(one.entry.trial.program_id))
-        first = max(one.first_bytes, smallest)
-        last = largest if one.last_bytes is None else one.last_bytes
+        program = lift(read(span.entry.trial.program_id))
+        first = max(span.first_bytes, smallest)
+        last = largest if span.last_bytes is None else span.last_bytes
         text = target_named(program.target).emit(replace(program, min_bytes=first, max_bytes=last))
         files[f"{number:02d}-{first}-{last}.xml"] = text.encode()
     return files
@@ -183,28 +180,29 @@ class Regression:
 
     @property
     def confidence_text(self) -> str:
-        """How sure it is: whether all of the ratio's interval lies above 1, or the median only."""
+        """Whether the whole interval of the ratio lies above 1, or only the median."""
         return "clearly slower" if self.ratio.low > 1 else "slower in the median"
 
 
 def regressions(
-    campaign: Mapping[str, Any], trials: Sequence[TrialRecord], standings: Sequence[RankedTrial]
+    campaign: Mapping[str, Any], trials: Sequence[TrialRecord], ranked: Sequence[RankedTrial]
 ) -> list[Regression]:
-    """Return what a launch of the document `campaign` refused, by size and within it the slowest first.
+    """Return the regressions of a launch of the document `campaign`, by size and then the slowest first.
 
-    Empty without work beside the collective. Where there was a final its results count. Programs are named once.
+    Empty without computation beside the collective. Results of the final comparison replace those of the trials.
+    Each program is listed once.
     """
     if not campaign["overlap"]["products"]:
         return []
-    final = {standing.trial.trial_id: standing.sizes for standing in standings}
-    own = [trial for trial in trials if isinstance(trial, CompleteTrial) and trial.same_program_as is None]
-    found = [
+    final = {item.trial.trial_id: item.sizes for item in ranked}
+    distinct = [trial for trial in trials if isinstance(trial, CompleteTrial) and trial.same_program_as is None]
+    slower = [
         Regression(trial, result)
-        for trial in own
+        for trial in distinct
         for result in final.get(trial.trial_id, trial.sizes)
         if is_slower(result)
     ]
-    return sorted(found, key=lambda one: (one.result.size_bytes, one.result.speedup))
+    return sorted(slower, key=lambda item: (item.result.size_bytes, item.result.speedup))
 
 
 def is_slower(result: SizeResult) -> bool:

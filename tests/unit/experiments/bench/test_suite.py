@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from chorale.experiments.bench import benchmarks, suite
-from chorale.experiments.bench.benchmarks import BenchmarkOutcome
+from chorale.experiments.bench import suite
+from chorale.experiments.bench.suite import BenchmarkOutcome
 from chorale.synth.errors import InvalidInput
 from tests.command import chorale
 
@@ -30,7 +30,7 @@ def test_references_agree_with_what_they_stand_beside():
 def test_a_fact_that_differs_does_not_hold():
     case = "bfb allreduce torus:4x4"
     facts = dict(suite.expected_facts()["rings"][case]) | {"steps": 9}
-    worse = replace(benchmarks.RINGS, goals={case: 4.0}, run=lambda _case: BenchmarkOutcome(facts, 4.0, {}))
+    worse = replace(suite.RINGS, goals={case: 4.0}, run=lambda _case: BenchmarkOutcome(facts, 4.0, {}))
     (row,) = suite.rows_of(worse)
     assert (row["holds"], row["differing"], row["goal_met"]) == (False, ["steps"], True)
 
@@ -40,7 +40,7 @@ def test_a_missed_goal_counts_only_where_it_is_exact(is_exact, holds):
     case = "bfb allreduce torus:4x4"
     facts = suite.expected_facts()["rings"][case]
     slower = replace(
-        benchmarks.RINGS, goals={case: 4.0}, run=lambda _case: BenchmarkOutcome(facts, 3.9, {}), is_exact=is_exact
+        suite.RINGS, goals={case: 4.0}, run=lambda _case: BenchmarkOutcome(facts, 3.9, {}), is_exact=is_exact
     )
     (row,) = suite.rows_of(slower)
     assert (row["goal_met"], row["holds"]) == (False, holds)

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import pytest
 
-from chorale.experiments.forestcoll import table_2
+from chorale.experiments.forestcoll import tables
 from chorale.experiments.forestcoll.pipeline_examples import figure_1, unwound
 from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.run import run_experiment
@@ -31,7 +31,7 @@ def test_optima_of_the_small_testbeds():
 
 def test_record_and_prediction(monkeypatch):
     key = ("mi250_8+8", "allgather", "ForestColl")
-    monkeypatch.setattr(table_2, "_PRINTED", {key: ("12.8", "70.8", "111", "999")})
+    monkeypatch.setattr(tables, "_TABLE_2_PRINTED", {key: ("12.8", "70.8", "111", "999")})
     rows = run("forestcoll-table-2")
     assert [row["verdict"] for row in rows] == ["match", "match", "match", "worse"]
     assert [row["holds"] for row in rows] == [True, True, True, False]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.experiments.forestcoll import figure_11, optimality, table_3
+from chorale.experiments.forestcoll import figure_11, optimality, tables
 from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.run import run_experiment
 from tests.chosen_cases import rows_of
@@ -31,8 +31,8 @@ def test_check_marks_are_found_out(monkeypatch, power, scales):
 
 
 def test_two_printed_numbers_predict_the_others(monkeypatch, tmp_path):
-    lines = list(table_3._PRINTED.items())[:4]
-    monkeypatch.setattr(table_3, "_PRINTED", dict(lines))
+    lines = list(tables._TABLE_3_PRINTED.items())[:4]
+    monkeypatch.setattr(tables, "_TABLE_3_PRINTED", dict(lines))
     rows = run("forestcoll-table-3")
     assert len(rows) == 16
     assert all(row["holds"] for row in rows)

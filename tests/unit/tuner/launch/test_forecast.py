@@ -10,8 +10,7 @@ import pytest
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.launch.forecast import NOT_KNOWN, forecast
-from chorale.tuner.launch.plan import campaign_plan, format_duration, plan_lines
+from chorale.tuner.launch.plan import NOT_KNOWN, campaign_plan, forecast, format_duration, plan_lines
 from chorale.tuner.launch.tune import TuneReport
 from tests.campaigns import small_campaign
 from tests.unit.tuner.launch.test_tuning import run

@@ -12,7 +12,7 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.tuner.config.runner import read_section
 from chorale.tuner.files.topology_specs import load_topology
 from chorale.tuner.launch.request_builder import RequestBuilder
-from chorale.tuner.search.constraints import LoweringTarget, lowering_target
+from chorale.tuner.search.space import LoweringTarget, lowering_target
 from chorale.tuner.trials.records import Candidate
 from tests.campaigns import small_campaign
 
@@ -49,7 +49,7 @@ def test_programs_of_a_campaign_are_of_one_placement() -> None:
         built = build(request)
         assert isinstance(built, BuildResult)
         assert not built.program.in_place
-        assert requests.dialect.accepts(built.program)
+        assert requests.target.accepts(built.program)
         assert not LoweringTarget("msccl-xml").accepts(built.program)
 
 

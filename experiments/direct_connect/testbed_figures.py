@@ -1,0 +1,287 @@
+"""Figures 6, 13 and 14: allreduce on small networks, by the fit of the testbed and live at reduced scale.
+
+Figure 6 compares the best networks of degree 4 with rings and trees, figure 13 BFB on hypercubes with the algorithms of
+switched networks; figure 14 fits lines to times: in the steps, and in the bandwidth factor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, linear_regression
+
+from chorale.experiments.direct_connect.testbed import (
+    COLUMNS,
+    LINK_MBPS,
+    LINKS_OF_A_NODE,
+    LIVE,
+    OURS,
+    SHARED_CORES,
+    SHIFTED_BFB_RING,
+    SHIFTED_RING,
+    SIMULATED,
+    TREE_CHUNKS,
+    TREES,
+    Contender,
+    SpeedupClaim,
+    contenders,
+    live_rows,
+    measure_contenders,
+    min_us,
+    simulated_rows,
+    with_claims,
+)
+from chorale.experiments.framework.experiment import Column, Experiment, Row, concatenate_rows
+from chorale.runners.api.units import format_size
+
+FIGURE_6_NODES = tuple(range(5, 13))
+LIVE_NODES = (8, 12)
+_LEVELS = "trees have 6 to 8 levels, each a step of 13.33 us here; the fit is of other schedules and may not be theirs"
+_STREAMS = (
+    "trees that stream without a gap carry half of the data on each link, both ways at once, and need only 8/7 of "
+    "the least time for 8 nodes; the trees of the testbed took about twice as long, as ours do live"
+)
+_FIGURE_6_CLAIMS = (
+    SpeedupClaim("1 KB", OURS, SHIFTED_RING, (12,), 0.75, {LIVE: SHARED_CORES}),
+    SpeedupClaim("1 KB", OURS, TREES, (8, 10, 12), 0.2, {SIMULATED: _LEVELS, LIVE: SHARED_CORES}),
+    SpeedupClaim("1 KB", SHIFTED_BFB_RING, SHIFTED_RING, (12,), 0.4, {LIVE: SHARED_CORES}),
+    SpeedupClaim("1 MB", OURS, SHIFTED_RING, (12,), 0.5, {LIVE: SHARED_CORES}),
+    SpeedupClaim("1 MB", OURS, TREES, (8, 10, 12), 0.45, {LIVE: SHARED_CORES}),
+    SpeedupClaim("1 MB", SHIFTED_BFB_RING, SHIFTED_RING, (12,), 0.35, {LIVE: SHARED_CORES}),
+    SpeedupClaim("1 GB", OURS, TREES, (8, 10, 12), 0.5, {SIMULATED: _STREAMS}),
+    SpeedupClaim("1 GB", OURS, SHIFTED_RING, (8, 10, 12), 0.0),
+)
+
+
+def _figure_6_cases(quick: bool) -> Sequence[tuple[str, int]]:
+    """Return where each number of nodes is tried, and how many they are."""
+    return [(SIMULATED, nodes) for nodes in FIGURE_6_NODES] + ([] if quick else [(LIVE, nodes) for nodes in LIVE_NODES])
+
+
+def _figure_6_rows(case: tuple[str, int]) -> list[Row]:
+    where, nodes = case
+    rows_of = simulated_rows if where == SIMULATED else live_rows
+    return rows_of(nodes, contenders(nodes))
+
+
+def _plot_figure_6(rows: Sequence[Row], path: Path) -> None:
+    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+
+    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row in rows:
+        if row["kind"] == "times":
+            meant = "" if row["where"] == SIMULATED else f", by {format_size(row['size_bytes'])}"
+            lines = panels.setdefault(f"{row['where']}, {row['size']}{meant}", {})
+            for name, us in row["us"].items():
+                lines.setdefault(name, []).append((row["nodes"], us))
+    plot_panels(panels, "N", "allreduce in us", path, "lines")
+
+
+FIGURE_6 = Experiment(
+    name="direct-connect-figure-6",
+    question="How much faster is allreduce on the best small networks of degree 4 than on rings and trees?",
+    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 6; "
+    f"simulated as appendix A.2 fits the testbed, live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s",
+    columns=COLUMNS,
+    cases=_figure_6_cases,
+    evaluate=_figure_6_rows,
+    conclude=lambda parts: with_claims(_FIGURE_6_CLAIMS, parts),
+    alone=True,
+    plot=_plot_figure_6,
+)
+
+
+FIGURE_13_NODES = 8
+_NETWORKS = {"hypercube": "hypercube:3", "twisted": "twisted-hypercube:3"}
+_BFB, _HALVING, _RING, _TREES = "BFB", "halving and doubling", "one ring", "double binary tree"
+"""NCCL is not here to run: one ring and double binary trees are its two algorithms."""
+_BASELINE = f"{_HALVING} on hypercube"
+_FIGURE_13_RIVALS = tuple(
+    Contender(f"{scheme} on {network}", spec, method, chunks)
+    for network, spec in _NETWORKS.items()
+    for scheme, method, chunks in (
+        (_BFB, "bfb", (None,)),
+        (_HALVING, "rabenseifner", (None,)),
+        (_RING, "ring", (None,)),
+        (_TREES, "double-binary-tree", TREE_CHUNKS),
+    )
+)
+_FIGURE_13_CLAIMS = (
+    SpeedupClaim("1 KB", f"{_BFB} on hypercube", _BASELINE, (FIGURE_13_NODES,), 0.0, {LIVE: SHARED_CORES}),
+    SpeedupClaim("1 KB", f"{_BFB} on twisted", _BASELINE, (FIGURE_13_NODES,), 0.2, {LIVE: SHARED_CORES}),
+    SpeedupClaim("1 GB", f"{_BFB} on hypercube", _BASELINE, (FIGURE_13_NODES,), 0.6),
+    SpeedupClaim("1 GB", f"{_BFB} on twisted", _BASELINE, (FIGURE_13_NODES,), 0.6),
+)
+
+
+def _figure_13_cases(quick: bool) -> Sequence[str]:
+    return [SIMULATED] if quick else [SIMULATED, LIVE]
+
+
+def _figure_13_rows(where: str) -> list[Row]:
+    return (
+        simulated_rows(FIGURE_13_NODES, _FIGURE_13_RIVALS)
+        if where == SIMULATED
+        else live_rows(FIGURE_13_NODES, _FIGURE_13_RIVALS)
+    )
+
+
+def _plot_figure_13(rows: Sequence[Row], path: Path) -> None:
+    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+
+    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row in rows:
+        if row["kind"] == "times":
+            for rival in _FIGURE_13_RIVALS:
+                scheme, network = rival.name.split(" on ")
+                lines = panels.setdefault(f"{row['where']}, {network}", {})
+                over = row["us"][rival.name] / row["us"][_BASELINE]
+                lines.setdefault(scheme, []).append((row["size_bytes"], over))
+    plot_panels(panels, "size of the vector in bytes", "time over the baseline's", path, "flat")
+
+
+FIGURE_13 = Experiment(
+    name="direct-connect-figure-13",
+    question="How much faster is BFB on hypercubes of 8 nodes than what switched networks use?",
+    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 13; "
+    f"simulated as appendix A.2 fits the testbed, live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s; "
+    "NCCL by the two algorithms that it has, one ring and double binary trees",
+    columns=COLUMNS,
+    cases=_figure_13_cases,
+    evaluate=_figure_13_rows,
+    conclude=lambda parts: with_claims(_FIGURE_13_CLAIMS, parts),
+    alone=True,
+    plot=_plot_figure_13,
+)
+
+
+FIGURE_14_NODES, _FIGURE_14_QUICK_NODES = (5, 6, 7, 8, 10, 12), (5,)
+FIGURE_14_SIZES_BYTES = (2**10, 2**21)
+"""Steps decide at one, bandwidth at the other; the paper took 1 KB and 1 GB."""
+_REPEATS = 7
+_NODE_MBPS = LINK_MBPS * LINKS_OF_A_NODE
+_BUSY = (
+    "a step here is a hand-over between processes that share a few cores, so it takes the longer the more of them "
+    "there are; the testbed has a GPU for each"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _LinearFit:
+    """What is fitted.
+
+    errors: mean and largest relative error that were printed
+    max_match_error:     the largest mean error that matches them
+    max_explained_error: the largest mean error that sharing cores explains
+    """
+
+    title: str
+    x: str
+    y: str
+    through_zero: bool
+    printed: str
+    errors: tuple[float, float]
+    max_match_error: float
+    max_explained_error: float
+    picture: str
+
+    def row(self, points: Sequence[Row]) -> Row:
+        """Return the line through `points`, and how far they are from it."""
+        xs, ys = [float(point[self.x]) for point in points], [point[self.y] for point in points]
+        slope, fixed = linear_regression(xs, ys, proportional=self.through_zero)
+        errors = [abs(slope * x + fixed - y) / y for x, y in zip(xs, ys, strict=True)]
+        reached = fmean(errors) <= self.max_match_error
+        return {
+            "kind": "fit", "line": self.title, "nodes": max(point["nodes"] for point in points), "spec": "",
+            "printed": self.printed, "printed_errors": self.errors, "slope": slope, "fixed_us": fixed,
+            "mean_error": fmean(errors), "max_error": max(errors), "verdict": "match" if reached else "not reached",
+            "reason": None if reached else _BUSY, "holds": fmean(errors) <= self.max_explained_error,
+        }  # fmt: skip
+
+
+_LINES = (
+    _LinearFit("T_L", "steps", "small_us", False, "13.33 us a step + 21.60 us", (0.0171, 0.0621), 0.1, math.inf,
+          "1 KiB against steps"),
+    _LinearFit("T_B", "factor_us", "large_us", True, "79 of 100 Gbit/s", (0.0047, 0.0132), 0.02, 0.1,
+          "2 MiB against T_B in us"),
+)  # fmt: skip
+
+
+def _figure_14_cases(quick: bool) -> Sequence[int]:
+    """Return numbers of nodes."""
+    return _FIGURE_14_QUICK_NODES if quick else FIGURE_14_NODES
+
+
+def _figure_14_conclusion(parts: Sequence[Sequence[Row]]) -> list[Row]:
+    points = concatenate_rows(parts)
+    return [*points, *(line.row(points) for line in _LINES)]
+
+
+def _points(nodes: int) -> list[Row]:
+    """Return what each bandwidth-optimal contender takes live; `factor_us` is T_B at the full rate of the links."""
+    rivals = [rival for rival in contenders(nodes) if rival.name != TREES]
+    times = measure_contenders(rivals, FIGURE_14_SIZES_BYTES, _REPEATS)
+    rows: list[Row] = []
+    for rival in rivals:
+        cost = rival.verified().cost
+        factor = cost.time_per_byte * LINKS_OF_A_NODE
+        rows.append({
+            "kind": "point", "nodes": nodes, "spec": rival.spec, "network": rival.name, "steps": cost.steps,
+            "bandwidth_factor": str(factor), "factor_us": float(factor * FIGURE_14_SIZES_BYTES[1] * 8 / _NODE_MBPS),
+            "small_us": min_us(times, rival, 0), "large_us": min_us(times, rival, 1),
+            "ran_on": times[rival.name].where, "reason": times[rival.name].substitution, "holds": True,
+        })  # fmt: skip
+    return rows
+
+
+def _plot_figure_14(rows: Sequence[Row], path: Path) -> None:
+    from chorale.experiments.framework.plots import plot_panels  # noqa: PLC0415 (matplotlib is slow)
+
+    points = [row for row in rows if row["kind"] == "point"]
+    panels = {}
+    for line, fit in zip(_LINES, (row for row in rows if row["kind"] == "fit"), strict=True):
+        names = dict.fromkeys(point["network"] for point in points)
+        ends = [min(point[line.x] for point in points), max(point[line.x] for point in points)]
+        drawn = {
+            name: sorted((point[line.x], point[line.y]) for point in points if point["network"] == name)
+            for name in names
+        }
+        panels[line.picture] = {
+            **drawn, "fit": [(x, fit["slope"] * x + fit["fixed_us"]) for x in ends]
+        }  # fmt: skip
+    plot_panels(panels, "", "us", path, "lines")
+
+
+def _fitted(row: Row) -> str:
+    if row["line"] == "T_L":
+        return f"{row['slope']:.4g} us a step + {row['fixed_us']:.4g} us"
+    return f"{_NODE_MBPS / row['slope']:.4g} of {_NODE_MBPS} Mbit/s"
+
+
+FIGURE_14 = Experiment(
+    name="direct-connect-figure-14",
+    question="Is the time of an allreduce a straight line in the steps, and in the bandwidth factor?",
+    source="Zhao et al., Efficient Direct-Connect Topologies for Collective Communications, long version, figure 14; "
+    f"live on emulated links of {LINK_MBPS} Mbit/s instead of 25 Gbit/s",
+    columns=(
+        Column("nodes", lambda row: str(row["nodes"])),
+        Column("spec", lambda row: str(row["spec"])),
+        Column("network", lambda row: row.get("network", "")),
+        Column("T_L", lambda row: str(row.get("steps", ""))),
+        Column("T_B (M/B)", lambda row: row.get("bandwidth_factor", "")),
+        Column("1 KiB, us", lambda row: f"{row['small_us']:.4g}" if "small_us" in row else ""),
+        Column("2 MiB, us", lambda row: f"{row['large_us']:.5g}" if "large_us" in row else ""),
+        Column("printed", lambda row: row.get("printed", "")),
+        Column("fitted", lambda row: _fitted(row) if "slope" in row else ""),
+        Column("mean and largest error", lambda row: f"{row['mean_error']:.1%}, {row['max_error']:.1%}"
+               if "slope" in row else ""),
+        Column("reason", lambda row: row["reason"] or ""),
+    ),
+    cases=_figure_14_cases,
+    evaluate=_points,
+    conclude=_figure_14_conclusion,
+    alone=True,
+    plot=_plot_figure_14,
+)  # fmt: skip

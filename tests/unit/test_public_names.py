@@ -1,0 +1,26 @@
+"""The names that packages export: each is found, and importing a package loads nothing heavy."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("numpy", "scipy", "numba", "mlflow", "optuna", "ray", "pydantic", "matplotlib")
+
+
+@pytest.mark.parametrize("package", ["chorale.tuner", "chorale.experiments"])
+def test_every_name_is_found_in_the_module_that_is_its_home(package: str) -> None:
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        value = getattr(module, name)
+        assert getattr(value, "__name__", name) in (name, "Mapping")
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = module.nothing
+
+
+@pytest.mark.parametrize("package", ["chorale.tuner", "chorale.experiments"])
+def test_importing_a_package_loads_none_of_the_heavy_libraries(package: str) -> None:
+    code = f"import sys, {package}; print(*(name for name in {HEAVY} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
