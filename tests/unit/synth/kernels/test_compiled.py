@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 KERNEL = """from chorale.synth.kernels.compiled import compiled
 from chorale.synth.helper import helper
 
@@ -31,10 +31,11 @@ def helper(x):
 def package(tmp_path):
     """A package `chorale.synth` of one kernel and one helper in another file."""
     folder = tmp_path / "chorale" / "synth"
-    folder.mkdir(parents=True)
-    for package in (folder, folder.parent):
+    kernels = folder / "kernels"
+    kernels.mkdir(parents=True)
+    for package in (kernels, folder, folder.parent):
         (package / "__init__.py").write_text("")
-    (folder / "compiled.py").write_bytes((ROOT / "synth" / "compiled.py").read_bytes())
+    (kernels / "compiled.py").write_bytes((ROOT / "synth" / "kernels" / "compiled.py").read_bytes())
     (folder / "kernel.py").write_text(KERNEL)
     return folder
 
