@@ -182,7 +182,7 @@ def check_killed_workers_are_replaced(factory: Factory) -> None:
     arrived = lambda number, result: heard.append((number, result))  # noqa: E731 (a callback)
     with tempfile.TemporaryDirectory() as folder:
         shared = (folder, {0, 4, 9})
-        run = lambda executor: executor.map(die_once, range(10), shared, arrived=arrived)  # noqa: E731 (a callback)
+        run = lambda executor: executor.map(die_once, range(10), shared, on_result=arrived)  # noqa: E731 (a callback)
         with_executor(factory, run, expected=[task * task for task in range(10)])
         assert sorted(heard) == [(task, task * task) for task in range(10)]
         assert sorted(path.name for path in Path(folder).iterdir()) == ["0", "4", "9"]
