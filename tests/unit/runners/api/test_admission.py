@@ -143,7 +143,7 @@ def test_the_rules_of_a_runner_come_after_those_of_all() -> None:
         yield FailureKind.UNAVAILABLE, "too large"
         raise AssertionError("one fault is enough")
 
-    sound, beside = request_of(RING), request_of(RING, products=1)
+    sound, beside = request_of(RING), request_of(RING, matrix_products=1)
     assert validate_request(sound, lambda _: (), too_large) == (FailureKind.UNAVAILABLE, "too large")
     assert validate_request(beside, lambda _: (), too_large, overlap=True) == (FailureKind.UNAVAILABLE, "too large")
     for request in (beside, request_of(RING, dtype="int7")):

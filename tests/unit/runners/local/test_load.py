@@ -47,7 +47,7 @@ def test_the_time_is_that_of_both() -> None:
     least_s = min(seconds_alone(PRODUCTS) for _ in range(5)) / 2
     with LocalRunner(100, probe=False) as runner:
         free = runner.submit(REQUEST)
-        beside = runner.submit(replace(REQUEST, products=PRODUCTS))
+        beside = runner.submit(replace(REQUEST, matrix_products=PRODUCTS))
         again = runner.submit(REQUEST)
     assert isinstance(free, Measurement)
     assert isinstance(beside, Measurement)
@@ -58,7 +58,7 @@ def test_the_time_is_that_of_both() -> None:
 
 @pytest.mark.parametrize("products", [1, -1])
 def test_runners_that_cannot_compute_refuse(products: int) -> None:
-    outcome = SimulatedRunner(NetworkModel.of(link_gbps=1)).submit(replace(REQUEST, products=products))
+    outcome = SimulatedRunner(NetworkModel.of(link_gbps=1)).submit(replace(REQUEST, matrix_products=products))
     assert isinstance(outcome, RunFailure)
     assert outcome.kind == FailureKind.REJECTED
     assert "cannot compute beside a run" in outcome.message

@@ -36,7 +36,7 @@ def test_the_rate_is_measured_once_and_kept(tmp_path: Path, monkeypatch: pytest.
     home = tmp_path / "not" / "there"
     first = sustainable_rate(2, 2, home)
     assert first.link_mbps in probe.RATES_MBPS
-    monkeypatch.setattr(probe, "_probe_fleet", None)
+    monkeypatch.setattr(probe, "_probe_ranks", None)
     assert sustainable_rate(2, 2, home) == first
     (machines,) = json.loads((home / "link-rates.json").read_text()).values()
     assert list(machines) == ["2 nodes, 2 links"]

@@ -119,9 +119,9 @@ def test_closing_removes_folder_and_stragglers(start: Start) -> None:
 
 OWNER = """
 import time
-from chorale.runners.process_launch.local import LocalPlace
-from chorale.runners.process_launch.base import Job
-started = LocalPlace().start(Job(("sh", "-c", "pwd; sleep 100; sleep 100")))
+from chorale.runners.process_launch.local import LocalHost
+from chorale.runners.process_launch.base import ProcessSpec
+started = LocalHost().start(ProcessSpec(("sh", "-c", "pwd; sleep 100; sleep 100")))
 while not started.read("stdout.txt"):
     time.sleep(0.01)
 print(started.pid, started.read("stdout.txt").decode(), flush=True)

@@ -35,22 +35,22 @@ needs_mpich = pytest.mark.skipif(not MPICH.exists(), reason="MPICH is not instal
 
 
 class TwoNodes:
-    """A cluster of two places on this machine."""
+    """A cluster of two hosts on this machine."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[int, int | None]] = []
-        self.taken_back = 0
+        self.requests: list[tuple[int, int | None]] = []
+        self.releases = 0
 
-    def lend(self, ranks: int, gpus_per_node: int | None) -> LeasedHosts:
-        self.asked.append((ranks, gpus_per_node))
+    def lease(self, ranks: int, gpus_per_node: int | None) -> LeasedHosts:
+        self.requests.append((ranks, gpus_per_node))
         return LeasedHosts([LocalHost("127.0.0.1"), LocalHost("127.0.0.2")], 2)
 
-    def take_back(self) -> None:
-        self.taken_back += 1
+    def release(self) -> None:
+        self.releases += 1
 
 
 class Recorder:
-    """A place that remembers what was started there."""
+    """A host that remembers what was started there."""
 
     address = "127.0.0.1"
 
@@ -89,8 +89,8 @@ def test_the_real_mpiexec_starts_ranks_through_places(
     results = measured(runner.submit(REQUEST)).results["ring"]
     expected = [PROGRAM_US + one.size_bytes / PROGRAM_BYTES_PER_US for one in results]
     assert [one.median_s * 1e6 for one in results] == pytest.approx(expected, abs=0.01)
-    assert nodes.asked == [(4, None)]
-    assert nodes.taken_back == 1
+    assert nodes.requests == [(4, None)]
+    assert nodes.releases == 1
 
 
 def test_nodes_are_given_back_after_a_failure_too(cluster: Callable[..., Path], tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_nodes_are_given_back_after_a_failure_too(cluster: Callable[..., Path], 
     nodes = TwoNodes()
     runner = MscclRunner(JobOptions((1,), launcher="mpich"), tmp_path, cluster=nodes)
     failed(runner.submit(replace(REQUEST, sizes_bytes=(2**20, 2**21))), FailureKind.CRASH)
-    assert nodes.taken_back == 1
+    assert nodes.releases == 1
     failed(MscclRunner(JobOptions((1,), launcher="mpich"), cluster=nodes).submit(REQUEST), FailureKind.UNAVAILABLE)
 
 
