@@ -21,8 +21,9 @@ from typer.cli import get_docs_for_click
 from chorale.tuner.cli.main import command_line
 
 ROOT = Path(__file__).parents[2]
-_FOLDERS = "synth|runners|tuner|experiments|chorale|tests|deploy|examples"
-_OUTSIDE = re.compile(rf"\]\((?:\.\./)+((?:{_FOLDERS})(?:/[^)#\s]*)?|CONTRIBUTING\.md)\)")
+_OUTSIDE = re.compile(
+    r"\]\((?:\.\./)+((?:synth|runners|tuner|experiments|chorale|tests|deploy|examples)(?:/[^)#\s]*)?|CONTRIBUTING\.md)\)"
+)
 """A link of a page to a file or folder of the repository, as a code host follows it."""
 
 

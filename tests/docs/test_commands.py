@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,15 +57,39 @@ def test_the_checklist_for_clusters_is_that_of_the_runtime():
     assert all(f"./run.sh {mode} >" in cluster for mode in MODES)
 
 
-def test_the_python_page(capsys):
+def python_of_the_page() -> list[str]:
+    """Return the blocks of docs/guide/python.md, which are one program."""
     page = (ROOT / "docs" / "guide" / "python.md").read_text()
-    codes = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    assert len(codes) >= 2
+    return re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+
+
+def starts_a_cluster(code: str) -> bool:
+    return "ch.tune(" in code
+
+
+def test_the_python_page(capsys, home):
+    codes = [code for code in python_of_the_page() if not starts_a_cluster(code)]
+    assert len(codes) >= 3
+    names: dict[str, object] = {}
     printed = []
     for code in codes:
-        exec(compile(code, "docs/guide/python.md", "exec"), {})  # our own documentation
+        exec(compile(code, "docs/guide/python.md", "exec"), names)  # our own documentation
         printed.append(capsys.readouterr().out.splitlines())
-    assert printed[1][:2] == ["15/8", "True"]
+    assert printed[0][:2] == ["8 15/8", "<algo 2"]
+    assert printed[-1] == ["True", "True"]
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.timeout(300)
+def test_the_whole_python_page(home):
+    codes = python_of_the_page()
+    assert sum(map(starts_a_cluster, codes)) == 1
+    environment = dict(os.environ) | {"PYTHONPATH": str(ROOT)}
+    arguments = [sys.executable, "-c", "\n".join(codes)]
+    done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert {"bfb", "ring"} & set(re.findall(r"\w+", done.stdout))
 
 
 def test_links_beside_the_site_lead_somewhere():

@@ -26,8 +26,9 @@ def dotted_names(text: str) -> set[str]:
 
 def repository_paths(text: str) -> set[str]:
     """Return the paths in code spans and blocks that begin with a folder of the repository."""
-    blocks = re.findall(r"^```.*?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    code = "\n".join([*re.findall(r"`([^`\n]+)`", text), *blocks])
+    code = "\n".join(
+        [*re.findall(r"`([^`\n]+)`", text), *re.findall(r"^```.*?\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]
+    )
     return {path.rstrip(".") for path in re.findall(rf"(?<![\w./~$-])((?:{FOLDERS})/[\w./*-]*)", code)}
 
 
@@ -70,8 +71,9 @@ def test_links_out_of_the_site_lead_to_what_they_say(page):
         assert path.exists() or path.is_relative_to(DOCS), target  # those inside are checked where the site is built
     for name, file in links_to_names(page):
         last = name.rpartition(".")[2]
-        definition = rf"^\s*(?:(?:async def|def|class) {last}\b|{last}\b.* = )"
-        assert re.search(definition, file.read_text(), re.MULTILINE), name
+        assert re.search(rf"^\s*(?:(?:async def|def|class) {last}\b|{last}\b.* = )", file.read_text(), re.MULTILINE), (
+            name
+        )
 
 
 def test_the_architecture_links_the_tree():
