@@ -1,1 +1,1 @@
-"""From a request to a verified schedule and a checked program: the one path of campaigns, service and commands."""
+"""From a request to a verified schedule and a checked program: the path that campaigns, service and commands share."""

@@ -1,7 +1,7 @@
 """Synthesize, verify, lower, check: the four stages, alone and together.
 
-No stage reads a clock: whoever wants to know how long they take gives an `Observer`, and hears of the stages
-`synthesis`, `verification`, `lowering` and `check` as they are entered and left.
+No stage reads a clock: to time them, pass an `Observer`, which is called for the stages `synthesis`, `verification`,
+`lowering` and `check`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from chorale.synth.verify.verified import VerifiedSchedule
 from chorale.synth.verify.verify import verify
 
 Observer = Callable[[str], AbstractContextManager[object]]
-"""Called with the name of a stage; what it returns is held while the stage runs."""
+"""Called with the name of a stage; the context manager that it returns is entered for the time of the stage."""
 
 
 def unobserved(_stage: str) -> AbstractContextManager[object]:
@@ -52,7 +52,7 @@ class LoweredProgram:
 
 
 def build(request: BuildRequest, observe: Observer = unobserved) -> BuildResult | BuildFailure:
-    """Synthesize, verify, lower and check. Never raises: what goes wrong comes back as a BuildFailure."""
+    """Synthesize, verify, lower and check. Never raises: errors are returned as a BuildFailure."""
     try:
         schedule = build_schedule(request.source, observe)
         return build_result(schedule, build_program(schedule.verified, request.lowering, observe), request.lowering)
@@ -103,7 +103,7 @@ def build_program(
 
 
 def build_result(built: BuiltSchedule, program: LoweredProgram, lowering: LoweringOptions) -> BuildResult:
-    """Return both parts as one value that can travel."""
+    """Return both parts as one value that can be sent to other processes."""
     schedule = built.verified.schedule
     return BuildResult(
         schedule_id=schedule.id,

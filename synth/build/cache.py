@@ -22,7 +22,7 @@ from chorale.synth.programs.program import Program
 Value = TypeVar("Value")
 
 LARGEST_UNITS = 2**21
-"""What is held in memory weighs at most that much: a transfer counts 1, an instruction 4; a unit is some 50 bytes."""
+"""Size limit of the memory cache: a transfer counts 1, an instruction 4; a unit is some 50 bytes."""
 
 _INSTRUCTION_UNITS = 4
 
@@ -30,7 +30,7 @@ _INSTRUCTION_UNITS = 4
 class BuildCache(Protocol):
     """Holds schedules and programs under the content ids of requests. What it returns is verified and checked.
 
-    It may forget at any time, and must not raise because of what it holds: what is damaged is not there.
+    It may drop entries at any time, and must not raise for damaged ones: they count as missing.
     """
 
     def schedule(self, request: ScheduleRequest) -> BuiltSchedule | None: ...
@@ -43,10 +43,10 @@ class BuildCache(Protocol):
 
 
 class CachingBuilder:
-    """Builds requests one after the other, and looks into `caches` before, the fastest first.
+    """Builds requests one after the other, and looks into `caches` first, in their order.
 
     Points of a search space differ mostly in how one schedule is lowered, or in what lowering does not see: then
-    synthesis and verification, or all of it, are not done again. `synthesized` and `lowered` count what was done.
+    synthesis and verification, or all stages, are skipped. `synthesized` and `lowered` count those that ran.
     """
 
     def __init__(self, *caches: BuildCache) -> None:
@@ -84,7 +84,7 @@ class CachingBuilder:
 def _looked_up(
     caches: Sequence[BuildCache], look: Callable[[BuildCache], Value | None]
 ) -> tuple[Value | None, list[BuildCache]]:
-    """Return what the first cache that has it holds, and the caches before that one."""
+    """Return the value of the first cache that has one, or None, and the caches that were asked in vain."""
     missed: list[BuildCache] = []
     for cache in caches:
         value = look(cache)
@@ -96,7 +96,7 @@ def _looked_up(
 
 @dataclass(slots=True)
 class _Entry:
-    """A schedule, and what was lowered from it by the id of its request."""
+    """A schedule, and its programs by the id of their request."""
 
     schedule: BuiltSchedule
     programs: dict[str, LoweredProgram] = field(default_factory=dict)
@@ -104,7 +104,7 @@ class _Entry:
 
 
 class MemoryCache:
-    """A BuildCache in memory: schedules with their programs, those dropped first that were not used for longest."""
+    """A BuildCache in memory: schedules with their programs, the least recently used dropped first."""
 
     def __init__(self, largest_units: int = LARGEST_UNITS) -> None:
         self._largest_units = largest_units

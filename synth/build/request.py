@@ -1,4 +1,4 @@
-"""What is to be built, and what came of it."""
+"""Requests for schedules and programs, and the results or failures of building them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ScheduleRequest:
 
     @property
     def id(self) -> str:
-        """Content id of all that decides the schedule and its file, in which the spec of the topology stands too."""
+        """Content id of everything that the schedule file depends on, the spec of the topology too."""
         return content_id(
             {
                 "topology": self.topology.id,
@@ -45,14 +45,14 @@ class ScheduleRequest:
 
 @dataclass(frozen=True, slots=True)
 class BuildRequest:
-    """A program: `source` says of which schedule, `lowering` how it is made."""
+    """A program of the schedule `source`, lowered with the options `lowering`."""
 
     source: ScheduleRequest
     lowering: LoweringOptions
 
     @property
     def id(self) -> str:
-        """Content id of all that decides the program."""
+        """Content id of everything that the program depends on."""
         return content_id({"source": self.source.id, "lowering": asdict(self.lowering)})
 
 
@@ -93,7 +93,7 @@ class BuildFailure:
 
     @staticmethod
     def of(error: Exception) -> BuildFailure:
-        """Return what `error` means for a request."""
+        """Return `error` as a failure of a request."""
         if isinstance(error, InvalidInput):
             return BuildFailure(BuildFailureKind.INVALID, str(error))
         if isinstance(error, CheckFailed):

@@ -106,16 +106,18 @@ def _programs(
     file: str, spec: str | None, targets: tuple[str, ...], lowering: _Lowering
 ) -> tuple[Topology, VerifiedSchedule | None, tuple[Program, ...]]:
     """Return the network, the schedule if there is one, and the checked programs."""
-    given = None if spec is None else load_topology(spec)
+    topology_of_spec = None if spec is None else load_topology(spec)
     if is_program_file(file):
-        topology, program = load_program(file, given)
+        topology, program = load_program(file, topology_of_spec)
         if targets not in ((), (program.target,)):
             raise InvalidInput(f"a program stays what it is, {program.target}", targets[0], "export the schedule")
         return topology, None, (program,)
     verified = verify_schedule(load_schedule(file))
     topology = verified.schedule.topology
-    if given is not None:
-        raise InvalidInput("a schedule file names its topology itself", f"--spec {given.spec}", "leave it out")
+    if topology_of_spec is not None:
+        raise InvalidInput(
+            "a schedule file names its topology itself", f"--spec {topology_of_spec.spec}", "leave it out"
+        )
     programs = []
     for target in dict.fromkeys(targets or GPU_TARGETS):
         require_job_target(target)
@@ -124,16 +126,16 @@ def _programs(
 
 
 def _served(sizes: str | None, dtype: str, programs: tuple[Program, ...]) -> tuple[int, ...]:
-    """Return the sizes that all programs serve: those asked for, rounded up, or a series that one command can name."""
+    """Return the sizes that all programs serve: those requested, rounded up, or a geometric series."""
     if dtype not in ELEMENT_TYPES:
-        known = ", ".join(ELEMENT_TYPES)
-        raise InvalidInput("the element type of a job must be one that is known", dtype, f"use {known}")
+        names = ", ".join(ELEMENT_TYPES)
+        raise InvalidInput("the element type of a job must be one that is known", dtype, f"use {names}")
     if sizes is None:
         first = served_size(_FIRST_BYTES, ELEMENT_TYPES[dtype].dtype.itemsize, programs)
         return tuple(first * 4**power for power in range(_DEFAULT_SIZES))
-    asked = parse_sizes(sizes)
-    served = tuple(sorted({served_size(size, ELEMENT_TYPES[dtype].dtype.itemsize, programs) for size in asked}))
-    if set(served) != set(asked):
+    requested = parse_sizes(sizes)
+    served = tuple(sorted({served_size(size, ELEMENT_TYPES[dtype].dtype.itemsize, programs) for size in requested}))
+    if set(served) != set(requested):
         listed = ", ".join(map(format_size, served))
         people.print(f"sizes are rounded up to what the chunks of the programs divide: {listed}")
     return served

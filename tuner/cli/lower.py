@@ -90,8 +90,10 @@ def lower(
 
     Example: chorale lower torus.parquet --target msccl-xml --channels 2 -o torus.xml
     """
-    asked = 1 if channels is None else channels
-    options = LoweringOptions(target, asked, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse)
+    channel_count = 1 if channels is None else channels
+    options = LoweringOptions(
+        target, channel_count, instances, as_protocol(protocol), in_place, sm_count=sm_count, fuse=fuse
+    )
     size_bytes = None if size is None else parse_size(size)
     verified = verify_schedule(load_schedule(file))
     chunks_per_shard = verified.schedule.chunks_per_shard

@@ -1,4 +1,4 @@
-"""The job scheduler: takes specifications, queues them fairly by owner, has them computed, stores the results."""
+"""The job scheduler: queues jobs fairly by owner, has workers compute them, stores the results."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Computation:
 
 
 class JobScheduler:
-    """Jobs of all owners over one store and one backend. Thread-safe; a thread of its own starts and settles tasks.
+    """Jobs of all owners over one store and one backend. Thread-safe; its thread starts and settles tasks.
 
     Among owners that have jobs waiting, the one with the fewest running goes next, and of those the one that was
     served longest ago; among an owner's jobs the highest priority, then the oldest. Jobs with equal keys share one
@@ -108,11 +108,11 @@ class JobScheduler:
         job = self.store.job(job_id)
         if job is None or (job.owner != caller.name and not caller.sees_all):
             raise NotFound("a job must be there", job_id, "list your jobs at /v1/jobs")
-        return self._now(job)
+        return self._with_progress(job)
 
     def jobs(self, owner: str | None, states: Sequence[JobState], limit: int) -> list[Job]:
         """Return jobs as they are now, newest first, of one owner and in some states where given."""
-        return [self._now(job) for job in self.store.jobs(owner, states, limit)]
+        return [self._with_progress(job) for job in self.store.jobs(owner, states, limit)]
 
     def cancel(self, job_id: str, caller: Caller) -> Job:
         """Take a job off the queue or stop it; CheckFailed if it is finished."""
@@ -142,7 +142,7 @@ class JobScheduler:
         """Whether the thread lives."""
         return self._thread.is_alive()
 
-    def _now(self, job: Job) -> Job:
+    def _with_progress(self, job: Job) -> Job:
         return _changed(job, progress=None if job.state.is_final else self._progress.get(job.key))
 
     def _running_jobs(self) -> list[Job]:
@@ -275,7 +275,7 @@ def _require_memory(memory_bytes: int, largest_bytes: int) -> None:
 
 
 def _failure(kind: TaskCompletionKind, error: object) -> ErrorFacts:
-    """Return what a client reads of a failure; texts of unexpected errors stay in the log."""
+    """Return the error for the client; texts of unexpected errors go to the log only."""
     if isinstance(error, ChoraleError):
         return ErrorFacts(kind=kind.value, rule=error.rule, value=str(error.value), way_out=error.way_out)
     _log.error("a computation ended as %s: %r", kind, error)
