@@ -63,8 +63,8 @@ def simulate(
     Example: chorale simulate bfb torus:4x4 --sizes 32KiB:512MiB:x4 --link-gbps 400 --plot goodput.png
     """
     sizes_bytes, fidelity = parse_sizes(sizes), as_fidelity(model)
-    given = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
-    pricing = Pricing.of(given, calibration)
+    options = {"alpha_us": alpha_us, "link_latency_us": link_latency_us, "hop_us": hop_us, "link_gbps": link_gbps}
+    pricing = Pricing.of(options, calibration)
     require_plot_format(plot)
     stages = Stopwatch()
     stages.compile(warm_simulation)
@@ -75,11 +75,11 @@ def simulate(
             else:
                 priced = traffic_of_method(what, spec, collective or "allreduce", pricing, progress)
         with stages.stage("simulation"):
-            network, beside_s = pricing.network(priced.traffic.topology), pricing.unmodelled_flows_s(priced.traffic)
+            network, unmodelled_s = pricing.network(priced.traffic.topology), pricing.unmodelled_flows_s(priced.traffic)
             times_s = simulate_traffic(priced.traffic, network, sizes_bytes, fidelity, pipeline_chunks, progress)
     if link_gbps is not None and priced.traffic.topology.bandwidth_unit != "link":
         people.print(f"--link-gbps is not used: {priced.traffic.topology.spec} has bandwidths of its own")
-    rows = [_row(size_bytes, beside_s + time_s) for size_bytes, time_s in zip(sizes_bytes, times_s, strict=True)]
+    rows = [_row(size_bytes, unmodelled_s + time_s) for size_bytes, time_s in zip(sizes_bytes, times_s, strict=True)]
     settings = {"model": model, **pricing.settings, "pipeline_chunks": pipeline_chunks}
     document = _document(priced, settings, rows)
     document["seconds"] = stages.report(outside_total=("compile",))

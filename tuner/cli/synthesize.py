@@ -43,14 +43,16 @@ Chunks = Annotated[
 ]
 Size = Annotated[
     str | None,
-    typer.Option(help="Bytes of the whole vector, such as 1MiB: bfb weighs latencies at it, and its time is told."),
+    typer.Option(help="Bytes of the whole vector, such as 1MiB: bfb weighs latencies at it, and the time is reported."),
 ]
 ObjectiveName = Annotated[
     str, typer.Option(help=f"Among equally fast packings of trees, prefer: {', '.join(OBJECTIVES)}.")
 ]
 WarmStart = Annotated[
     str | None,
-    typer.Option(metavar="FILE", help="Schedule of trees, of the fabric before a failure: keep what still holds."),
+    typer.Option(
+        metavar="FILE", help="Schedule of trees, of the fabric before a failure, to be changed as little as possible."
+    ),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="How many seeds to try, from --seed on; the executor shares them out.")]
 

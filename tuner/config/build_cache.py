@@ -32,10 +32,10 @@ _log = logging.getLogger("chorale.builds")
 class DiskCache:
     """A BuildCache in `folder`: `ID.schedule` and `ID.program`, ID the content id of the request and of `version`.
 
-    A file is the SHA-256 of its content as a line, then the content: a Parquet file or the text of a program. Nothing
-    that is read is believed: a schedule is verified, a program checked, as if they had just been made. What is damaged
-    is deleted and built again. Files appear whole or not at all, so that processes may share the folder; beyond
-    `largest_bytes` those go first that were not used for longest. A folder that cannot be written is no error.
+    A file is the SHA-256 of its content as a line, then the content: a Parquet file or the text of a program. What is
+    read is not trusted: a schedule is verified, a program checked, as if it were new. Damaged files are deleted and
+    built again. Files are written atomically, so that processes may share the folder; beyond `largest_bytes` the least
+    recently used are deleted. A folder that cannot be written is no error.
 
     version: content id of the code that builds, see `code_version`
     """
@@ -178,6 +178,6 @@ def verified_from_cache(
 
 
 def shared_builder(home: Path) -> CachingBuilder:
-    """Return a builder that looks into its memory, then into the data home, where there is one: commands make none."""
+    """Return a builder with a memory cache, and with the cache of the data home where that folder exists."""
     disk: tuple[BuildCache, ...] = (DiskCache(home / FOLDER, code_version()),) if home.is_dir() else ()
     return CachingBuilder(MemoryCache(), *disk)

@@ -53,7 +53,7 @@ LOCAL_JOBS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Somebody who may call. requests_per_minute None: as many as they like."""
+    """The owner of a token, with quotas. requests_per_minute None: unlimited."""
 
     name: str
     max_jobs: int
@@ -62,7 +62,7 @@ class Caller:
 
 
 LOCAL = Caller("local", LOCAL_JOBS, sees_all=True)
-"""Who calls without a token, where the service listens on loopback only."""
+"""The caller without a token, where the service listens on loopback only."""
 
 
 class _Entry(BaseModel):

@@ -27,11 +27,9 @@ class Arguments(BaseModel):
 def application(arguments: dict[str, Any]) -> Any:
     """Return the application for Serve, with the arguments of the file, which are those of `Arguments`.
 
-    Where it listens is said by `http_options` of the file.
-
-    The data folder and the token file are looked up on the head, where it runs.
+    `http_options` of the file says where it listens. It runs on the head of the cluster: the data folder and the token
+    file are looked up there.
     """
-
     checked = Arguments.model_validate(arguments)  # Serve does not see types that are written as text
 
     def build() -> Any:

@@ -25,11 +25,11 @@ from chorale.tuner.trials.open_launch import LaunchSnapshot, read_snapshot
 from chorale.tuner.trials.records import CompleteTrial
 
 STORED = "stored"
-"""State of a campaign that no launch of is known to the cluster."""
+"""State of a campaign without a launch in the cluster."""
 
 
 class LaunchBackend(Protocol):
-    """Where launches live."""
+    """Runs launches of campaigns."""
 
     def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
         """Begin a launch, or with None go on with the newest; CheckFailed while one is running."""
@@ -45,39 +45,39 @@ class LaunchBackend(Protocol):
 
 
 class DetachedLaunches:
-    """LaunchBackend as residents of the Ray cluster that this process is part of."""
+    """LaunchBackend of detached actors in the Ray cluster that this process is part of."""
 
     def start(self, campaign: Mapping[str, Any], home: Path, launch_id: str | None) -> None:
         """Begin a launch, or with None go on with the newest; CheckFailed while one is running."""
         name = detached_name(campaign["name"])
-        with DetachedActors() as residents:
-            former = residents.find(name)
+        with DetachedActors() as actors:
+            former = actors.find(name)
             if former is not None:
                 if _status(former).state == LaunchState.RUNNING:
                     raise CheckFailed("a campaign must have one launch at a time", campaign["name"], "stop it first")
                 former.remove()
-            residents.start(name, DetachedLaunch, (campaign, home, launch_id)).call("status", 0)
+            actors.start(name, DetachedLaunch, (campaign, home, launch_id)).call("status", 0)
 
     def state(self, name: str) -> tuple[str, str | None]:
         """Return the state of a campaign's launch, and what ended it if it failed."""
-        with DetachedActors() as residents:
-            resident = residents.find(detached_name(name))
-            if resident is None:
+        with DetachedActors() as actors:
+            actor = actors.find(detached_name(name))
+            if actor is None:
                 return STORED, None
-            status = _status(resident)
+            status = _status(actor)
         return status.state.value, None if status.error is None else str(status.error)
 
     def stop(self, name: str) -> None:
         """Ask the launch to end; CheckFailed if there is none."""
-        with DetachedActors() as residents:
-            resident = residents.find(detached_name(name))
-            if resident is None:
+        with DetachedActors() as actors:
+            actor = actors.find(detached_name(name))
+            if actor is None:
                 raise CheckFailed("a campaign must be running to be stopped", name, "leave it")
-            resident.call("stop")
+            actor.call("stop")
 
 
 class Campaigns:
-    """What the routes ask for; every campaign belongs to the token that launched it first."""
+    """The campaigns of the service, as routes use them; every campaign belongs to the token that launched it first."""
 
     def __init__(self, home: Home, launches: LaunchBackend, store: JobStore, networks: NetworkPlanner) -> None:
         self.home = home
@@ -111,12 +111,12 @@ class Campaigns:
 
     def stop(self, name: str, caller: Caller) -> None:
         """Ask a launch to end; what was measured stays."""
-        self._require_known(name, caller)
+        self._require_visible(name, caller)
         self._launches.stop(name)
 
     def resume(self, name: str, caller: Caller) -> None:
         """Go on with the newest launch of a campaign."""
-        document = stored_campaign(self.so_far(name, caller).launch)
+        document = stored_campaign(self.snapshot(name, caller).launch)
         document["tracking"] = {**document["tracking"], "mlflow_uri": None}
         self.launch(document, True, caller)
 
@@ -127,12 +127,12 @@ class Campaigns:
 
     def state(self, name: str, caller: Caller) -> tuple[str, str | None]:
         """Return running, ended, failed or stored, and the reason of a failure."""
-        self._require_known(name, caller)
+        self._require_visible(name, caller)
         return self._launches.state(name)
 
-    def so_far(self, name: str, caller: Caller, number: int | None = None) -> LaunchSnapshot:
+    def snapshot(self, name: str, caller: Caller, number: int | None = None) -> LaunchSnapshot:
         """Return the newest launch, or the one of that number. NotFound if it has written nothing."""
-        self._require_known(name, caller)
+        self._require_visible(name, caller)
         folders = launch_folders(self.home, name)
         chosen = [folder for folder in folders if number is None or folder.name == str(number)]
         if not chosen:
@@ -141,12 +141,12 @@ class Campaigns:
 
     def file(self, name: str, trial_id: str, kind: str, caller: Caller) -> Path:
         """Return the path of the schedule or the program of a complete trial."""
-        so_far = self.so_far(name, caller)
-        for trial in so_far.trials:
+        snapshot = self.snapshot(name, caller)
+        for trial in snapshot.trials:
             if trial.trial_id == trial_id and isinstance(trial, CompleteTrial):
                 files = {
-                    "schedule": so_far.folder / "schedules" / f"{trial.schedule_id}.parquet",
-                    "program": so_far.folder / "programs" / f"{trial.program_id}.xml",
+                    "schedule": snapshot.folder / "schedules" / f"{trial.schedule_id}.parquet",
+                    "program": snapshot.folder / "programs" / f"{trial.program_id}.xml",
                 }
                 if files[kind].exists():
                     return files[kind]
@@ -155,7 +155,7 @@ class Campaigns:
     def _sees(self, name: str, caller: Caller) -> bool:
         return caller.sees_all or self._store.campaign_owner(name) == caller.name
 
-    def _require_known(self, name: str, caller: Caller) -> None:
+    def _require_visible(self, name: str, caller: Caller) -> None:
         if not self._sees(name, caller) or not (
             (self.home.campaigns / name).is_dir() or self._store.campaign_owner(name) is not None
         ):
@@ -167,8 +167,8 @@ class Campaigns:
                 raise TooManyRequests("a token may have one campaign running", name, "wait for it, or stop it")
 
 
-def _status(resident: DetachedActor) -> LaunchStatus:
-    status: LaunchStatus = resident.call("status", 0, timeout_s=10.0)
+def _status(actor: DetachedActor) -> LaunchStatus:
+    status: LaunchStatus = actor.call("status", 0, timeout_s=10.0)
     return status
 
 

@@ -1,4 +1,4 @@
-"""What is recorded of requests: metrics of all, an audit line for each that changes something or is refused."""
+"""Records of requests: metrics of all, and an audit line for each that changes something or is refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Metrics:
-    """Requests by route and status, their durations, and jobs that wait and run (asked of `counts` when scraped)."""
+    """Requests by route and status, their durations, and unfinished jobs, which `counts` returns at every scrape."""
 
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
         self._registry = CollectorRegistry()
@@ -30,7 +30,7 @@ class Metrics:
         self._seconds = Histogram(
             "chorale_request_seconds", "Time to answer.", ("method", "route"), registry=self._registry
         )
-        self._registry.register(_Jobs(counts))
+        self._registry.register(_JobCollector(counts))
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
         """Count a request. `route` is the pattern, not the path, so that there are few of them."""
@@ -42,7 +42,7 @@ class Metrics:
         return generate_latest(self._registry)
 
 
-class _Jobs(Collector):
+class _JobCollector(Collector):
     def __init__(self, counts: Callable[[], Mapping[str, int]]) -> None:
         self._counts = counts
 
@@ -79,12 +79,12 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-_READING = ("GET", "HEAD")
-_WRITTEN_DOWN = (401, 429)
+_READ_ONLY_METHODS = ("GET", "HEAD")
+_AUDITED_STATUSES = (401, 429)
 
 
 class AccessLog:
-    """Sits around the whole application, so that refusals of every kind are seen."""
+    """The outermost middleware: adds the security headers, and records every request, refused ones too."""
 
     def __init__(self, app: ASGIApp, audit: AuditLog, metrics: Metrics) -> None:
         self._app = app
@@ -115,7 +115,7 @@ class AccessLog:
     def _record(self, scope: Scope, status: int, location: str | None, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")
         self._metrics.answered(scope["method"], route, status, seconds)
-        if scope["method"] not in _READING or status in _WRITTEN_DOWN:
+        if scope["method"] not in _READ_ONLY_METHODS or status in _AUDITED_STATUSES:
             client = scope.get("client")
             self._audit.note(
                 caller=scope.get("state", {}).get("caller"),

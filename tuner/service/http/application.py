@@ -1,4 +1,4 @@
-"""The HTTP application: routes, errors, what is recorded; and the service put together from its settings."""
+"""The HTTP application with its routes, errors and records, and the service that `chorale serve` starts."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from chorale.tuner.service.jobs.scheduler import JobScheduler
 
 TITLE = "Chorale"
 PLANNING_THREADS = 4
-"""Jobs that are planned at a time, beside the threads of other requests."""
+"""Threads that plan jobs; other requests have their own."""
 
 
 @asynccontextmanager
 async def _working(api: FastAPI) -> AsyncIterator[None]:
-    """Have the scheduler work while the application runs."""
+    """Run the scheduler as long as the application."""
     api.state.planning = CapacityLimiter(PLANNING_THREADS)
     api.state.scheduler.start()
     yield
@@ -115,8 +115,10 @@ def _refusal(status: int, rule: str, value: str, way_out: str, headers: Any = No
 
 @dataclass(frozen=True, slots=True)
 class ServiceSettings:
-    """What `chorale serve` was started with. `home` is the data folder; jobs, results and the audit log are in its
-    folder for the service, which must exist."""
+    """The options of `chorale serve`.
+
+    home: data folder; jobs, results and the audit log are in its folder for the service, which must exist
+    """
 
     home: Path
     host: str = "127.0.0.1"

@@ -59,18 +59,18 @@ def campaign(
     after: Annotated[int, Query(ge=0, le=10**9, description="Leave out so many trials that are known.")] = 0,
 ) -> dict[str, Any]:
     """Return trials in the order in which they finished, and the best so far."""
-    so_far = campaigns.so_far(name, caller, launch)
+    snapshot = campaigns.snapshot(name, caller, launch)
     state, error = campaigns.state(name, caller)
     return {
         "name": name,
-        "launch": so_far.launch.number,
+        "launch": snapshot.launch.number,
         "state": state,
         "error": error,
-        "campaign": dict(so_far.launch.campaign),
-        "started_s": so_far.launch.started_unix_s,
-        "trials": [_trial(trial) for trial in so_far.trials[after:]],
-        "counts": dict(Counter(trial.state for trial in so_far.trials)),
-        "best": _best(so_far),
+        "campaign": dict(snapshot.launch.campaign),
+        "started_s": snapshot.launch.started_unix_s,
+        "trials": [_trial(trial) for trial in snapshot.trials[after:]],
+        "counts": dict(Counter(trial.state for trial in snapshot.trials)),
+        "best": _best(snapshot),
     }
 
 
@@ -108,11 +108,11 @@ def _row(campaigns: Campaigns, name: str, caller: Caller) -> dict[str, Any]:
     row = {"name": name, "state": state, "error": error, "launches": 0, "trials": 0}
     row |= {"topology": None, "collective": None, "budget": None}
     try:
-        so_far = campaigns.so_far(name, caller)
+        snapshot = campaigns.snapshot(name, caller)
     except NotFound:
         return row
-    document = so_far.launch.campaign
-    row |= {"launches": so_far.launch.number, "trials": len(so_far.trials), "budget": document["budget"]["trials"]}
+    document = snapshot.launch.campaign
+    row |= {"launches": snapshot.launch.number, "trials": len(snapshot.trials), "budget": document["budget"]["trials"]}
     return row | {"topology": document["topology"], "collective": document["collective"]}
 
 
@@ -144,8 +144,8 @@ def _size(size: SizeResult) -> dict[str, Any]:
     }
 
 
-def _best(so_far: LaunchSnapshot) -> list[dict[str, Any]]:
-    standings = so_far.ranked_trials
+def _best(snapshot: LaunchSnapshot) -> list[dict[str, Any]]:
+    standings = snapshot.ranked_trials
     rows = []
     for index in range(len(standings[0].sizes) if standings else 0):
         best = max(standings, key=lambda entry, index=index: (entry.sizes[index].speedup, -entry.trial.number))  # type: ignore[misc]

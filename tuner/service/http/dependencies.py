@@ -1,4 +1,4 @@
-"""What routes depend on: the scheduler, the campaigns, and who calls."""
+"""What FastAPI injects into routes: the scheduler, the campaigns and the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routes of jobs: take a specification, tell how far a job is, hand out its result."""
+"""Routes of jobs: submit a specification, watch the job, fetch its result."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Submit = Callable[[AnyJobSpec], Awaitable[Job]]
 
 
 def _submission(request: Request, response: Response, caller: CurrentCaller, scheduler: CurrentScheduler) -> Submit:
-    """Return what plans and queues a job, in the few threads for planning: a network may take seconds to build."""
+    """Return the function that plans and queues a job in one of the threads for planning, which may take seconds."""
 
     async def submit(spec: AnyJobSpec) -> Job:
         job = await to_thread.run_sync(scheduler.submit, spec, caller, limiter=request.app.state.planning)

@@ -1,4 +1,4 @@
-"""Limits of every request, checked before anything else sees it: size, time to arrive, name of the host."""
+"""Limits of every request, checked before it is parsed: size, time to arrive, name of the host."""
 
 from __future__ import annotations
 

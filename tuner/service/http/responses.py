@@ -1,4 +1,4 @@
-"""What the service answers, for its OpenAPI document."""
+"""Models of the responses, for the OpenAPI document."""
 
 from __future__ import annotations
 

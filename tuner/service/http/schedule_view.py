@@ -20,8 +20,8 @@ _WAY_OUT = "take `chorale show FILE --plot` for larger ones"
 def schedule_view(content: bytes, root: int) -> dict[str, Any]:
     """Return nodes with x and y, connections with their load, and the transfers that carry the shard of `root`.
 
-    load: what goes over the links from one node to another during the whole collective, in shards; share: that
-    over the bandwidth there, the busiest being 1. CheckFailed for schedules too large to be looked at.
+    load: shards that go over the links from one node to another during the whole collective; share: the load over
+    the bandwidth of these links, 1 for the busiest. CheckFailed for schedules too large to draw.
     """
     schedule = from_parquet(content, load_topology)
     topology = schedule.topology
@@ -40,7 +40,7 @@ def schedule_view(content: bytes, root: int) -> dict[str, Any]:
 
 
 def _connections(schedule: Schedule) -> list[dict[str, Any]]:
-    """Return the pairs of nodes with links, each with what goes there in all."""
+    """Return the pairs of nodes with links, each with the total load of its links."""
     links, load = schedule.topology.links, _loads(schedule)
     pairs: dict[tuple[int, int], list[float]] = {}
     for link in range(len(links)):

@@ -1,4 +1,4 @@
-"""Specifications of jobs: the body of a request, which is stored with the job and goes to the worker as it is."""
+"""Specifications of jobs: the body of a request, which is stored with the job and sent to the worker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ResultKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$", description="Key of 
 
 
 class JobSpec(BaseModel):
-    """What every job has. Unknown keys are errors, and so is a `kind` other than that of the route.
+    """Common to all jobs. Unknown keys are errors, and so is a `kind` other than that of the route.
 
     `kind` tells the specifications apart. The route implies it and the stored job has it beside the request, so it is
     in no JSON schema and no dump.

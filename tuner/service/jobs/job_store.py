@@ -1,4 +1,4 @@
-"""Jobs and results on disk: what the service knows after a restart."""
+"""Jobs, results and owners of campaigns on disk, so that they survive a restart of the service."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class ErrorFacts(BaseModel):
 
 
 class JobFacts(BaseModel):
-    """What the stored job and the answer to clients both say. Times are seconds since the epoch, None until then.
+    """What both the stored job and the response contain. Times are seconds since the epoch, None until then.
 
     owner:  name of the token that submitted it
     error:  of a failed job
-    cached: whether the result was there already: "no", "yes", or "renamed" from an equal network with other names
+    cached: whether the result was stored already: "no", "yes", or "renamed" from an equal network with other names
     """
 
     model_config = ConfigDict(frozen=True, from_attributes=True)
@@ -81,7 +81,7 @@ class Job(JobFacts):
     @model_validator(mode="before")
     @classmethod
     def _tag_request(cls, document: Any) -> Any:
-        """Tell the specification its kind, which a stored job has beside the request."""
+        """Copy `kind`, which a stored job has beside the request, into the request."""
         if isinstance(document, dict) and "kind" in document:
             return document | {"request": document["request"] | {"kind": document["kind"]}}
         return document
@@ -148,7 +148,7 @@ class JobStore:
         _metadata.create_all(self._engine)
 
     def save_job(self, job: Job) -> None:
-        """Add `job`, or take it in place of its older self."""
+        """Add `job`, or replace the stored job of the same id."""
         row = {"id": job.id, "owner": job.owner, "state": job.state.value, "document": job.model_dump_json()}
         with self._engine.begin() as connection:
             changed = connection.execute(sql.update(_jobs).where(_jobs.c.id == job.id).values(row)).rowcount
@@ -176,7 +176,7 @@ class JobStore:
     def save_result(
         self, key: str, kind: str, shape: str | None, document: Mapping[str, Any], files: Mapping[str, bytes]
     ) -> None:
-        """Keep a result; if there is one for `key` it stays, since it is the same."""
+        """Store a result; one that is stored under `key` already stays, since it is equal."""
         for name, content in files.items():
             write_file(self._path(key, name), content)
         row = {"key": key, "kind": kind, "shape": shape}
@@ -212,13 +212,13 @@ class JobStore:
         return self._path(key, name) if name in self.files(key) else None
 
     def claim_campaign(self, name: str, owner: str) -> None:
-        """Note whose campaign `name` is; the first owner stays."""
+        """Record the owner of the campaign `name`, unless it has one."""
         if self.campaign_owner(name) is None:
             with self._engine.begin() as connection:
                 connection.execute(sql.insert(_campaigns).values(name=name, owner=owner))
 
     def campaign_owner(self, name: str) -> str | None:
-        """Return whose campaign that is, None for one that the service did not launch."""
+        """Return the owner of a campaign, None for one that the service did not launch."""
         with self._engine.connect() as connection:
             row = connection.execute(sql.select(_campaigns.c.owner).where(_campaigns.c.name == name)).first()
         return None if row is None else str(row.owner)

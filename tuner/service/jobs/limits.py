@@ -1,4 +1,4 @@
-"""The largest job, the memory that a job takes, and the networks of requests, planned within these limits."""
+"""Limits of jobs, the memory that a job takes, and the networks of requests, built within the limits."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ def memory_estimate(nodes: int) -> int:
 def require_affordable(nodes: int, subject: str, limits: JobLimits) -> int:
     """Return the estimate of memory; InvalidInput with it if the job is beyond `limits`."""
     estimate = memory_estimate(nodes)
-    value = f"{subject}: {nodes} nodes, about {_text(estimate)}"
+    value = f"{subject}: {nodes} nodes, about {_gib_text(estimate)}"
     if nodes > limits.nodes:
         rule = f"a job must have at most {limits.nodes} nodes"
         raise InvalidInput(rule, value, "use the `chorale` command on a machine of your own, or ask for a higher limit")
     if estimate > limits.memory_bytes:
-        rule = f"a job must need at most {_text(limits.memory_bytes)} of memory"
+        rule = f"a job must need at most {_gib_text(limits.memory_bytes)} of memory"
         raise InvalidInput(rule, value, "choose a smaller network, or ask for a higher limit")
     return estimate
 
 
 def network_too_large(error: TooLarge, limits: JobLimits) -> InvalidInput:
     """Return the refusal of a network that is beyond every limit, with the estimate."""
-    estimate = _text(memory_estimate(error.nodes))
+    estimate = _gib_text(memory_estimate(error.nodes))
     rule = f"a job must have at most {limits.nodes} nodes"
     return InvalidInput(rule, f"{error.value}: {error.nodes} nodes, about {estimate}", "choose a smaller network")
 
 
-def _text(size_bytes: int) -> str:
+def _gib_text(size_bytes: int) -> str:
     return f"{size_bytes / _GIB:,.1f} GiB"
 
 
 DOCUMENT_SPEC = "file:network"
-"""Spec of networks that came as documents: their schedules carry the whole network."""
+"""Spec of networks that were sent as documents: their schedules carry the whole network."""
 
 CACHED_LINKS = 2**22
-"""Links of all networks that are kept built: about 50 MB."""
+"""Links of all cached networks: about 50 MB."""
 
 NetworkSource: TypeAlias = str | dict[str, Any]
 """A spec, or a document of the format chorale-topology/1."""
@@ -82,9 +82,9 @@ class PlannedNetwork:
 
 
 class NetworkPlanner:
-    """Plans and builds the networks of requests, each once: the last ones used are kept. Thread-safe.
+    """Plans and builds the networks of requests, and caches those used last. Thread-safe.
 
-    cached_links: most links of all kept networks together; a larger network is never kept.
+    cached_links: most links of all cached networks together; a larger network is never cached.
     """
 
     def __init__(self, limits: JobLimits, cached_links: int = CACHED_LINKS) -> None:
@@ -103,11 +103,11 @@ class NetworkPlanner:
         planned = self._cached(key)
         if planned is None:
             planned = self._planned(source)
-            self._keep(key, planned)
+            self._add(key, planned)
         return planned
 
     def cached(self, source: NetworkSource) -> Topology | None:
-        """Return the network if it is still there from `plan`, which builds it once more otherwise."""
+        """Return the network of an earlier `plan`; None if it is no longer cached."""
         planned = self._cached(_source_key(source))
         return None if planned is None else planned.topology
 
@@ -130,7 +130,7 @@ class NetworkPlanner:
                 self._cache.move_to_end(key)
             return self._cache.get(key)
 
-    def _keep(self, key: str, planned: PlannedNetwork) -> None:
+    def _add(self, key: str, planned: PlannedNetwork) -> None:
         if len(planned.topology.links) > self._cached_links:
             return
         with self._lock:

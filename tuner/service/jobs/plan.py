@@ -1,4 +1,4 @@
-"""From the specification of a job to its plan: what is computed, under which key, in how much memory."""
+"""From the specification of a job to its plan: the key of the result, the memory, and the task of the worker."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from chorale.tuner.service.jobs.limits import NetworkPlanner, memory_estimate, r
 from chorale.tuner.service.jobs.tasks import SCHEDULE_FILE, JobTask
 
 VERSION = 1
-"""Of what workers compute: another number makes all results anew."""
+"""Of the results; raise it when workers compute something else, so that stored results are not used."""
 
 _FIND_NODES, _BOUND_NODES = 4096, 1024
-"""So many nodes count for the memory of a search, which verifies schedules up to there, and of a bound."""
+"""Most nodes that count for the memory of a search, which verifies schedules up to that size, and of a bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class JobPlan:
 
     key:          content key of the result: equal keys have equal results
     memory_bytes: upper estimate of what the computation takes
-    shape:        key of results on equal networks with other names, None where names matter
+    shape:        key of results on networks that may be isomorphic, None where names of nodes matter
     """
 
     spec: AnyJobSpec
@@ -77,7 +77,7 @@ class JobPlanner:
                 return self._price(spec)
 
     def task(self, plan: JobPlan) -> JobTask:
-        """Return what a worker gets."""
+        """Return the task for a worker."""
         spec = plan.spec
         keys = [] if plan.shape is None else self._store.keys_of_shape(plan.shape)
         return JobTask(
@@ -110,7 +110,7 @@ class JobPlanner:
     def _find(self, spec: FindSpec) -> JobPlan:
         subject = f"{spec.nodes} nodes of degree {spec.degree}"
         require_affordable(spec.nodes, subject, self._networks.limits)
-        FinderQuery(spec.nodes, spec.degree, spec.bidirectional)  # refuses questions without an answer
+        FinderQuery(spec.nodes, spec.degree, spec.bidirectional)  # refuses impossible combinations
         return JobPlan(spec, _key(spec), memory_estimate(min(spec.nodes, _FIND_NODES)))
 
     def _program(self, spec: ProgramSpec) -> JobPlan:

@@ -1,4 +1,4 @@
-"""Tasks: what workers compute for the service, pure functions from a specification to a document and files."""
+"""Tasks of workers: functions from the specification of a job to a document and files."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ SCHEDULE_FILE, PROGRAM_FILE = "schedule.parquet", "program.xml"
 
 @dataclass(frozen=True, slots=True)
 class JobTask:
-    """What a worker gets.
+    """The input of a worker.
 
-    topology:   the network of the specification; None where the worker is to build it
+    topology:   the network of the specification; None where the worker builds it
     schedule:   content of the schedule file of the result that the specification names
-    candidates: schedules on networks that may be the same one under other names
-    home:       data folder with the cache of schedules; a worker on a machine without it does without
+    candidates: schedules on networks that may be isomorphic
+    home:       data folder with the cache of schedules, used where the worker has it
     """
 
     spec: AnyJobSpec
@@ -51,7 +51,7 @@ class JobTask:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What came of a task. `cached`: "renamed" where a stored schedule was given new names, else "no"."""
+    """The result of a task. `cached`: "renamed" where a stored schedule was given new names, else "no"."""
 
     document: dict[str, Any]
     files: dict[str, bytes] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class TaskResult:
 
 
 class TaskBackend(Protocol):
-    """Where tasks are computed; see `chorale.runners.ray.tasks.RayTaskBackend`. One thread uses it."""
+    """Computes tasks; see `chorale.runners.ray.tasks.RayTaskBackend`. One thread uses it."""
 
     @property
     def cpus(self) -> int: ...
@@ -79,7 +79,7 @@ class TaskBackend(Protocol):
 
 
 def run_task(task: JobTask, progress: Progress) -> TaskResult:
-    """Do `task`. Raises ChoraleError where what the specification asks for cannot be had."""
+    """Compute `task`. Raises ChoraleError where what the specification asks for cannot be had."""
     match task.spec:
         case SynthesisSpec():
             return _synthesis(task.spec, task, progress)
