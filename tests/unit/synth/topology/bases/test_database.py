@@ -40,7 +40,7 @@ def test_claim(entry):
     least = Fraction(entry.nodes - 1, entry.nodes)
     assert entry.claim.bandwidth_factor == least or (entry.claim.bandwidth_factor > least and entry.name in SEARCHED)
     assert entry.claim.steps >= moore_steps(entry.nodes, entry.degree)
-    assert entry.has_own_schedule == (entry.claim.method == "own")
+    assert entry.has_stored_schedule == (entry.claim.method == "own")
     assert entry.source
 
 
