@@ -31,7 +31,7 @@ def test_kautz_graphs_stay_below_the_caption(monkeypatch, tmp_path):
     monkeypatch.setattr(bandwidth_time, "FIGURE_18_MAX_NODES", 100)
     rows = run("direct-connect-figure-18")
     assert all(row["holds"] and Fraction(row["worst"]) <= 2 and row["steps_over_least"] <= 1 for row in rows)
-    monkeypatch.setattr(bandwidth_time, "_MOST", 1)
+    monkeypatch.setattr(bandwidth_time, "_MAX_RATIO", 1)
     assert [row["verdict"] for row in run("direct-connect-figure-18")] == ["not reached"] * 4
     load("direct-connect-figure-18").plot(rows, tmp_path / "kautz.svg")
     assert "degree 16" in (tmp_path / "kautz.svg").read_text()
