@@ -255,9 +255,9 @@ def test_a_closed_job_leaves_the_fabric_empty(up: Up) -> None:
 
 HALF_WAY = f"""
 import time
-from chorale.runners.fabric.holder import Holder
+from chorale.runners.fabric.holder import NamespaceHolder
 
-holder = Holder("{SPARE_NAME}")
+holder = NamespaceHolder("{SPARE_NAME}")
 print(holder.pid, holder.run("ip netns add half && stat -L -c 'net:[%i]' /run/netns/half"), flush=True)
 time.sleep(100)
 """

@@ -15,16 +15,16 @@ pytestmark = needs_mpi
 RANKS = """
 import json, time
 from mpi4py import MPI
-from chorale.runners.mpi import clocks
+from chorale.runners.mpi import control
 
 skew_s = 1000.0 * MPI.COMM_WORLD.rank
 steady = time.monotonic
-clocks.time.monotonic = lambda: steady() + skew_s
+control.time.monotonic = lambda: steady() + skew_s
 if MPI.COMM_WORLD.rank == 0:
-    found = clocks.ask_clock(MPI.COMM_WORLD, 1)
+    found = control.measure_clock_offset(MPI.COMM_WORLD, 1)
     print(json.dumps([found.offset_s, found.error_s]))
 else:
-    clocks.answer_clock(MPI.COMM_WORLD, 0)
+    control.serve_clock(MPI.COMM_WORLD, 0)
 """
 
 
