@@ -1,0 +1,1 @@
+"""The engine: one native library that executes programs, for every runner that moves real bytes."""

@@ -1,0 +1,98 @@
+"""Builds native code from its sources at first use, once for each version of sources, flags and compiler."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from chorale.synth.errors import Unavailable
+
+COMPILERS = ("g++", "clang++", "c++")
+LOG = "build.log"
+
+_FLAGS = ("-std=c++17", "-O2", "-Wall", "-Wextra")
+_LIMIT_S = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class NativeTarget:
+    """What is built: a program, or a shared library where `flags` say so.
+
+    name:     of the file that is built
+    sources:  the .cpp files, compiled as one unit; headers beside them count for the key
+    flags:    besides the standard and the warnings
+    includes: folders of headers
+    linked:   what follows the sources on the command line: archives, then options of the linker
+    """
+
+    name: str
+    sources: tuple[Path, ...]
+    flags: tuple[str, ...] = ()
+    includes: tuple[Path, ...] = ()
+    linked: tuple[str, ...] = ()
+
+
+def native_home() -> Path:
+    """Return the folder under which native code is kept by default: that of the user's data of Chorale."""
+    return Path(os.environ.get("CHORALE_HOME", "chorale-data"))
+
+
+def build_native(target: NativeTarget, home: Path) -> Path:
+    """Return the file of `target`, built first if that was not done before.
+
+    It lies in a folder under `home` that is named by the content of all that it is made from, beside the log of its
+    build. Processes that build at once do no harm to one another. Unavailable without a compiler, or if it fails.
+    """
+    compiler = find_compiler()
+    path = home / "native" / target.name / _key(target, compiler) / target.name
+    if not path.exists():
+        _build(target, compiler, path)
+    return path
+
+
+def find_compiler() -> str:
+    """Return the C++ compiler: that of CXX, else the first that is installed. Unavailable if there is none."""
+    chosen = os.environ.get("CXX")
+    compiler = shutil.which(chosen) if chosen else next(filter(None, map(shutil.which, COMPILERS)), None)
+    if compiler is None:
+        rule = "a C++ compiler is needed, to build what executes programs"
+        way_out = "install one, for example: apt-get install g++ (or dnf install gcc-c++)"
+        raise Unavailable(rule, f"CXX={chosen}" if chosen else f"none of {', '.join(COMPILERS)}", way_out)
+    return compiler
+
+
+def _key(target: NativeTarget, compiler: str) -> str:
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout  # noqa: S603
+    digest = hashlib.sha256(version)
+    digest.update(repr((_FLAGS, target.flags, [Path(item).name for item in target.linked])).encode())
+    headers = {header for source in target.sources for header in source.parent.glob("*.h*")}
+    archives = [path for path in map(Path, target.linked) if path.is_file()]
+    for path in (*sorted({*target.sources, *headers}), *archives):
+        digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def _build(target: NativeTarget, compiler: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as work:
+        result, everything = Path(work) / target.name, Path(work) / "everything.cpp"
+        # As one unit: headers that take long are read once.
+        everything.write_text("".join(f'#include "{source.resolve()}"\n' for source in target.sources))
+        folders = [f"-I{folder}" for folder in target.includes]
+        flags = [*_FLAGS, *target.flags, *folders]
+        command = [compiler, *flags, str(everything), *target.linked, "-o", str(result)]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
+        except subprocess.TimeoutExpired as error:
+            raise Unavailable("native code must be built in time", error, "try again") from error
+        log = path.parent / LOG
+        log.write_text(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+        if done.returncode:
+            way_out = "its last lines say why; CXX chooses another compiler"
+            raise Unavailable("native code must compile and link", f"see {log}", way_out)
+        result.replace(path)
