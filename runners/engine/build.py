@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ class NativeTarget:
     """What is built: a program, or a shared library where `flags` say so.
 
     name:     of the file that is built
-    sources:  the .cpp files, compiled as one unit; headers beside them count for the key
+    sources:  the .cpp files; headers beside them count for the key
     flags:    besides the standard and the warnings
     includes: folders of headers
     linked:   what follows the sources on the command line: archives, then options of the linker
@@ -80,19 +81,27 @@ def _key(target: NativeTarget, compiler: str) -> str:
 def _build(target: NativeTarget, compiler: str, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="build-", dir=path.parent) as work:
-        result, everything = Path(work) / target.name, Path(work) / "everything.cpp"
-        # As one unit: headers that take long are read once.
-        everything.write_text("".join(f'#include "{source.resolve()}"\n' for source in target.sources))
+        result, log = Path(work) / target.name, path.parent / LOG
+        objects = [str(Path(work) / f"{number}.o") for number in range(len(target.sources))]
+        base = [compiler, *_FLAGS, *target.flags]
         folders = [f"-I{folder}" for folder in target.includes]
-        flags = [*_FLAGS, *target.flags, *folders]
-        command = [compiler, *flags, str(everything), *target.linked, "-o", str(result)]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
-        except subprocess.TimeoutExpired as error:
-            raise Unavailable("native code must be built in time", error, "try again") from error
-        log = path.parent / LOG
-        log.write_text(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
-        if done.returncode:
-            way_out = "its last lines say why; CXX chooses another compiler"
-            raise Unavailable("native code must compile and link", f"see {log}", way_out)
+        compiled = [[*base, *folders, "-c", str(s), "-o", o] for s, o in zip(target.sources, objects, strict=True)]
+        with ThreadPoolExecutor(os.cpu_count()) as threads:
+            texts = list(threads.map(lambda command: _run(command, log), compiled))
+        texts.append(_run([*base, *objects, *target.linked, "-o", str(result)], log))
+        log.write_text("".join(texts))
         result.replace(path)
+
+
+def _run(command: list[str], log: Path) -> str:
+    """Run the compiler and return the command with what it said; where it fails, `log` has that."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
+    except subprocess.TimeoutExpired as error:
+        raise Unavailable("native code must be built in time", error, "try again") from error
+    text = f"{' '.join(command)}\n{done.stdout}{done.stderr}"
+    if done.returncode:
+        log.write_text(text)
+        way_out = "its last lines say why; CXX chooses another compiler"
+        raise Unavailable("native code must compile and link", f"see {log}", way_out)
+    return text

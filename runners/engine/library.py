@@ -1,0 +1,262 @@
+"""The engine's library: built at first use, loaded with ctypes, wrapped in a class.
+
+The interface is that of native/chorale_engine.h. Calls let other threads of Python run.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+from pathlib import Path
+
+from chorale.runners.engine.build import NativeTarget, build_native, native_home
+from chorale.synth.errors import InvalidInput
+
+NATIVE = Path(__file__).parent / "native"
+_LIBRARY = "libchorale_engine.so"
+
+
+class Status(IntEnum):
+    """How a call ended; see native/chorale_engine.h."""
+
+    OK = 0
+    INVALID = 1
+    TIMEOUT = 2
+    PEER_LOST = 3
+    GARBAGE = 4
+    SYSTEM = 5
+
+
+class ElementType(IntEnum):
+    """Types of elements, by the names that NumPy and torch give them."""
+
+    FLOAT32 = 0
+    FLOAT64 = 1
+    FLOAT16 = 2
+    BFLOAT16 = 3
+    INT32 = 4
+    INT64 = 5
+    INT8 = 6
+    UINT8 = 7
+
+
+class Operation(IntEnum):
+    """What is done to elements of several ranks; AVG divides their sum, towards zero for integers."""
+
+    SUM = 0
+    AVG = 1
+    MIN = 2
+    MAX = 3
+    PROD = 4
+
+
+class EngineError(Exception):
+    """A call of the engine failed.
+
+    status:  how
+    blocked: after a time-out, a line for each block that was not finished: block, instruction, what it waited for
+    """
+
+    def __init__(self, status: Status, message: str, blocked: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.blocked = blocked
+
+
+class _StepTime(ctypes.Structure):
+    _fields_ = (
+        ("block", ctypes.c_int32),
+        ("step", ctypes.c_int32),
+        ("part", ctypes.c_int32),
+        ("piece", ctypes.c_int32),
+        ("ready_ns", ctypes.c_int64),
+        ("start_ns", ctypes.c_int64),
+        ("end_ns", ctypes.c_int64),
+    )
+
+
+class _Call(ctypes.Structure):
+    _fields_ = (
+        ("program", ctypes.c_int64),
+        ("input", ctypes.c_void_p),
+        ("output", ctypes.c_void_p),
+        ("elements", ctypes.c_size_t),
+        ("type", ctypes.c_int32),
+        ("operation", ctypes.c_int32),
+        ("parts", ctypes.c_size_t),
+        ("limit_s", ctypes.c_double),
+        ("steps", ctypes.POINTER(_StepTime)),
+        ("step_room", ctypes.c_size_t),
+        ("step_count", ctypes.c_size_t),
+        ("start_ns", ctypes.c_int64),
+        ("end_ns", ctypes.c_int64),
+        ("cpu_ns", ctypes.c_int64),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """What an instruction took, in nanoseconds of CLOCK_MONOTONIC.
+
+    ready_ns: its waits were met; start_ns: its first byte moved (0 if none did); end_ns: it was finished
+    """
+
+    block: int
+    step: int
+    part: int
+    piece: int
+    ready_ns: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Execution:
+    """How long an execution took on this rank: start and end on CLOCK_MONOTONIC, and processor time of its thread."""
+
+    start_ns: int
+    end_ns: int
+    cpu_ns: int
+    steps: tuple[StepTime, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What to execute: the addresses of input and output, the elements of the whole vector, and what they are.
+
+    elements: for allgather those of the output, for reduce-scatter those of the input
+    parts:    into which chunks are cut; blocks go through their instructions once for each
+    step_room: for how many instructions times are written down
+    """
+
+    program: int
+    input: int
+    output: int
+    elements: int
+    type: ElementType = ElementType.FLOAT32
+    operation: Operation = Operation.SUM
+    parts: int = 1
+    limit_s: float = 60.0
+    step_room: int = 0
+
+
+class Engine:
+    """One rank's engine. It belongs to one thread at a time; see native/chorale_engine.h for the contract."""
+
+    def __init__(self, rank: int, ranks: int, library: Path | None = None) -> None:
+        self._library = load_library(library or engine_library())
+        self._engine = self._library.chorale_engine_new(rank, ranks)
+        self._ranks = ranks
+        if not self._engine:
+            raise InvalidInput("a rank must be one of the ranks", f"{rank} of {ranks}", "number them from 0")
+
+    def close(self) -> None:
+        """End all connections. Safe to call twice."""
+        engine, self._engine = self._engine, None
+        if engine:
+            self._library.chorale_engine_free(engine)
+
+    def set(self, option: str, value: int) -> None:
+        """Set an option: piece_bytes, buffer_bytes or checksums."""
+        self._check(self._library.chorale_set(self._engine, option.encode(), value))
+
+    def load(self, words: array[int]) -> int:
+        """Return the number of the program that `words` (of `encode_rank`) say; EngineError if they say none."""
+        buffer = (ctypes.c_int64 * len(words)).from_buffer(words)
+        number = int(self._library.chorale_program_load(self._engine, buffer, len(words)))
+        if number < 0:
+            raise EngineError(Status.INVALID, self._message())
+        return number
+
+    def unload(self, program: int) -> None:
+        """Forget a program; its connections stay."""
+        self._check(self._library.chorale_program_unload(self._engine, program))
+
+    def listen(self, address: str) -> str:
+        """Listen for other ranks at `tcp:HOST`, `unix:NAME` or `shm:NAME`; return the address to give to them."""
+        bound = ctypes.create_string_buffer(256)
+        self._check(self._library.chorale_listen(self._engine, address.encode(), bound, len(bound)))
+        return bound.value.decode()
+
+    def connect(self, addresses: Sequence[str], token: bytes, limit_s: float) -> None:
+        """Make the connections that the loaded programs need; all ranks call this at the same time.
+
+        addresses: of all ranks, as `listen` returned them there
+        token:     16 bytes that all ranks of the job have and others do not
+        """
+        if len(addresses) != self._ranks or len(token) != 16:
+            raise InvalidInput(
+                "a job has an address for each rank and a token of 16 bytes", len(addresses), "give them"
+            )
+        texts = (ctypes.c_char_p * len(addresses))(*(address.encode() for address in addresses))
+        key = (ctypes.c_uint8 * 16).from_buffer_copy(token)
+        self._check(self._library.chorale_connect(self._engine, texts, key, limit_s))
+
+    def execute(self, work: Work) -> Execution:
+        """Take part in one execution; all ranks do, with the same programs in the same order.
+
+        Raises EngineError; but for INVALID the engine is of no more use then.
+        """
+        steps = (_StepTime * work.step_room)() if work.step_room else None
+        call = _Call(
+            work.program,
+            work.input,
+            work.output,
+            work.elements,
+            work.type,
+            work.operation,
+            work.parts,
+            work.limit_s,
+            steps,
+            work.step_room,
+        )
+        self._check(self._library.chorale_execute(self._engine, ctypes.byref(call)))
+        times = () if steps is None else tuple(map(_step_time, steps[: min(call.step_count, work.step_room)]))
+        return Execution(call.start_ns, call.end_ns, call.cpu_ns, times)
+
+    def _check(self, status: int) -> None:
+        if status != Status.OK:
+            raise EngineError(Status(status), self._message(), self._library.chorale_blocked(self._engine).decode())
+
+    def _message(self) -> str:
+        return str(self._library.chorale_error(self._engine).decode(errors="replace"))
+
+
+def _step_time(step: _StepTime) -> StepTime:
+    return StepTime(step.block, step.step, step.part, step.piece, step.ready_ns, step.start_ns, step.end_ns)
+
+
+def engine_library(home: Path | None = None) -> Path:
+    """Return the library, built first where that was not done before. Unavailable without a compiler."""
+    sources = tuple(sorted(NATIVE.glob("*.cpp")))
+    return build_native(NativeTarget(_LIBRARY, sources, ("-O3", "-shared", "-fPIC")), home or native_home())
+
+
+@cache
+def load_library(path: Path) -> ctypes.CDLL:
+    """Return the library at `path` with the types of its functions."""
+    library = ctypes.CDLL(str(path))
+    pointer, text, number, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_int64, ctypes.c_size_t
+    signatures = {
+        "chorale_engine_new": (pointer, (ctypes.c_int, ctypes.c_int)),
+        "chorale_engine_free": (None, (pointer,)),
+        "chorale_error": (text, (pointer,)),
+        "chorale_blocked": (text, (pointer,)),
+        "chorale_program_load": (number, (pointer, pointer, size)),
+        "chorale_program_unload": (ctypes.c_int, (pointer, number)),
+        "chorale_listen": (ctypes.c_int, (pointer, text, text, size)),
+        "chorale_connect": (ctypes.c_int, (pointer, ctypes.POINTER(text), pointer, ctypes.c_double)),
+        "chorale_use_messages": (ctypes.c_int, (pointer, pointer)),
+        "chorale_set": (ctypes.c_int, (pointer, text, number)),
+        "chorale_on_step": (None, (pointer, pointer, pointer)),
+        "chorale_execute": (ctypes.c_int, (pointer, pointer)),
+        "chorale_reduce": (ctypes.c_int, (ctypes.c_int32, ctypes.c_int32, pointer, pointer, pointer, size)),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library

@@ -1,0 +1,71 @@
+#include "buffers.hpp"
+
+#include <cstring>
+
+#include "failure.hpp"
+
+namespace chorale {
+
+void Buffers::prepare(const Program& program, const chorale_call& call, int rank, size_t element_bytes) {
+    const size_t shards = program.has_shards() ? program.ranks : 1;
+    if (call.elements % shards != 0)
+        throw Failure(CHORALE_INVALID, "the elements of this collective must be a multiple of the ranks");
+    const size_t shard = call.elements / shards, chunks = program.chunks / shards;
+    chunk_elements_ = (shard + chunks - 1) / chunks;
+    chunk_bytes_ = chunk_elements_ * element_bytes;
+    output_chunks_ = program.output_chunks();
+    padded_ = chunk_bytes_ * chunks;
+    input_ = {program.collective == Collective::allgather ? 1 : shards, shard * element_bytes};
+    output_ = {program.collective == Collective::reduce_scatter ? 1 : shards, shard * element_bytes};
+    const bool has_result = program.collective != Collective::reduce || rank == program.root;
+    target_ = has_result ? call.output : nullptr;
+    choose(program, call, rank);
+    scratch_.resize(program.scratch_chunks * chunk_bytes_);
+    bases_[2] = scratch_.data();
+}
+
+// Whether the program can work on the caller's memory as it is.
+bool Buffers::works_there(const Program& program, const chorale_call& call, int rank) const {
+    const auto* input = static_cast<const char*>(call.input);
+    const auto* output = static_cast<const char*>(call.output);
+    const size_t own = static_cast<size_t>(rank) * padded_;
+    const bool is_in_place = program.collective == Collective::allgather        ? input == output + own
+                             : program.collective == Collective::reduce_scatter ? output == input + own
+                                                                                : input == output;
+    const bool overlaps = input < output + output_.count * output_.bytes && output < input + input_.count * input_.bytes;
+    if (input == nullptr || output == nullptr) return false;
+    return padded_ == output_.bytes && (program.in_place ? is_in_place : !overlaps);
+}
+
+void Buffers::choose(const Program& program, const chorale_call& call, int rank) {
+    copies_output_ = !works_there(program, call, rank);
+    if (!copies_output_) {
+        bases_[0] = static_cast<char*>(const_cast<void*>(call.input));
+        bases_[1] = static_cast<char*>(call.output);
+        return;
+    }
+    // Padding is zero, whatever is done to it.
+    input_copy_.assign(program.input_chunks() * chunk_bytes_, 0);
+    output_copy_.assign(program.output_chunks() * chunk_bytes_, 0);
+    bases_[0] = input_copy_.data();
+    bases_[1] = output_copy_.data();
+    if (program.in_place) {
+        const size_t own = static_cast<size_t>(rank) * padded_;
+        if (program.collective == Collective::allgather)
+            bases_[0] = bases_[1] + own;
+        else
+            bases_[1] = bases_[0] + (program.collective == Collective::reduce_scatter ? own : 0);
+    }
+    if (call.input != nullptr) copy(bases_[0], padded_, static_cast<const char*>(call.input), input_.bytes, input_);
+}
+
+void Buffers::finish() {
+    if (copies_output_ && target_ != nullptr)
+        copy(static_cast<char*>(target_), output_.bytes, bases_[1], padded_, output_);
+}
+
+void Buffers::copy(char* to, size_t to_stride, const char* from, size_t from_stride, Pieces pieces) {
+    for (size_t i = 0; i < pieces.count; i++) std::memcpy(to + i * to_stride, from + i * from_stride, pieces.bytes);
+}
+
+}  // namespace chorale

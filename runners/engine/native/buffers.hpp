@@ -1,0 +1,47 @@
+// The memory of one run: the caller's where the program can work there, else copies of it.
+//
+// A program works on whole chunks. Where the elements are no multiple of them, the vector (or each shard of it) is
+// padded; where a program works in place and the caller does not, or the other way round, one side is copied.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "chorale_engine.h"
+#include "program.hpp"
+
+namespace chorale {
+
+class Buffers {
+public:
+    // Copies what has to be copied. Failure (CHORALE_INVALID) for sizes that do not fit the collective.
+    void prepare(const Program& program, const chorale_call& call, int rank, size_t element_bytes);
+
+    // Puts the result where the caller wants it.
+    void finish();
+
+    char* at(Place place) const { return bases_[place.buffer] + place.offset * chunk_bytes_; }
+    size_t chunk_elements() const { return chunk_elements_; }
+    char* output() const { return bases_[1]; }
+    size_t output_bytes() const { return output_chunks_ * chunk_bytes_; }
+
+private:
+    // A run of bytes that is repeated at a distance: `count` pieces of `bytes` each.
+    struct Pieces {
+        size_t count, bytes;
+    };
+
+    void choose(const Program& program, const chorale_call& call, int rank);
+    bool works_there(const Program& program, const chorale_call& call, int rank) const;
+    static void copy(char* to, size_t to_stride, const char* from, size_t from_stride, Pieces pieces);
+
+    char* bases_[3]{};
+    size_t chunk_elements_ = 0, chunk_bytes_ = 0, output_chunks_ = 0;
+    size_t padded_ = 0;  // bytes of a piece with its padding
+    Pieces input_{}, output_{};
+    bool copies_output_ = false;
+    void* target_ = nullptr;
+    std::vector<char> input_copy_, output_copy_, scratch_;
+};
+
+}  // namespace chorale

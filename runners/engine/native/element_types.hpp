@@ -1,0 +1,18 @@
+// Element types and the operations on them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace chorale {
+
+size_t element_size(int type);      // 0 for a type that is not known
+bool is_operation(int operation);
+
+// dst[i] = a[i] (operation) b[i]. AVG adds; `divide` is its end. dst may be a or b.
+void reduce(int type, int operation, void* dst, const void* a, const void* b, size_t elements);
+
+// data[i] /= divisor, towards zero for integers.
+void divide(int type, void* data, size_t elements, int64_t divisor);
+
+}  // namespace chorale

@@ -1,0 +1,208 @@
+#include <array>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "buffers.hpp"
+#include "chorale_engine.h"
+#include "element_types.hpp"
+#include "engine_clock.hpp"
+#include "executor.hpp"
+#include "failure.hpp"
+#include "joining.hpp"
+#include "links.hpp"
+#include "messages.hpp"
+#include "program.hpp"
+#include "sockets.hpp"
+
+using namespace chorale;
+
+struct chorale_engine {
+    chorale_engine(int rank, int ranks) : rank(rank), ranks(ranks) {}
+    chorale_engine(const chorale_engine&) = delete;
+    ~chorale_engine() {
+        for (const int listener : listeners) ::close(listener);
+    }
+
+    const int rank, ranks;
+    std::string error, blocked;
+    std::map<int64_t, Program> programs;
+    int64_t next_program = 0;
+    uint32_t runs = 0;
+    Settings settings;
+    size_t buffer_bytes = 0;
+    bool has_checksums = true, is_broken = false;
+    std::vector<int> listeners;
+    Links links;
+    std::unique_ptr<Messages> messages;
+    Buffers buffers;
+
+    Transport& transport() { return messages ? static_cast<Transport&>(*messages) : links; }
+
+    const Program& program(int64_t number) const {
+        const auto entry = programs.find(number);
+        if (entry == programs.end()) throw Failure(CHORALE_INVALID, "there is no such program");
+        return entry->second;
+    }
+
+    // Runs `work` and turns its failure into a status. One that leaves connections in disorder breaks the engine.
+    template <class Work>
+    int attempt(bool breaks, Work work) {
+        if (is_broken) return CHORALE_INVALID;
+        try {
+            work();
+            return CHORALE_OK;
+        } catch (const Failure& failure) {
+            error = failure.what();
+            if (breaks && failure.status != CHORALE_INVALID) break_off();
+            return failure.status;
+        } catch (const std::exception& failure) {
+            error = failure.what();
+            if (breaks) break_off();
+            return CHORALE_SYSTEM;
+        }
+    }
+
+    void break_off() {
+        is_broken = true;
+        transport().close();
+    }
+
+    std::set<Links::Key> missing_connections() const {
+        std::set<Links::Key> missing;
+        for (const auto& [number, program] : programs)
+            for (const Block& block : program.blocks)
+                for (const int peer : {block.send_peer, block.recv_peer})
+                    if (peer >= 0 && !links.has({peer, block.channel})) missing.insert({peer, block.channel});
+        return missing;
+    }
+
+    void execute(chorale_call& call) {
+        call.start_ns = monotonic_ns();
+        call.step_count = 0;
+        call.cpu_ns = 0;
+        const int64_t cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+        const int64_t deadline_ns = deadline_after(call.limit_s);
+        const Program& chosen = program(call.program);
+        const size_t element_bytes = element_size(call.type);
+        if (element_bytes == 0 || !is_operation(call.operation))
+            throw Failure(CHORALE_INVALID, "there is no such element type or operation");
+        const uint32_t tag = ++runs * 0x9e3779b1u ^ static_cast<uint32_t>(call.program);
+        if (call.elements == 0) {
+            call.end_ns = monotonic_ns();
+            return;
+        }
+        buffers.prepare(chosen, call, rank, element_bytes);
+        Executor executor(chosen, call, buffers, transport(), settings);
+        try {
+            executor.start(tag);
+            executor.run(deadline_ns);
+            if (call.operation == CHORALE_AVG) average(chosen, call);
+            buffers.finish();
+            call.end_ns = monotonic_ns();
+            executor.drain(deadline_ns);
+        } catch (const Failure&) {
+            blocked = executor.blocked();
+            throw;
+        }
+        call.cpu_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID) - cpu_ns;
+    }
+
+    void average(const Program& chosen, const chorale_call& call) {
+        const bool has_sums = chosen.collective == Collective::allreduce ||
+                              chosen.collective == Collective::reduce_scatter ||
+                              (chosen.collective == Collective::reduce && rank == chosen.root);
+        if (has_sums) divide(call.type, buffers.output(), buffers.output_bytes() / element_size(call.type), ranks);
+    }
+};
+
+extern "C" {
+
+chorale_engine* chorale_engine_new(int rank, int ranks) {
+    if (rank < 0 || rank >= ranks) return nullptr;
+    try {
+        return new chorale_engine(rank, ranks);
+    } catch (const std::exception&) {
+        return nullptr;
+    }
+}
+
+void chorale_engine_free(chorale_engine* engine) { delete engine; }
+
+const char* chorale_error(const chorale_engine* engine) { return engine->error.c_str(); }
+
+const char* chorale_blocked(const chorale_engine* engine) { return engine->blocked.c_str(); }
+
+int64_t chorale_program_load(chorale_engine* engine, const int64_t* words, size_t count) {
+    int64_t number = -1;
+    engine->attempt(false, [&] {
+        engine->programs.emplace(engine->next_program, decode_program(words, count, engine->rank, engine->ranks));
+        number = engine->next_program++;
+    });
+    return number;
+}
+
+int chorale_program_unload(chorale_engine* engine, int64_t program) {
+    return engine->attempt(false, [&] {
+        engine->program(program);
+        engine->programs.erase(program);
+    });
+}
+
+int chorale_listen(chorale_engine* engine, const char* address, char* bound, size_t room) {
+    return engine->attempt(false, [&] {
+        std::string text;
+        engine->listeners.push_back(listen_at(address, text));
+        if (text.size() + 1 > room) throw Failure(CHORALE_INVALID, "no room for the address");
+        std::memcpy(bound, text.c_str(), text.size() + 1);
+    });
+}
+
+int chorale_connect(chorale_engine* engine, const char* const* addresses, const uint8_t* token, double limit_s) {
+    return engine->attempt(true, [&] {
+        Joining joining{engine->rank,          {addresses, addresses + engine->ranks}, engine->listeners, {},
+                        engine->buffer_bytes, engine->has_checksums,                  deadline_after(limit_s)};
+        std::memcpy(joining.token.data(), token, joining.token.size());
+        join(joining, engine->missing_connections(), engine->links);
+    });
+}
+
+int chorale_use_messages(chorale_engine* engine, const chorale_messages* messages) {
+    return engine->attempt(false, [&] { engine->messages = std::make_unique<Messages>(*messages); });
+}
+
+int chorale_set(chorale_engine* engine, const char* option, int64_t value) {
+    return engine->attempt(false, [&] {
+        const std::string name = option;
+        if (value < 0) throw Failure(CHORALE_INVALID, "an option cannot be negative: " + name);
+        if (name == "piece_bytes")
+            engine->settings.piece_bytes = static_cast<size_t>(value > 64 ? value : 64) / 64 * 64;
+        else if (name == "buffer_bytes")
+            engine->buffer_bytes = static_cast<size_t>(value);
+        else if (name == "checksums")
+            engine->has_checksums = value != 0;
+        else
+            throw Failure(CHORALE_INVALID, "there is no option " + name);
+    });
+}
+
+void chorale_on_step(chorale_engine* engine, void (*hook)(void*, int, int), void* context) {
+    if (hook == nullptr)
+        engine->settings.on_step = nullptr;
+    else
+        engine->settings.on_step = [=](int block, int step) { hook(context, block, step); };
+}
+
+int chorale_execute(chorale_engine* engine, chorale_call* call) {
+    return engine->attempt(true, [&] { engine->execute(*call); });
+}
+
+int chorale_reduce(int32_t type, int32_t operation, void* dst, const void* a, const void* b, size_t elements) {
+    if (element_size(type) == 0 || !is_operation(operation)) return CHORALE_INVALID;
+    reduce(type, operation, dst, a, b, elements);
+    return CHORALE_OK;
+}
+
+}  // extern "C"

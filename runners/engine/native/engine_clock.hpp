@@ -1,0 +1,28 @@
+// The clocks: CLOCK_MONOTONIC, which all processes of a machine share, and the processor time of this thread.
+#pragma once
+
+#include <time.h>
+
+#include <cstdint>
+
+namespace chorale {
+
+inline int64_t clock_ns(clockid_t clock) {
+    timespec now;
+    clock_gettime(clock, &now);
+    return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+inline int64_t monotonic_ns() { return clock_ns(CLOCK_MONOTONIC); }
+
+inline void pause_ns(int64_t ns) {
+    const timespec duration{static_cast<time_t>(ns / 1'000'000'000), static_cast<long>(ns % 1'000'000'000)};
+    if (ns > 0) nanosleep(&duration, nullptr);
+}
+
+// `seconds` from now, far away where that is too far to count.
+inline int64_t deadline_after(double seconds) {
+    return seconds > 1e9 ? INT64_MAX : monotonic_ns() + static_cast<int64_t>(seconds * 1e9);
+}
+
+}  // namespace chorale

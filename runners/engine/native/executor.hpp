@@ -1,0 +1,92 @@
+// Executes a program: each block strictly in order, all of them on this thread, each as far as it can go now.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "buffers.hpp"
+#include "program.hpp"
+#include "transport.hpp"
+
+namespace chorale {
+
+struct Settings {
+    size_t piece_bytes = 16 * 1024;
+    std::function<void(int, int)> on_step;  // may be empty
+};
+
+class Executor {
+public:
+    // All ranks must have called `start` of theirs before any of them can finish a run. `tag` is the same on all.
+    Executor(const Program& program, chorale_call& call, Buffers& buffers, Transport& transport,
+             const Settings& settings);
+    ~Executor();
+
+    void start(uint32_t tag);
+
+    // Goes through all steps. Failure (CHORALE_TIMEOUT) when `deadline_ns` passes before.
+    void run(int64_t deadline_ns);
+
+    // Waits until all that was sent has left.
+    void drain(int64_t deadline_ns);
+
+    // A line "BLOCK STEP reason" for each block that is not finished.
+    std::string blocked() const;
+
+private:
+    // A block goes through its steps once for each part of the chunks. With several parts a step of several chunks is
+    // as many messages, its pieces.
+    struct State {
+        const Block* block = nullptr;
+        Outgoing* outgoing = nullptr;
+        Incoming* incoming = nullptr;
+        size_t part = 0, step = 0, piece = 0;
+        bool has_begun = false, is_queued = false;
+        char *src = nullptr, *dst = nullptr;
+        size_t length = 0;                // bytes of the piece
+        size_t received = 0, stored = 0, sent = 0;
+        std::vector<char> stage;          // bytes that were received and are not reduced yet
+        size_t staged = 0;
+        std::vector<char> passed_on;      // what is sent and stored nowhere
+        std::vector<size_t> waiters;      // blocks that wait for this one
+        int64_t ready_ns = 0, start_ns = 0;
+    };
+
+    void connect_blocks(uint32_t tag);
+    std::vector<size_t> message_sizes(const Block& block) const;
+    void enqueue(size_t block);
+    void run_queue();
+    bool advance(size_t number);
+    bool begin(State& state, size_t number);
+    bool move(State& state, const Instruction& step);
+    bool receive(State& state, const Instruction& step);
+    bool receive_and_reduce(State& state, const Instruction& step);
+    bool send(State& state, const char* bytes, size_t available);
+    size_t available(State& state, const Instruction& step, size_t number);
+    bool is_complete(State& state, const Instruction& step) const;
+    void finish(State& state, const Instruction& step);
+    void wake_waiters(State& state);
+    void wait_for(State& state, size_t number);
+    bool is_met(const State& state, const Wait& wait) const;
+    const Wait* unmet(const State& state, bool counts_passing) const;
+    bool is_passing(const State& state, const Wait& wait) const;
+    std::string reason(const State& state) const;
+    bool is_done(const State& state) const { return state.part == parts_ || state.block->steps.empty(); }
+    size_t pieces(const Instruction& step) const { return parts_ == 1 ? 1 : step.count; }
+    size_t part_start(size_t part) const { return buffers_.chunk_elements() * part / parts_; }
+    size_t piece_bytes_of(const Instruction& step, size_t part) const;
+    void record(const State& state);
+
+    const Program& program_;
+    chorale_call& call_;
+    Buffers& buffers_;
+    Transport& transport_;
+    const Settings& settings_;
+    const size_t element_bytes_, parts_;
+    std::vector<State> states_;
+    std::vector<int> queue_, next_queue_;
+    size_t busy_ = 0;
+};
+
+}  // namespace chorale

@@ -1,0 +1,253 @@
+#include "joining.hpp"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <list>
+#include <memory>
+
+#include "engine_clock.hpp"
+#include "shared_memory.hpp"
+#include "sockets.hpp"
+
+namespace chorale {
+namespace {
+
+constexpr char hello_text[8] = {'c', 'h', 'o', 'r', 'a', 'l', 'e', '1'};
+constexpr char welcome_text[8] = {'w', 'e', 'l', 'c', 'o', 'm', 'e', '1'};
+constexpr int poll_ms = 20;
+constexpr size_t default_ring_bytes = 1 << 20;
+constexpr int64_t stranger_ns = 2'000'000'000;  // how long somebody who connected may take to say who it is
+
+struct Hello {
+    char text[8];
+    Token token;
+    int32_t from, to, channel, reserved;
+};
+
+// A connection that is being made by this rank: connecting, then waiting for the welcome.
+struct Caller {
+    Links::Key key;
+    Address address;
+    int fd = -1;
+    bool has_greeted = false;
+    size_t received = 0;
+    char welcome[sizeof welcome_text];
+    std::unique_ptr<SharedMemory> memory;
+
+    ~Caller() {
+        if (fd >= 0) close(fd);
+    }
+    void hang_up() {
+        if (fd >= 0) close(fd);
+        fd = -1;
+        has_greeted = false;
+        received = 0;
+    }
+};
+
+// Somebody who has connected to this rank and not said everything yet.
+struct Visitor {
+    int fd;
+    int64_t until_ns;
+    size_t received = 0;
+    Hello hello;
+    int memory_fd = -1;
+
+    ~Visitor() {
+        if (fd >= 0) close(fd);
+        if (memory_fd >= 0) close(memory_fd);
+    }
+};
+
+class Meeting {
+public:
+    Meeting(const Joining& joining, const std::set<Links::Key>& wanted, Links& links)
+        : joining_(joining), links_(links) {
+        for (const Links::Key& key : wanted) {
+            const Address address = parse_address(joining.addresses.at(static_cast<size_t>(key.first)));
+            if (address.kind == AddressKind::emulated || key.first < joining.rank) {
+                callers_.emplace_back();
+                callers_.back().key = key;
+                callers_.back().address = address;
+            } else {
+                awaited_.insert(key);
+            }
+        }
+    }
+
+    void hold() {
+        while (!callers_.empty() || !awaited_.empty()) {
+            if (monotonic_ns() > joining_.deadline_ns) throw Failure(CHORALE_TIMEOUT, missing());
+            call_again();
+            poll_once();
+        }
+    }
+
+private:
+    std::string missing() const {
+        const Links::Key key = callers_.empty() ? *awaited_.begin() : callers_.front().key;
+        return "rank " + std::to_string(key.first) + " could not be connected in time";
+    }
+
+    void call_again() {
+        for (Caller& caller : callers_)
+            if (caller.fd < 0) caller.fd = start_connecting(caller.address);
+    }
+
+    void poll_once() {
+        std::vector<pollfd> watched;
+        for (const int listener : joining_.listeners) watched.push_back({listener, POLLIN, 0});
+        for (const Visitor& visitor : visitors_) watched.push_back({visitor.fd, POLLIN, 0});
+        for (const Caller& caller : callers_)
+            watched.push_back({caller.fd, static_cast<short>(caller.has_greeted ? POLLIN : POLLOUT), 0});
+        bool is_anyone_away = false;
+        for (const Caller& caller : callers_) is_anyone_away |= caller.fd < 0;
+        if (is_anyone_away) pause_ns(poll_ms * 500'000);
+        if (poll(watched.data(), watched.size(), is_anyone_away ? 0 : poll_ms) < 0 && errno != EINTR)
+            throw Failure(CHORALE_SYSTEM, std::string("poll: ") + std::strerror(errno));
+        size_t next = joining_.listeners.size();
+        for (auto visitor = visitors_.begin(); visitor != visitors_.end(); next++)
+            visitor = (watched[next].revents != 0 && hear(*visitor)) || monotonic_ns() > visitor->until_ns
+                          ? visitors_.erase(visitor)
+                          : std::next(visitor);
+        for (auto caller = callers_.begin(); caller != callers_.end(); next++)
+            caller = watched[next].revents != 0 && go_on(*caller) ? callers_.erase(caller) : std::next(caller);
+        for (size_t i = 0; i < joining_.listeners.size(); i++)
+            if (watched[i].revents != 0) open_door(joining_.listeners[i]);
+    }
+
+    void open_door(int listener) {
+        int fd;
+        while ((fd = accept4(listener, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC)) >= 0) {
+            visitors_.emplace_back();
+            visitors_.back().fd = fd;
+            visitors_.back().until_ns = monotonic_ns() + stranger_ns;
+        }
+    }
+
+    // Reads what a visitor says, with the memory that may come along; returns whether it is dealt with.
+    bool hear(Visitor& visitor) {
+        iovec part{reinterpret_cast<char*>(&visitor.hello) + visitor.received, sizeof(Hello) - visitor.received};
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+        msghdr message{};
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        const ssize_t count = recvmsg(visitor.fd, &message, MSG_CMSG_CLOEXEC);
+        if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+        if (count <= 0) return true;
+        for (cmsghdr* extra = CMSG_FIRSTHDR(&message); extra != nullptr; extra = CMSG_NXTHDR(&message, extra))
+            if (extra->cmsg_type == SCM_RIGHTS && visitor.memory_fd < 0)
+                std::memcpy(&visitor.memory_fd, CMSG_DATA(extra), sizeof(int));
+        visitor.received += static_cast<size_t>(count);
+        if (visitor.received == sizeof(Hello)) welcome(visitor);
+        return visitor.received == sizeof(Hello);
+    }
+
+    // Takes the visitor in if it is one of those that are awaited; else it is turned away.
+    void welcome(Visitor& visitor) {
+        const Hello& hello = visitor.hello;
+        const Links::Key key{hello.from, hello.channel};
+        const bool is_one_of_us = std::memcmp(hello.text, hello_text, sizeof hello_text) == 0 &&
+                                  hello.token == joining_.token && hello.to == joining_.rank && awaited_.count(key) > 0;
+        if (!is_one_of_us) return;
+        if (send(visitor.fd, welcome_text, sizeof welcome_text, MSG_NOSIGNAL) != sizeof welcome_text) return;
+        const AddressKind kind = parse_address(joining_.addresses.at(static_cast<size_t>(joining_.rank))).kind;
+        std::unique_ptr<Pipe> pipe;
+        if (visitor.memory_fd >= 0) {
+            const int memory = std::exchange(visitor.memory_fd, -1);
+            pipe = std::make_unique<RingPipe>(visitor.fd, key.first, SharedMemory::open(memory), false);
+        } else {
+            prepare(visitor.fd, kind, static_cast<int>(joining_.buffer_bytes));
+            pipe = std::make_unique<SocketPipe>(visitor.fd, key.first);
+        }
+        visitor.fd = -1;
+        links_.add(key, std::move(pipe), joining_.has_checksums);
+        awaited_.erase(key);
+    }
+
+    // Does what a connection needs next; returns whether it is made. One that breaks is made again.
+    bool go_on(Caller& caller) {
+        if (!caller.has_greeted) {
+            caller.has_greeted = greet(caller);
+            if (!caller.has_greeted) try_later(caller);
+            return false;
+        }
+        const ssize_t count =
+            recv(caller.fd, caller.welcome + caller.received, sizeof caller.welcome - caller.received, 0);
+        if (count < 0 && (errno == EAGAIN || errno == EINTR)) return false;
+        if (count <= 0) {
+            try_later(caller);
+            return false;
+        }
+        caller.received += static_cast<size_t>(count);
+        if (caller.received < sizeof caller.welcome) return false;
+        if (std::memcmp(caller.welcome, welcome_text, sizeof welcome_text) != 0)
+            throw garbage(caller.key.first, "no welcome");
+        finish(caller);
+        return true;
+    }
+
+    static void try_later(Caller& caller) {
+        caller.hang_up();
+        pause_ns(1'000'000);
+    }
+
+    bool greet(Caller& caller) {
+        Hello hello{};
+        std::memcpy(hello.text, hello_text, sizeof hello_text);
+        hello.token = joining_.token;
+        hello.from = joining_.rank;
+        hello.to = caller.key.first;
+        hello.channel = caller.key.second;
+        iovec part{&hello, sizeof hello};
+        msghdr message{};
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{};
+        if (caller.address.kind == AddressKind::shared_memory) {
+            const size_t bytes = joining_.buffer_bytes > 0 ? joining_.buffer_bytes : default_ring_bytes;
+            caller.memory = std::make_unique<SharedMemory>(SharedMemory::create(std::max<size_t>(bytes, 64)));
+            message.msg_control = control;
+            message.msg_controllen = sizeof control;
+            cmsghdr* extra = CMSG_FIRSTHDR(&message);
+            extra->cmsg_level = SOL_SOCKET;
+            extra->cmsg_type = SCM_RIGHTS;
+            extra->cmsg_len = CMSG_LEN(sizeof(int));
+            const int fd = caller.memory->fd();
+            std::memcpy(CMSG_DATA(extra), &fd, sizeof fd);
+        }
+        return sendmsg(caller.fd, &message, MSG_NOSIGNAL) == sizeof hello;
+    }
+
+    void finish(Caller& caller) {
+        const int fd = std::exchange(caller.fd, -1);
+        std::unique_ptr<Pipe> pipe;
+        if (caller.memory != nullptr) {
+            pipe = std::make_unique<RingPipe>(fd, caller.key.first, std::move(*caller.memory), true);
+        } else {
+            prepare(fd, caller.address.kind, static_cast<int>(joining_.buffer_bytes));
+            pipe = std::make_unique<SocketPipe>(fd, caller.key.first);
+        }
+        links_.add(caller.key, std::move(pipe), joining_.has_checksums);
+    }
+
+    const Joining& joining_;
+    Links& links_;
+    std::list<Caller> callers_;
+    std::list<Visitor> visitors_;
+    std::set<Links::Key> awaited_;
+};
+
+}  // namespace
+
+void join(const Joining& joining, const std::set<Links::Key>& wanted, Links& links) {
+    Meeting(joining, wanted, links).hold();
+}
+
+}  // namespace chorale

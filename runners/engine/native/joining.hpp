@@ -1,0 +1,30 @@
+// Ranks find one another: who connects to whom, and that both are who they say.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "links.hpp"
+
+namespace chorale {
+
+using Token = std::array<uint8_t, 16>;
+
+struct Joining {
+    int rank;
+    std::vector<std::string> addresses;  // of all ranks
+    std::vector<int> listeners;  // sockets of this rank
+    Token token;
+    size_t buffer_bytes;
+    bool has_checksums;
+    int64_t deadline_ns;
+};
+
+// Adds pipes to `links` for all of `wanted`. Of two ranks the higher one connects. Strangers are turned away; Failure
+// (CHORALE_TIMEOUT) names a rank that was not there in time.
+void join(const Joining& joining, const std::set<Links::Key>& wanted, Links& links);
+
+}  // namespace chorale

@@ -1,0 +1,61 @@
+// A pipe through memory that two processes of a machine share; a socket between them wakes who waits.
+#pragma once
+
+#include <atomic>
+
+#include "pipe.hpp"
+
+namespace chorale {
+
+// Bytes in one direction. `written` and `read` only grow.
+struct Ring {
+    alignas(64) std::atomic<uint64_t> written;
+    std::atomic<uint32_t> reader_waits;
+    alignas(64) std::atomic<uint64_t> read;
+    std::atomic<uint32_t> writer_waits;
+};
+
+// Memory for both directions, as an anonymous file that never shrinks; its descriptor goes to the other process.
+class SharedMemory {
+public:
+    static SharedMemory create(size_t ring_bytes);
+    static SharedMemory open(int fd);  // Failure for a file that was not made by `create`; the descriptor is taken over
+    SharedMemory(SharedMemory&& other) noexcept;
+    SharedMemory(const SharedMemory&) = delete;
+    ~SharedMemory();
+
+    int fd() const { return fd_; }
+    size_t ring_bytes() const { return ring_bytes_; }
+    Ring& ring(int direction) const { return *reinterpret_cast<Ring*>(base_ + direction * stride()); }
+    char* data(int direction) const { return base_ + direction * stride() + sizeof(Ring); }
+
+private:
+    SharedMemory(int fd, size_t ring_bytes);
+    size_t stride() const { return sizeof(Ring) + ring_bytes_; }
+
+    int fd_;
+    size_t ring_bytes_;
+    char* base_;
+};
+
+class RingPipe : public Pipe {
+public:
+    // `bell` is a connected socket; the one who made the memory writes in direction 0.
+    RingPipe(int bell, int peer, SharedMemory memory, bool is_maker);
+
+    bool may_read() const override { return used(in_) > 0 || has_hung_up_; }
+    size_t write(const iovec* parts, int count) override;
+    size_t read(const iovec* parts, int count) override;
+    void woken(bool has_hung_up) override;
+
+private:
+    uint64_t used(const Ring& ring) const;
+    void ring_bell();
+
+    SharedMemory memory_;
+    Ring &out_, &in_;
+    char *out_data_, *in_data_;
+    bool has_hung_up_ = false;
+};
+
+}  // namespace chorale
