@@ -31,7 +31,7 @@ class Status(IntEnum):
     SYSTEM = 5
 
 
-class ElementType(IntEnum):
+class DataType(IntEnum):
     """Types of elements, by the names that NumPy and torch give them."""
 
     FLOAT32 = 0
@@ -44,7 +44,7 @@ class ElementType(IntEnum):
     UINT8 = 7
 
 
-class Operation(IntEnum):
+class Reduction(IntEnum):
     """What is done to elements of several ranks; AVG divides their sum, towards zero for integers."""
 
     SUM = 0
@@ -137,8 +137,8 @@ class Work:
     input: int
     output: int
     elements: int
-    type: ElementType = ElementType.FLOAT32
-    operation: Operation = Operation.SUM
+    type: DataType = DataType.FLOAT32
+    operation: Reduction = Reduction.SUM
     parts: int = 1
     limit_s: float = 60.0
     step_room: int = 0

@@ -44,7 +44,8 @@ def test_seconds_are_the_cost_that_verification_finds(method: str, collective: C
     try:
         verified = synthesize(method, topology, collective, None, SerialExecutor())
     except InvalidInput as refusal:  # a network whose optimum needs too many chunks: tests of bfb are about that
-        assert "chunks per shard" in str(refusal)
+        if "chunks per shard" not in str(refusal):
+            raise
         reject()
     congestion = congestion_of(traffic_of(verified.schedule))
     free = NetworkModel.of(link_gbps="8e-9")
