@@ -44,7 +44,7 @@ class DataType(IntEnum):
     UINT8 = 7
 
 
-class Reduction(IntEnum):
+class ReduceOp(IntEnum):
     """What is done to elements of several ranks; AVG divides their sum, towards zero for integers."""
 
     SUM = 0
@@ -138,7 +138,7 @@ class Work:
     output: int
     elements: int
     type: DataType = DataType.FLOAT32
-    operation: Reduction = Reduction.SUM
+    operation: ReduceOp = ReduceOp.SUM
     parts: int = 1
     limit_s: float = 60.0
     step_room: int = 0
