@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from chorale.runners.api.trace import ExecutionTrace
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
@@ -102,6 +103,7 @@ class RunRequest:
     settings:    program name -> what its instructions do not say, for runners that need it.
     matrix_products: of 128 x 128 matrices that every rank computes beside each repetition; the time is then that of
                  both, end to end. For runners that can, see `chorale.runners.api.validation`.
+    trace:       whether to write down what every instruction took, for runners that can.
     race:        when to stop early; `chorale.runners.measurement.driver` obeys it, runners measure what they are told.
     """
 
@@ -117,6 +119,7 @@ class RunRequest:
     settings: Mapping[str, ProgramSettings] = field(default_factory=dict)
     race: Race | None = None
     matrix_products: int = 0
+    trace: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,11 +148,16 @@ class SizeMeasurement:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a runner measured: name of a program or of a library algorithm -> one entry per size, as requested."""
+    """What a runner measured: name of a program or of a library algorithm -> one entry per size, as requested.
+
+    traces: where the request wants them and the runner can: name of a program -> for each size the trace of the
+            repetition whose time is the median, the lower one of two
+    """
 
     runner: str
     results: Mapping[str, tuple[SizeMeasurement, ...]]
     environment: Mapping[str, str | int | float | None] = field(default_factory=dict)
+    traces: Mapping[str, tuple[ExecutionTrace, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

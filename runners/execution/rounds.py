@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from chorale.runners.api.base import FailureKind, RunFailure, RunRequest, SizeMeasurement, library_result
 from chorale.runners.api.elements import ELEMENT_TYPES
+from chorale.runners.api.trace import ExecutionTrace, RankTrace
 from chorale.runners.api.units import divisible_size
 from chorale.runners.measurement.machine import Facts
 
@@ -82,33 +83,49 @@ class MeasurementRounds:
         self._names = [*request.programs, *map(library_result, request.library)]
         self._random = random.Random(request.seed)  # noqa: S311 - an order, not a secret
         self._runs = 0
+        self.traces: dict[str, tuple[ExecutionTrace, ...]] = {}
 
     def measure(self) -> dict[str, tuple[SizeMeasurement, ...]]:
-        """Return the measurements per name, one per size in the order of the request."""
+        """Return the measurements per name, one per size in the order of the request; `traces` then has theirs."""
         results: dict[str, list[SizeMeasurement]] = {name: [] for name in self._names}
         for requested_bytes in self._request.sizes_bytes:
             element_bytes = ELEMENT_TYPES[self._request.dtype].dtype.itemsize
             counts = [program.chunks for program in self._request.programs.values()]
             size_bytes = divisible_size(requested_bytes, element_bytes, counts)
             times_s = self._measure_size(size_bytes // element_bytes)
-            for name in self._names:
-                results[name].append(SizeMeasurement(size_bytes, requested_bytes, tuple(times_s[name]), correct=True))
+            for name, runs in times_s.items():
+                results[name].append(SizeMeasurement(size_bytes, requested_bytes, tuple(runs), correct=True))
         return {name: tuple(sizes) for name, sizes in results.items()}
 
     def _measure_size(self, elements: int) -> dict[str, list[float]]:
         times_s: dict[str, list[float]] = {name: [] for name in self._names}
+        traces: dict[str, list[ExecutionTrace]] = {name: [] for name in self._request.programs}
         for round_number in range(-self._request.warmup, self._request.repeats):
             for program in self._random.sample(range(len(self._names)), len(self._names)):
                 seconds = self._run_once(program, elements)
                 if round_number >= 0:
                     times_s[self._names[program]].append(seconds)
+                    self._collect_trace(self._names[program], elements, traces)
+        for name, collected in traces.items():
+            if collected:
+                middle = sorted(collected, key=lambda trace: trace.time_s)[(len(collected) - 1) // 2]
+                self.traces[name] = (*self.traces.get(name, ()), middle)
         return times_s
+
+    def _collect_trace(self, name: str, elements: int, traces: dict[str, list[ExecutionTrace]]) -> None:
+        if not self._request.trace or name not in traces:
+            return
+        answers = self._group.request({"do": "trace"}, self._deadline, "traces were collected")
+        ranks = tuple(RankTrace.from_json(answers[rank]["trace"]) for rank in self._group.ranks)
+        size_bytes = elements * ELEMENT_TYPES[self._request.dtype].dtype.itemsize
+        traces[name].append(ExecutionTrace(name, size_bytes, ranks))
 
     def _run_once(self, program: int, elements: int) -> float:
         """Return the seconds from the common start to the last rank's end."""
         self._runs += 1
         request = self._request
         task = prepare_task(program, elements, request.dtype, self._runs, request.seed, request.matrix_products)
+        task["trace"] = request.trace
         doing = f"program {self._names[program]} ran on {elements} elements"
         self._group.request(task, self._deadline, f"the data were prepared: {doing}")
         seconds = self._group.timed_start(self._deadline, doing)

@@ -57,7 +57,7 @@ def _lowest_ratio(measurement: Measurement, race: Race, index: int) -> float:
 
 def _joined(first: Measurement, rest: Measurement) -> Measurement:
     results = {name: _in_order(early, rest.results[name]) for name, early in first.results.items()}
-    return Measurement(first.runner, results, rest.environment)
+    return Measurement(first.runner, results, rest.environment, rest.traces)
 
 
 def _in_order(early: Sequence[SizeMeasurement], late: Sequence[SizeMeasurement]) -> tuple[SizeMeasurement, ...]:
@@ -177,7 +177,7 @@ class _Collected:
         }
         environment = {**last.environment, "requests": len(self._outcomes)}
         stops = tuple(self._stops[number] for number in range(len(self._sizes_bytes)))
-        return AdaptiveMeasurement(Measurement(first.runner, results, environment), stops)
+        return AdaptiveMeasurement(Measurement(first.runner, results, environment, first.traces), stops)
 
     def _width(self, number: int) -> float:
         """Return the widest interval at a size in units of the precision that is wanted; infinite with few samples."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
@@ -38,6 +39,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.program_files import Runnable, load_runnable
 from chorale.tuner.files.schedule_files import SUFFIXES
 from chorale.tuner.files.topology_specs import load_topology
+from chorale.tuner.reports.execution import execution_line, report_executions, require_trace_files
 
 UNAVAILABLE_EXIT_CODE = 3
 
@@ -49,8 +51,12 @@ def print_report(
     reference: str | None,
     calibration: Calibration | None,
     as_json: bool,
+    executions: list[dict[str, Any]] | None = None,
 ) -> None:
-    """Print the results of `file`, compared with those of `reference` where there is one."""
+    """Print the results of `file`, compared with those of `reference` where there is one.
+
+    executions: of `report_executions`, where they were traced
+    """
     measurement, analyses = driven.measurement, analyse(driven.measurement, file, reference)
     _warn(file, program, measurement, analyses, reference)
     rows = [
@@ -62,13 +68,16 @@ def print_report(
         if reference is not None:
             others = [_row(size, program) for size in measurement.results[reference]]
             document["reference"] = {"name": reference, "results": others}
-        emit_json(document if calibration is None else document | {"calibration": calibration.to_json()})
+        document |= {} if calibration is None else {"calibration": calibration.to_json()}
+        emit_json(document | ({} if executions is None else {"executions": executions}))
         return
     results.print(_table(f"{file}: {program.collective} on {measurement.runner}", rows))
     if reference is not None:
         results.print("\n".join(map(_comparison, rows)), soft_wrap=True)
     if calibration is not None:
         results.print(_calibration_table(calibration))
+    for execution in executions or ():
+        results.print(execution_line(execution), soft_wrap=True)
 
 
 def print_failure(runner: str, failure: RunFailure, as_json: bool) -> NoReturn:
@@ -169,6 +178,12 @@ Budget = Annotated[str | None, typer.Option(help="What --precision may cost per 
 WantsCalibration = Annotated[
     bool, typer.Option("--calibrate", help="Fit latency, overhead and bandwidth, measuring a few more programs.")
 ]
+TraceFile = Annotated[
+    Path | None, typer.Option(help="Write what every instruction took on every rank, for Perfetto (.json).")
+]
+TracePlot = Annotated[
+    Path | None, typer.Option(help="Draw the last size as a timeline beside the predicted one (.png, .svg or .pdf).")
+]
 
 
 def register(app: typer.Typer) -> None:
@@ -194,6 +209,8 @@ def run(
     timeout: Annotated[float, typer.Option(min=0.1, help="Seconds after which a run counts as hung.")] = 300.0,
     seed: Annotated[int, typer.Option(min=0, help="Fixes the data.")] = 0,
     wants_calibration: WantsCalibration = False,
+    trace: TraceFile = None,
+    plot: TracePlot = None,
     as_json: AsJson = False,
 ) -> None:
     """Execute a schedule or program, check every element of every result, and time it.
@@ -201,6 +218,7 @@ def run(
     Example: chorale run torus.parquet --runner local --sizes 64KiB,1M --link-mbps 50 --reference ring.parquet
     """
     sizes_bytes, goal = parse_sizes(sizes), _goal(precision, budget, reference)
+    require_trace_files(trace, plot)
     flags = {"link_mbps": link_mbps, "fabric": fabric, "where": where, "hosts": hosts}
     config = runner_config(runner, _runner_options(flags, options or []))
     running = config.create(Home.from_environment().root)
@@ -214,6 +232,7 @@ def run(
         settings = {name: item.settings for name, item in runnables.items() if item.settings is not None}
         library = () if reference is None or not reference.startswith(LIBRARY) else (reference.removeprefix(LIBRARY),)
         request = RunRequest(topology, programs, sizes_bytes, repeats, 1, timeout, dtype, seed, library, settings)
+        request = replace(request, trace=trace is not None or plot is not None)
         outcome = _measured(running, request, goal)
     finally:
         running.close()
@@ -222,7 +241,9 @@ def run(
     calibration = None
     if wants_calibration:
         calibration = calibrate(observations_of(outcome.measurement, programs, topology), topology.bandwidth_unit)
-    print_report(file, program, outcome, reference, calibration, as_json)
+    executions = outcome.measurement.traces.get(file, ())
+    rows = report_executions(program, topology, executions, outcome.measurement, trace, plot) if request.trace else None
+    print_report(file, program, outcome, reference, calibration, as_json, rows)
 
 
 def _goal(precision: str | None, budget: str | None, reference: str | None) -> Goal | None:

@@ -44,13 +44,14 @@ def draw_timeline(
     axes.spines[["top", "right"]].set_visible(False)
     lanes = lanes_of(trace)
     if len(lanes) <= MAX_LANES:
-        _draw_lanes(axes, trace, lanes)
+        draw_lanes(axes, trace, lanes)
         return ""
     _draw_rows(axes, trace, topology, unit_bytes_per_s, chunk_bytes)
     return "part of a rank's outgoing bandwidth in use"
 
 
-def _draw_lanes(axes: Any, trace: ProgramTrace, lanes: NDArray[np.int64]) -> None:
+def draw_lanes(axes: Any, trace: ProgramTrace, lanes: NDArray[np.int64]) -> None:
+    """Draw the messages of `trace` over microseconds, each in the lane of its block; `lanes` as of `lanes_of`."""
     key = lanes[:, 0] * (lanes[:, 1].max(initial=0) + 1) + lanes[:, 1]
     lane = np.searchsorted(key, trace.src * (lanes[:, 1].max(initial=0) + 1) + trace.block)
     for adds, colour in _COLOURS.items():

@@ -1,0 +1,107 @@
+"""Why an execution took as long as it did: its critical path by cause, and the ranks that were late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from chorale.runners.api.base import Measurement
+from chorale.runners.api.trace import ExecutionTrace
+from chorale.runners.api.units import format_size
+from chorale.runners.measurement.critical_path import Cause, CriticalPath, time_by_cause
+from chorale.runners.simulated.program_trace import ProgramTrace
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.programs.program import Program
+from chorale.synth.simulation.network_model import NetworkModel
+from chorale.synth.topology.topology import Topology
+from chorale.tuner.costs.program_costs import simulate_program
+from chorale.tuner.files.read_write import require_plot_format, write_file
+from chorale.tuner.reports.trace_events import trace_events
+
+
+def require_trace_files(trace: Path | None, plot: Path | None) -> None:
+    """Raise InvalidInput for names of files that cannot be written so."""
+    if trace is not None and trace.suffix != ".json":
+        raise InvalidInput("a trace is written as .json", trace, "name it trace.json")
+    if plot is not None:
+        require_plot_format(plot)
+
+
+def report_executions(
+    program: Program,
+    topology: Topology,
+    executions: Sequence[ExecutionTrace],
+    measurement: Measurement,
+    trace: Path | None = None,
+    plot: Path | None = None,
+) -> list[dict[str, Any]]:
+    """Return a row for each of `executions`; write them to `trace` and draw the last of them into `plot`.
+
+    They are compared with a simulation of links alone, where the environment of `measurement` says how fast links are.
+    Unavailable where nothing was traced.
+    """
+    if not executions:
+        rule = "only runners that execute programs with the engine can trace them"
+        raise Unavailable(
+            rule, measurement.runner, "use --runner local, mpi or oneccl, or leave --trace and --plot out"
+        )
+    network = model_of_run(topology, measurement.environment.get("link_mbps"))
+    predicted = [_prediction(program, topology, network, one.size_bytes) for one in executions]
+    if trace is not None:
+        write_file(trace, trace_events(program, list(zip(executions, predicted, strict=True))).encode())
+    if plot is not None:
+        from chorale.tuner.plots.execution_plot import plot_execution  # noqa: PLC0415 (matplotlib is slow)
+
+        plot_execution(program, executions[-1], predicted[-1], plot)
+    pairs = zip(executions, predicted, strict=True)
+    return [execution_row(program, one, None if model is None else model.end_s) for one, model in pairs]
+
+
+def model_of_run(topology: Topology, link_mbps: Any) -> NetworkModel | None:
+    """Return links of that rate: of bandwidth 1, on fabrics in GB/s of the fastest; None where it is not known."""
+    if not isinstance(link_mbps, (int, float, Fraction, str)):
+        return None
+    rate_gbps = Fraction(str(link_mbps)) / 1000
+    if topology.bandwidth_unit == "link":
+        return NetworkModel.of(link_gbps=rate_gbps)
+    full = NetworkModel().unit_bytes_per_s(topology) * max(topology.links.bandwidths)
+    return replace(NetworkModel(), efficiency=rate_gbps * 10**9 / 8 / full)
+
+
+def _prediction(
+    program: Program, topology: Topology, network: NetworkModel | None, size_bytes: int
+) -> ProgramTrace | None:
+    return None if network is None else simulate_program(program, topology, network, size_bytes, None)
+
+
+def execution_row(program: Program, trace: ExecutionTrace, predicted_s: float | None) -> dict[str, Any]:
+    """Return the facts of one traced execution; `predicted_s` as the simulation has it, of links alone."""
+    by_cause = time_by_cause(CriticalPath(program, trace).segments())
+    latest = max(range(len(trace.ranks)), key=lambda rank: trace.ranks[rank].start_s)
+    slowest = max(range(len(trace.ranks)), key=lambda rank: trace.ranks[rank].end_s)
+    busiest = max(range(len(trace.ranks)), key=lambda rank: trace.ranks[rank].cpu_s)
+    return {
+        "size_bytes": trace.size_bytes,
+        "time_us": trace.time_s * 1e6,
+        "predicted_us": None if predicted_s is None else predicted_s * 1e6,
+        "critical_path_us": {cause.name.lower(): by_cause[cause] * 1e6 for cause in Cause},
+        "latest_start": {"rank": latest, "us": trace.ranks[latest].start_s * 1e6},
+        "last_end": {"rank": slowest, "us": trace.ranks[slowest].end_s * 1e6},
+        "most_processor_time": {"rank": busiest, "us": trace.ranks[busiest].cpu_s * 1e6},
+    }
+
+
+def execution_line(row: dict[str, Any]) -> str:
+    """Return `row` in a sentence."""
+    total_us = sum(row["critical_path_us"].values()) or 1.0
+    parts = [f"{cause.value} {row['critical_path_us'][cause.name.lower()] / total_us:.0%}" for cause in Cause]
+    start, busy = row["latest_start"], row["most_processor_time"]
+    predicted = "" if row["predicted_us"] is None else f", predicted {row['predicted_us']:.0f} us"
+    return (
+        f"{format_size(row['size_bytes'])}: {row['time_us']:.0f} us{predicted}; where it went: {', '.join(parts)}; "
+        f"rank {start['rank']} began last, {start['us']:.0f} us late; "
+        f"rank {busy['rank']} used most processor time, {busy['us']:.0f} us"
+    )
