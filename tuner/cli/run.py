@@ -39,7 +39,7 @@ from chorale.tuner.files.home import Home
 from chorale.tuner.files.program_files import Runnable, load_runnable
 from chorale.tuner.files.schedule_files import SUFFIXES
 from chorale.tuner.files.topology_specs import load_topology
-from chorale.tuner.reports.execution import execution_line, report_executions, require_trace_files
+from chorale.tuner.launch.executions import execution_line, report_executions, require_trace_files
 
 UNAVAILABLE_EXIT_CODE = 3
 

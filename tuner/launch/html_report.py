@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from chorale.runners.api.units import format_size, format_us
+from chorale.runners.measurement.critical_path import Cause
 from chorale.runners.measurement.precision import MedianInterval, ratio_interval
 from chorale.tuner.files.html_template import render_html
 from chorale.tuner.plots.campaign_plots import history_svg, importance_svg, speedup_svg
@@ -32,11 +33,13 @@ def campaign_page(
     verdicts: Mapping[SizeClass, PromotionVerdict],
     overhead: Mapping[str, Any],
     refused: Sequence[Regression] = (),
+    executions: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
 ) -> str:
     """Return the page.
 
     chosen:   the tuning table; versions: registered version by size in bytes
     overhead: as `Overhead.document` returns it; refused: trials that are slower end to end than a baseline
+    executions: candidate -> rows of `report_executions`
     """
     campaign = launch.campaign
     complete = [trial for trial in trials if isinstance(trial, CompleteTrial)]
@@ -49,6 +52,7 @@ def campaign_page(
         speedups=_speedups(chosen, versions),
         refused=_refused(refused),
         promotion=_promotion(verdicts),
+        executions=_executions(executions or {}),
         pictures=_pictures(launch, complete, chosen),
         failures=_failures(trials),
         effort=_overhead(overhead),
@@ -101,6 +105,20 @@ def _refused(refused: Sequence[Regression]) -> list[Row]:
         )
         for item in refused
     ]
+
+
+def _executions(executions: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Row]:
+    rows: list[Row] = []
+    for candidate, sizes in executions.items():
+        for one in sizes:
+            total_us = sum(one["critical_path_us"].values()) or 1.0
+            shares = (f"{one['critical_path_us'][cause.name.lower()] / total_us:.0%}" for cause in Cause)
+            predicted = "" if one["predicted_us"] is None else format_us(one["predicted_us"] / 1e6)
+            late = f"rank {one['latest_start']['rank']}, {format_us(one['latest_start']['us'] / 1e6)}"
+            rows.append(
+                (format_size(one["size_bytes"]), candidate, format_us(one["time_us"] / 1e6), predicted, *shares, late)
+            )
+    return rows
 
 
 def _promotion(verdicts: Mapping[SizeClass, PromotionVerdict]) -> list[Row]:

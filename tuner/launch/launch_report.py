@@ -9,6 +9,7 @@ from typing import Any
 from chorale.synth.errors import ChoraleError
 from chorale.tuner.config.campaign import Campaign
 from chorale.tuner.files.read_write import write_file
+from chorale.tuner.launch.executions import read_execution_rows
 from chorale.tuner.tracking.champions import PromotionVerdict
 from chorale.tuner.tracking.mlflow_store import MlflowStore
 from chorale.tuner.tracking.tracker import TrackingResult
@@ -47,10 +48,17 @@ def write_page(
     chosen = tuning_table(ranked, campaign.objective == "geomean_speedup")
     try:
         refused = regressions(store.launch.campaign, store.trials, ranked)
-        page = campaign_page(store.launch, store.trials, chosen, versions, verdicts, overhead, refused)
+        executions = _executions(ranked, store)
+        page = campaign_page(store.launch, store.trials, chosen, versions, verdicts, overhead, refused, executions)
         write_file(store.report_path, page.encode())
     except ChoraleError as error:
         _log.warning("no report: %s", error)
+
+
+def _executions(ranked: Sequence[RankedTrial], store: Store) -> dict[str, list[dict[str, Any]]]:
+    """Return where the time of each finalist went, by its candidate, where it was traced."""
+    rows = {str(one.trial.candidate): read_execution_rows(store.trace_path(one.trial.trial_id)) for one in ranked}
+    return {candidate: sizes for candidate, sizes in rows.items() if sizes}
 
 
 def upload_page(mlflow: MlflowStore, tracked: TrackingResult, store: Store) -> None:

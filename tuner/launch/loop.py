@@ -7,13 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from chorale.runners.api.base import FailureKind, Outcome, RunFailure
+from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure
 from chorale.runners.api.workers import Completion, Future, Workers, completions
 from chorale.synth.build.request import BuildFailure
 from chorale.synth.errors import CheckFailed, ChoraleError, Unavailable
 from chorale.synth.targets.lift import lift
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.config.campaign import Campaign
+from chorale.tuner.launch.executions import report_executions
 from chorale.tuner.launch.overhead import MEASURING, ORDER, PREPARING, SAVE, SEARCH, SHOW, Overhead
 from chorale.tuner.launch.request_builder import RequestBuilder
 from chorale.tuner.launch.trial_records import BuiltTrial, PendingTrial, size_results
@@ -198,6 +199,8 @@ class TrialLoop:
             _log.warning("the final gave no result (%s); the trials decide", outcome.message)
             return
         references = self._requests.references
+        for trial in best:
+            self._save_trace(trial, outcome)
         results = {trial.trial_id: size_results(outcome, trial.trial_id, references) for trial in best}
         self._store.add(FinalComparison(results, len(trials)))
 
@@ -208,8 +211,16 @@ class TrialLoop:
         }
         request = self._requests.run(programs, self._next_number)
         timeout_s = request.timeout_s * len(request.programs) / 2
-        future = self._workers.measurer.submit(replace(request, timeout_s=timeout_s))
+        future = self._workers.measurer.submit(replace(request, timeout_s=timeout_s, trace=True))
         return completions(self._workers, [future])[0].value
+
+    def _save_trace(self, trial: CompleteTrial, outcome: Measurement) -> None:
+        """Write what each step of a finalist took, where the runner can tell."""
+        executions = outcome.traces.get(trial.trial_id, ())
+        if executions:
+            program = lift(self._store.program_path(trial.program_id).read_bytes())
+            path = self._store.trace_path(trial.trial_id)
+            report_executions(program, self._topology, executions, outcome, path)
 
     def _has_program(self, trial: CompleteTrial) -> bool:
         return self._store.program_path(trial.program_id).exists()

@@ -231,6 +231,9 @@ class Tracker:
             mlflow.upload(self._parent_run_id, {picture.name: picture.read_bytes()})
         for trial_id, sizes in (final.results if final else {}).items():
             mlflow.log(self._runs[trial_id].run_id, size_metrics(sizes, "final_"))
+            trace = self._store.trace_path(trial_id)
+            if trace.exists():
+                mlflow.upload(self._runs[trial_id].run_id, {"trace.json": trace.read_bytes()})
         mlflow.end_run(self._parent_run_id, status)
 
     def _require_mlflow(self) -> MlflowStore:

@@ -109,6 +109,10 @@ class Store:
     def program_path(self, program_id: str) -> Path:
         return self.folder / "programs" / f"{program_id}.xml"
 
+    def trace_path(self, trial_id: str) -> Path:
+        """Path of what each step of a finalist took, for Perfetto; there is none where the runner cannot tell."""
+        return self.folder / "traces" / f"{trial_id}.json"
+
     @property
     def is_stuck(self) -> bool:
         """Whether so many trials wait for the disk that no more should be measured."""

@@ -19,8 +19,8 @@ from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.methods.catalog import synthesize
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.reports.execution import execution_line, execution_row
-from chorale.tuner.reports.trace_events import trace_events
+from chorale.tuner.launch.executions import execution_line, execution_row
+from chorale.tuner.plots.trace_events import trace_events
 
 
 def program_of(spec: str, collective=ALLGATHER, method: str = "ring") -> Program:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from chorale.runners.api.trace import ExecutionTrace, StepSpan
@@ -17,12 +17,15 @@ _PREDICTED = 1_000_000  # processes of predicted ranks are numbered from here
 
 
 def trace_events(
-    program: Program, executions: Sequence[tuple[ExecutionTrace, ProgramTrace | None]], gap_us: float = 1000.0
+    program: Program,
+    executions: Sequence[tuple[ExecutionTrace, ProgramTrace | None]],
+    summary: Sequence[Mapping[str, Any]] = (),
+    gap_us: float = 1000.0,
 ) -> str:
     """Return JSON of the executions, one after the other with `gap_us` between them, each with its prediction.
 
-    A rank is a process, a block a thread. Steps on the critical path are marked. Times are in microseconds. The same
-    traces give the same text.
+    A rank is a process, a block a thread; times are in microseconds. Steps on the critical path are marked. `summary`
+    goes along as it is. The same traces give the same text.
     """
     events = list(_names(program))
     begin_us = 0.0
@@ -31,7 +34,8 @@ def trace_events(
         events += [] if predicted is None else _predicted_events(predicted, begin_us)
         end_s = max(measured.time_s, 0.0 if predicted is None else predicted.end_s)
         begin_us += end_s * 1e6 + gap_us
-    return json.dumps({"displayTimeUnit": "ms", "traceEvents": events}, separators=(",", ":"))
+    document = {"displayTimeUnit": "ms", "traceEvents": events, "otherData": {"executions": list(summary)}}
+    return json.dumps(document, separators=(",", ":"))
 
 
 def _names(program: Program) -> Iterator[Event]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -19,7 +20,7 @@ from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.topology import Topology
 from chorale.tuner.costs.program_costs import simulate_program
 from chorale.tuner.files.read_write import require_plot_format, write_file
-from chorale.tuner.reports.trace_events import trace_events
+from chorale.tuner.plots.trace_events import trace_events
 
 
 def require_trace_files(trace: Path | None, plot: Path | None) -> None:
@@ -50,14 +51,20 @@ def report_executions(
         )
     network = model_of_run(topology, measurement.environment.get("link_mbps"))
     predicted = [_prediction(program, topology, network, one.size_bytes) for one in executions]
+    pairs = list(zip(executions, predicted, strict=True))
+    rows = [execution_row(program, one, None if model is None else model.end_s) for one, model in pairs]
     if trace is not None:
-        write_file(trace, trace_events(program, list(zip(executions, predicted, strict=True))).encode())
+        write_file(trace, trace_events(program, pairs, rows).encode())
     if plot is not None:
         from chorale.tuner.plots.execution_plot import plot_execution  # noqa: PLC0415 (matplotlib is slow)
 
         plot_execution(program, executions[-1], predicted[-1], plot)
-    pairs = zip(executions, predicted, strict=True)
-    return [execution_row(program, one, None if model is None else model.end_s) for one, model in pairs]
+    return rows
+
+
+def read_execution_rows(trace: Path) -> list[dict[str, Any]]:
+    """Return the rows that `report_executions` wrote into `trace`; none if there is no such file."""
+    return list(json.loads(trace.read_bytes())["otherData"]["executions"]) if trace.exists() else []
 
 
 def model_of_run(topology: Topology, link_mbps: Any) -> NetworkModel | None:
