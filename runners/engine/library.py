@@ -196,6 +196,13 @@ class Engine:
         key = (ctypes.c_uint8 * 16).from_buffer_copy(token)
         self._check(self._library.chorale_connect(self._engine, texts, key, limit_s))
 
+    def use_messages(self, messages: int) -> None:
+        """Exchange messages by somebody else's calls from now on, instead of connections of its own.
+
+        messages: the address of a chorale_messages; what its context points at must outlive the engine
+        """
+        self._check(self._library.chorale_use_messages(self._engine, messages))
+
     def execute(self, work: Work) -> Execution:
         """Take part in one execution; all ranks do, with the same programs in the same order.
 

@@ -117,20 +117,20 @@ class ControlRelay:
 
     def _command(self, command: Message) -> None:
         if command["do"] == "go":
-            self._go(command["lead_s"])
+            self._go(command["lead_s"], command["limit_s"])
             return
         each = command.pop("each", None)
         for rank in reversed(range(self._communicator.size)):  # the own part last: it may take time
             self._send(rank, command if each is None else {**command, "part": each[rank]})
 
-    def _go(self, lead_s: float) -> None:
+    def _go(self, lead_s: float, limit_s: float) -> None:
         self._offsets = same_clocks(self._clocks)
         for rank in set(range(len(self._clocks))) - self._offsets.keys():
             self._send(rank, {"do": "answer_clock"})
             self._offsets[rank] = measure_clock_offset(self._communicator, rank)
         start = time.monotonic() + lead_s
         for rank, offset in self._offsets.items():
-            self._send(rank, {"do": "go", "at": offset.to_remote_s(start)})
+            self._send(rank, {"do": "go", "at": offset.to_remote_s(start), "limit_s": limit_s})
         self._write({"answer": "started", "at": start})
 
     def _send(self, rank: int, command: Message) -> None:

@@ -89,7 +89,7 @@ def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hos
 def _on_hosts(mpiexec: str, ranks: int, hosts: tuple[str, ...], network: str) -> MpiLaunch:
     """Return how to start `ranks` on `hosts`, options of the launcher; it finds those of an allocation by itself."""
     return MpiLaunch(
-        (mpiexec, *hosts, "-n", str(ranks), *_RANK),
+        (mpiexec, *hosts, "-n", str(ranks), *_RANK, str(ranks)),
         rank_environment(),
         facts={"network": network},
         is_here=network == LOOPBACK,
@@ -103,7 +103,7 @@ def _in_fabric(mpiexec: str, fabric: EmulatedFabric) -> MpiLaunch:
     """
     addresses = ",".join(fabric.address(rank) for rank in range(fabric.ranks))
     hosts = ("-iface", NODE_DEVICE, "-hosts", addresses, "-ppn", "1", "-launcher", "ssh", "-launcher-exec", SCRIPT)
-    argv = (*fabric.command_prefix(0), mpiexec, *hosts, "-n", str(fabric.ranks), *_RANK)
+    argv = (*fabric.command_prefix(0), mpiexec, *hosts, "-n", str(fabric.ranks), *_RANK, str(fabric.ranks))
     environment = {**rank_environment(), **_OVER_LINKS, "FI_TCP_IFACE": NODE_DEVICE}
     facts: Facts = {"network": FABRIC, "fabric": fabric.name, "link_mbps": float(fabric.link_mbps)}
     return MpiLaunch(argv, environment, _enter_script(fabric), facts, is_here=True)

@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 import psutil
 
 from chorale.runners.api.base import FailureKind
-from chorale.runners.api.connections import program_connections
-from chorale.runners.execution.node_plan import NodePlan, encode_plan, node_plans
+from chorale.runners.engine.encoding import encode_rank
+from chorale.runners.execution.node_plan import NodePlan, encode_plan
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, StuckInstruction
 from chorale.runners.mpi.framing import Message
 from chorale.runners.mpi.job import JobEnded, MpiJob
 from chorale.runners.mpi.launch import MpiLaunch
+from chorale.runners.mpi.native_libraries import NativeLibraries
 from chorale.synth.collective import Collective
-from chorale.synth.programs.program import Program
-from chorale.synth.topology.topology import Topology
+from chorale.synth.programs.program import QUEUE_DEPTH, Program
 
 _LEAD_S = 0.01  # from the order to start until the start, so that every rank has heard it
 _LEAD_PER_RANK_S = 0.0005
@@ -45,18 +45,16 @@ class MpiRankGroup:
         self.mpi = str(hellos[0]["mpi"])
         self._processes = [psutil.Process(pid) for pid in self.pids] if launch.is_here else []
 
-    def load(self, topology: Topology, programs: Sequence[Program], library: int, deadline: float) -> None:
+    def load(self, programs: Sequence[Program], library: int, native: NativeLibraries, deadline: float) -> None:
         """Give every rank its part of `programs`, and then of `library` algorithms for the same collective."""
-        parts: list[list[Message]] = [[] for _ in self.ranks]
-        for program in programs:
-            connections = program_connections(program)
-            for rank, plan in zip(self.ranks, node_plans(program, topology), strict=False):
-                ends_here = [(number, *ends) for number, ends in enumerate(connections) if rank in (ends.src, ends.dst)]
-                parts[rank].append({"plan": encode_plan(plan), "connections": ends_here, "library": False})
-        for rank in self.ranks:
-            plan = _library_plan(programs[0].collective, len(self.ranks), rank)
-            parts[rank] += [{"plan": encode_plan(plan), "connections": [], "library": True}] * library
-        self.request({"do": "load", "each": parts}, deadline, "the programs were loaded")
+        collective = programs[0].collective
+        parts = [
+            [_program_part(program, rank) for program in programs]
+            + [_part(collective, rank, (len(self.ranks), len(self.ranks), False), None)] * library
+            for rank in self.ranks
+        ]
+        libraries = [str(native.engine), str(native.messages)]
+        self.request({"do": "load", "libraries": libraries, "each": parts}, deadline, "the programs were loaded")
 
     def request(self, command: Message, deadline: float, doing: str) -> Mapping[int, Message]:
         """Give `command` to every rank and return the answer of each."""
@@ -65,7 +63,9 @@ class MpiRankGroup:
 
     def timed_start(self, deadline: float, doing: str) -> float:
         """Start all ranks at one time; return the seconds from then to the last one's end, on the clock of rank 0."""
-        self._send({"do": "go", "lead_s": _LEAD_S + _LEAD_PER_RANK_S * len(self.ranks)}, deadline, doing)
+        lead_s = _LEAD_S + _LEAD_PER_RANK_S * len(self.ranks)
+        limit_s = deadline - time.monotonic() - lead_s
+        self._send({"do": "go", "lead_s": lead_s, "limit_s": limit_s}, deadline, doing)
         started = self._receive("started", deadline, doing)
         ends = self._answers("done", deadline, doing)
         self.clock_error_s = max(self.clock_error_s, *(end["clock_error_s"] for end in ends.values()))
@@ -118,6 +118,8 @@ class MpiRankGroup:
         except JobEnded:
             raise self._death() from None
         if answer["answer"] != kind:
+            if self._job.deaths():
+                raise self._death()
             message = answer.get("message", f"it said {answer['answer']} instead of {kind}")
             raise RunStopped(FailureKind.CRASH, f"rank {answer['rank']} failed: {message}", answer["rank"])
         return answer
@@ -137,6 +139,13 @@ class MpiRankGroup:
 _ANSWER_TO = {"load": "loaded", "prepare": "ready", "check": "checked"}
 
 
-def _library_plan(collective: Collective, ranks: int, rank: int) -> NodePlan:
-    """Return a plan without instructions, for the buffers of an out-of-place call."""
-    return NodePlan(collective, ranks, rank, ranks, False, 0, (), {})
+def _program_part(program: Program, rank: int) -> Message:
+    shape = len(program.ranks), program.chunks, program.in_place
+    words = encode_rank(program.collective, *shape, QUEUE_DEPTH[program.protocol], program.ranks[rank])
+    return _part(program.collective, rank, shape, words.tolist())
+
+
+def _part(collective: Collective, rank: int, shape: tuple[int, int, bool], words: list[int] | None) -> Message:
+    """Return what a rank has to know of its data, and for the engine. `shape`: ranks, chunks, whether in place."""
+    ranks, chunks, in_place = shape
+    return {"plan": encode_plan(NodePlan(collective, ranks, rank, chunks, in_place, 0, (), {})), "words": words}

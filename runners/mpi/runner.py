@@ -12,6 +12,7 @@ from chorale.runners.api.validation import RequestFault, memory_shortage, valida
 from chorale.runners.execution.rounds import DeadlinePassed, MeasurementRounds, RunStopped, run_failure_of
 from chorale.runners.measurement.machine import environment_id, load_average, machine_facts
 from chorale.runners.mpi.launch import MpiLaunch, mpi_launch_of
+from chorale.runners.mpi.native_libraries import native_libraries
 from chorale.runners.mpi.rank_group import MpiRankGroup
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.topology import Topology
@@ -90,12 +91,13 @@ class MpiRunner:
         launch = mpi_launch_of(request.topology, *self._where)
         if launch.is_here and (lack := memory_shortage(request, _WORK_BYTES)) is not None:
             raise RunStopped(FailureKind.UNAVAILABLE, lack)
+        native = native_libraries()
         group = self._group_for(request.topology, launch)
         facts: Environment = {"mpi": group.mpi, "clock": "monotonic", **launch.facts}
         environment.update(facts)
         environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
         deadline = time.monotonic() + request.timeout_s
-        group.load(request.topology, list(request.programs.values()), len(request.library), deadline)
+        group.load(list(request.programs.values()), len(request.library), native, deadline)
         results = MeasurementRounds(group, request, deadline).measure()
         environment["clock_error_us"] = group.clock_error_s * 1e6
         return Measurement(self.name, results, environment)

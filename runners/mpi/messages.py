@@ -1,0 +1,57 @@
+"""MPI's point-to-point calls as the engine's transport: native code that gets functions and handles from mpi4py."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+
+from mpi4py import MPI
+
+from chorale.synth.errors import InvalidInput
+
+MOST_BYTES = 2**30
+"""Of one message of MPI, which counts with 32 bits; the engine's longer ones are cut."""
+
+
+class _Mpi(ctypes.Structure):
+    """chorale_mpi of native/mpi_messages.h."""
+
+    _fields_ = (
+        ("isend", ctypes.c_void_p),
+        ("irecv", ctypes.c_void_p),
+        ("testsome", ctypes.c_void_p),
+        ("communicator", ctypes.c_int64),
+        ("byte_type", ctypes.c_int64),
+        ("handle_bytes", ctypes.c_size_t),
+        ("status_bytes", ctypes.c_size_t),
+        ("most_bytes", ctypes.c_size_t),
+    )
+
+
+class MpiMessages:
+    """Messages on `communicator`, which nobody else may use; channels are its tags.
+
+    address: that of the chorale_messages; of use until `close`, which comes after the engine's
+    """
+
+    def __init__(self, communicator: MPI.Comm, library: Path, most_bytes: int = MOST_BYTES) -> None:
+        self._library = ctypes.CDLL(str(library))
+        self._library.chorale_mpi_messages_new.restype = ctypes.c_void_p
+        self._library.chorale_mpi_messages_free.argtypes = (ctypes.c_void_p,)
+        handles = MPI._handleof(communicator), MPI._handleof(MPI.BYTE)
+        mpi = _Mpi(*_functions(), *handles, MPI._sizeof(MPI.Request), MPI._sizeof(MPI.Status), most_bytes)
+        self.address = int(self._library.chorale_mpi_messages_new(ctypes.byref(mpi)) or 0)
+        if not self.address:
+            raise InvalidInput("a message of MPI has 1 to 2147483647 bytes", most_bytes, "choose another limit")
+
+    def close(self) -> None:
+        """Free what native code holds. Safe to call twice."""
+        address, self.address = self.address, 0
+        self._library.chorale_mpi_messages_free(address)
+
+
+def _functions() -> tuple[int | None, ...]:
+    """Return the addresses of MPI's functions in the library that mpi4py has loaded."""
+    library = ctypes.CDLL(MPI.__file__)  # looks into what it is linked to as well
+    functions = (library.MPI_Isend, library.MPI_Irecv, library.MPI_Testsome)
+    return tuple(ctypes.cast(function, ctypes.c_void_p).value for function in functions)
