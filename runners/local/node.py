@@ -12,8 +12,9 @@ from collections.abc import Mapping
 import numpy as np
 
 from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
-from chorale.runners.execution.interpreter import Interpreter, RankMemory
+from chorale.runners.execution.interpreter import Interpreter
 from chorale.runners.execution.node_plan import NodePlan, decode_plan
+from chorale.runners.execution.rank_memory import RankMemory
 from chorale.runners.local.framing import FramedSocket, Message
 from chorale.runners.local.links import NEVER, FrameForwarder, FrameSink, IncomingLink, LinkClosed, OutgoingLink
 

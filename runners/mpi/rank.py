@@ -12,8 +12,8 @@ from mpi4py import MPI
 
 from chorale.runners.api.connections import Connection
 from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
-from chorale.runners.execution.interpreter import RankMemory
 from chorale.runners.execution.node_plan import NodePlan, decode_plan
+from chorale.runners.execution.rank_memory import RankMemory
 from chorale.runners.measurement.clocks import clock_identity
 from chorale.runners.mpi.control import ControlChannel, ControlRelay, serve_clock
 from chorale.runners.mpi.framing import Message

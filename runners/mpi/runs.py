@@ -10,8 +10,9 @@ from mpi4py import MPI
 
 from chorale.runners.api.connections import Connection
 from chorale.runners.api.elements import Vector
-from chorale.runners.execution.interpreter import Inbox, Interpreter, RankMemory
+from chorale.runners.execution.interpreter import Inbox, Interpreter
 from chorale.runners.execution.node_plan import NodePlan
+from chorale.runners.execution.rank_memory import RankMemory
 from chorale.runners.execution.rounds import StuckInstruction
 from chorale.synth.collective import Collective, CollectiveName
 
