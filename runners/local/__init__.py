@@ -1,1 +1,1 @@
-"""The live local runner: one process per node, one paced stream socket per directed link, real data."""
+"""The live local runner: one process per rank with an engine, one for an emulated network, real data."""

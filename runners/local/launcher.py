@@ -1,7 +1,7 @@
-"""The launcher: a clean process that makes the links, forks one process per node and outlives none of them.
+"""The launcher: a clean process that starts the network and one process per rank, and outlives none of them.
 
 The runner starts it with `python -m`, because a process with threads must not fork. It reads its task from
-its control socket, reports every node that dies, and kills and reaps all of them when that socket closes,
+its control socket, reports every child that dies, and kills and reaps all of them when that socket closes,
 whatever ended the runner.
 """
 
@@ -15,58 +15,63 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NoReturn
 
-from chorale.runners.local.framing import FramedSocket
-from chorale.runners.local.node import NodeProcess
+from chorale.runners.engine.library import Engine, load_library
+from chorale.runners.local.framing import FramedSocket, Message
+from chorale.runners.local.rank import RankProcess
+
+NETWORK = -1
+"""Who has died, where it is no rank."""
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_TIMERSLACK = 29
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Serve as the launcher: `arguments` are the descriptors of its own control socket and of the nodes'."""
-    control, *node_controls = (socket.socket(fileno=int(text)) for text in arguments)
-    channel = FramedSocket(control)
+    """Serve as the launcher: `arguments` are descriptors of the control sockets: its own, the network's, the ranks'."""
+    streams = [socket.socket(fileno=int(text)) for text in arguments]
+    channel = FramedSocket(streams[0])
     task = channel.receive()
     if task is None:
         return
     _allow_many_descriptors()
+    load_library(Path(task["library"]))
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-    children = _fork_nodes(control, node_controls, task["links"], (wake_read, wake_write))
+    children = _start_children(streams, task, (wake_read, wake_write))
     try:
-        channel.send({"pids": list(children)})
+        channel.send({"pids": [pid for pid, rank in children.items() if rank != NETWORK]})
         _supervise(channel, children, wake_read)
     finally:
         _kill(children)
 
 
-def _fork_nodes(
-    control: socket.socket, node_controls: list[socket.socket], links: list[tuple[int, int]], wake: tuple[int, int]
-) -> dict[int, int]:
-    """Return process id -> node, in the order of the nodes."""
-    pairs = {link: socket.socketpair() for link, (src, dst) in enumerate(links) if src != dst}
-    streams = [*node_controls, *(end for pair in pairs.values() for end in pair)]
-    launcher = os.getpid()
+def _start_children(streams: Sequence[socket.socket], task: Message, wake: tuple[int, int]) -> dict[int, int]:
+    """Return process id -> rank, in the order of the ranks."""
+    _, network, *controls = streams
     children: dict[int, int] = {}
-    for node, node_control in enumerate(node_controls):
+
+    def start(number: int, control: socket.socket, live: Callable[[], NoReturn]) -> None:
+        launcher = os.getpid()
         pid = os.fork()
         if pid == 0:
-            incoming = [pair[1] for link, pair in pairs.items() if links[link][1] == node]
-            outgoing = {link: pair[0] for link, pair in pairs.items() if links[link][0] == node}
-            kept = {node_control, *incoming, *outgoing.values()}
-            _forget_launcher([*(s for s in streams if s not in kept), control], wake, launcher)
-            _be_node(node_control, incoming, outgoing)
-        children[pid] = node
-    for stream in streams:
+            _forget_launcher([stream for stream in streams if stream is not control], wake, launcher)
+            live()
+        children[pid] = number
+
+    for rank, control in enumerate(controls):
+        start(rank, control, lambda rank=rank, control=control: _be_rank(control, rank, len(controls), task))  # type: ignore[misc]
+    start(NETWORK, network, lambda: _be_network(network, task))
+    for stream in streams[1:]:
         stream.close()
     return children
 
 
-def _forget_launcher(streams: Iterable[socket.socket], wake: tuple[int, int], launcher: int) -> None:
+def _forget_launcher(streams: Sequence[socket.socket], wake: tuple[int, int], launcher: int) -> None:
     """In a new child: let go of what belongs to others, so that every end of file is noticed."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -76,32 +81,32 @@ def _forget_launcher(streams: Iterable[socket.socket], wake: tuple[int, int], la
         os.close(descriptor)
     if sys.platform == "linux":
         prctl = ctypes.CDLL(None).prctl
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a second belt: a stopped node cannot see its sockets close
-        prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds; links are due to the microsecond, the default is 50
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a second belt: a stopped rank cannot see its sockets close
+        prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds; starts are due to the microsecond, the default is 50
     if os.getppid() != launcher:
         os._exit(1)
 
 
-def _be_node(control: socket.socket, incoming: list[socket.socket], outgoing: dict[int, socket.socket]) -> NoReturn:
-    """Serve as a node, then end this process without returning into the launcher's code."""
-    code = 1
-    channel = FramedSocket(_low(control))
+def _be_network(control: socket.socket, task: Message) -> NoReturn:
+    program, name = task["network"]
     try:
-        NodeProcess(channel, [_low(s) for s in incoming], {link: _low(s) for link, s in outgoing.items()}).serve()
+        os.execv(program, [program, str(control.fileno()), name])  # noqa: S606 - our own program
+    finally:
+        os._exit(1)
+
+
+def _be_rank(control: socket.socket, rank: int, ranks: int, task: Message) -> NoReturn:
+    """Serve as a rank, then end this process without returning into the launcher's code."""
+    code = 1
+    channel = FramedSocket(control)
+    try:
+        RankProcess(channel, Engine(rank, ranks, Path(task["library"])), rank, ranks).serve()
         code = 0
     except Exception as error:  # whatever it was, the runner hears of it
         with contextlib.suppress(OSError):
             channel.send({"answer": "error", "message": f"{type(error).__name__}: {error}"})
     finally:
         os._exit(code)
-
-
-def _low(stream: socket.socket) -> socket.socket:
-    """Return `stream` under the lowest free descriptor, because `select` takes none above 1023."""
-    low = stream.dup()
-    stream.close()
-    low.setblocking(False)
-    return low
 
 
 def _supervise(channel: FramedSocket, children: dict[int, int], wake: int) -> None:
@@ -112,8 +117,8 @@ def _supervise(channel: FramedSocket, children: dict[int, int], wake: int) -> No
             return
         os.read(wake, 4096)
         for pid, status in _ended(children):
-            node = children.pop(pid)
-            channel.send({"died": node, "code": os.waitstatus_to_exitcode(status)})
+            rank = children.pop(pid)
+            channel.send({"died": rank, "code": os.waitstatus_to_exitcode(status)})
 
 
 def _ended(children: dict[int, int]) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from chorale.runners.execution.rounds import prepare_task
-from chorale.runners.local.ranks import LocalRanks, load_programs
+from chorale.runners.local.ranks import LocalRanks, native_code
 from chorale.runners.measurement.machine import environment_id, machine_facts, read_probe_cache, write_probe_cache
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.programs.program import BufferRef, Instruction, Op, Program, RankProgram, ThreadBlock, Wait
@@ -30,7 +30,7 @@ _LIMIT_S = 20.0
 _MESSAGE_ELEMENTS = 8192
 _ELEMENT_BYTES = 4
 _CACHE_NAME = "link-rates.json"
-_METHOD = "lock step of 32 KiB"  # part of the key: what another way of probing found does not count
+_METHOD = "engines in lock step of 32 KiB"  # part of the key: what another way of probing found does not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class _Probe:
     def efficiency(self, link_mbps: float) -> float:
         message_s = _MESSAGE_ELEMENTS * _ELEMENT_BYTES * 8 / (link_mbps * 1e6)
         messages = max(2, math.ceil(_BUSY_S / message_s))
-        load_programs(self.ranks, self.topology, [_lock_step(self.topology, messages)], link_mbps, self.deadline)
+        self.ranks.load([_lock_step(self.topology, messages)], link_mbps, self.deadline)
         task = prepare_task(0, _MESSAGE_ELEMENTS)
         times_s = [self._timed(task) for _ in range(_TRIES)]
         return round(messages * message_s / statistics.median(times_s), 3)
@@ -98,6 +98,7 @@ class _Probe:
 
 @contextlib.contextmanager
 def _probe_ranks(nodes: int, links: int) -> Iterator[_Probe]:
+    native_code()
     deadline = time.monotonic() + _LIMIT_S
     topology = _network(nodes, links)
     ranks = LocalRanks(topology, deadline)

@@ -1,9 +1,10 @@
-"""The launcher and node processes of one network: start them, load programs, send commands, end them."""
+"""The launcher, the emulated network and the ranks: start them, load programs, send commands, end them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import selectors
 import signal
 import socket
@@ -11,37 +12,55 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from chorale.runners.api.base import FailureKind
-from chorale.runners.execution.node_plan import encode_plan, node_plans
-from chorale.runners.execution.rounds import DeadlinePassed, RunStopped
+from chorale.runners.engine.library import engine_library
+from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, StuckInstruction
 from chorale.runners.local.framing import FramedSocket, Message
+from chorale.runners.local.launcher import NETWORK
+from chorale.runners.local.network import NetworkControl, NetworkError, network_program
+from chorale.runners.local.rank import encode_part
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
-_GRACE_S = 2.0  # for the launcher to kill and reap its nodes
+_GRACE_S = 2.0  # for the launcher to kill and reap its children
 _ANSWER_S = 1.0  # for what is left to say after a failure
 _LEAD_S = 0.008  # from the order to start until the start, so that every rank has heard it
-_LEAD_PER_NODE_S = 0.0002
+_LEAD_PER_RANK_S = 0.0002
+
+
+@cache
+def native_code() -> tuple[Path, Path]:
+    """Return the engine and the network, built where that was not done before, which takes a minute or less.
+
+    Unavailable without a compiler.
+    """
+    return engine_library(), network_program()
 
 
 class LocalRanks:
-    """One launcher and one process per node of `topology`, alive until `close` or until this process ends.
+    """One launcher, one network and one process per rank of `topology`, alive until `close` or this process ends.
 
     Every method raises RunStopped when a process dies or `deadline` (of `time.monotonic()`) passes; after
     that they are only good for `blocked_ranks` and `close`.
     """
 
     def __init__(self, topology: Topology, deadline: float) -> None:
-        self.nodes = range(topology.node_count)
         self.ranks = range(topology.compute_count)
         self.pids: list[int] = []
-        pairs = [socket.socketpair() for _ in range(topology.node_count + 1)]
-        channels = [FramedSocket(end) for end, _ in pairs]
-        self._launcher, self._nodes = channels[0], channels[1:]
+        self._programs: list[Program] = []
+        self._token = secrets.token_bytes(16)
+        self._meeting = f"chorale-network-{os.getpid()}-{secrets.token_hex(8)}"
+        library, network_path = native_code()
+        task = {"library": str(library), "network": [str(network_path), self._meeting]}
+        pairs = [socket.socketpair() for _ in range(len(self.ranks) + 2)]
+        launcher, network, *ranks = (end for end, _ in pairs)
+        self._launcher = FramedSocket(launcher)
+        self._network = NetworkControl(network, topology)
+        self._channels = [FramedSocket(end) for end in ranks]
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - close() closes it
         try:
             self._process = _start_launcher([end.fileno() for _, end in pairs], self._errors.fileno())
@@ -49,28 +68,45 @@ class LocalRanks:
             for _, end in pairs:
                 end.close()
         try:
-            self._start_nodes(topology, deadline)
+            self._start(task, deadline)
         except BaseException:
             self.close()
             raise
 
+    def load(self, programs: Iterable[Program], link_mbps: float, deadline: float) -> None:
+        """Give every rank its part of each of `programs`, and links their pace."""
+        self._programs = list(programs)
+        self._command_network(
+            lambda: self._network.load(self._programs, link_mbps, deadline), "the network was told of the programs"
+        )
+        head = {
+            "do": "load",
+            "deadline": deadline,
+            "token": self._token.hex(),
+            "addresses": [f"net:unix:{self._meeting}"] * len(self.ranks),
+        }
+        commands = [
+            head | {"programs": [encode_part(program, rank) for program in self._programs]} for rank in self.ranks
+        ]
+        self.request(commands, deadline, "the programs were loaded")
+
     def send(self, command: Message | Sequence[Message], deadline: float) -> None:
-        """Send `command` to every node, or the n-th of several to the n-th node."""
-        for node, channel in enumerate(self._nodes):
+        """Send `command` to every rank, or the n-th of several to the n-th rank."""
+        for rank, channel in enumerate(self._channels):
             try:
-                channel.send(command if isinstance(command, dict) else command[node], deadline)
+                channel.send(command if isinstance(command, dict) else command[rank], deadline)
             except TimeoutError:
-                raise DeadlinePassed(f"node {node} did not listen") from None
+                raise DeadlinePassed(f"rank {rank} did not listen") from None
             except OSError:
                 raise self._death() from None
 
-    def receive(self, nodes: Iterable[int], deadline: float, doing: str) -> Mapping[int, Message]:
-        """Return one answer of each of `nodes`; `doing` says what they do, for the error message."""
+    def receive(self, deadline: float, doing: str) -> Mapping[int, Message]:
+        """Return one answer of each rank; `doing` says what they do, for the error message."""
         replies: dict[int, Message] = {}
         with selectors.DefaultSelector() as selector:
             selector.register(self._launcher, selectors.EVENT_READ, -1)
-            for node in nodes:
-                selector.register(self._nodes[node], selectors.EVENT_READ, node)
+            for rank, channel in enumerate(self._channels):
+                selector.register(channel, selectors.EVENT_READ, rank)
             while len(selector.get_map()) > 1:
                 ready = selector.select(max(0.0, deadline - time.monotonic()))
                 if not ready:
@@ -81,37 +117,38 @@ class LocalRanks:
         return replies
 
     def request(self, command: Message | Sequence[Message], deadline: float, doing: str) -> Mapping[int, Message]:
-        """Send `command` to every node and return the answer of each."""
+        """Send `command` to every rank and return the answer of each."""
         self.send(command, deadline)
-        return self.receive(self.nodes, deadline, doing)
+        return self.receive(deadline, doing)
 
     def timed_start(self, deadline: float, doing: str) -> float:
         """Start what the ranks have prepared at one time; return the seconds from then to the last one's end."""
-        start = time.monotonic() + _LEAD_S + _LEAD_PER_NODE_S * len(self.nodes)
-        self.send({"do": "go", "at": start}, deadline)
-        ends = self.receive(self.ranks, deadline, doing)
+        start = time.monotonic() + _LEAD_S + _LEAD_PER_RANK_S * len(self.ranks)
+        self.send({"do": "go", "at": start, "deadline": deadline}, deadline)
+        ends = self.receive(deadline, doing)
         return float(max(answer["end"] for answer in ends.values()) - start)
 
-    def blocked_ranks(self) -> dict[int, list[tuple[int, int, str]] | None]:
+    def blocked_ranks(self) -> dict[int, list[StuckInstruction] | None]:
         """Return per rank the (block, instruction, reason) that it is stuck at; None for a rank that is silent."""
         deadline = time.monotonic() + _ANSWER_S
-        blocked: dict[int, list[tuple[int, int, str]] | None] = dict.fromkeys(self.ranks)
+        blocked: dict[int, list[StuckInstruction] | None] = dict.fromkeys(self.ranks)
         with selectors.DefaultSelector() as selector:
             for rank in self.ranks:
                 with contextlib.suppress(OSError):
-                    self._nodes[rank].send({"do": "status"}, deadline)
-                    selector.register(self._nodes[rank], selectors.EVENT_READ, rank)
+                    self._channels[rank].send({"do": "status"}, deadline)
+                    selector.register(self._channels[rank], selectors.EVENT_READ, rank)
             while selector.get_map() and (ready := selector.select(max(0.0, deadline - time.monotonic()))):
                 for key, _ in ready:
                     answer = self._final_reply(key.data, deadline)
                     if answer is None or answer["answer"] == "blocked":
                         selector.unregister(key.fileobj)
-                        blocked[key.data] = None if answer is None else [tuple(block) for block in answer["blocks"]]
+                        blocked[key.data] = None if answer is None else self._stuck(key.data, answer)
         return blocked
 
     def close(self) -> None:
         """End and reap every process. Safe to call twice."""
-        for channel in (self._launcher, *self._nodes):
+        self._network.close()
+        for channel in (self._launcher, *self._channels):
             channel.close()
         self._errors.close()
         try:
@@ -120,10 +157,9 @@ class LocalRanks:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
 
-    def _start_nodes(self, topology: Topology, deadline: float) -> None:
-        links = list(zip(topology.links.src.tolist(), topology.links.dst.tolist(), strict=True))
+    def _start(self, task: Message, deadline: float) -> None:
         try:
-            self._launcher.send({"links": links}, deadline)
+            self._launcher.send(task, deadline)
             answer = self._launcher.receive(deadline)
         except TimeoutError:
             raise DeadlinePassed("the processes were started") from None
@@ -132,54 +168,68 @@ class LocalRanks:
         if answer is None:
             raise RunStopped(FailureKind.CRASH, f"the launcher did not start: {self._last_error()}")
         self.pids = answer["pids"]
+        self._command_network(lambda: self._network.start(self._token, deadline), "the network was started")
 
-    def _read(self, node: int, deadline: float) -> Message:
-        """Return the reply of a node; a death or an error becomes RunStopped."""
-        if node < 0:
+    def _command_network(self, command: Callable[[], None], doing: str) -> None:
+        try:
+            command()
+        except TimeoutError:
+            raise DeadlinePassed(doing) from None
+        except NetworkError as error:
+            raise RunStopped(FailureKind.CRASH, f"the emulated network failed: {error}") from None
+
+    def _stuck(self, rank: int, answer: Message) -> list[StuckInstruction]:
+        """Return where the blocks of a rank are stuck, with the names of the instructions."""
+        if not answer["blocks"]:
+            return []
+        blocks = self._programs[answer["program"]].ranks[rank].blocks
+        return [(block, step, f"{blocks[block].instructions[step].op} {why}") for block, step, why in answer["blocks"]]
+
+    def _read(self, rank: int, deadline: float) -> Message:
+        """Return the reply of a rank; a death or an error becomes RunStopped."""
+        if rank < 0:
             raise self._death()
         try:
-            answer = self._nodes[node].receive(deadline)
+            answer = self._channels[rank].receive(deadline)
         except TimeoutError:
-            raise DeadlinePassed(f"node {node} spoke") from None
+            raise DeadlinePassed(f"rank {rank} spoke") from None
         if answer is None:
             raise self._death()
         if answer["answer"] == "error":
-            raise RunStopped(FailureKind.CRASH, f"{self._name(node)} failed: {answer['message']}", node)
+            raise RunStopped(FailureKind.CRASH, f"rank {rank} failed: {answer['message']}", rank)
         return answer
 
-    def _final_reply(self, node: int, deadline: float) -> Message | None:
+    def _final_reply(self, rank: int, deadline: float) -> Message | None:
         try:
-            return self._nodes[node].receive(deadline)
+            return self._channels[rank].receive(deadline)
         except OSError:
             return None
 
     def _death(self) -> RunStopped:
-        """Return who died of what. Neighbours of a dead node leave in good order, so a bad exit is the cause."""
+        """Return who died of what. Whoever only loses a neighbour stays, so the first to die is the cause."""
         deadline = time.monotonic() + _ANSWER_S
         try:
             while (report := self._launcher.receive(deadline)) is not None:
-                node, code = report["died"], report["code"]
-                if code < 0:
-                    message = f"{self._name(node)} was killed by {signal.Signals(-code).name}"
-                    return RunStopped(FailureKind.CRASH, message, self._rank(node))
-                if code > 0:
-                    return self._failed(node, deadline)
+                if report["code"]:
+                    return self._death_of(report["died"], report["code"], deadline)
         except OSError:
-            return RunStopped(FailureKind.CRASH, "a node ended without a reason")
+            return RunStopped(FailureKind.CRASH, "a rank ended without a reason")
         return RunStopped(FailureKind.CRASH, f"the launcher died: {self._last_error()}")
 
-    def _failed(self, node: int, deadline: float) -> RunStopped:
+    def _death_of(self, number: int, code: int, deadline: float) -> RunStopped:
+        name, rank = ("the emulated network", None) if number == NETWORK else (f"rank {number}", number)
+        if code < 0:
+            how = f"was killed by {signal.Signals(-code).name}"
+        else:
+            how = f"failed: {self._network.error() if rank is None else self._last_words(rank, deadline)}"
+        return RunStopped(FailureKind.CRASH, f"{name} {how}", rank)
+
+    def _last_words(self, rank: int, deadline: float) -> str:
         reason = "it gave no reason"
         with contextlib.suppress(OSError):
-            while (answer := self._nodes[node].receive(deadline)) is not None:
+            while (answer := self._channels[rank].receive(deadline)) is not None:
                 reason = answer.get("message", reason)
-        return RunStopped(FailureKind.CRASH, f"{self._name(node)} failed: {reason}", self._rank(node))
-
-    def _name(self, node: int) -> str:
-        return f"rank {node}" if node in self.ranks else f"switch {node - len(self.ranks)}"
-
-    def _rank(self, node: int) -> int | None:
-        return node if node in self.ranks else None
+        return reason
 
     def _last_error(self) -> str:
         self._errors.seek(0)
@@ -204,29 +254,3 @@ def _start_launcher(descriptors: list[int], errors: int) -> subprocess.Popen[byt
         stdout=subprocess.DEVNULL,
         stderr=errors,
     )
-
-
-def load_programs(
-    ranks: LocalRanks, topology: Topology, programs: Iterable[Program], link_mbps: float, deadline: float
-) -> None:
-    """Give every node its part of each of `programs` and the pace of its links."""
-    plans = [[encode_plan(plan) for plan in node_plans(program, topology)] for program in programs]
-    paces: list[list[tuple[int, float]]] = [[] for _ in ranks.nodes]
-    for link, seconds in enumerate(seconds_per_byte(topology, link_mbps)):
-        paces[int(topology.links.src[link])].append((link, seconds))
-    commands = [
-        {"do": "load", "plans": [program[node] for program in plans], "seconds_per_byte": paces[node]}
-        for node in ranks.nodes
-    ]
-    ranks.request(commands, deadline, "the programs were loaded")
-
-
-def seconds_per_byte(topology: Topology, link_mbps: float) -> list[float]:
-    """Return the pace of every link.
-
-    `link_mbps` is the rate of a link of bandwidth 1 where the unit is links, else of the fastest link: GB/s
-    fabrics run as scale models with the right proportions.
-    """
-    full = Fraction(1) if topology.bandwidth_unit == "link" else max(topology.links.bandwidths)
-    table = [8 / (link_mbps * 1e6 * float(bandwidth / full)) for bandwidth in topology.links.bandwidths]
-    return [table[index] for index in topology.links.bandwidth_class.tolist()]

@@ -1,4 +1,4 @@
-"""LocalRunner: runs programs in real processes with real data over paced sockets, on this machine."""
+"""LocalRunner: runs programs in real processes with real data over an emulated network, on this machine."""
 
 from __future__ import annotations
 
@@ -9,21 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
-import numpy as np
-
 from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailure, RunRequest
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.execution.rounds import DeadlinePassed, MeasurementRounds, RunStopped, run_failure_of
 from chorale.runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
-from chorale.runners.local.ranks import LocalRanks, load_programs
+from chorale.runners.local.ranks import LocalRanks, native_code
 from chorale.runners.measurement.machine import environment_id, load_average, machine_facts
-from chorale.synth.errors import InvalidInput
+from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.topology import Topology
 
 MAX_NODES = 512
 MAX_LINKS = 4096
-MAX_NODE_LINKS = 900  # `select` watches descriptors below 1024
 
 _WORK_BYTES = 40  # per element, to make and to check data
 
@@ -36,16 +33,13 @@ def precondition_faults(request: RunRequest) -> Iterator[RequestFault]:
 
 def _beyond_limits(request: RunRequest) -> str | None:
     topology = request.topology
-    ends = np.concatenate([topology.links.src, topology.links.dst])
-    if sys.platform == "win32":
-        return "the local runner needs processes that fork: use Linux or macOS"
+    if sys.platform != "linux":
+        return "the local runner needs Linux"
     if topology.node_count > MAX_NODES or len(topology.links) > MAX_LINKS:
         found = f"{topology.node_count} and {len(topology.links)}"
         return f"the local runner takes at most {MAX_NODES} nodes and {MAX_LINKS} links, not {found}"
     if topology.compute_count > (most := ELEMENT_TYPES[request.dtype].max_ranks):
         return f"data of type {request.dtype} can be checked on at most {most} ranks, not {topology.compute_count}"
-    if np.bincount(ends).max(initial=0) > MAX_NODE_LINKS:
-        return f"the local runner takes at most {MAX_NODE_LINKS} links at a node"
     return None
 
 
@@ -53,7 +47,7 @@ LOW_EFFICIENCY = 0.7
 
 
 class LocalRunner:
-    """Implements `Runner` with one process per node and one paced socket pair per directed link.
+    """Implements `Runner` with one process per rank and one for all links of the network.
 
     link_mbps: rate of a link of bandwidth 1 (of the fastest link on GB/s and Gbit/s fabrics) in 10^6 bit/s;
                None takes the rate that a probe finds this machine to carry for that many links.
@@ -79,7 +73,7 @@ class LocalRunner:
     def submit(self, request: RunRequest) -> Outcome:
         """Run `request`; see the port for the contract.
 
-        The first request for a new kind of network may take a few seconds more than its time limit, to probe.
+        The first request for a new kind of network may take a few seconds more than its time limit, to probe; and the first one of all to build what is native.
         """
         environment = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average())
         if (fault := validate_request(request, self.library, precondition_faults, overlap=True)) is not None:
@@ -90,6 +84,8 @@ class LocalRunner:
             finished = True
         except RunStopped as stopped:
             outcome = self._explain(stopped, environment)
+        except Unavailable as missing:
+            outcome = RunFailure(FailureKind.UNAVAILABLE, str(missing), environment=environment)
         finally:
             if not finished:
                 self.close()
@@ -101,7 +97,7 @@ class LocalRunner:
 
     @property
     def pids(self) -> list[int]:
-        """Process ids of the nodes, compute nodes first; empty when none are running."""
+        """Process ids of the ranks; empty when none are running."""
         return [] if self._ranks is None else list(self._ranks.pids)
 
     def close(self) -> None:
@@ -129,9 +125,10 @@ class LocalRunner:
             environment["warning"] = (
                 "this machine does not keep up with the links: times say more about it than the network"
             )
+        native_code()  # not counted, as it is built only once
         deadline = time.monotonic() + request.timeout_s
         ranks = self._ranks_for(request.topology, deadline)
-        load_programs(ranks, request.topology, request.programs.values(), rate.link_mbps, deadline)
+        ranks.load(request.programs.values(), rate.link_mbps, deadline)
         return Measurement(self.name, MeasurementRounds(ranks, request, deadline).measure(), environment)
 
     def _rate(self, topology: Topology) -> LinkRate:

@@ -10,23 +10,16 @@
 #include <memory>
 
 #include "engine_clock.hpp"
+#include "hello.hpp"
 #include "shared_memory.hpp"
 #include "sockets.hpp"
 
 namespace chorale {
 namespace {
 
-constexpr char hello_text[8] = {'c', 'h', 'o', 'r', 'a', 'l', 'e', '1'};
-constexpr char welcome_text[8] = {'w', 'e', 'l', 'c', 'o', 'm', 'e', '1'};
 constexpr int poll_ms = 20;
 constexpr size_t default_ring_bytes = 1 << 20;
 constexpr int64_t stranger_ns = 2'000'000'000;  // how long somebody who connected may take to say who it is
-
-struct Hello {
-    char text[8];
-    Token token;
-    int32_t from, to, channel, reserved;
-};
 
 // A connection that is being made by this rank: connecting, then waiting for the welcome.
 struct Caller {

@@ -1,17 +1,15 @@
 // Ranks find one another: who connects to whom, and that both are who they say.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "hello.hpp"
 #include "links.hpp"
 
 namespace chorale {
-
-using Token = std::array<uint8_t, 16>;
 
 struct Joining {
     int rank;

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import select
 import time
-from contextlib import closing
 from dataclasses import replace
 
 import pytest
 
 from chorale.runners.api.base import FailureKind, Measurement, RunFailure, RunRequest
-from chorale.runners.local.node import ComputeLoad
+from chorale.runners.local.compute_load import ComputeLoad
 from chorale.runners.local.runner import LocalRunner
 from chorale.runners.simulated.runner import SimulatedRunner
 from chorale.synth.simulation.network_model import NetworkModel
@@ -22,14 +20,14 @@ PRODUCTS = 50
 
 
 def seconds_alone(products: int) -> float:
-    with closing(ComputeLoad()) as load:
-        began_s = time.monotonic()
-        load.start(products)
-        assert load.is_busy
-        select.select([load], (), (), 60)
-        load.settle()
-        assert not load.is_busy
-        return time.monotonic() - began_s
+    load = ComputeLoad()
+    began_s = time.monotonic()
+    load.start(products)
+    assert load.is_busy
+    end_s = load.wait()
+    assert not load.is_busy
+    assert began_s < end_s <= time.monotonic()
+    return end_s - began_s
 
 
 def test_a_load_ends_by_itself_and_can_be_started_again() -> None:
@@ -37,9 +35,10 @@ def test_a_load_ends_by_itself_and_can_be_started_again() -> None:
 
 
 def test_no_products_are_no_load() -> None:
-    with closing(ComputeLoad()) as load:
-        load.start(0)
-        assert not load.is_busy
+    load = ComputeLoad()
+    load.start(0)
+    assert not load.is_busy
+    assert load.wait() == 0
 
 
 def test_the_time_is_that_of_both() -> None:

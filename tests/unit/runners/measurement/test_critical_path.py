@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import replace
 
@@ -93,7 +94,7 @@ def test_the_path_has_no_gaps(seed: int):
     segments = CriticalPath(ALLREDUCE_PROGRAM, trace).segments()
     assert segments[0].begin_s == 0
     assert segments[-1].end_s == trace.time_s
-    assert all(one.end_s == pytest.approx(two.begin_s) for one, two in zip(segments, segments[1:], strict=False))
+    assert all(one.end_s == pytest.approx(two.begin_s) for one, two in itertools.pairwise(segments))
     assert sum(time_by_cause(segments).values()) == pytest.approx(trace.time_s)
 
 

@@ -1,0 +1,144 @@
+"""The process of one rank: keeps its data and checks them, executes programs with the engine, computes beside them."""
+
+from __future__ import annotations
+
+import base64
+import gc
+import time
+from array import array
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
+from chorale.runners.engine.encoding import encode_rank
+from chorale.runners.engine.library import DataType, Engine, EngineError, Execution, Status, Work
+from chorale.runners.execution.node_plan import NodePlan
+from chorale.runners.execution.rank_memory import RankMemory
+from chorale.runners.local.compute_load import ComputeLoad
+from chorale.runners.local.framing import FramedSocket, Message
+from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.programs.program import QUEUE_DEPTH, Program
+
+_SILENT = (Status.TIMEOUT, Status.PEER_LOST)
+"""How an execution ends where another is to blame, or nobody: the runner notices by itself."""
+
+
+def encode_part(program: Program, rank: int) -> Message:
+    """Return what `rank` must know of `program` as plain JSON values."""
+    ranks, depth = len(program.ranks), QUEUE_DEPTH[program.protocol]
+    words = encode_rank(program.collective, ranks, program.chunks, program.in_place, depth, program.ranks[rank])
+    return {
+        "collective": [program.collective.name.value, program.collective.root],
+        "chunks": program.chunks,
+        "in_place": program.in_place,
+        "words": base64.b64encode(words.tobytes()).decode(),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedProgram:
+    """A program in the engine: its number there, and how its data are laid out."""
+
+    number: int
+    plan: NodePlan
+
+
+class RankProcess:
+    """One rank. Commands arrive on `control`, each with its answer:
+
+    listen   where other ranks reach this one, if they do directly        -> listening, at which address
+    load     the rank's part of every program, and where the others are   -> loaded
+    prepare  a program, a size, fresh data and what to compute            -> ready
+    go       the time at which to start, and the limit                    -> done with the time of the end of both
+    check    whether every element is right                               -> checked
+    status   what the blocks of a run that came to the limit waited for   -> blocked
+
+    End of file on `control` ends the process. Where a run fails for what others did, there is no answer: they answer.
+    """
+
+    def __init__(self, control: FramedSocket, engine: Engine, rank: int, ranks: int) -> None:
+        self._control = control
+        self._engine = engine
+        self._rank = rank
+        self._ranks = ranks
+        self._load_beside = ComputeLoad()
+        self._programs: list[LoadedProgram] = []
+        self._memory: RankMemory | None = None
+        self._run: Callable[[float], Execution] | None = None
+        self._status: Message = {"answer": "blocked", "program": 0, "blocks": []}
+        self._products = 0
+
+    def serve(self) -> None:
+        """Work until the runner is gone."""
+        gc.disable()  # no pauses while links are timed; a run leaves no cycles behind
+        commands: dict[str, Callable[[Message], Message | None]] = {
+            "listen": self._listen,
+            "load": self._load,
+            "prepare": self._prepare,
+            "go": self._go,
+            "check": self._check,
+            "status": lambda _: self._status,
+        }
+        while (command := self._control.receive()) is not None:
+            try:
+                answer = commands[command["do"]](command)
+            except EngineError as error:
+                if error.status not in _SILENT:
+                    raise
+                self._status["blocks"] = [_blocked(line) for line in error.blocked.splitlines()]
+            else:
+                self._control.send(answer or {})
+
+    def _listen(self, command: Message) -> Message:
+        return {"answer": "listening", "address": self._engine.listen(command["address"])}
+
+    def _load(self, command: Message) -> Message:
+        for program in self._programs:
+            self._engine.unload(program.number)
+        self._programs = [self._loaded(part) for part in command["programs"]]
+        limit_s = max(0.0, command["deadline"] - time.monotonic())
+        self._engine.connect(command["addresses"], bytes.fromhex(command["token"]), limit_s)
+        return {"answer": "loaded"}
+
+    def _loaded(self, part: Message) -> LoadedProgram:
+        name, root = part["collective"]
+        plan = NodePlan(
+            Collective(CollectiveName(name), root), self._ranks, self._rank, part["chunks"], part["in_place"], 0, (), {}
+        )
+        words = array("q", base64.b64decode(part["words"]))
+        return LoadedProgram(self._engine.load(words), plan)
+
+    def _prepare(self, command: Message) -> Message:
+        program, dtype = self._programs[command["program"]], command["dtype"]
+        self._products = command["products"]
+        self._status = {"answer": "blocked", "program": command["program"], "blocks": []}
+        self._memory = self._run = None
+        gc.collect()
+        pattern = DataPattern(self._ranks, command["run"], command["seed"], ELEMENT_TYPES[dtype].exact_limit)
+        memory = RankMemory(program.plan, self._rank, command["elements"], dtype, pattern)
+        addresses = memory.input.ctypes.data, memory.output.ctypes.data
+        element = DataType[dtype.upper()]
+
+        def run(limit_s: float) -> Execution:
+            work = Work(program.number, *addresses, command["elements"], element, limit_s=limit_s)
+            return self._engine.execute(work)
+
+        self._memory, self._run = memory, run
+        return {"answer": "ready"}
+
+    def _go(self, command: Message) -> Message | None:
+        if self._run is None:
+            return None
+        time.sleep(max(0.0, command["at"] - time.monotonic()))
+        self._load_beside.start(self._products)
+        end_s = self._run(max(0.0, command["deadline"] - time.monotonic())).end_ns / 1e9
+        return {"answer": "done", "end": max(end_s, self._load_beside.wait())}
+
+    def _check(self, command: Message) -> Message:
+        return {"answer": "checked", "complaint": None if self._memory is None else self._memory.mismatch()}
+
+
+def _blocked(line: str) -> list[Any]:
+    block, step, reason = line.split(" ", 2)
+    return [int(block), int(step), reason]
