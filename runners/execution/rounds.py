@@ -125,7 +125,7 @@ class MeasurementRounds:
         self._runs += 1
         request = self._request
         task = prepare_task(program, elements, request.dtype, self._runs, request.seed, request.matrix_products)
-        task["trace"] = request.trace
+        task["trace"] = request.trace and program < len(request.programs)
         doing = f"program {self._names[program]} ran on {elements} elements"
         self._group.request(task, self._deadline, f"the data were prepared: {doing}")
         seconds = self._group.timed_start(self._deadline, doing)
@@ -143,4 +143,4 @@ def prepare_task(
 ) -> dict[str, Any]:
     """Return the command to ranks to lay out the data of one run of the program of that number."""
     task: dict[str, Any] = {"do": "prepare", "program": program, "elements": elements, "dtype": dtype}
-    return task | {"run": run, "seed": seed, "products": products}
+    return task | {"run": run, "seed": seed, "products": products, "trace": False}

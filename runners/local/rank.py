@@ -15,6 +15,7 @@ from chorale.runners.engine.encoding import encode_rank
 from chorale.runners.engine.library import DataType, Engine, EngineError, Execution, Status, Work
 from chorale.runners.execution.node_plan import NodePlan
 from chorale.runners.execution.rank_memory import RankMemory
+from chorale.runners.execution.rank_trace import rank_trace
 from chorale.runners.local.compute_load import ComputeLoad
 from chorale.runners.local.framing import FramedSocket, Message
 from chorale.synth.collective import Collective, CollectiveName
@@ -32,16 +33,18 @@ def encode_part(program: Program, rank: int) -> Message:
         "collective": [program.collective.name.value, program.collective.root],
         "chunks": program.chunks,
         "in_place": program.in_place,
+        "steps": sum(len(block.instructions) for block in program.ranks[rank].blocks),
         "words": base64.b64encode(words.tobytes()).decode(),
     }
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedProgram:
-    """A program in the engine: its number there, and how its data are laid out."""
+    """A program in the engine: its number there, how its data are laid out, and how many steps this rank has."""
 
     number: int
     plan: NodePlan
+    steps: int
 
 
 class RankProcess:
@@ -52,6 +55,7 @@ class RankProcess:
     prepare  a program, a size, fresh data and what to compute            -> ready
     go       the time at which to start, and the limit                    -> done with the time of the end of both
     check    whether every element is right                               -> checked
+    trace    what each step of the last run took, if it was to be traced  -> traced
     status   what the blocks of a run that came to the limit waited for   -> blocked
 
     End of file on `control` ends the process. Where a run fails for what others did, there is no answer: they answer.
@@ -68,6 +72,7 @@ class RankProcess:
         self._run: Callable[[float], Execution] | None = None
         self._status: Message = {"answer": "blocked", "program": 0, "blocks": []}
         self._products = 0
+        self._last: tuple[Execution, float] | None = None  # the last run, and when it should have started
 
     def serve(self) -> None:
         """Work until the runner is gone."""
@@ -78,6 +83,7 @@ class RankProcess:
             "prepare": self._prepare,
             "go": self._go,
             "check": self._check,
+            "trace": self._trace,
             "status": lambda _: self._status,
         }
         while (command := self._control.receive()) is not None:
@@ -107,7 +113,7 @@ class RankProcess:
             Collective(CollectiveName(name), root), self._ranks, self._rank, part["chunks"], part["in_place"], 0, (), {}
         )
         words = array("q", base64.b64decode(part["words"]))
-        return LoadedProgram(self._engine.load(words), plan)
+        return LoadedProgram(self._engine.load(words), plan, part["steps"])
 
     def _prepare(self, command: Message) -> Message:
         program, dtype = self._programs[command["program"]], command["dtype"]
@@ -121,7 +127,8 @@ class RankProcess:
         element = DataType[dtype.upper()]
 
         def run(limit_s: float) -> Execution:
-            work = Work(program.number, *addresses, command["elements"], element, limit_s=limit_s)
+            room = program.steps if command["trace"] else 0
+            work = Work(program.number, *addresses, command["elements"], element, limit_s=limit_s, step_room=room)
             return self._engine.execute(work)
 
         self._memory, self._run = memory, run
@@ -132,8 +139,15 @@ class RankProcess:
             return None
         time.sleep(max(0.0, command["at"] - time.monotonic()))
         self._load_beside.start(self._products)
-        end_s = self._run(max(0.0, command["deadline"] - time.monotonic())).end_ns / 1e9
-        return {"answer": "done", "end": max(end_s, self._load_beside.wait())}
+        execution = self._run(max(0.0, command["deadline"] - time.monotonic()))
+        self._last = execution, command["at"]
+        return {"answer": "done", "end": max(execution.end_ns / 1e9, self._load_beside.wait())}
+
+    def _trace(self, command: Message) -> Message:
+        if self._last is None:
+            return {"answer": "traced", "trace": None}
+        execution, at_s = self._last
+        return {"answer": "traced", "trace": rank_trace(execution, round(at_s * 1e9)).to_json()}
 
     def _check(self, command: Message) -> Message:
         return {"answer": "checked", "complaint": None if self._memory is None else self._memory.mismatch()}

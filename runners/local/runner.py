@@ -73,7 +73,8 @@ class LocalRunner:
     def submit(self, request: RunRequest) -> Outcome:
         """Run `request`; see the port for the contract.
 
-        The first request for a new kind of network may take a few seconds more than its time limit, to probe; and the first one of all to build what is native.
+        The first request for a new kind of network may take a few seconds more than its time limit, to probe;
+        the first one of all also builds what is native.
         """
         environment = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average())
         if (fault := validate_request(request, self.library, precondition_faults, overlap=True)) is not None:
@@ -129,7 +130,8 @@ class LocalRunner:
         deadline = time.monotonic() + request.timeout_s
         ranks = self._ranks_for(request.topology, deadline)
         ranks.load(request.programs.values(), rate.link_mbps, deadline)
-        return Measurement(self.name, MeasurementRounds(ranks, request, deadline).measure(), environment)
+        rounds = MeasurementRounds(ranks, request, deadline)
+        return Measurement(self.name, rounds.measure(), environment, rounds.traces)
 
     def _rate(self, topology: Topology) -> LinkRate:
         nodes, links = topology.node_count, len(topology.links)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from mpi4py import MPI
 
 from chorale.runners.execution.rank_memory import RankMemory
+from chorale.runners.execution.rank_trace import rank_trace
 from chorale.runners.measurement.clocks import clock_identity
 from chorale.runners.mpi.control import ControlChannel, ControlRelay, serve_clock
 from chorale.runners.mpi.framing import Message
@@ -45,7 +46,7 @@ class RankProcess:
         )
         self._memory: RankMemory | None = None
         self._run: RankRun | None = None
-        self._start_at = NEVER
+        self._start_at = self._started_at = NEVER
         self._limit_s = 0.0
         self._has_left = False
         self._commands: dict[str, Callable[[Message], None]] = {
@@ -53,6 +54,7 @@ class RankProcess:
             "prepare": self._prepare,
             "go": self._go,
             "check": self._check,
+            "trace": self._trace,
             "status": self._status,
             "answer_clock": lambda _: serve_clock(self._control, 0),
             "end": self._end,
@@ -119,13 +121,18 @@ class RankProcess:
         self._start_at, self._limit_s = command["at"], command["limit_s"]
 
     def _execute_run(self) -> None:
-        self._start_at = NEVER
+        self._started_at, self._start_at = self._start_at, NEVER
         end = None if self._run is None else self._run.run(self._limit_s)
         if end is not None:
             self._reply({"answer": "done", "end": end})
 
     def _check(self, command: Message) -> None:
         self._reply({"answer": "checked", "complaint": None if self._memory is None else self._memory.mismatch()})
+
+    def _trace(self, command: Message) -> None:
+        execution = None if self._run is None else self._run.execution
+        trace = None if execution is None else rank_trace(execution, round(self._started_at * 1e9)).to_json()
+        self._reply({"answer": "traced", "trace": trace})
 
     def _status(self, command: Message) -> None:
         self._reply({"answer": "blocked", "blocks": [] if self._run is None else self._run.blocked})

@@ -10,7 +10,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
-from chorale.runners.engine.library import Engine
+from chorale.runners.engine.library import DataType, Engine, Work
 from chorale.runners.execution.node_plan import NodePlan, decode_plan
 from chorale.runners.execution.rank_memory import RankMemory
 from chorale.runners.mpi.framing import Message
@@ -21,10 +21,11 @@ from chorale.runners.mpi.runs import LibraryRun, ProgramRun, RankRun
 
 @dataclass(frozen=True, slots=True)
 class LoadedProgram:
-    """plan: what the data are; number: that of the engine, None for a library algorithm."""
+    """plan: what the data are; number: that of the engine, None for a library algorithm; most_steps: not below its."""
 
     plan: NodePlan
     number: int | None
+    most_steps: int
 
 
 class RankPrograms:
@@ -46,7 +47,7 @@ class RankPrograms:
         for document in documents:
             words = document["words"]
             number = None if words is None else engine.load(array("q", words))
-            self._programs.append(LoadedProgram(decode_plan(document["plan"]), number))
+            self._programs.append(LoadedProgram(decode_plan(document["plan"]), number, len(words or ())))
 
     def prepare(self, task: Message) -> tuple[RankMemory, RankRun]:
         """Return fresh data, and the run on them, for a task of `prepare_task`."""
@@ -55,7 +56,10 @@ class RankPrograms:
         memory = RankMemory(program.plan, self._rank, elements, dtype, pattern)
         if program.number is None or self._engine is None:
             return memory, LibraryRun(program.plan.collective, memory, self._for_calls)
-        return memory, ProgramRun(self._engine, program.number, elements, dtype, memory)
+        room = program.most_steps if task["trace"] else 0
+        buffers = memory.input.ctypes.data, memory.output.ctypes.data
+        work = Work(program.number, *buffers, elements, DataType[dtype.upper()], step_room=room)
+        return memory, ProgramRun(self._engine, work, memory)
 
     def _new_engine(self, libraries: NativeLibraries) -> Engine:
         if not libraries.exist:

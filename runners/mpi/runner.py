@@ -98,9 +98,10 @@ class MpiRunner:
         environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
         deadline = time.monotonic() + request.timeout_s
         group.load(list(request.programs.values()), len(request.library), native, deadline)
-        results = MeasurementRounds(group, request, deadline).measure()
+        rounds = MeasurementRounds(group, request, deadline)
+        results = rounds.measure()
         environment["clock_error_us"] = group.clock_error_s * 1e6
-        return Measurement(self.name, results, environment)
+        return Measurement(self.name, results, environment, rounds.traces)
 
     def _group_for(self, topology: Topology, launch: MpiLaunch) -> MpiRankGroup:
         """Return the ranks that are there, or new ones where they would be started in another way."""

@@ -10,7 +10,7 @@ import numpy as np
 from mpi4py import MPI
 
 from chorale.runners.api.elements import Vector
-from chorale.runners.engine.library import DataType, Engine, EngineError, Status, Work
+from chorale.runners.engine.library import Engine, EngineError, Execution, Status, Work
 from chorale.runners.execution.rank_memory import RankMemory
 from chorale.runners.execution.rounds import StuckInstruction
 from chorale.synth.collective import Collective, CollectiveName
@@ -47,6 +47,9 @@ class RankRun(Protocol):
     blocked: list[StuckInstruction]
     """Where the blocks are stuck, after a run that was not finished."""
 
+    execution: Execution | None
+    """What the engine says of a run that was finished; None for MPI's own."""
+
     def run(self, limit_s: float) -> float | None:
         """Return the time at which this rank had its result, on the monotonic clock; None if `limit_s` is over."""
         ...
@@ -55,16 +58,17 @@ class RankRun(Protocol):
 class ProgramRun:
     """Implements `RankRun` with the engine, which is of no use any more after one that was not finished."""
 
-    def __init__(self, engine: Engine, program: int, elements: int, dtype: str, memory: RankMemory) -> None:
+    def __init__(self, engine: Engine, work: Work, memory: RankMemory) -> None:
         self.blocked: list[StuckInstruction] = []
+        self.execution: Execution | None = None
         self._engine = engine
         self._memory = memory  # the engine knows it by addresses only
-        buffers = memory.input.ctypes.data, memory.output.ctypes.data
-        self._work = Work(program, *buffers, elements, DataType[dtype.upper()])
+        self._work = work
 
     def run(self, limit_s: float) -> float | None:
         try:
-            return self._engine.execute(replace(self._work, limit_s=limit_s)).end_ns / 1e9
+            self.execution = self._engine.execute(replace(self._work, limit_s=limit_s))
+            return self.execution.end_ns / 1e9
         except EngineError as error:
             if error.status is not Status.TIMEOUT:
                 raise
@@ -82,6 +86,7 @@ class LibraryRun:
 
     def __init__(self, collective: Collective, memory: RankMemory, communicator: MPI.Comm) -> None:
         self.blocked: list[StuckInstruction] = []
+        self.execution: Execution | None = None
         self._collective = collective
         self._memory = memory
         self._communicator = communicator
