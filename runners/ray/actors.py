@@ -25,8 +25,7 @@ from chorale.synth.lowering.options import LoweringOptions
 ALONE_PATIENCE_S = 600.0
 BUILD_LIMIT_S = 600.0
 
-_SHARED = ("topology", "programs")
-_REST = tuple(field.name for field in fields(RunRequest) if field.name not in _SHARED)
+_OTHERS = tuple(field.name for field in fields(RunRequest) if field.name not in ("topology", "programs"))
 
 RunnerFactory = Callable[[], Runner]
 """A picklable call that makes a runner, for example `functools.partial(create_runner, "local")`."""
@@ -45,9 +44,9 @@ class RayBuilder:
     def submit(self, request: BuildRequest) -> Future[BuildResult | BuildFailure]:
         source = request.source
         topology = {"topology": self._shared.parcel(source.topology)}  # in a dict, as Ray opens bare references itself
-        rest = Packed.of((source.collective, source.method, source.options, source.depth))
+        others = Packed.of((source.collective, source.method, source.options, source.depth))
         return self._pool.submit(
-            Call("build", (topology, rest, request.lowering), BUILD_LIMIT_S, _unpacked, _build_failed)
+            Call("build", (topology, others, request.lowering), BUILD_LIMIT_S, _unpacked, _build_failed)
         )
 
 
@@ -59,11 +58,11 @@ class BuildWorker:
         self._opener = ParcelOpener()
 
     def build(
-        self, shared: dict[str, Parcel], rest: Packed[tuple[Any, ...]], lowering: LoweringOptions
+        self, shared: dict[str, Parcel], others: Packed[tuple[Any, ...]], lowering: LoweringOptions
     ) -> Completion[Packed[BuildResult | BuildFailure]]:
         """Return what came of a BuildRequest, and what that took."""
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
-        source = ScheduleRequest(self._opener.open(shared["topology"]), *rest.open())
+        source = ScheduleRequest(self._opener.open(shared["topology"]), *others.open())
         result = Packed.of(self._builder.build(BuildRequest(source, lowering)))
         return Completion(result, None, time.perf_counter() - began_s, time.process_time() - began_cpu_s)
 
@@ -79,9 +78,9 @@ class RayMeasurer:
     def submit(self, request: RunRequest) -> Future[Outcome]:
         topology = {"topology": self._shared.parcel(request.topology)}
         programs = {name: self._shared.parcel(program) for name, program in request.programs.items()}
-        rest = Packed.of({name: getattr(request, name) for name in _REST})
+        others = Packed.of({name: getattr(request, name) for name in _OTHERS})
         limit_s = request.timeout_s + self._grace_s
-        return self._pool.submit(Call("measure", (topology, programs, rest), limit_s, _returned, _measurement_failed))
+        return self._pool.submit(Call("measure", (topology, programs, others), limit_s, _returned, _measurement_failed))
 
 
 class MeasureWorker:
@@ -94,12 +93,12 @@ class MeasureWorker:
         self._opener = ParcelOpener()
 
     def measure(
-        self, shared: dict[str, Parcel], programs: dict[str, Parcel], rest: Packed[dict[str, Any]]
+        self, shared: dict[str, Parcel], programs: dict[str, Parcel], others: Packed[dict[str, Any]]
     ) -> Completion[Outcome]:
         """Return what the runner says to a RunRequest, and what that took; an error of it becomes a RunFailure too."""
         began_s, began_cpu_s = time.perf_counter(), time.process_time()
         opened = {name: self._opener.open(program) for name, program in programs.items()}
-        outcome = self._submit(RunRequest(self._opener.open(shared["topology"]), opened, **rest.open()))
+        outcome = self._submit(RunRequest(self._opener.open(shared["topology"]), opened, **others.open()))
         return Completion(outcome, None, time.perf_counter() - began_s, time.process_time() - began_cpu_s)
 
     def _submit(self, request: RunRequest) -> Outcome:
