@@ -49,6 +49,7 @@ class RayWorkers:
         make_runner: RunnerFactory,
         builders: int,
         address: str | None = None,
+        *,
         needs: ResourceRequest | None = None,
         measurers: int = 1,
         alone: bool = False,
