@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -52,6 +53,15 @@ ALLGATHER = Collective(CollectiveName.ALLGATHER)
 REDUCE_SCATTER = Collective(CollectiveName.REDUCE_SCATTER)
 ALLREDUCE = Collective(CollectiveName.ALLREDUCE)
 ALLTOALL = Collective(CollectiveName.ALLTOALL)
+
+
+def require_collective(maker: str, collective: Collective, supported: Iterable[CollectiveName]) -> None:
+    """Raise InvalidInput unless `collective` is one of `supported`, those that `maker`, such as a method, makes."""
+    if collective.name in (names := tuple(supported)):
+        return
+    *others, last = (name.value for name in names)
+    choice = f"{', '.join(others)} or {last}" if others else last
+    raise InvalidInput(f"{maker} makes {choice}", collective.name.value, f"choose {choice}")
 
 
 def parse_collective(text: str, root: int = 0) -> Collective:

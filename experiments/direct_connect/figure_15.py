@@ -47,7 +47,7 @@ def _candidate(document: Mapping[str, Any]) -> TopologyCandidate:
     )
 
 
-DEGREE, LARGEST, _QUICK_STRIDE = 4, 2000, 13
+DEGREE, _LARGEST, _QUICK_STRIDE = 4, 2000, 13
 _SMALLEST = DEGREE + 2
 WORKLOADS: Mapping[str, Workload] = {
     f"{megabytes} MB": Workload(Fraction(10), megabytes * 10**6, Fraction(100)) for megabytes in (1, 100)
@@ -77,16 +77,16 @@ def _letters(tree: SpecTree | Number | Option) -> set[str]:
     return {_FUNCTIONS[tree.name]}.union(*map(_letters, tree.arguments))
 
 
-def _cases(quick: bool) -> Sequence[tuple[bool, int]]:
-    """Return whether topologies are bidirectional, and the distance of the numbers of nodes."""
+def _cases(quick: bool) -> Sequence[tuple[bool, int, int]]:
+    """Return whether topologies are bidirectional, the largest number of nodes, and the distance between them."""
     stride = _QUICK_STRIDE if quick else 1
-    return [(False, stride), (True, stride)]
+    return [(False, _LARGEST, stride), (True, _LARGEST, stride)]
 
 
-def _frontiers(case: tuple[bool, int]) -> list[Any]:
-    bidirectional, stride = case
+def _frontiers(case: tuple[bool, int, int]) -> list[Any]:
+    bidirectional, largest, stride = case
     return find_frontiers(
-        FinderQuery(nodes, DEGREE, bidirectional, "paper") for nodes in range(_SMALLEST, LARGEST + 1, stride)
+        FinderQuery(nodes, DEGREE, bidirectional, "paper") for nodes in range(_SMALLEST, largest + 1, stride)
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from statistics import fmean
 
-from chorale.experiments.framework.comparison import published
+from chorale.experiments.framework.comparison import finding_row, published
 from chorale.experiments.framework.experiment import Column, Row, concatenate_rows
 from chorale.experiments.framework.live import LiveTimes, measure_times
 from chorale.synth.collective import ALLREDUCE
@@ -124,13 +124,18 @@ class SpeedupClaim:
         value = fmean(1 - times[self.size, n, self.better] / times[self.size, n, self.worse] for n in measured)
         reached = abs(value - self.printed) <= _WITHIN
         said = "as long as" if self.printed == 0 else f"{self.printed:.0%} less than"
-        return {
-            "kind": "finding", "where": where, "nodes": max(measured), "spec": "", "size": self.size,
-            "finding": f"{self.better} takes {said} {self.worse}", "at": measured, "printed": self.printed,
-            "value": value, "verdict": "match" if reached else "not reached",
-            "reason": None if reached else self.reasons.get(where, "not explained"),
-            "holds": reached or where in self.reasons,
-        }  # fmt: skip
+        return finding_row(
+            f"{self.better} takes {said} {self.worse}",
+            nodes=max(measured),
+            value=value,
+            verdict="match" if reached else "not reached",
+            reason=None if reached else self.reasons.get(where, "not explained"),
+            holds=reached or where in self.reasons,
+            where=where,
+            size=self.size,
+            at=measured,
+            printed=self.printed,
+        )
 
 
 def simulated_rows(nodes: int, rivals: Sequence[Contender]) -> list[Row]:

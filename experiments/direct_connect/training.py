@@ -14,7 +14,7 @@ from statistics import fmean
 from typing import TypeAlias
 
 from chorale.experiments.direct_connect.quantities import moore_rate
-from chorale.experiments.framework.comparison import published
+from chorale.experiments.framework.comparison import finding_row, published
 from chorale.experiments.framework.experiment import Column, Experiment, Row
 from chorale.synth.finder.candidate import least_bandwidth_factor, least_steps
 from chorale.synth.training import BUCKETS_BYTES, best_iteration
@@ -46,11 +46,15 @@ class _Claim:
     def row(self, rows: Rows, nodes: int) -> Row:
         value = self.measure(rows)
         reproduced = self.low <= value <= self.high
-        return {
-            "kind": "finding", "nodes": nodes, "spec": "", "finding": self.claim, "range": [self.low, self.high],
-            "value": value, "verdict": "reproduced" if reproduced else "not reproduced", "reason": self.reason,
-            "holds": reproduced == (self.reason is None),
-        }  # fmt: skip
+        return finding_row(
+            self.claim,
+            nodes=nodes,
+            value=value,
+            verdict="reproduced" if reproduced else "not reproduced",
+            reason=self.reason,
+            holds=reproduced == (self.reason is None),
+            range=[self.low, self.high],
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from importlib import resources
-from typing import Literal
+from typing import Any, Literal
 
 from chorale.experiments.framework.experiment import Column, Row
 
@@ -151,6 +151,22 @@ def with_optimal_factor(compared: Row, factor: Fraction, minimum: Fraction) -> R
         "verdict": {**compared["verdict"], "bandwidth_factor": "match" if optimal else "worse"},
         "holds": compared["holds"] and optimal,
     }
+
+
+def finding_row(
+    finding: str,
+    *,
+    nodes: int,
+    value: float,
+    verdict: str,
+    reason: str | None,
+    holds: bool,
+    spec: str = "",
+    **facts: Any,
+) -> Row:
+    """Return the row of what a paper says in words: our `value`, verdict and reason, and `facts` besides."""
+    claim = {"kind": "finding", "nodes": nodes, "spec": spec, "finding": finding, **facts}
+    return {**claim, "value": value, "verdict": verdict, "reason": reason, "holds": holds}
 
 
 def columns_of(keys: Mapping[str, str]) -> tuple[Column, ...]:

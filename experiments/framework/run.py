@@ -42,6 +42,7 @@ def run_experiment(
     experiment: Experiment,
     quick: bool,
     executor: Executor | None = None,
+    *,
     store: PartStore | None = None,
     resume: bool = False,
     progress: ProgressCallback | None = None,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
+from typing import TypeAlias
 
 from chorale.experiments.framework.experiment import Column, Experiment, Row
 from chorale.experiments.framework.live import LiveRun, measure_live
@@ -64,20 +65,24 @@ SWEEPS = (
 )
 
 
-def _cases(quick: bool) -> Sequence[tuple[tuple[int, ...], int]]:
-    """Return the one case: sizes in bytes, and how often. All programs run side by side, round by round."""
-    return [(QUICK_SIZES, QUICK_REPEATS) if quick else (SIZES, REPEATS)]
+Case: TypeAlias = tuple[tuple[Sweep, ...], tuple[int, ...], int]
+"""Sweeps, sizes in bytes, and how often. All programs run side by side, round by round."""
 
 
-def _answer(case: tuple[tuple[int, ...], int]) -> list[Row]:
-    built = {point: _built(point) for sweep in SWEEPS for point in sweep.values.values()}
+def _cases(quick: bool) -> Sequence[Case]:
+    return [(SWEEPS, QUICK_SIZES, QUICK_REPEATS) if quick else (SWEEPS, SIZES, REPEATS)]
+
+
+def _answer(case: Case) -> list[Row]:
+    sweeps, sizes, repeats = case
+    built = {point: _built(point) for sweep in sweeps for point in sweep.values.values()}
     programs = {str(point): one.program for point, one in built.items()}
-    request = RunRequest(parse_topology(NETWORK), programs, *case, timeout_s=_TIMEOUT_S)
+    request = RunRequest(parse_topology(NETWORK), programs, sizes, repeats, timeout_s=_TIMEOUT_S)
     live = measure_live(request, LINK_MBPS)
     if isinstance(live.outcome, RunFailure):
         return [_failure(live.outcome)]
     per_byte = {point: Fraction(one.time_per_byte) for point, one in built.items()}
-    return [row for sweep in SWEEPS for row in _rows(sweep, live, live.outcome, per_byte)]
+    return [row for sweep in sweeps for row in _rows(sweep, live, live.outcome, per_byte)]
 
 
 def _built(point: SweepPoint) -> BuildResult:

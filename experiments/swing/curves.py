@@ -11,6 +11,7 @@ from math import inf
 from statistics import median
 from typing import Any, Literal, TypeAlias
 
+from chorale.experiments.framework.comparison import finding_row
 from chorale.experiments.framework.experiment import Row
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.methods.closed_forms import ALGORITHMS
@@ -164,20 +165,19 @@ class RangeClaim:
         """Return the row of this finding: measured with the stated constants, and with `OVERHEAD_US` besides."""
         value, overhead_value = self.measure(plain), self.measure(with_overhead)
         verdict = self._verdict(value, overhead_value)
-        return {
-            "kind": "finding",
-            "nodes": max(curves.nodes for curves in plain),
-            "spec": ", ".join(dict.fromkeys(curves.scene.spec for curves in plain)),
-            "finding": self.claim,
-            "place": self.section,
-            "range": [None if bound in (inf, -inf) else bound for bound in (self.low, self.high)],
-            "value": value,
-            "value_with_overhead": overhead_value,
-            "overhead_us": float(OVERHEAD_US),
-            "verdict": verdict,
-            "reason": self.reason,
-            "holds": verdict == self.expected,
-        }
+        return finding_row(
+            self.claim,
+            nodes=max(curves.nodes for curves in plain),
+            spec=", ".join(dict.fromkeys(curves.scene.spec for curves in plain)),
+            value=value,
+            verdict=verdict,
+            reason=self.reason,
+            holds=verdict == self.expected,
+            place=self.section,
+            range=[None if bound in (inf, -inf) else bound for bound in (self.low, self.high)],
+            value_with_overhead=overhead_value,
+            overhead_us=float(OVERHEAD_US),
+        )
 
     def _verdict(self, value: float, overhead_value: float) -> ClaimVerdict:
         if self.low <= value <= self.high:

@@ -7,13 +7,23 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    PlainSerializer,
+    WithJsonSchema,
+)
+from pydantic_core import CoreSchema
 
 from chorale.runners.api.base import ResourceRequest, Runner
 from chorale.runners.api.units import parse_size
-from chorale.synth.identity import parse_rational
+from chorale.synth.errors import InvalidInput
+from chorale.synth.identity import parse_rational, rational_text
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.topology import Topology
 
@@ -91,7 +101,7 @@ class RunnerConfig(BaseModel, ABC):
     preconditions: ClassVar[tuple[str, ...]] = ()
 
     @property
-    def link_rate_mbps(self) -> float | None:
+    def link_rate_mbps(self) -> float | Fraction | None:
         """Rate of a link of bandwidth 1 in Mbit/s, None where no option says it."""
         return None
 
@@ -133,6 +143,20 @@ def _number(value: Any) -> Any:
     return float(parse_rational(value, "a number")) if is_fraction else value
 
 
+def _exact(value: Any) -> Fraction:
+    """Read an exact number that can be stored as text and read again."""
+    try:
+        return parse_rational(rational_text(parse_rational(value, "a number")), "a number, as a fraction,")
+    except InvalidInput as error:
+        raise ValueError(str(error)) from None
+
+
+def _exact_json(value: Fraction) -> float | str:
+    """Return the float whose shortest decimal text is `value`, as stored launches have it; where there is none, p/q."""
+    decimal = float(value)
+    return decimal if Fraction(str(decimal)) == value else rational_text(value)
+
+
 def _names(value: Any) -> Any:
     return [name.strip() for name in value.split(",")] if isinstance(value, str) else value
 
@@ -144,6 +168,29 @@ def _variables(value: Any) -> Any:
     if not all(equals for _, equals, _ in pairs):
         raise ValueError("write NAME=VALUE, with blanks between several")
     return {name: text for name, _, text in pairs}
+
+
+@dataclass(frozen=True, slots=True)
+class ExactNumber:
+    """For numbers that are calculated with exactly as they are written: 3, 0.1, "0.1", "1/3" become fractions."""
+
+    ge: int | None = None
+    gt: int | None = None
+    le: int | None = None
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        bounds = {"minimum": self.ge, "exclusiveMinimum": self.gt, "maximum": self.le}
+        number = {"type": "number", **{name: bound for name, bound in bounds.items() if bound is not None}}
+        text = {"type": "string", "description": "A fraction or a decimal number.", "examples": ["1/3"]}
+        return handler.generate_schema(
+            Annotated[
+                source,
+                Field(ge=self.ge, gt=self.gt, le=self.le),
+                BeforeValidator(_exact),
+                PlainSerializer(_exact_json, return_type=float | str),
+                WithJsonSchema({"anyOf": [number, text]}),
+            ]
+        )
 
 
 Fractional = BeforeValidator(_number)

@@ -112,7 +112,7 @@ class RayExecutor:
         most = self._workers if self._workers is not None else held + self._cluster.free_cpus
         size = max(1, min(most, useful))
         if self._pool is None:
-            self._pool = RayPool(MapWorker, (), size, TASKS_PER_WORKER)
+            self._pool = RayPool(MapWorker, (), size, jobs_per_actor=TASKS_PER_WORKER)
         else:
             self._pool.grow(size)
         return self._pool

@@ -1,23 +1,16 @@
-"""Requests packed for actors: values that many requests share travel once, through Ray's object store."""
+"""Values packed for actors: those that many requests share travel once, through Ray's object store."""
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
-from chorale.runners.api.base import RunRequest
 from chorale.runners.ray.cluster import ray
-from chorale.synth.build.request import BuildRequest, ScheduleRequest
-from chorale.synth.lowering.options import LoweringOptions
-from chorale.synth.programs.program import Program
-from chorale.synth.topology.topology import Topology
 
 Parcel = Any
 """A value as `Packed`, or Ray's reference to one. Inside a record Ray hands references on as they are."""
-
-_FIELDS = tuple(field.name for field in fields(RunRequest) if field.name not in ("topology", "programs"))
 
 
 class SharedValues:
@@ -51,44 +44,6 @@ class ParcelOpener:
             packed: Any = ray.get(parcel)
             self._fetched[parcel] = packed.open()
         return self._fetched[parcel]
-
-
-@dataclass(frozen=True, slots=True)
-class BuildParcel:
-    """A BuildRequest."""
-
-    topology: Parcel
-    schedule: Packed[tuple[Any, ...]]
-    lowering: LoweringOptions
-
-    @staticmethod
-    def of(request: BuildRequest, shared: SharedValues) -> BuildParcel:
-        source = request.source
-        rest = source.collective, source.method, source.options, source.depth
-        return BuildParcel(shared.parcel(source.topology), Packed.of(rest), request.lowering)
-
-    def open(self, opener: ParcelOpener) -> BuildRequest:
-        topology: Topology = opener.open(self.topology)
-        return BuildRequest(ScheduleRequest(topology, *self.schedule.open()), self.lowering)
-
-
-@dataclass(frozen=True, slots=True)
-class RunParcel:
-    """A RunRequest; `programs` in its order."""
-
-    topology: Parcel
-    programs: dict[str, Parcel]
-    others: Packed[dict[str, Any]]
-
-    @staticmethod
-    def of(request: RunRequest, shared: SharedValues) -> RunParcel:
-        programs = {name: shared.parcel(program) for name, program in request.programs.items()}
-        others = Packed.of({name: getattr(request, name) for name in _FIELDS})
-        return RunParcel(shared.parcel(request.topology), programs, others)
-
-    def open(self, opener: ParcelOpener) -> RunRequest:
-        programs: dict[str, Program] = {name: opener.open(parcel) for name, parcel in self.programs.items()}
-        return RunRequest(opener.open(self.topology), programs, **self.others.open())
 
 
 Value = TypeVar("Value")

@@ -93,6 +93,7 @@ class RayPool:
         kind: type,
         arguments: tuple[Any, ...],
         size: int,
+        *,
         jobs_per_actor: int = 1,
         resource_request: ResourceRequest | None = None,
         should_retry: RetryPredicate = lambda future, value, elsewhere: False,

@@ -7,49 +7,29 @@ import time
 from collections.abc import Collection, Iterable
 from typing import Any
 
-from chorale.runners.api.base import FailureKind, Outcome, ResourceRequest, RunFailure, RunRequest
-from chorale.runners.api.workers import Completion, Future
-from chorale.runners.ray.actors import ALONE_PATIENCE_S, BuilderFactory, BuildWorker, MeasureWorker, RunnerFactory
+from chorale.runners.api.base import ResourceRequest
+from chorale.runners.api.workers import Future
+from chorale.runners.ray.actors import (
+    ALONE_PATIENCE_S,
+    BuilderFactory,
+    BuildWorker,
+    MeasureWorker,
+    RayBuilder,
+    RayMeasurer,
+    RunnerFactory,
+)
 from chorale.runners.ray.cluster import RayCluster
 from chorale.runners.ray.fault_tolerance import RetryPolicy
-from chorale.runners.ray.parcels import BuildParcel, Packed, RunParcel, SharedValues
-from chorale.runners.ray.pool import Call, RayPool, wait_for_results
+from chorale.runners.ray.parcels import SharedValues
+from chorale.runners.ray.pool import RayPool, wait_for_results
 from chorale.synth.build.cache import CachingBuilder
-from chorale.synth.build.request import BuildFailure, BuildFailureKind, BuildRequest, BuildResult
 from chorale.synth.errors import Unavailable
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
-BUILD_LIMIT_S = 600.0
 MEASURE_GRACE_S = 30.0
 POLL_S = 0.2
 BALANCE_S = 3.0
-
-
-class RayBuilder:
-    """Submits to a pool of `BuildWorker`s, of which each takes one CPU."""
-
-    def __init__(self, pool: RayPool, shared: SharedValues) -> None:
-        self._pool = pool
-        self._shared = shared
-
-    def submit(self, request: BuildRequest) -> Future[BuildResult | BuildFailure]:
-        parcel = BuildParcel.of(request, self._shared)
-        return self._pool.submit(Call("build", (parcel,), BUILD_LIMIT_S, _unpacked, _build_failed))
-
-
-class RayMeasurer:
-    """Submits to a pool of `MeasureWorker`s; a measurement may take `grace_s` beyond the runner's own watchdog."""
-
-    def __init__(self, pool: RayPool, shared: SharedValues, grace_s: float) -> None:
-        self._pool = pool
-        self._shared = shared
-        self._grace_s = grace_s
-
-    def submit(self, request: RunRequest) -> Future[Outcome]:
-        parcel = RunParcel.of(request, self._shared)
-        limit_s = request.timeout_s + self._grace_s
-        return self._pool.submit(Call("measure", (parcel,), limit_s, _returned, _measurement_failed))
 
 
 class RayWorkers:
@@ -69,6 +49,7 @@ class RayWorkers:
         make_runner: RunnerFactory,
         builders: int,
         address: str | None = None,
+        *,
         needs: ResourceRequest | None = None,
         measurers: int = 1,
         alone: bool = False,
@@ -132,24 +113,3 @@ class RayWorkers:
             builders.shrink(max(1, builders.size - 1))
         elif builders.size < self._most_builders and builders.has_all_started and measurers.has_all_started:
             builders.grow(min(self._most_builders, builders.size + self._cluster.free_cpus))
-
-
-def _returned(completion: Completion[Any]) -> Completion[Any]:
-    return completion
-
-
-def _unpacked(completion: Completion[Packed[BuildResult | BuildFailure]]) -> Completion[BuildResult | BuildFailure]:
-    return Completion(completion.value.open(), None, completion.seconds, completion.cpu_s)
-
-
-def _build_failed(error: BaseException) -> Completion[BuildResult | BuildFailure]:
-    return Completion(BuildFailure(BuildFailureKind.CRASH, _one_line(error)))
-
-
-def _measurement_failed(error: BaseException) -> Completion[Outcome]:
-    kind = FailureKind.TIMEOUT if isinstance(error, TimeoutError) else FailureKind.CRASH
-    return Completion(RunFailure(kind, _one_line(error)))
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(f"{error}".split())

@@ -2,42 +2,42 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated, ClassVar, Self, TypeAlias
 
 from pydantic import Field
 
 from chorale.runners.api.base import Runner
-from chorale.runners.api.config import ByteCount, Capabilities, Fractional, MeasurerRequest, RunnerConfig, TimeSource
-from chorale.synth.identity import parse_rational
+from chorale.runners.api.config import ByteCount, Capabilities, ExactNumber, MeasurerRequest, RunnerConfig, TimeSource
 from chorale.synth.topology.topology import Topology
 
-DEFAULT_LINK_MBPS = 1000.0
+DEFAULT_LINK_MBPS = Fraction(1000)
 """Of campaigns, on networks that give no bandwidths: without latencies speed-ups do not depend on it."""
 
-Microseconds: TypeAlias = Annotated[float, Field(ge=0, le=10**6), Fractional]
+Microseconds: TypeAlias = Annotated[Fraction, ExactNumber(ge=0, le=10**6), Field(json_schema_extra={"default": 0})]
 
 
 class SimulatedConfig(RunnerConfig):
-    """Options of the simulated runner: what messages cost; see `SimulatedRunner`."""
+    """Options of the simulated runner: what messages cost, exactly; see `SimulatedRunner`."""
 
     name: ClassVar[str] = "simulated"
     summary: ClassVar[str] = "a cost model"
     capabilities: ClassVar[Capabilities] = Capabilities(TimeSource.MODEL, buffers=True, unprivileged=True)
 
-    link_mbps: Annotated[float, Field(gt=0, le=10**6), Fractional] | None = Field(
+    link_mbps: Annotated[Fraction, ExactNumber(gt=0, le=10**6)] | None = Field(
         default=None,
         description="Rate of a link in Mbit/s; by default the network's own, in campaigns 1000 where it gives none.",
     )
-    alpha_us: Microseconds = Field(default=0, description="Cost of a message.")
-    link_latency_us: Microseconds = Field(default=0, description="Latency of a link.")
-    hop_us: Microseconds = Field(default=0, description="Cost of each hop of a message.")
+    alpha_us: Microseconds = Field(default=Fraction(0), description="Cost of a message.")
+    link_latency_us: Microseconds = Field(default=Fraction(0), description="Latency of a link.")
+    hop_us: Microseconds = Field(default=Fraction(0), description="Cost of each hop of a message.")
     buffer_bytes: Annotated[int, Field(ge=1), ByteCount] | None = Field(
         default=None, description="Buffer of each connection, such as 4MiB; by default a chunk is one message."
     )
 
     @property
-    def link_rate_mbps(self) -> float | None:
+    def link_rate_mbps(self) -> Fraction | None:
         return self.link_mbps
 
     def for_network(self, topology: Topology) -> Self:
@@ -49,6 +49,6 @@ class SimulatedConfig(RunnerConfig):
         from chorale.runners.simulated.runner import SimulatedRunner  # noqa: PLC0415 - only who runs something pays for it
         from chorale.synth.simulation.network_model import NetworkModel  # noqa: PLC0415
 
-        rate = None if self.link_mbps is None else parse_rational(self.link_mbps, "the link rate (Mbit/s)") / 1000
-        model = NetworkModel.of(self.alpha_us, self.link_latency_us, self.hop_us, rate)
-        return SimulatedRunner(model, self.buffer_bytes)
+        rate_gbps = None if self.link_mbps is None else self.link_mbps / 1000
+        alpha_s, link_latency_s, hop_s = self.alpha_us / 10**6, self.link_latency_us / 10**6, self.hop_us / 10**6
+        return SimulatedRunner(NetworkModel(alpha_s, link_latency_s, hop_s, rate_gbps), self.buffer_bytes)

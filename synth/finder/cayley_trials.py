@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.splitmix import STEP
 
 LOAD_UNIT = 840
 """Loads are counted in parts of 840 = lcm(1, …, 8), so that all of them are whole."""
@@ -133,7 +134,7 @@ def best_generators(
     bound = (order - 1) * LOAD_UNIT // degree
     loads = np.full(max_steps + 1, NO_LOAD, dtype=np.int64)
     found = np.zeros((max_steps + 1, degree), dtype=np.int32)
-    state = np.array([np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(0x2545F4914F6CDD1D)], dtype=np.uint64)
+    state = np.array([np.uint64(seed) * STEP + np.uint64(0x2545F4914F6CDD1D)], dtype=np.uint64)
     generators = np.empty(degree, dtype=np.int32)
     length, queue = np.empty(order, dtype=np.int32), np.empty(order, dtype=np.int32)
     counts = np.zeros((max_steps, 1 << degree), dtype=np.int64)

@@ -7,7 +7,7 @@ of the final candidates is made, verified, and compared with the claimed cost.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Literal
 
@@ -95,18 +95,25 @@ Confirmation = Literal["schedule", "symmetric schedule", "prediction", "none"]
 prediction: no schedule, but the cost follows from that of the network that was expanded, by other code than scored it.
 """
 
-FULL_SCHEDULE_RANKS = 1024
-"""Up to this number of ranks schedules are made whole even where rank 0 would do."""
+
+@dataclass(frozen=True, slots=True)
+class ScheduleLimits:
+    """Up to how many ranks schedules are made whole even where rank 0 would do, and at all."""
+
+    full: int = 1024
+    expanded: int = MAX_EXPANDED_RANKS
 
 
-def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
-    """Return how the claimed cost was confirmed; "none" only above 4096 ranks.
+def confirm(
+    candidate: TopologyCandidate, executor: Executor, limits: ScheduleLimits = ScheduleLimits()
+) -> Confirmation:
+    """Return how the claimed cost was confirmed; "none" only above the ranks of `limits.expanded`.
 
     Raises CheckFailed if `synth METHOD SPEC` does not give a verified schedule of exactly that cost, or another
     prediction than claimed.
     """
     topology = parse_topology(candidate.spec)
-    confirmation, real = _confirmed(candidate, topology, executor)
+    confirmation, real = _confirmed(candidate, topology, executor, limits)
     claimed = (candidate.nodes, candidate.degree, candidate.steps, candidate.bandwidth_factor)
     found = (topology.compute_count, topology.degree, *(real or claimed[2:]))
     if claimed != found:
@@ -117,13 +124,13 @@ def confirm(candidate: TopologyCandidate, executor: Executor) -> Confirmation:
 
 
 def _confirmed(
-    candidate: TopologyCandidate, topology: Topology, executor: Executor
+    candidate: TopologyCandidate, topology: Topology, executor: Executor, limits: ScheduleLimits
 ) -> tuple[Confirmation, tuple[int, Fraction | None] | None]:
     """Return how, and the real steps and factor."""
     ranks = topology.compute_count
-    if ranks > FULL_SCHEDULE_RANKS and candidate.method == "bfb" and automorphisms_are_transitive(topology):
+    if ranks > limits.full and candidate.method == "bfb" and automorphisms_are_transitive(topology):
         return "symmetric schedule", _facts(verify(symmetric_bfb(topology, ALLGATHER, executor)).cost)
-    if ranks <= MAX_EXPANDED_RANKS:
+    if ranks <= limits.expanded:
         return "schedule", _facts(synthesize(candidate.method, topology, ALLGATHER, None, executor).cost)
     prediction = _prediction(candidate, executor)
     if prediction is None:

@@ -25,7 +25,11 @@ _OPTIMAL_METHODS = ("bfb", "forest")
 Cost = tuple[Fraction, int]
 
 
-def auto_method(methods: Mapping[str, Method]) -> Method:
+def auto_method(
+    methods: Mapping[str, Method],
+    max_ranks_all_methods: int = MAX_RANKS_ALL_METHODS,
+    max_ranks_second_method: int = MAX_RANKS_SECOND_METHOD,
+) -> Method:
     """Return the method that tries `methods` and returns the schedule with the least time per byte, then steps.
 
     The schedule names the method that made it. Breadth-first broadcast takes the fewest steps that are possible, and
@@ -38,10 +42,11 @@ def auto_method(methods: Mapping[str, Method]) -> Method:
         topology: Topology, collective: Collective, options: Options, executor: Executor, progress: Progress | None
     ) -> AnySchedule:
         best: tuple[Cost, AnySchedule] | None = None
-        compares = topology.compute_count <= MAX_RANKS_SECOND_METHOD
-        for method in _candidates(methods, topology, collective, options):
-            if best is not None and _is_enough(topology, collective, best[0]):
-                break
+        tries_all = topology.compute_count <= max_ranks_all_methods
+        compares = topology.compute_count <= max_ranks_second_method
+        for method in _candidates(methods, collective, options, tries_all):
+            if best is not None and not tries_all and _is_optimal(topology, collective, best[0]):
+                break  # small networks try all methods, for the sake of steps
             schedule = _schedule_or_none(method, topology, collective, options, executor, progress)
             if schedule is not None and not compares:
                 return schedule
@@ -63,24 +68,22 @@ def first_method(
     methods: Mapping[str, Method], topology: Topology, collective: Collective, options: Options
 ) -> str | None:
     """Return the name of the method that is tried first, and wins on large networks; None if no method suits."""
-    return next((method.name for method in _candidates(methods, topology, collective, options)), None)
+    tries_all = topology.compute_count <= MAX_RANKS_ALL_METHODS
+    return next((method.name for method in _candidates(methods, collective, options, tries_all)), None)
 
 
 def _candidates(
-    methods: Mapping[str, Method], topology: Topology, collective: Collective, options: Options
+    methods: Mapping[str, Method], collective: Collective, options: Options, tries_all: bool
 ) -> Iterator[Method]:
     """Yield the methods that make `collective` and obey all options, those that reach optima first."""
-    try_all = topology.compute_count <= MAX_RANKS_ALL_METHODS
-    for name in (*_OPTIMAL_METHODS, *(name for name in methods if try_all and name not in _OPTIMAL_METHODS)):
+    for name in (*_OPTIMAL_METHODS, *(name for name in methods if tries_all and name not in _OPTIMAL_METHODS)):
         method = methods[name]
         if collective.name in method.collectives and set(options.non_default()) <= set(method.options):
             yield method
 
 
-def _is_enough(topology: Topology, collective: Collective, cost: Cost) -> bool:
-    """Return whether a large network needs no second method; small ones try all, for the sake of steps."""
-    is_small = topology.compute_count <= MAX_RANKS_ALL_METHODS
-    return not is_small and lower_bound(topology, collective, cost[0]).value == cost[0]
+def _is_optimal(topology: Topology, collective: Collective, cost: Cost) -> bool:
+    return lower_bound(topology, collective, cost[0]).value == cost[0]
 
 
 def _schedule_or_none(

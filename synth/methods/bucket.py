@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chorale.synth.collective import Collective
-from chorale.synth.errors import InvalidInput
+from chorale.synth.collective import ALLGATHER, ALLREDUCE, REDUCE_SCATTER, Collective, require_collective
 from chorale.synth.methods.grid.exchange import reduce_scatters, subcollective_for
 from chorale.synth.methods.grid.lines import (
     LineReduceScatter,
@@ -63,9 +62,7 @@ def traditional_torus(topology: Topology, collective: Collective) -> CollectiveP
 def _bucket(
     topology: Topology, collective: Collective, method: str, synchronised: bool, all_ports: bool
 ) -> CollectivePattern:
-    if collective.is_rooted:
-        supported = "allgather, reduce_scatter or allreduce"
-        raise InvalidInput(f"{method} makes {supported}", collective.name.value, f"choose {supported}")
+    require_collective(method, collective, (ALLGATHER.name, REDUCE_SCATTER.name, ALLREDUCE.name))
     lines = [ring_line(size) for size in grid_shape(topology)]
     order = synchronised_dimensions if synchronised else dimension_by_dimension
     parts = [subcollective_for(scatter, collective, method) for scatter in reduce_scatters(lines, order, all_ports)]

@@ -74,7 +74,9 @@ def _compact(method: Method) -> Method:
     ) -> AnySchedule:
         if form_of(method.name, topology) == "columns":
             return method.make(topology, collective, options, executor, progress)
-        return symmetric_bfb(topology, collective, executor, options.chunks, progress, options.size_bytes)
+        return symmetric_bfb(
+            topology, collective, executor, options.chunks, progress=progress, size_bytes=options.size_bytes
+        )
 
     return replace(method, make=make)
 

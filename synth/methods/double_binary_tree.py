@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.errors import InvalidInput
+from chorale.synth.collective import Collective, CollectiveName, require_collective
 from chorale.synth.methods.grid.pattern import CollectivePattern
 from chorale.synth.methods.grid.reduce_scatter import full_vector_sends
 from chorale.synth.methods.grid.subcollective import (
@@ -92,13 +91,11 @@ def double_binary_tree(topology: Topology, collective: Collective) -> Collective
 
 def _subcollective(tree: ReduceTree, collective: Collective) -> SubCollective:
     parts: dict[CollectiveName, SubCollective] = {
-        CollectiveName.REDUCE: tree,
-        CollectiveName.BROADCAST: TimeReversed(tree),
         CollectiveName.ALLREDUCE: InSequence(tree, TimeReversed(tree)),
+        CollectiveName.BROADCAST: TimeReversed(tree),
+        CollectiveName.REDUCE: tree,
     }
-    if collective.name not in parts:
-        supported = "allreduce, broadcast or reduce"
-        raise InvalidInput(f"double-binary-tree makes {supported}", collective.name.value, f"choose {supported}")
+    require_collective("double-binary-tree", collective, parts)
     return parts[collective.name]
 
 

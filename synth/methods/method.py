@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Literal, TypeAlias
 
-from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
+from chorale.synth.collective import ALLGATHER, Collective, CollectiveName, require_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.base import Executor, Progress
 from chorale.synth.schedule.schedule import AnySchedule, Schedule
@@ -67,9 +67,7 @@ class Method:
         progress: Progress | None,
     ) -> AnySchedule:
         """Return the schedule, not yet verified; raise InvalidInput for what this method cannot do."""
-        if collective.name not in self.collectives:
-            supported = _either(self.collectives)
-            raise InvalidInput(f"{self.name} makes {supported}", collective.name.value, f"choose {supported}")
+        require_collective(self.name, collective, self.collectives)
         for option in options.non_default():
             if option not in self.options:
                 accepted = " and ".join(_flag(name) for name in self.options) or "no options"
@@ -124,8 +122,3 @@ def method_from_outward(
 
 def _flag(option: str) -> str:
     return "--" + option.replace("_", "-")
-
-
-def _either(collectives: tuple[CollectiveName, ...]) -> str:
-    names = [name.value for name in collectives]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} or {names[-1]}"

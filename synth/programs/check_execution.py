@@ -52,18 +52,20 @@ RANDOM_SEED = 1
 WHOLE_STEP, SINGLE_CHUNK = 0, 1  # chunks of a message: those of a whole step, or one
 
 
-def execution_violations(program: Program) -> list[ProgramViolation]:
+def execution_violations(program: Program, max_words: int = MAX_WORDS) -> list[ProgramViolation]:
     """Return what goes wrong when the structurally sound `program` runs; the first faulty run ends the check.
 
     Runs with messages of one chunk and with whole steps as messages, the two extremes of what runtimes do, at the
     queue depth of the protocol. Races are looked for with messages of one chunk, which give the least order. A
     program without races has the same result and the same deadlocks whichever block goes on first, so the orders of
     the other runs check the checker. O(runs * chunks moved * ranks / 64).
+
+    max_words: limit of memory, in words of 64 ranks; a program beyond it breaks the rule `size`
     """
-    excess = _excess(program)
+    excess = _excess(program, max_words)
     if excess:
         return [ProgramViolation.at("size", excess)]
-    check = _Check(program)
+    check = _Check(program, max_words)
     if check.excess:
         return [ProgramViolation.at("size", check.excess)]
     return (
@@ -73,13 +75,13 @@ def execution_violations(program: Program) -> list[ProgramViolation]:
     )
 
 
-def _excess(program: Program) -> str:
+def _excess(program: Program, max_words: int) -> str:
     """Return why `program` is too large to be executed here, "" if it is not."""
     cells = sum(layout_of(program, rank).cells for rank in range(len(program.ranks)))
     moved = (item.count for rank in program.ranks for block in rank.blocks for item in block.instructions)
     sizes = {
         "chunks of memory on all ranks": (cells, MAX_CELLS),
-        "words for sets of ranks": (cells * words_of(program), MAX_WORDS),
+        "words for sets of ranks": (cells * words_of(program), max_words),
         "chunks moved by all instructions": (sum(moved), MAX_MOVES),
     }
     return _first_excess(sizes)
@@ -95,7 +97,7 @@ def _first_excess(sizes: dict[str, tuple[int, int]]) -> str:
 class _Check:
     """The runs of one program."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, max_words: int) -> None:
         self._program = program
         self._flat: FlatProgram = flatten(program)
         self._depth = QUEUE_DEPTH[program.protocol]
@@ -103,7 +105,7 @@ class _Check:
         self.excess = _first_excess(
             {
                 "clock entries for blocks and waits": (self._clock_entries(across_ranks=False), MAX_CLOCK_ENTRIES),
-                "words for messages": (self._depth * int(self._flat.longest.sum()) * self._words, MAX_WORDS),
+                "words for messages": (self._depth * int(self._flat.longest.sum()) * self._words, max_words),
             }
         )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import lcm
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -112,6 +113,12 @@ class Routes:
     def path(self, route: int) -> NDArray[np.int32]:
         """Return the link ids of `route` in travel order."""
         return self.link_ids[self.offsets[route] : self.offsets[route + 1]]
+
+    def latencies(self, links: Links) -> tuple[NDArray[np.object_], int]:
+        """Return the sum of latencies along each route, in whole parts of a second, and how many make a second."""
+        parts = lcm(*(latency.denominator for latency in links.latencies_s))
+        table = np.array([int(latency * parts) for latency in links.latencies_s], dtype=object)
+        return np.add.reduceat(table[links.latency_class[self.link_ids]], self.offsets[:-1]), parts
 
     def sources(self, links: Links) -> NDArray[np.int32]:
         """Return the node where each route starts."""

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from math import isqrt, lcm
+from math import isqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -117,14 +117,12 @@ class _RouteDistances:
             latency_s = links.latencies_s[0] if links.latencies_s else Fraction(0)
             lengths, of_route = np.unique(hops, return_inverse=True)
             return _RouteDistances(of_route, [(length, length * latency_s) for length in lengths.tolist()])
-        scale = lcm(*(latency.denominator for latency in links.latencies_s))
-        table = np.array([int(latency * scale) for latency in links.latencies_s], dtype=object)
-        along = np.add.reduceat(table[links.latency_class[routes.link_ids]], routes.offsets[:-1])
+        along, parts = routes.latencies(links)
         pairs = list(zip(hops.tolist(), along.tolist(), strict=True))
         kinds = sorted(set(pairs))
         kind_of = {pair: index for index, pair in enumerate(kinds)}
         of_route = np.array([kind_of[pair] for pair in pairs], dtype=np.int64)
-        return _RouteDistances(of_route, [(length, Fraction(latency, scale)) for length, latency in kinds])
+        return _RouteDistances(of_route, [(length, Fraction(latency, parts)) for length, latency in kinds])
 
 
 def _loads(traffic: Traffic, distances: _RouteDistances, step: TrafficStep) -> LinkLoads:

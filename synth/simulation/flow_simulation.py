@@ -154,6 +154,7 @@ def simulate_flows(
     topology: Topology,
     model: NetworkModel,
     bytes_per_amount: float,
+    *,
     progress: Callable[[int, int], None] | None = None,
     max_route_links: int = MAX_ROUTE_LINKS,
     moments_at_once: int = MOMENTS_AT_ONCE,

@@ -31,6 +31,7 @@ def simulate(
     network: NetworkModel,
     sizes_bytes: Sequence[int],
     fidelity: Fidelity = "step",
+    *,
     pipeline_chunks: int | None = None,
     progress: Progress | None = None,
 ) -> list[float]:
@@ -89,6 +90,6 @@ def _flow_seconds(
             if progress is not None:
                 progress(before + done, total)
 
-        times = simulate_flows(graph, traffic.topology, network, size_bytes / amounts, report)
+        times = simulate_flows(graph, traffic.topology, network, size_bytes / amounts, progress=report)
         seconds.append(times.end_s)
     return seconds

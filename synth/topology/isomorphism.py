@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.identity import content_id
-from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.compiled import compiled
+from chorale.synth.kernels.splitmix import STEP, mix
 from chorale.synth.topology.topology import Topology
 
 Colours = NDArray[np.uint64]
@@ -67,23 +68,15 @@ def _refine(
         arriving, leaving = np.zeros_like(colour), np.zeros_like(colour)
         for link in range(len(src)):
             tail, head = src[link], dst[link]
-            arriving[head] += _mix(colour[tail] + kind[link] * np.uint64(0x9E3779B97F4A7C15))
-            leaving[tail] += _mix(~colour[head] + kind[link] * np.uint64(0x9E3779B97F4A7C15))
+            arriving[head] += mix(colour[tail] + kind[link] * STEP)
+            leaving[tail] += mix(~colour[head] + kind[link] * STEP)
         for node in range(len(colour)):
-            colour[node] = _mix(colour[node] + np.uint64(3) * _mix(arriving[node]) + np.uint64(5) * _mix(leaving[node]))
+            colour[node] = mix(colour[node] + np.uint64(3) * mix(arriving[node]) + np.uint64(5) * mix(leaving[node]))
         new_count = _distinct(colour)
         if new_count <= count:
             break
         count = new_count
     return colour
-
-
-@inlined
-def _mix(value: np.uint64) -> np.uint64:
-    """Spread the bits of `value`, as the finaliser of splitmix64 does."""
-    value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    value = (value ^ (value >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return value ^ (value >> np.uint64(31))
 
 
 @compiled

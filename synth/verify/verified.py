@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from math import lcm
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,11 +145,9 @@ def _latency_s(schedule: Schedule, loads: Loads) -> Fraction:
 
 def _route_latency_s(schedule: Schedule) -> Fraction:
     """Like `_latency_s` where transfers cross several links one after the other. O(rows log rows + links of routes)."""
-    links, routes = schedule.topology.links, schedule.routes
-    scale = lcm(*(latency.denominator for latency in links.latencies_s))
-    table = np.array([int(latency * scale) for latency in links.latencies_s], dtype=object)
-    of_route = np.add.reduceat(table[links.latency_class[routes.link_ids]], routes.offsets[:-1])
+    routes = schedule.routes
+    of_route, parts = routes.latencies(schedule.topology.links)
     used = np.unique(schedule.transfers.step.astype(np.int64) * len(routes) + schedule.transfers.route)
     longest = np.zeros(max(1, schedule.steps), dtype=object)
     np.maximum.at(longest, used // len(routes), of_route[used % len(routes)])
-    return Fraction(sum(longest), scale)
+    return Fraction(sum(longest), parts)

@@ -68,7 +68,7 @@ def experiment(
     # A known executor is not started where all parts run here: on Ray that would be a second cluster beside theirs.
     where = SERIAL if chosen.alone and executor in EXECUTORS else executor
     with open_executor(where, workers) as opened, _report() as report:
-        result = run.run_experiment(chosen, quick, opened, store, resume, report)
+        result = run.run_experiment(chosen, quick, opened, store=store, resume=resume, progress=report)
     if plot is not None:
         chosen.plot(result.rows, plot)
     document = result.document(chosen, quick)

@@ -76,7 +76,9 @@ def simulate(
                 priced = traffic_of_method(what, spec, collective or "allreduce", pricing, progress)
         with stages.stage("simulation"):
             network, unmodelled_s = pricing.network(priced.traffic.topology), pricing.unmodelled_flows_s(priced.traffic)
-            times_s = simulate_traffic(priced.traffic, network, sizes_bytes, fidelity, pipeline_chunks, progress)
+            times_s = simulate_traffic(
+                priced.traffic, network, sizes_bytes, fidelity, pipeline_chunks=pipeline_chunks, progress=progress
+            )
     if link_gbps is not None and priced.traffic.topology.bandwidth_unit != "link":
         people.print(f"--link-gbps is not used: {priced.traffic.topology.spec} has bandwidths of its own")
     rows = [_row(size_bytes, unmodelled_s + time_s) for size_bytes, time_s in zip(sizes_bytes, times_s, strict=True)]

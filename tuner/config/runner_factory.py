@@ -24,8 +24,8 @@ def make_workers(
         runner_factory(section, topology, home),
         campaign.parallel,
         address,
-        section.config.resources(section.measurers, topology),
-        section.at_once,
+        needs=section.config.resources(section.measurers, topology),
+        measurers=section.at_once,
         alone=section.capabilities.is_live,
         make_builder=partial(shared_builder, home),
     )

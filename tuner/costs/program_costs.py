@@ -47,18 +47,24 @@ def program_time_per_byte(program: AnyProgram, topology: Topology) -> Fraction:
 
 
 def simulate_program(
-    program: AnyProgram, topology: Topology, network: NetworkModel, size_bytes: int, buffer_bytes: int | None
+    program: AnyProgram,
+    topology: Topology,
+    network: NetworkModel,
+    size_bytes: int,
+    buffer_bytes: int | None,
+    *,
+    max_messages: int = MAX_MESSAGES,
 ) -> ProgramTrace:
     """Return the simulated run of `program` on a vector of `size_bytes`, by the flow model.
 
     `buffer_bytes` as in `chorale.runners.simulated.runner.SimulatedRunner`; plans have no buffers. Sizes that the
     chunks do not divide are taken as they are. The program must have been checked. InvalidInput for more than
-    `MAX_MESSAGES`, CheckFailed if it hangs.
+    `max_messages`, CheckFailed if it hangs.
     """
     loops, slices, messages = _parts(program, size_bytes, buffer_bytes)
-    if messages > MAX_MESSAGES:
+    if messages > max_messages:
         value, way_out = f"{messages} for {size_bytes} bytes", "ask for a smaller size, or lower it with fewer chunks"
-        raise InvalidInput(f"at most {MAX_MESSAGES} messages are simulated", value, way_out)
+        raise InvalidInput(f"at most {max_messages} messages are simulated", value, way_out)
     flows = flows_of(program, topology, loops, slices)
     times = simulate_flows(flows.graph, topology, network, size_bytes / program.chunks / (loops * slices))
     for at in flows.stuck(times):

@@ -55,6 +55,7 @@ class TrialLoop:
         search: Search,
         workers: Workers,
         clocks: Clocks,
+        *,
         listeners: Sequence[Listener] = (),
         overhead: Overhead | None = None,
     ) -> None:

@@ -70,7 +70,7 @@ def _pricing(campaign: Campaign, topology: Topology) -> Pricing:
     if section.calibration is not None:
         return Pricing.of({}, section.calibration)
     rate = campaign.runner.config.link_rate_mbps or (DEFAULT_LINK_MBPS if topology.bandwidth_unit == "link" else None)
-    gbps = None if rate is None else str(rate / 1000)
+    gbps = None if rate is None else str(Fraction(str(rate)) / 1000)
     return Pricing.of({"alpha_us": str(section.alpha_us), "link_gbps": gbps}, None)
 
 

@@ -112,7 +112,7 @@ class LaunchWork:
             verdict = ended.verdicts[size_class]
             try:
                 version, verdicts[size_class] = register(
-                    mlflow, self.campaign, self.topology, self.store, winner, run_id, verdict
+                    mlflow, self.campaign, self.topology, self.store, winner=winner, run_id=run_id, verdict=verdict
                 )
             except ChoraleError as error:
                 _log.warning("not registered for %s: %s", size_class, error)
@@ -125,7 +125,17 @@ class LaunchWork:
         search = self._search(workers, space)
         clocks = Clocks(time.monotonic, time.time)
         listeners = (self.tracker.trial, progress.trial)
-        TrialLoop(self.campaign, self.topology, self.store, search, workers, clocks, listeners, self.overhead).run()
+        loop = TrialLoop(
+            self.campaign,
+            self.topology,
+            self.store,
+            search,
+            workers,
+            clocks,
+            listeners=listeners,
+            overhead=self.overhead,
+        )
+        loop.run()
 
     def _judged(self, workers: Workers) -> MeasuringOutcome:
         best = best_programs(eligible(self.ranked_trials(), self.campaign.objective == "geomean_speedup"))
@@ -209,7 +219,7 @@ def tune(
     Raises ChoraleError where the launch could not go on; what was measured is in its journal by then.
     """
     started_s = time.monotonic()
-    store = open_store(campaign, topology, home, resume, launch_id, patience_s)
+    store = open_store(campaign, topology, home, resume, launch_id=launch_id, patience_s=patience_s)
     try:
         tracker = Tracker(home, campaign, topology, store)
         tracker.start()

@@ -56,6 +56,7 @@ def register(
     campaign: Campaign,
     topology: Topology,
     store: Store,
+    *,
     winner: BestProgram,
     run_id: str,
     verdict: PromotionVerdict,

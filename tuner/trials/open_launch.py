@@ -58,6 +58,7 @@ def open_store(
     topology: Topology,
     home: Home,
     resume: bool,
+    *,
     launch_id: str | None = None,
     patience_s: float = 0.0,
 ) -> Store:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.splitmix import FIRST, SECOND, STEP, mix
 from chorale.synth.methods.alltoall.commodities import Commodities
 from chorale.synth.topology.distance import distances_from
 from chorale.synth.topology.topology import Topology
@@ -82,9 +83,6 @@ def _number(colours: Colours, keys: Colours, numbers: NDArray[np.int64], count: 
     return count
 
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-_SECOND = np.uint64(0x94D049BB133111EB)
 _OUT, _IN, _LOAD = np.uint64(0x1D8E4E27C47D124F), np.uint64(0xEB44ACCAB455D165), np.uint64(0x632BE59BD9B4E019)
 
 
@@ -117,18 +115,14 @@ def column_colours(problem: Commodities, rows: Colours, capacities: Colours, blo
 
 def _mixed(colours: Colours, values: NDArray[np.integer]) -> Colours:
     with np.errstate(over="ignore"):
-        text = colours * _FIRST + values.astype(np.uint64) * _SECOND + _STEP
-        text = (text ^ (text >> np.uint64(30))) * _FIRST
-        return (text ^ (text >> np.uint64(27))) * _SECOND
+        text = colours * FIRST + values.astype(np.uint64) * SECOND + STEP
+        text = (text ^ (text >> np.uint64(30))) * FIRST
+        return (text ^ (text >> np.uint64(27))) * SECOND
 
 
 @inlined
 def _mix(value: np.uint64) -> np.uint64:
-    """Scramble 64 bits (the finaliser of the SplitMix64 generator)."""
-    value = value + _STEP
-    value = (value ^ (value >> np.uint64(30))) * _FIRST
-    value = (value ^ (value >> np.uint64(27))) * _SECOND
-    return value ^ (value >> np.uint64(31))
+    return mix(value + STEP)
 
 
 @inlined
@@ -178,6 +172,6 @@ def _round(
             fresh[head] += _mix(column ^ _IN)
             next_capacities[link_class[link]] += weight * _mix(column ^ _LOAD)
         for node in range(rows.shape[1]):
-            fresh[node] = _mix(old_rows[node] * _FIRST + fresh[node])
+            fresh[node] = _mix(old_rows[node] * FIRST + fresh[node])
     for index in range(len(capacities)):
-        next_capacities[index] = _mix(capacities[index] * _FIRST + next_capacities[index])
+        next_capacities[index] = _mix(capacities[index] * FIRST + next_capacities[index])

@@ -41,6 +41,7 @@ def symmetric_bfb(
     collective: Collective,
     executor: Executor,
     chunks: int | None = None,
+    *,
     progress: Progress | None = None,
     size_bytes: int | None = None,
 ) -> SymmetricSchedule:
@@ -95,7 +96,7 @@ def bfb_allgather(
     whose bandwidths count links.
     """
     if uses_symmetries(topology):
-        return symmetric_bfb(topology, ALLGATHER, executor, chunks, progress, size_bytes).expand()
+        return symmetric_bfb(topology, ALLGATHER, executor, chunks, progress=progress, size_bytes=size_bytes).expand()
     plan = make_plan(network_of(topology, size_bytes), executor, chunks, progress)
     columns = transfer_columns(plan, executor, progress)
     bounds = ColumnBounds(plan.steps, len(topology.links), topology.compute_count, plan.chunks)

@@ -16,20 +16,11 @@ from numpy.typing import NDArray
 from chorale.synth.bounds.cut_oracle import Flags
 from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.splitmix import splitmix
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.trees import Trees, no_trees
 from chorale.synth.topology.distance import hops_between_all
 from chorale.synth.topology.transversal import Transversal
-
-_ROUNDS = ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1))
-
-
-def splitmix(numbers: NDArray[np.integer]) -> NDArray[np.uint64]:
-    """Return a number for each, different for different ones: the finalizer of SplitMix64 (Steele, Lea, Flood 2014)."""
-    mixed = numbers.astype(np.uint64)
-    for shift, factor in _ROUNDS:
-        mixed = (mixed ^ (mixed >> np.uint64(shift))) * np.uint64(factor)
-    return mixed
 
 
 def shuffled_order(count: int, seed: int) -> NDArray[np.int32]:

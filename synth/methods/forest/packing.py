@@ -43,6 +43,7 @@ def pack_trees(
     network: ForestNetwork,
     objective: Objective = "height",
     seed: int = 0,
+    *,
     transversal: Transversal | None = None,
     first: Trees | None = None,
     rollbacks: int = ROLLBACKS,
@@ -242,4 +243,6 @@ class Portfolio:
 
 
 def _pack(portfolio: Portfolio, seed: int) -> Trees:
-    return pack_trees(portfolio.network, portfolio.objective, seed, portfolio.transversal, portfolio.first)
+    return pack_trees(
+        portfolio.network, portfolio.objective, seed, transversal=portfolio.transversal, first=portfolio.first
+    )

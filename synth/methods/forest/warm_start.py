@@ -11,6 +11,7 @@ from chorale.synth.bounds.residual_graph import Integers, Ranks
 from chorale.synth.collective import ALLREDUCE
 from chorale.synth.errors import InvalidInput
 from chorale.synth.kernels.compiled import compiled, inlined
+from chorale.synth.kernels.splitmix import FIRST
 from chorale.synth.methods.forest.network import ForestNetwork
 from chorale.synth.methods.forest.trees import Trees
 from chorale.synth.schedule.schedule import Schedule
@@ -120,7 +121,7 @@ def _starts(old: _OldEdges, root: int, old_units: int) -> NDArray[np.bool_]:
     sums = np.zeros(old_units, np.uint64)
     for edge in range(old.offsets[root], old.offsets[root + 1]):
         ends = np.uint64(old.parent[edge] + 1) << np.uint64(32) | np.uint64(old.child[edge] + 1)
-        mixed = (ends ^ (ends >> np.uint64(29))) * np.uint64(0xBF58476D1CE4E5B9)
+        mixed = (ends ^ (ends >> np.uint64(29))) * FIRST
         for unit in range(old.lo[edge], old.hi[edge]):
             sums[unit] += mixed ^ (mixed >> np.uint64(32))
     starts = np.ones(old_units, np.bool_)

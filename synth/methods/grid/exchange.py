@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from chorale.synth.collective import Collective, CollectiveName
+from chorale.synth.collective import Collective, CollectiveName, require_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.grid.lines import LineReduceScatter, Positions, Turn, round_robin
 from chorale.synth.methods.grid.reduce_scatter import GridReduceScatter, ReduceToRoot, full_vector_sends, outer_sum
@@ -168,10 +168,8 @@ def subcollective_for(scatter: GridReduceScatter, collective: Collective, method
         return scatter
     if collective.name == CollectiveName.ALLGATHER:
         return TimeReversed(scatter)
-    if collective.name == CollectiveName.ALLREDUCE:
-        return InSequence(scatter, TimeReversed(scatter))
-    supported = "allgather, reduce_scatter, allreduce, broadcast or reduce"
-    raise InvalidInput(f"{method} makes {supported}", collective.name.value, f"choose {supported}")
+    require_collective(method, collective, [name for name in CollectiveName if name != CollectiveName.ALLTOALL])
+    return InSequence(scatter, TimeReversed(scatter))
 
 
 def require_allreduce(collective: Collective, method: str) -> None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.errors import InvalidInput
+from chorale.synth.collective import Collective, CollectiveName, require_collective
 from chorale.synth.methods.grid.pattern import CollectivePattern
 from chorale.synth.methods.grid.subcollective import (
     InSequence,
@@ -105,13 +104,11 @@ def meeting_subcollective(
 
 def _of_parts(scatter: SubCollective, gather: SubCollective, collective: Collective, method: str) -> SubCollective:
     parts: dict[CollectiveName, SubCollective] = {
-        CollectiveName.REDUCE_SCATTER: scatter,
         CollectiveName.ALLGATHER: gather,
+        CollectiveName.REDUCE_SCATTER: scatter,
         CollectiveName.ALLREDUCE: InSequence(scatter, gather),
     }
-    if collective.name not in parts:
-        supported = "allgather, reduce_scatter or allreduce"
-        raise InvalidInput(f"{method} makes {supported}", collective.name.value, f"choose {supported}")
+    require_collective(method, collective, parts)
     return parts[collective.name]
 
 

@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import breadth_first_order
 
-from chorale.synth.collective import ALLGATHER, Collective, CollectiveName
+from chorale.synth.collective import (
+    ALLGATHER,
+    ALLREDUCE,
+    REDUCE_SCATTER,
+    Collective,
+    CollectiveName,
+    require_collective,
+)
 from chorale.synth.errors import InvalidInput
 from chorale.synth.methods.rings.cycles import hamiltonian_cycle
 from chorale.synth.schedule.schedule import MAX_TRANSFERS, ColumnBounds, Routes, Schedule
@@ -158,13 +165,11 @@ def ring_traffic(topology: Topology, collective: Collective, bidirectional: bool
 
 def _parts(topology: Topology, collective: Collective, both_ways: bool) -> list[list[list[int]]]:
     """Return the paths of all hops of the reduce_scatter, of the allgather, or of one after the other."""
+    require_collective("a ring", collective, (ALLGATHER.name, REDUCE_SCATTER.name, ALLREDUCE.name))
     parts = []
     if collective.name in (CollectiveName.REDUCE_SCATTER, CollectiveName.ALLREDUCE):
         transposed, original_link = transpose_with_links(topology)
         parts.append([original_link[path[::-1]].tolist() for path in ring_paths(transposed, both_ways)])
     if collective.name in (CollectiveName.ALLGATHER, CollectiveName.ALLREDUCE):
         parts.append(ring_paths(topology, both_ways))
-    if not parts:
-        supported = "allgather, reduce_scatter or allreduce"
-        raise InvalidInput(f"a ring makes {supported}", collective.name.value, f"choose {supported}")
     return parts

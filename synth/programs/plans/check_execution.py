@@ -12,23 +12,25 @@ MAX_CELLS = 2**24
 MAX_CLOCK_ENTRIES = 2**27
 
 
-def plan_execution_violations(plan: ExecutionPlan) -> list[ProgramViolation]:
+def plan_execution_violations(plan: ExecutionPlan, max_cells: int = MAX_CELLS) -> list[ProgramViolation]:
     """Return what goes wrong when the structurally sound `plan` runs; the first fault ends the run.
 
     What each block does depends on no order of the blocks, because each direction of a channel and each semaphore has
     one block at either end (G. Kahn, 1974): one run finds every deadlock, and, by its clocks, every race.
     O(operations * blocks + chunks moved * blocks of a rank).
+
+    max_cells: limit of memory, in chunks on all ranks; a plan beyond it breaks the rule `size`
     """
-    excess = _excess(plan)
+    excess = _excess(plan, max_cells)
     return [ProgramViolation.at("size", excess)] if excess else _Run(plan).violations()
 
 
-def _excess(plan: ExecutionPlan) -> str:
+def _excess(plan: ExecutionPlan, max_cells: int) -> str:
     blocks = sum(len(body.blocks) for body in plan.ranks)
     operations = [item for body in plan.ranks for block in body.blocks for item in block.operations]
     sizes = (
         ("chunks moved by all operations", sum(each.count for item in operations for each in item.sources), MAX_MOVES),
-        ("chunks of memory on all ranks", sum(plan.layout(r).cells for r in range(len(plan.ranks))), MAX_CELLS),
+        ("chunks of memory on all ranks", sum(plan.layout(r).cells for r in range(len(plan.ranks))), max_cells),
         ("clock entries", blocks * len(operations), MAX_CLOCK_ENTRIES),
     )
     for what, value, largest in sizes:

@@ -19,6 +19,7 @@ from chorale.experiments.ours.channels_live import Sweep, SweepPoint
 from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
+from tests.chosen_cases import rows_of
 from tests.fakes import FakeRunner, fail_with
 
 
@@ -34,11 +35,10 @@ FEW = (
 
 
 def test_one_parameter_at_a_time(monkeypatch, tmp_path):
-    monkeypatch.setattr(channels_live, "SWEEPS", FEW)
     monkeypatch.setattr(
         channels_live, "measure_live", lambda request, *_: LiveRun(FakeRunner().submit(request), "fake", "a formula")
     )
-    rows = run("channels-live")
+    rows = rows_of("channels-live", lambda cases: [(FEW, *case[1:]) for case in cases])
     assert [row["value"] for row in rows] == [value for sweep in FEW for value in sweep.values]
     assert all(row["holds"] and row["reason"] == "a formula" for row in rows)
     assert all(row["over_first"] == 1 for row in rows if row["value"] == 1)
@@ -50,10 +50,9 @@ def test_one_parameter_at_a_time(monkeypatch, tmp_path):
 
 
 def test_a_run_that_fails_does_not_hold(monkeypatch):
-    monkeypatch.setattr(channels_live, "SWEEPS", FEW[2:])
     failure = RunFailure(FailureKind.TIMEOUT, "rank 1 hangs")
     monkeypatch.setattr(channels_live, "measure_live", lambda *_: LiveRun(failure, "fake", None))
-    (row,) = run("channels-live")
+    (row,) = rows_of("channels-live", lambda cases: [(FEW[2:], *case[1:]) for case in cases])
     assert (row["holds"], row["reason"]) == (False, "timeout: rank 1 hangs")
 
 

@@ -97,7 +97,7 @@ def test_report_names_the_case_that_is_next(kept):
 def test_every_executor_gives_the_same_rows(name, kept):
     opened = ProcessExecutor(2)
     try:
-        apart = run_experiment(load(name), True, opened, kept)
+        apart = run_experiment(load(name), True, opened, store=kept)
     finally:
         opened.close()
     assert apart.rows == run_experiment(load(name), True, SerialExecutor()).rows
@@ -110,7 +110,7 @@ def test_every_executor_gives_the_same_rows(name, kept):
 def test_ray_workers_give_the_same_rows(kept):
     opened = RayExecutor(2)
     try:
-        apart = run_experiment(load("swing-table-2"), False, opened, kept)
+        apart = run_experiment(load("swing-table-2"), False, opened, store=kept)
     finally:
         opened.close()
     assert apart.rows == run_experiment(load("swing-table-2"), False).rows

@@ -9,8 +9,11 @@ from typing import Any
 
 import pytest
 
+from chorale.runners.api.base import RunRequest
 from chorale.runners.api.registry import RUNNERS, create_runner, runner_config
 from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.spec import parse_topology
+from tests.conformance.example_programs import ring_allreduce
 
 HEAVY = ("ray", "numba", "scipy", "mpi4py", "torch")
 IMPLEMENTATIONS = ("local.runner", "simulated", "recorded.runner", "oneccl.runner", "mpi.runner", "msccl.runner")
@@ -46,7 +49,12 @@ def test_unknown_names_and_options_are_refused_with_what_is_known() -> None:
         ("local", "link_mbps", None, None),
         ("local", "probe", "False", False),
         ("local", "probe", "yes", True),
-        ("simulated", "alpha_us", "1/3", 1 / 3),
+        ("simulated", "alpha_us", "1/3", Fraction(1, 3)),
+        ("simulated", "alpha_us", "0.1", Fraction(1, 10)),
+        ("simulated", "hop_us", 0.1, Fraction(1, 10)),
+        ("simulated", "link_mbps", 3, Fraction(3)),
+        ("simulated", "link_mbps", Fraction(100, 3), Fraction(100, 3)),
+        ("simulated", "link_latency_us", "2.5e-1", Fraction(1, 4)),
         ("simulated", "buffer_bytes", "1MiB", 2**20),
         ("simulated", "buffer_bytes", "8", 8),
         ("recorded", "schedule", "8", "8"),
@@ -67,15 +75,30 @@ def test_text_becomes_what_an_option_takes(runner: str, name: str, text: Any, va
         ("local", "link_mbps", "fast", "the option link_mbps of the local runner: the value should be a valid number"),
         ("local", "probe", "maybe", "the option probe of the local runner: the value should be a valid boolean"),
         ("simulated", "buffer_bytes", "-1", "a size must be a whole number"),
-        ("simulated", "alpha_us", "1/0", "a number must be a rational number"),
+        ("simulated", "alpha_us", "1/0", "the option alpha_us of the simulated runner: a number must be a"),
+        ("simulated", "alpha_us", "nan", "a number must be a rational number"),
+        ("simulated", "alpha_us", "-1/3", "greater than or equal to 0; got -1/3"),
+        ("simulated", "link_mbps", "0", "the value should be greater than 0"),
+        ("simulated", "alpha_us", True, "a number must be a rational number"),
+        ("simulated", "alpha_us", "0." + "1" * 60, "at most 64 characters"),
         ("mpi", "where", "moon", "the value should be 'fabric', 'cluster' or 'loopback'; got moon; where: By default"),
         ("msccl", "runtime", "nccl", "the value should be 'msccl', 'executor' or 'rccl'; got nccl"),
         ("msccl", "variables", "A", "the option variables of the msccl runner: write NAME=VALUE"),
     ],
 )
-def test_text_that_is_something_else_is_refused(runner: str, name: str, text: str, message: str) -> None:
+def test_text_that_is_something_else_is_refused(runner: str, name: str, text: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         runner_config(runner, {name: text})
+
+
+def test_the_simulated_runner_calculates_with_exactly_the_numbers_that_it_is_given() -> None:
+    options = {"link_mbps": "100/3", "alpha_us": "1/3", "link_latency_us": 0.1, "hop_us": "1e-30"}
+    runner = create_runner("simulated", options)
+    program = ring_allreduce(range(4))
+    outcome = runner.submit(RunRequest(parse_topology("ring:4"), {"ring": program}, (64,), repeats=1))
+    runner.close()
+    facts = {"alpha_s": "1/3000000", "link_latency_s": "1/10000000", "hop_s": f"1/{10**36}", "link_gbps": "1/30"}
+    assert {name: outcome.environment[name] for name in facts} == facts
 
 
 @pytest.mark.parametrize("module", ["chorale.runners.api.registry", "chorale.tuner.config.campaign_file"])

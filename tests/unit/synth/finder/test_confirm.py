@@ -13,7 +13,7 @@ from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.finder import confirmation as module
 from chorale.synth.finder.bfb_score import bfb_score
 from chorale.synth.finder.candidate import TopologyCandidate, Traits
-from chorale.synth.finder.confirmation import confirm
+from chorale.synth.finder.confirmation import ScheduleLimits, confirm
 from chorale.synth.finder.find import find
 from chorale.synth.finder.query import FinderQuery
 from chorale.synth.methods.catalog import synthesize
@@ -53,25 +53,24 @@ def test_beyond_the_size_of_schedules(monkeypatch, spec, method, how):
     """The limits are lowered, so that the same claims are confirmed by schedules too."""
     candidate = claim(spec, method)
     assert confirm(candidate, SerialExecutor()) == "schedule"
-    monkeypatch.setattr(module, "FULL_SCHEDULE_RANKS", 4)
-    monkeypatch.setattr(module, "MAX_EXPANDED_RANKS", 4)
     monkeypatch.setattr(module, "automorphisms_are_transitive", lambda _topology: False)
-    assert confirm(candidate, SerialExecutor()) == how
+    small = ScheduleLimits(full=4, expanded=4)
+    assert confirm(candidate, SerialExecutor(), small) == how
     wrong = replace(candidate, bandwidth_factor=candidate.bandwidth_factor - Fraction(1, 10**6))
     if how == "prediction":
         with pytest.raises(CheckFailed, match="must have the nodes, degree, steps and factor"):
-            confirm(wrong, SerialExecutor())
+            confirm(wrong, SerialExecutor(), small)
     with pytest.raises(CheckFailed):
-        confirm(replace(candidate, nodes=candidate.nodes + 1), SerialExecutor())
+        confirm(replace(candidate, nodes=candidate.nodes + 1), SerialExecutor(), small)
 
 
-def test_one_rank_is_enough_where_symmetries_reach_all(monkeypatch):
-    monkeypatch.setattr(module, "FULL_SCHEDULE_RANKS", 4)
+def test_one_rank_is_enough_where_symmetries_reach_all():
+    limits = ScheduleLimits(full=4)
     candidate = claim("torus:4x5")
-    assert confirm(candidate, SerialExecutor()) == "symmetric schedule"
+    assert confirm(candidate, SerialExecutor(), limits) == "symmetric schedule"
     with pytest.raises(CheckFailed):
-        confirm(replace(candidate, steps=candidate.steps - 1), SerialExecutor())
-    assert confirm(claim("line(bipartite:2)"), SerialExecutor()) in ("schedule", "symmetric schedule")
+        confirm(replace(candidate, steps=candidate.steps - 1), SerialExecutor(), limits)
+    assert confirm(claim("line(bipartite:2)"), SerialExecutor(), limits) in ("schedule", "symmetric schedule")
 
 
 def test_large_rows_say_how_they_were_confirmed():

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.programs import check_execution
+from chorale.synth.programs.check_execution import execution_violations
 from chorale.synth.programs.program import BufferRef, Op, Program, Wait
 from chorale.synth.targets.base import Lifted
 from chorale.synth.targets.lift import check_program, lift_with_findings
@@ -136,9 +136,8 @@ def test_a_send_without_a_path_is_named():
     assert {violation.rule for violation in found} == {"route"}
 
 
-def test_a_program_too_large_for_the_check_is_refused(monkeypatch):
-    monkeypatch.setattr(check_execution, "MAX_WORDS", 7)
-    assert {violation.rule for violation in check_program(GOOD)} == {"size"}
+def test_a_program_too_large_for_the_check_is_refused():
+    assert {violation.rule for violation in execution_violations(GOOD, max_words=7)} == {"size"}
 
 
 def test_a_run_of_reductions_that_others_wait_on_is_cut():

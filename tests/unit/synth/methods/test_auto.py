@@ -9,14 +9,23 @@ from chorale.synth.collective import parse_collective
 from chorale.synth.errors import InvalidInput
 from chorale.synth.executor.serial import SerialExecutor
 from chorale.synth.methods import auto
+from chorale.synth.methods.auto import auto_method
 from chorale.synth.methods.catalog import METHODS, form_of, synthesize
 from chorale.synth.methods.method import Options
 from chorale.synth.topology.spec import parse_topology
+from chorale.synth.verify.verify import verify
 
 
 def cost_of(method: str, spec: str, collective: str, options: Options | None = None):
     verified = synthesize(method, parse_topology(spec), parse_collective(collective), options, SerialExecutor())
     return (verified.cost.time_per_byte, verified.cost.steps), verified.schedule.method
+
+
+def limited(spec: str, **limits: int):
+    """Return what auto makes of an allgather where it has other limits."""
+    named = {name: method for name, method in METHODS.items() if name != "auto"}
+    method = auto_method(named, **limits)
+    return method.schedule(parse_topology(spec), parse_collective("allgather"), Options(), SerialExecutor(), None)
 
 
 @pytest.mark.parametrize("collective", ["allgather", "reduce_scatter", "allreduce", "broadcast", "reduce"])
@@ -34,16 +43,15 @@ def test_no_method_is_better(spec, collective):
     assert best == min(costs.values()) == costs[winner]
 
 
-def test_large_networks_stop_at_the_lower_bound(monkeypatch):
-    monkeypatch.setattr(auto, "MAX_RANKS_ALL_METHODS", 8)
-    best, winner = cost_of("auto", "torus:4x4", "allgather")
-    assert winner == "bfb"
-    assert best[0] == lower_bound(parse_topology("torus:4x4"), parse_collective("allgather")).value
+def test_large_networks_stop_at_the_lower_bound():
+    schedule = limited("torus:4x4", max_ranks_all_methods=8)
+    assert schedule.method == "bfb"
+    bound = lower_bound(parse_topology("torus:4x4"), parse_collective("allgather")).value
+    assert verify(schedule).cost.time_per_byte == bound
 
 
-def test_a_second_method_is_tried_where_the_first_misses_the_bound(monkeypatch):
-    monkeypatch.setattr(auto, "MAX_RANKS_ALL_METHODS", 2)
-    assert cost_of("auto", "switch:4,100", "allgather")[1] == "forest"
+def test_a_second_method_is_tried_where_the_first_misses_the_bound():
+    assert limited("switch:4,100", max_ranks_all_methods=2).method == "forest"
 
 
 def test_options_leave_the_methods_that_obey_them():
@@ -64,6 +72,5 @@ def test_the_form_is_that_of_the_method_that_wins():
 
 
 def test_very_large_networks_take_the_first_method_unverified(monkeypatch):
-    monkeypatch.setattr(auto, "MAX_RANKS_SECOND_METHOD", 8)
     monkeypatch.setattr(auto, "verify", None)
-    assert cost_of("auto", "torus:4x4", "allgather")[1] == "bfb"
+    assert limited("torus:4x4", max_ranks_second_method=8).method == "bfb"

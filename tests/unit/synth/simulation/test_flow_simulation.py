@@ -92,7 +92,12 @@ def test_progress_is_reported_and_ends_at_all():
     flows = [Flow(Fraction(1), (0,), after_left=(index - 1,) if index else ()) for index in range(9)]
     heard = []
     simulate_flows(
-        graph_of(flows), path_network(1), BYTE_A_SECOND, 1.0, lambda *done: heard.append(done), moments_at_once=2
+        graph_of(flows),
+        path_network(1),
+        BYTE_A_SECOND,
+        1.0,
+        progress=lambda *done: heard.append(done),
+        moments_at_once=2,
     )
     assert heard == sorted(heard)
     assert len(heard) > 2

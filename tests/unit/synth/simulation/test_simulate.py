@@ -83,8 +83,8 @@ def test_ranks_do_not_wait_for_others_steps():
 @pytest.mark.parametrize("chunks", [1, 3, 16])
 def test_streams_take_what_the_formula_says_along_a_chain(chunks):
     model = NetworkModel.of(alpha_us=1e6, hop_us=2e6, link_gbps="8e-9")
-    assert simulate(streaming(4), model, [6], "flow", chunks) == pytest.approx(
-        simulate(streaming(4), model, [6], "step", chunks)
+    assert simulate(streaming(4), model, [6], "flow", pipeline_chunks=chunks) == pytest.approx(
+        simulate(streaming(4), model, [6], "step", pipeline_chunks=chunks)
     )
 
 
@@ -119,14 +119,14 @@ def test_runs_that_would_not_fit_are_refused_before_anything_is_built():
         simulate(long, NETWORK, [10**6], "flow")
     assert simulate(long, NETWORK, [10**6]) == pytest.approx([8190 * (1.4e-6 + 10**6 / 4096 * 8 / 400e9)])
     with pytest.raises(InvalidInput, match="fewer chunks"):
-        simulate(streaming(2000), NETWORK, SIZES, "flow", 2**16)
+        simulate(streaming(2000), NETWORK, SIZES, "flow", pipeline_chunks=2**16)
 
 
 def test_bad_choices_are_refused():
     with pytest.raises(InvalidInput, match="choose step or flow"):
         as_fidelity("packet")
     with pytest.raises(InvalidInput, match="cut into 1 to 65536 chunks; got 0"):
-        simulate(streaming(2), NETWORK, SIZES, "step", 0)
+        simulate(streaming(2), NETWORK, SIZES, "step", pipeline_chunks=0)
     with pytest.raises(InvalidInput, match="needs a link rate"):
         simulate(streaming(2), NetworkModel.of(), SIZES)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,6 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from chorale.runners.api.base import ResourceRequest, Runner
 from chorale.runners.api.config import Capabilities, MeasurerRequest, RunnerConfig
 from chorale.runners.api.registry import RUNNERS
+from chorale.runners.simulated.config import SimulatedConfig
 from chorale.synth.errors import InvalidInput
 from chorale.synth.lowering.options import LoweringOptions
 from chorale.synth.topology.topology import Topology
@@ -96,6 +99,31 @@ def test_the_schema_shows_the_keys_of_each_runner() -> None:
     link = schema["$defs"]["LocalSection"]["properties"]["link_mbps"]
     assert link["anyOf"][0] == {"type": "number", "minimum": 0.001, "maximum": 10**6}
     assert link["description"]
+
+
+def test_costs_of_the_simulated_runner_are_exact_and_read_back_from_json() -> None:
+    campaign = parse_campaign(TEXT + "runner: {kind: simulated, alpha_us: 1/3, hop_us: 0.1, link_latency_us: '0.25'}")
+    stored = json.loads(json.dumps(campaign.model_dump(by_alias=True, mode="json")))
+    assert (stored["runner"]["alpha_us"], stored["runner"]["hop_us"]) == ("1/3", 0.1)
+    for config in (campaign.runner.config, parse_campaign(json.dumps(stored)).runner.config):
+        assert isinstance(config, SimulatedConfig)
+        costs = (config.alpha_us, config.hop_us, config.link_latency_us)
+        assert costs == (Fraction(1, 3), Fraction(1, 10), Fraction(1, 4))
+        assert config.conditions() == {"alpha_us": "1/3", "hop_us": 0.1, "link_latency_us": 0.25}
+
+
+def test_conditions_write_numbers_as_they_did_when_options_were_floats() -> None:
+    campaign = parse_campaign(TEXT + "runner: {kind: simulated, alpha_us: 3, link_mbps: 1000}")
+    assert repr(campaign.runner.config.conditions()) == "{'link_mbps': 1000.0, 'alpha_us': 3.0}"
+
+
+def test_the_schema_says_that_costs_may_be_fractions() -> None:
+    fields = Campaign.model_json_schema()["$defs"]["SimulatedSection"]["properties"]
+    number, text = fields["alpha_us"]["anyOf"]
+    assert number == {"type": "number", "minimum": 0, "maximum": 10**6}
+    assert (text["type"], text["examples"]) == ("string", ["1/3"])
+    assert fields["alpha_us"]["default"] == 0
+    assert fields["link_mbps"]["anyOf"][0] == {"type": "number", "exclusiveMinimum": 0, "maximum": 10**6}
 
 
 @pytest.mark.parametrize("kind", RUNNERS)

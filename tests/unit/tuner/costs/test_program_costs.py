@@ -16,7 +16,6 @@ from chorale.synth.programs.program import BufferRef, Instruction, Op, ThreadBlo
 from chorale.synth.schedule.traffic import traffic_of
 from chorale.synth.simulation.network_model import NetworkModel
 from chorale.synth.topology.spec import parse_topology
-from chorale.tuner.costs import program_costs
 from chorale.tuner.costs.program_costs import program_loads, program_time_per_byte, simulate_program
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import program_of, rank_of
@@ -56,10 +55,10 @@ def test_the_simulated_runner_says_the_same(buffer_bytes):
     assert np.isfinite(trace.left_s).all()
 
 
-def test_too_many_messages_are_refused(monkeypatch):
-    monkeypatch.setattr(program_costs, "MAX_MESSAGES", 100)
+def test_too_many_messages_are_refused():
+    ring = lowered("ring:4", "allreduce"), parse_topology("ring:4")
     with pytest.raises(InvalidInput, match="at most 100 messages"):
-        simulate_program(lowered("ring:4", "allreduce"), parse_topology("ring:4"), MODEL, 2**30, 2**14)
+        simulate_program(*ring, MODEL, 2**30, 2**14, max_messages=100)
 
 
 def test_a_program_that_hangs_is_named():

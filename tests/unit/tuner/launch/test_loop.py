@@ -50,7 +50,7 @@ def launch(
             tuple(campaign.sizes),
         )
         search = Search(plan, open_storage(None, folder / "optuna.journal"), store.trials)
-        TrialLoop(campaign, TOPOLOGY, store, search, workers, clocks or ticking(), listeners).run()
+        TrialLoop(campaign, TOPOLOGY, store, search, workers, clocks or ticking(), listeners=listeners).run()
     finally:
         store.close()
     return store.trials

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from chorale.synth.methods.forest.layered import shuffled_order, splitmix
+from chorale.synth.kernels.splitmix import splitmix
+from chorale.synth.methods.forest.layered import shuffled_order
 
 
 def test_numbers_stay_different_and_never_change() -> None:

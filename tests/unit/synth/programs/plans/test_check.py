@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from chorale.synth.collective import Collective, CollectiveName
-from chorale.synth.programs.plans import check_execution
+from chorale.synth.programs.plans.check_execution import plan_execution_violations
 from chorale.synth.programs.plans.plan import Action, ExecutionPlan, Operand, Operation, PlanBlock
 from chorale.synth.targets.lift import check_program
 from chorale.synth.targets.mscclpp_json import plan_text
@@ -213,8 +213,9 @@ def test_a_broken_rule_is_named(rule, number):
 
 
 def test_every_rule_is_described_and_broken_here():
-    table = GUIDE.read_text().partition("| rule |")[2].partition("\n\n")[0]
-    assert set(re.findall(r"^\| `([a-z ]+)` \|", table, re.MULTILINE)) == {*FAULTS, "route", "ranks", "size"}
+    shared, _, table = GUIDE.read_text().partition("As for [programs]")[2].partition("| rule |")
+    own = re.findall(r"^\| `([a-z ]+)` \|", table.partition("\n\n")[0], re.MULTILINE)
+    assert sorted([*own, *re.findall(r"`([a-z ]+)`", shared)]) == sorted({*FAULTS, "route", "ranks", "size"})
 
 
 def test_semaphores_that_begin_high_order_nothing():
@@ -227,6 +228,5 @@ def test_semaphores_that_begin_high_order_nothing():
     assert check_program(rank_changed(ALLREDUCE, semaphores=high))
 
 
-def test_a_plan_too_large_for_the_check_is_refused(monkeypatch):
-    monkeypatch.setattr(check_execution, "MAX_CELLS", 7)
-    assert {violation.rule for violation in check_program(ALLREDUCE)} == {"size"}
+def test_a_plan_too_large_for_the_check_is_refused():
+    assert {violation.rule for violation in plan_execution_violations(ALLREDUCE, max_cells=7)} == {"size"}

@@ -1,0 +1,33 @@
+"""Scrambled 64-bit numbers, alike on every machine: the finaliser of SplitMix64 (Steele, Lea, Flood 2014)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.synth.kernels.compiled import inlined
+
+STEP = np.uint64(0x9E3779B97F4A7C15)
+"""What the generator adds to its state; odd, so multiples of it are different."""
+
+FIRST = np.uint64(0xBF58476D1CE4E5B9)
+SECOND = np.uint64(0x94D049BB133111EB)
+
+
+def _finalise(value: Any) -> Any:
+    value = (value ^ (value >> np.uint64(30))) * FIRST
+    value = (value ^ (value >> np.uint64(27))) * SECOND
+    return value ^ (value >> np.uint64(31))
+
+
+mix: Callable[[np.uint64], np.uint64] = inlined(_finalise)
+"""The number for one uint64, inside kernels."""
+
+
+def splitmix(numbers: NDArray[np.integer]) -> NDArray[np.uint64]:
+    """Return a number for each, different for different ones."""
+    mixed: NDArray[np.uint64] = _finalise(numbers.astype(np.uint64))
+    return mixed
