@@ -73,7 +73,8 @@ class LocalRunner:
     def submit(self, request: RunRequest) -> Outcome:
         """Run `request`; see the port for the contract.
 
-        The first request for a new kind of network may take a few seconds more than its time limit, to probe; and the first one of all to build what is native.
+        The first request for a new kind of network may take a few seconds more than its time limit, to probe; and the
+        first one of all a minute, to build what is native.
         """
         environment = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average())
         if (fault := validate_request(request, self.library, precondition_faults, overlap=True)) is not None:
