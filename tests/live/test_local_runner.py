@@ -74,6 +74,17 @@ def test_a_killed_launcher_is_a_crash_and_takes_the_ranks_along(runner: LocalRun
     measured(runner.submit(request_of(RING)))
 
 
+def test_a_killed_network_is_a_crash_of_nobody_among_the_ranks(runner: LocalRunner) -> None:
+    def kill_network(pids: list[int]) -> None:
+        siblings = psutil.Process(pids[0]).parent().children()  # type: ignore[union-attr]
+        (network,) = [process for process in siblings if process.pid not in pids]
+        network.kill()
+
+    failure = failed(submit_and_meanwhile(runner, long_request(), kill_network), FailureKind.CRASH)
+    assert (failure.rank, failure.message) == (None, "the emulated network was killed by SIGKILL")
+    measured(runner.submit(request_of(RING)))
+
+
 def test_a_hang_shows_what_each_block_waits_for(runner: LocalRunner) -> None:
     failure = failed(runner.submit(request_of(with_deadlock(RING, 1), timeout_s=1.0)), FailureKind.TIMEOUT)
     assert "rank 1 block 1 instruction 0: cpy waits for block 2 instruction 0" in failure.message
@@ -105,11 +116,13 @@ def test_nothing_outlives_the_process_that_ran_it(cause: signal.Signals, stopped
         assert len(ranks) == 4
         launcher = ranks[0].parent()
         assert launcher is not None
+        processes = [launcher, *launcher.children()]
+        assert len(processes) == 6
         if stopped:
             ranks[3].suspend()
         owner.send_signal(cause)
         owner.wait(10)
-    assert not _alive_after([launcher, *ranks], 5.0)
+    assert not _alive_after(processes, 5.0)
 
 
 def _alive_after(processes: list[psutil.Process], seconds: float) -> list[psutil.Process]:

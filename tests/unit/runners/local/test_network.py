@@ -1,0 +1,251 @@
+"""The emulated network: the pace of its links, turns, bounds and who is let in, over real sockets."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from chorale.runners.local.network import network_program
+
+TOKEN = bytes(range(16))
+HELLO = struct.Struct("<8s16siiii")
+FRAME_BYTES = 16 * 1024
+NS_PER_BYTE = 1000.0  # 1 MB/s
+LIMIT_S = 20.0
+
+
+class NetworkProcess:
+    """A network of `links` (nanoseconds per byte, latency in nanoseconds) with `paths` (src, dst, channel, links)."""
+
+    def __init__(self, links: Sequence[tuple[float, int]], paths: Sequence[tuple[int, ...]]) -> None:
+        self.name = f"chorale-test-{os.getpid()}-{time.monotonic_ns()}"
+        self.control, far = socket.socketpair()
+        self.sockets = [self.control]
+        self.control.settimeout(LIMIT_S)
+        command = [str(network_program()), str(far.fileno()), self.name]
+        self.process = subprocess.Popen(command, pass_fds=[far.fileno()])
+        far.close()
+        assert self.control.recv(100) == b"ready\n"
+        lines = [f"token {TOKEN.hex()}", *(f"link {n} {pace} {latency}" for n, (pace, latency) in enumerate(links))]
+        self.command(*lines, *("path " + " ".join(map(str, path)) for path in paths))
+
+    def command(self, *lines: str) -> None:
+        self.control.sendall("".join(f"{line}\n" for line in (*lines, "done")).encode())
+        assert self.control.recv(100) == b"done\n"
+
+    def greet(
+        self, src: int, dst: int, channel: int = 0, token: bytes = TOKEN, text: bytes = b"chorale1"
+    ) -> socket.socket:
+        stream = self.connect()
+        stream.sendall(HELLO.pack(text, token, src, dst, channel, 0))
+        return stream
+
+    def connect(self) -> socket.socket:
+        stream = socket.socket(socket.AF_UNIX)
+        self.sockets.append(stream)
+        stream.settimeout(LIMIT_S)
+        stream.connect("\0" + self.name)
+        return stream
+
+    def join(self, src: int, dst: int, channel: int = 0) -> tuple[socket.socket, socket.socket]:
+        """Return the connected ends of two ranks."""
+        ends = self.greet(src, dst, channel), self.greet(dst, src, channel)
+        assert [end.recv(8) for end in ends] == [b"welcome1"] * 2
+        return ends
+
+    def close(self) -> None:
+        for stream in self.sockets:
+            stream.close()
+        self.process.wait(LIMIT_S)
+
+
+@pytest.fixture
+def networks() -> Iterator[list[NetworkProcess]]:
+    opened: list[NetworkProcess] = []
+    yield opened
+    for network in opened:
+        network.close()
+
+
+@pytest.fixture
+def network(networks: list[NetworkProcess]) -> NetworkProcess:
+    """Ranks 0 and 1 with a link each way, rank 2 behind another link, two channels from 0 to 1."""
+    paths = [(0, 1, 0, 0), (1, 0, 0, 1), (0, 1, 1, 0), (0, 2, 0, 0, 2)]
+    networks.append(NetworkProcess([(NS_PER_BYTE, 0)] * 3, paths))
+    return networks[0]
+
+
+def _message(length: int, seed: int = 0) -> bytes:
+    return bytes((seed + 7 * position) % 251 for position in range(251)) * (length // 251 + 1)
+
+
+def _receive(stream: socket.socket, length: int) -> bytes:
+    received = bytearray()
+    while len(received) < length and (more := stream.recv(length - len(received))):
+        received += more
+    return bytes(received)
+
+
+def _seconds(sender: socket.socket, receiver: socket.socket, length: int) -> float:
+    """Return the seconds that a message of `length` bytes takes, which must come as it is."""
+    message = _message(length)[:length]
+    start_s = time.monotonic()
+    sender.sendall(message)
+    assert _receive(receiver, length) == message
+    return time.monotonic() - start_s
+
+
+@pytest.mark.parametrize("length", [1, 1000, FRAME_BYTES, FRAME_BYTES + 1, 150_000])
+def test_nothing_arrives_before_the_link_could_have_carried_it(network: NetworkProcess, length: int) -> None:
+    low, high = network.join(0, 1)
+    for sender, receiver in ((low, high), (high, low)):
+        least_s = length * NS_PER_BYTE * 1e-9
+        assert least_s <= min(_seconds(sender, receiver, length) for _ in range(3)) < 1.5 * least_s + 0.05
+
+
+def test_an_idle_link_saves_no_time_up(network: NetworkProcess) -> None:
+    sender, receiver = network.join(0, 1)
+    for _ in range(3):
+        time.sleep(0.1)
+        assert _seconds(sender, receiver, 50_000) >= 0.05
+
+
+def test_a_late_network_catches_up_with_the_clocks_of_its_links(network: NetworkProcess) -> None:
+    sender, receiver = network.join(0, 1)
+
+    def seconds_with_a_pause() -> float:
+        start_s = time.monotonic()
+        sender.sendall(bytes(200_000))
+        time.sleep(0.03)
+        network.process.send_signal(signal.SIGSTOP)
+        time.sleep(0.12)
+        network.process.send_signal(signal.SIGCONT)
+        _receive(receiver, 200_000)
+        return time.monotonic() - start_s
+
+    assert 0.2 <= min(seconds_with_a_pause() for _ in range(5)) < 0.3
+
+
+def test_connections_take_turns_frame_by_frame(network: NetworkProcess) -> None:
+    busy, small = network.join(0, 1), network.join(0, 1, channel=1)
+    start_s = time.monotonic()
+    busy[0].sendall(bytes(12 * FRAME_BYTES))
+    small[0].sendall(_message(FRAME_BYTES)[:FRAME_BYTES])
+    assert _receive(small[1], FRAME_BYTES) == _message(FRAME_BYTES)[:FRAME_BYTES]
+    small_s = time.monotonic() - start_s
+    _receive(busy[1], 12 * FRAME_BYTES)
+    both_s = time.monotonic() - start_s
+    assert both_s >= 13 * FRAME_BYTES * NS_PER_BYTE * 1e-9
+    assert small_s < both_s - 6 * FRAME_BYTES * NS_PER_BYTE * 1e-9
+
+
+def test_a_receiver_that_does_not_read_stops_the_sender_and_loses_nothing(networks: list[NetworkProcess]) -> None:
+    networks.append(NetworkProcess([(0.0, 0)], [(0, 1, 0, 0)]))
+    sender, receiver = networks[0].join(0, 1)
+    message = _message(2**22)[: 2**22]
+    sender.settimeout(0.5)
+    sent = 0
+    with contextlib.suppress(TimeoutError):
+        while sent < len(message):
+            sent += sender.send(message[sent : sent + FRAME_BYTES])
+    assert FRAME_BYTES < sent < 2**21
+    assert _receive(receiver, sent) == message[:sent]
+    sender.settimeout(LIMIT_S)
+    sender.sendall(message[sent : sent + 1000])
+    assert _receive(receiver, 1000) == message[sent : sent + 1000]
+
+
+def test_every_link_of_a_path_takes_its_time(network: NetworkProcess) -> None:
+    sender, receiver = network.join(0, 2)
+    frame_s = FRAME_BYTES * NS_PER_BYTE * 1e-9
+    assert 2 * frame_s <= min(_seconds(sender, receiver, FRAME_BYTES) for _ in range(3))
+    # Frames overtake no other, but the second link carries one while the first carries the next.
+    assert 9 * frame_s <= min(_seconds(sender, receiver, 8 * FRAME_BYTES) for _ in range(3)) < 14 * frame_s
+
+
+def test_latency_comes_on_top_and_costs_no_rate(networks: list[NetworkProcess]) -> None:
+    networks.append(NetworkProcess([(NS_PER_BYTE, 100_000_000)], [(0, 1, 0, 0)]))
+    sender, receiver = networks[0].join(0, 1)
+    assert _seconds(sender, receiver, 1000) >= 0.101
+    assert 0.3 <= min(_seconds(sender, receiver, 200_000) for _ in range(3)) < 0.4
+
+
+def test_a_new_pace_holds_from_the_next_frame(network: NetworkProcess) -> None:
+    sender, receiver = network.join(0, 1)
+    network.command("link 0 3000 0")
+    assert _seconds(sender, receiver, 30_000) >= 0.09
+
+
+def test_who_leaves_is_noticed_when_all_that_it_sent_has_come(network: NetworkProcess) -> None:
+    sender, receiver = network.join(0, 1)
+    sender.sendall(_message(100_000)[:100_000])
+    sender.close()
+    assert _receive(receiver, 100_001) == _message(100_000)[:100_000]
+    receiver.close()
+    assert network.process.poll() is None
+
+
+def test_ranks_wait_for_each_other(network: NetworkProcess) -> None:
+    first = network.greet(0, 1)
+    first.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        first.recv(8)
+    second = network.greet(1, 0)
+    assert (first.recv(8), second.recv(8)) == (b"welcome1", b"welcome1")
+
+
+def test_a_rank_that_comes_again_takes_the_place_of_its_first_call(network: NetworkProcess) -> None:
+    first = network.greet(0, 1)
+    again, other = network.greet(0, 1), network.greet(1, 0)
+    assert (first.recv(8), again.recv(8), other.recv(8)) == (b"", b"welcome1", b"welcome1")
+
+
+def test_strangers_are_turned_away_and_disturb_nobody(network: NetworkProcess) -> None:
+    network.join(0, 1, channel=1)
+    strangers = [
+        network.greet(0, 1, token=bytes(16)),
+        network.greet(0, 1, text=b"GET / HT"),
+        network.greet(0, 1, channel=1),  # is connected already
+        network.greet(0, 1, channel=2),  # no path
+        network.greet(0, 0),
+        network.greet(-(2**31), 2**31 - 1),
+    ]
+    assert [stranger.recv(8) for stranger in strangers] == [b""] * len(strangers)
+    sender, receiver = network.join(0, 1)
+    _seconds(sender, receiver, 1000)
+
+
+def test_who_says_nothing_is_turned_away(network: NetworkProcess) -> None:
+    silent = network.connect()
+    start_s = time.monotonic()
+    assert silent.recv(1) == b""
+    assert time.monotonic() - start_s > 1
+
+
+def test_it_ends_when_whoever_started_it_is_gone(network: NetworkProcess) -> None:
+    network.join(0, 1)
+    network.control.close()
+    assert network.process.wait(5.0) == 0
+
+
+@pytest.mark.parametrize(
+    "line", ["nonsense", "link 9 1 0", "link 0 -1 0", "path 0 1 0", "path 0 1 0 77", "path 1 1 0 0", "token 12"]
+)
+def test_a_senseless_command_is_an_error(network: NetworkProcess, line: str) -> None:
+    network.control.sendall(f"{line}\n".encode())
+    assert network.control.recv(1000).startswith(b"error ")
+    assert network.process.wait(5.0) == 1
+
+
+def test_bytes_without_a_path_are_an_error(network: NetworkProcess) -> None:
+    _, high = network.join(0, 2)
+    high.sendall(b"x")
+    assert network.control.recv(1000) == b"error rank 2 sent to rank 0 where no path is known\n"
