@@ -182,9 +182,9 @@ bool Executor::receive(State& state, const Instruction&) {
 
 bool Executor::receive_and_reduce(State& state, const Instruction&) {
     bool any = false;
-    state.stage.resize(stage_bytes);
+    if (state.stage.size() < stage_bytes) state.stage.resize(std::min(stage_bytes, state.length));
     while (state.received < state.length) {
-        const size_t room = std::min(stage_bytes - state.staged, state.length - state.received);
+        const size_t room = std::min(state.stage.size() - state.staged, state.length - state.received);
         const size_t count = state.incoming->give(state.stage.data() + state.staged, room);
         if (count == 0) break;
         any = true;

@@ -150,13 +150,12 @@ private:
                                   hello.token == joining_.token && hello.to == joining_.rank && awaited_.count(key) > 0;
         if (!is_one_of_us) return;
         if (send(visitor.fd, welcome_text, sizeof welcome_text, MSG_NOSIGNAL) != sizeof welcome_text) return;
-        const AddressKind kind = parse_address(joining_.addresses.at(static_cast<size_t>(joining_.rank))).kind;
         std::unique_ptr<Pipe> pipe;
         if (visitor.memory_fd >= 0) {
             const int memory = std::exchange(visitor.memory_fd, -1);
             pipe = std::make_unique<RingPipe>(visitor.fd, key.first, SharedMemory::open(memory), false);
         } else {
-            prepare(visitor.fd, kind, static_cast<int>(joining_.buffer_bytes));
+            prepare(visitor.fd, joining_.buffer_bytes);
             pipe = std::make_unique<SocketPipe>(visitor.fd, key.first);
         }
         visitor.fd = -1;
@@ -205,7 +204,7 @@ private:
         alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))]{};
         if (caller.address.kind == AddressKind::shared_memory) {
             const size_t bytes = joining_.buffer_bytes > 0 ? joining_.buffer_bytes : default_ring_bytes;
-            caller.memory = std::make_unique<SharedMemory>(SharedMemory::create(std::max<size_t>(bytes, 64)));
+            caller.memory = std::make_unique<SharedMemory>(SharedMemory::create(bytes));
             message.msg_control = control;
             message.msg_controllen = sizeof control;
             cmsghdr* extra = CMSG_FIRSTHDR(&message);
@@ -224,7 +223,7 @@ private:
         if (caller.memory != nullptr) {
             pipe = std::make_unique<RingPipe>(fd, caller.key.first, std::move(*caller.memory), true);
         } else {
-            prepare(fd, caller.address.kind, static_cast<int>(joining_.buffer_bytes));
+            prepare(fd, joining_.buffer_bytes);
             pipe = std::make_unique<SocketPipe>(fd, caller.key.first);
         }
         links_.add(caller.key, std::move(pipe), joining_.has_checksums);

@@ -27,6 +27,11 @@ bool finishes(const chorale_messages& library, void*& request, int peer) {
 
 }  // namespace
 
+void MessageOutgoing::start(uint32_t, size_t depth) {
+    slots_.resize(depth);  // all of them are free: the run before has been drained
+    next_ = 0;
+}
+
 void MessageOutgoing::begin(size_t size) {
     size_ = size;
     taken_ = 0;

@@ -15,10 +15,7 @@ public:
     MessageOutgoing(const chorale_messages& library, int peer, int channel)
         : library_(library), peer_(peer), channel_(channel) {}
 
-    void start(uint32_t, size_t depth) override {
-        slots_.resize(depth);
-        next_ = 0;
-    }
+    void start(uint32_t, size_t depth) override;
     void begin(size_t size) override;
     size_t take(const char* bytes, size_t size) override;
     bool is_done() const override { return is_done_; }

@@ -17,6 +17,7 @@ Failure refused(const std::string& what) { return Failure(CHORALE_SYSTEM, what +
 // Copies `size` bytes at `position` of a ring to or from `bytes`.
 template <class Copy>
 void around(char* data, size_t room, uint64_t position, size_t size, Copy copy) {
+    if (size == 0) return;
     const size_t at = position % room, first = std::min(size, room - at);
     copy(data + at, 0, first);
     if (size > first) copy(data, first, size - first);
@@ -24,7 +25,8 @@ void around(char* data, size_t room, uint64_t position, size_t size, Copy copy) 
 
 }  // namespace
 
-SharedMemory SharedMemory::create(size_t ring_bytes) {
+SharedMemory SharedMemory::create(size_t least_bytes) {
+    const size_t ring_bytes = (std::max<size_t>(least_bytes, 1) + alignof(Ring) - 1) / alignof(Ring) * alignof(Ring);
     const int fd = memfd_create("chorale", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     if (fd < 0) throw refused("no shared memory");
     const auto size = static_cast<off_t>(2 * (sizeof(Ring) + ring_bytes));
@@ -37,9 +39,10 @@ SharedMemory SharedMemory::create(size_t ring_bytes) {
 
 SharedMemory SharedMemory::open(int fd) {
     struct stat facts {};
-    const size_t least = 2 * (sizeof(Ring) + 64);
+    const size_t least = 2 * (sizeof(Ring) + alignof(Ring));
     const bool is_sealed = fcntl(fd, F_GET_SEALS) == seals;
-    if (!is_sealed || fstat(fd, &facts) != 0 || static_cast<size_t>(facts.st_size) < least) {
+    if (!is_sealed || fstat(fd, &facts) != 0 || static_cast<size_t>(facts.st_size) < least ||
+        static_cast<size_t>(facts.st_size) % (2 * alignof(Ring)) != 0) {
         close(fd);
         throw Failure(CHORALE_GARBAGE, "a peer offered a file that is no shared memory of this job");
     }
@@ -78,10 +81,10 @@ size_t RingPipe::write(const iovec* parts, int count) {
     size_t done = 0;
     for (int i = 0; i < count; i++) {
         size_t free = memory_.ring_bytes() - used(out_);
-        if (free == 0 && parts[i].iov_len > 0) {  // say so before looking again, so that no reader overlooks it
+        if (free < parts[i].iov_len) {  // say so before looking again, so that no reader overlooks it
             out_.writer_waits.store(1);
             free = memory_.ring_bytes() - used(out_);
-            if (free == 0 && has_hung_up_) throw lost(peer, "it closed the connection");
+            if (free == 0 && done == 0 && has_hung_up_) throw lost(peer, "it closed the connection");
         }
         const size_t size = std::min(free, parts[i].iov_len);
         const auto* bytes = static_cast<const char*>(parts[i].iov_base);
@@ -117,9 +120,10 @@ size_t RingPipe::read(const iovec* parts, int count) {
 }
 
 void RingPipe::woken(bool has_hung_up) {
-    char bells[64];
-    ssize_t got;
-    while ((got = recv(fd_, bells, sizeof bells, MSG_DONTWAIT)) == sizeof bells) continue;
+    char bells[1024];
+    ssize_t got = sizeof bells;
+    // Few are ever unheard, and who rings without end is not listened to without end.
+    for (int turn = 0; turn < 4 && got == sizeof bells; turn++) got = recv(fd_, bells, sizeof bells, MSG_DONTWAIT);
     has_hung_up_ |= has_hung_up || got == 0;
 }
 

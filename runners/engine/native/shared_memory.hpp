@@ -18,7 +18,7 @@ struct Ring {
 // Memory for both directions, as an anonymous file that never shrinks; its descriptor goes to the other process.
 class SharedMemory {
 public:
-    static SharedMemory create(size_t ring_bytes);
+    static SharedMemory create(size_t least_bytes);  // of each ring
     static SharedMemory open(int fd);  // Failure for a file that was not made by `create`; the descriptor is taken over
     SharedMemory(SharedMemory&& other) noexcept;
     SharedMemory(const SharedMemory&) = delete;

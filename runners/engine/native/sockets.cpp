@@ -7,6 +7,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstring>
@@ -17,6 +18,7 @@ namespace chorale {
 namespace {
 
 constexpr int backlog = 4096;
+constexpr size_t most_buffer_bytes = 1 << 30;
 
 Failure refused(const std::string& text, const std::string& why) {
     return Failure(CHORALE_SYSTEM, "no connection at " + text + ": " + why);
@@ -96,10 +98,15 @@ int start_connecting(const Address& address) {
     return -1;
 }
 
-void prepare(int fd, AddressKind kind, int buffer_bytes) {
+void prepare(int fd, size_t asked_bytes) {
     const int one = 1;
-    if (kind == AddressKind::tcp) setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    if (buffer_bytes <= 0) return;
+    int buffer_bytes = static_cast<int>(std::min<size_t>(asked_bytes, most_buffer_bytes)), segment_bytes = 0;
+    socklen_t size = sizeof segment_bytes;
+    // These two are refused by sockets that are not TCP.
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+    getsockopt(fd, IPPROTO_TCP, TCP_MAXSEG, &segment_bytes, &size);
+    if (asked_bytes == 0) return;
+    buffer_bytes = std::max(buffer_bytes, segment_bytes);  // TCP crawls where a segment does not fit
     setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &buffer_bytes, sizeof buffer_bytes);
     setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &buffer_bytes, sizeof buffer_bytes);
 }

@@ -24,7 +24,8 @@ int listen_at(const std::string& text, std::string& bound);
 // A socket that is being connected, or -1 with errno where nobody listens.
 int start_connecting(const Address& address);
 
-// TCP: small pieces leave at once; `buffer_bytes` for both directions, 0 for the system's choice.
-void prepare(int fd, AddressKind kind, int buffer_bytes);
+// TCP: small pieces leave at once, and buffers hold a segment at least. `buffer_bytes` for both directions, 0 for the
+// system's choice.
+void prepare(int fd, size_t buffer_bytes);
 
 }  // namespace chorale

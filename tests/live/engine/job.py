@@ -1,0 +1,100 @@
+"""Engines of all ranks of a job in one process: each rank is a thread while it connects or executes."""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from chorale.runners.engine.encoding import encode_rank
+from chorale.runners.engine.library import Engine, Execution, Work, engine_library, load_library
+from chorale.synth.programs.program import QUEUE_DEPTH, Program
+from tests.native.mailbox import Mailbox
+
+TOKEN = b"0123456789abcdef"
+TRANSPORTS = ("tcp", "unix", "shm", "mixed", "messages", "patient messages")
+"""Mixed: some pairs of ranks over TCP, some over Unix sockets, some over shared memory; patient: sends wait."""
+
+_numbers = itertools.count()
+Result = TypeVar("Result")
+
+
+class Job:
+    """One engine for each rank. Load programs, then connect, then run them; close at the end."""
+
+    def __init__(
+        self, ranks: int, transport: str, options: Mapping[str, int] | None = None, library: Path | None = None
+    ) -> None:
+        self.engines = [Engine(rank, ranks, library) for rank in range(ranks)]
+        self._library = load_library(library or engine_library())
+        self._threads = ThreadPoolExecutor(ranks)
+        self._transport = transport
+        self._mailbox = Mailbox(ranks, transport.startswith("patient")) if "messages" in transport else None
+        for engine, (option, value) in itertools.product(self.engines, (options or {}).items()):
+            engine.set(option, value)
+        self._addresses = [self._listen(rank) for rank in range(ranks)]
+
+    def _listen(self, rank: int) -> dict[str, str]:
+        if self._mailbox is not None:
+            return {}
+        name = f"chorale-test-{os.getpid()}-{next(_numbers)}"
+        engine = self.engines[rank]
+        kinds = ("tcp", "shm") if self._transport == "mixed" else (self._transport,)
+        bound = {kind: engine.listen("tcp:127.0.0.1" if kind == "tcp" else f"{kind}:{name}") for kind in kinds}
+        if "shm" in bound:
+            bound["unix"] = f"unix:{name}"  # who brings no memory to a listener is served without
+        return bound
+
+    def load(self, program: Program) -> int:
+        """Load `program` at all ranks; return its number, which is the same there."""
+        depth, count = QUEUE_DEPTH[program.protocol], len(program.ranks)
+        numbers = {
+            engine.load(encode_rank(program.collective, count, program.chunks, program.in_place, depth, part))
+            for engine, part in zip(self.engines, program.ranks, strict=True)
+        }
+        (number,) = numbers
+        return number
+
+    def addresses(self, rank: int) -> list[str]:
+        """Return where `rank` reaches the others."""
+        kinds = ("tcp", "unix", "shm") if self._transport == "mixed" else (self._transport,)
+        chosen = [kinds[(min(rank, other) * 7 + max(rank, other)) % len(kinds)] for other in range(len(self.engines))]
+        return [bound[kind] for bound, kind in zip(self._addresses, chosen, strict=True)]
+
+    def connect(self, limit_s: float = 20.0) -> None:
+        """Connect all ranks, or hand them the transport of messages."""
+        if self._mailbox is None:
+            self.each(lambda rank: self.engines[rank].connect(self.addresses(rank), TOKEN, limit_s))
+            return
+        for rank, engine in enumerate(self.engines):
+            messages = self._mailbox.messages(rank)
+            assert self._library.chorale_use_messages(engine._engine, ctypes.byref(messages)) == 0
+
+    def run(self, works: Sequence[Work]) -> list[Execution]:
+        """Execute at all ranks at once. Raises the failure of the lowest rank that has one."""
+        return self.each(lambda rank: self.engines[rank].execute(works[rank]))
+
+    def each(self, call: Callable[[int], Result]) -> list[Result]:
+        """Call for each rank in its thread; return or raise when all have ended."""
+        calls = [self._threads.submit(call, rank) for rank in range(len(self.engines))]
+        errors = [done.exception() for done in calls]
+        for error in errors:
+            if error is not None:
+                raise error
+        return [done.result() for done in calls]
+
+    def failures(self, call: Callable[[int], object]) -> list[BaseException | None]:
+        """Call for each rank in its thread; return what each raised."""
+        return [done.exception() for done in [self._threads.submit(call, rank) for rank in range(len(self.engines))]]
+
+    def close(self) -> None:
+        """End everything."""
+        self._threads.shutdown()
+        for engine in self.engines:
+            engine.close()
+        if self._mailbox is not None:
+            self._mailbox.close()

@@ -1,0 +1,122 @@
+"""What collectives put where, by NumPy, and memory to try it in: with guards around it and at any alignment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import NDArray
+
+from chorale.runners.engine.library import DataType, Reduction
+from chorale.synth.collective import Collective, CollectiveName
+
+DTYPES: Mapping[DataType, np.dtype] = {
+    DataType.FLOAT32: np.dtype(np.float32),
+    DataType.FLOAT64: np.dtype(np.float64),
+    DataType.FLOAT16: np.dtype(np.float16),
+    DataType.BFLOAT16: np.dtype(ml_dtypes.bfloat16),
+    DataType.INT32: np.dtype(np.int32),
+    DataType.INT64: np.dtype(np.int64),
+    DataType.INT8: np.dtype(np.int8),
+    DataType.UINT8: np.dtype(np.uint8),
+}
+_GUARD_BYTES = 64
+_GUARD = 0xA5
+
+Array = NDArray[np.generic]
+
+
+def is_integer(type: DataType) -> bool:  # noqa: A002
+    return type >= DataType.INT32
+
+
+def input_elements(collective: Collective, elements: int, ranks: int) -> int:
+    return elements // ranks if collective.name == CollectiveName.ALLGATHER else elements
+
+
+def output_elements(collective: Collective, elements: int, ranks: int) -> int:
+    return elements // ranks if collective.name == CollectiveName.REDUCE_SCATTER else elements
+
+
+def exact_values(type: DataType, operation: Reduction, count: int, random: np.random.Generator) -> Array:  # noqa: A002
+    """Return values of which every order of the operation gives the same: integers wrap, small floats are exact."""
+    dtype = DTYPES[type]
+    if is_integer(type):
+        return random.integers(0, 256, count * dtype.itemsize, dtype=np.uint8).view(dtype)
+    if operation == Reduction.PROD:
+        return random.choice([-1.0, 1.0, 2.0, 0.5], count).astype(dtype)
+    return random.integers(-15, 16, count).astype(dtype)
+
+
+def combined(inputs: Sequence[Array], type: DataType, operation: Reduction) -> Array:  # noqa: A002
+    """Return the elements of all ranks combined, in the order of ranks and in the arithmetic of their type."""
+    result = inputs[0].copy()
+    with np.errstate(all="ignore"):
+        for other in inputs[1:]:
+            result = _combine(result, other, operation)
+    return divided(result, type, len(inputs)) if operation == Reduction.AVG else result
+
+
+def _combine(left: Array, right: Array, operation: Reduction) -> Array:
+    if operation == Reduction.PROD:
+        return left * right  # type: ignore[operator]
+    if operation in (Reduction.MIN, Reduction.MAX):
+        return (np.minimum if operation == Reduction.MIN else np.maximum)(left, right)
+    return left + right  # type: ignore[operator]
+
+
+def divided(total: Array, type: DataType, ranks: int) -> Array:  # noqa: A002
+    """Return the elements divided, towards zero for integers."""
+    if is_integer(type):
+        wide = total.astype(np.int64)
+        return (wide // ranks + ((wide < 0) & (wide % ranks != 0))).astype(total.dtype)
+    wide = total.astype(np.float64 if type == DataType.FLOAT64 else np.float32)
+    return (wide / wide.dtype.type(ranks)).astype(total.dtype)
+
+
+def expected_output(
+    collective: Collective, inputs: Sequence[Array], rank: int, type: DataType, operation: Reduction  # noqa: A002
+) -> Array | None:
+    """Return what the output of `rank` must hold; None where it is not defined."""
+    ranks, name = len(inputs), collective.name
+    if name == CollectiveName.ALLGATHER:
+        return np.concatenate(inputs)
+    if name == CollectiveName.BROADCAST:
+        return inputs[collective.root or 0]
+    if name == CollectiveName.ALLTOALL:
+        share = len(inputs[0]) // ranks
+        return np.concatenate([part[rank * share : (rank + 1) * share] for part in inputs])
+    if name == CollectiveName.REDUCE and rank != collective.root:
+        return None
+    total = combined(inputs, type, operation)
+    share = len(total) // ranks
+    return total[rank * share : (rank + 1) * share] if name == CollectiveName.REDUCE_SCATTER else total
+
+
+class Memory:
+    """`elements` elements at an address that is `shift` bytes beyond an aligned one, between guards."""
+
+    def __init__(self, dtype: np.dtype, elements: int, shift: int = 0) -> None:
+        size_bytes = elements * dtype.itemsize
+        self._raw = np.full(size_bytes + 2 * _GUARD_BYTES + shift, _GUARD, dtype=np.uint8)
+        self._first, self._last = _GUARD_BYTES + shift, _GUARD_BYTES + shift + size_bytes
+        self.dtype = dtype
+
+    @property
+    def address(self) -> int:
+        return int(self._raw.ctypes.data) + self._first
+
+    def fill(self, values: Array, at: int = 0) -> None:
+        first = self._first + at * self.dtype.itemsize
+        data = np.ascontiguousarray(values).view(np.uint8)
+        self._raw[first : first + len(data)] = data
+
+    def values(self, at: int = 0, count: int | None = None) -> Array:
+        """Return a copy of elements, `count` of them or all from `at` on."""
+        everything = self._raw[self._first : self._last].copy().view(self.dtype)
+        return everything[at : None if count is None else at + count]
+
+    def has_guards(self) -> bool:
+        """Whether nothing was written around the elements."""
+        return bool((self._raw[: self._first] == _GUARD).all() and (self._raw[self._last :] == _GUARD).all())

@@ -1,0 +1,32 @@
+"""What transports must get right whatever the programs are."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.live.engine.conftest import MakeJob
+from tests.live.engine.hand_made import broadcast_once, one_way
+from tests.live.engine.job import TRANSPORTS
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize("buffer_bytes", [0, 1, 100, 5000])
+def test_a_message_larger_than_all_buffers_goes_one_way(
+    make_job: MakeJob, transport: str, buffer_bytes: int
+) -> None:
+    """Nothing comes back that could wake the sender by chance."""
+    job = make_job(2, transport, {"buffer_bytes": buffer_bytes})
+    number = job.load(one_way())
+    job.connect()
+    for elements in (3_000_017, 1):
+        broadcast_once(job, number, elements if buffer_bytes > 4096 or not buffer_bytes else elements // 10 + 1)
+
+
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_programs_of_different_queues_take_turns(make_job: MakeJob, transport: str) -> None:
+    """A connection that held eight messages in one run holds two in the next."""
+    job = make_job(2, transport)
+    deep, shallow = job.load(one_way(5, "LL")), job.load(one_way(7))
+    job.connect()
+    for number in (deep, shallow, deep, deep, shallow):
+        broadcast_once(job, number, 7 * 5 * 11)
