@@ -10,9 +10,11 @@ HEADER_BYTES = 52
 """Of IP and TCP with time stamps, in every frame with data."""
 
 _LARGEST_PIECE_BYTES = 65_536
-_PIECE_S = Fraction(1, 1000)
+_PIECE_S = Fraction(2, 1000)
+_WINDOW_S = Fraction(20, 1000)
+_SMALLEST_WINDOW_BYTES = 2**17
 _QUEUE_S = 2
-_QUEUE_BYTES = (2**21, 2**24)  # a start of 200 frames must fit in; memory is finite
+_QUEUE_BYTES = (2**21, 2**24)  # first windows of many connections fit in; memory is finite
 
 
 def wire_piece_bytes(bits_per_s: int) -> int:
@@ -28,6 +30,16 @@ def wire_queue_bytes(bits_per_s: int, latency_us: Fraction) -> int:
     smallest, largest = _QUEUE_BYTES
     on_its_way = int(bits_per_s * latency_us / 8_000_000)
     return min(max(_QUEUE_S * bits_per_s // 8, smallest), largest) + on_its_way
+
+
+def window_frames(bits_per_s: int, latency_us: Fraction, mtu_bytes: int) -> int:
+    """Return how many frames a connection may have on its way over a path of that rate and latency there and back.
+
+    As few as keep it busy while threads wait for a processor: a sender that hands over more at once keeps others from
+    starting, and fills queues.
+    """
+    enough_bytes = bits_per_s * (_WINDOW_S + 2 * latency_us / 1_000_000) / 8
+    return -(-max(int(enough_bytes), _SMALLEST_WINDOW_BYTES) // mtu_bytes)
 
 
 def carried_bytes(payload_bytes: int, mtu_bytes: int) -> int:

@@ -69,9 +69,9 @@ class Cable:
     loss: tuple[Fraction, Fraction] = (Fraction(0), Fraction(0))
 
     @property
-    def is_plain(self) -> bool:
-        """Whether it has neither latency nor loss."""
-        return not any((*self.latency_us, *self.loss))
+    def arcs(self) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Both directions as (from, to)."""
+        return self.nodes, self.nodes[::-1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 
 from chorale.runners.fabric.link_options import LinkKind
 from chorale.runners.fabric.link_shape import (
@@ -13,8 +14,10 @@ from chorale.runners.fabric.link_shape import (
     WIRE_MTU_BYTES,
     bucket_burst_bytes,
     bucket_limit_bytes,
+    window_frames,
     wire_piece_bytes,
 )
+from chorale.runners.fabric.paths import arc_latency_us, path_of
 from chorale.runners.fabric.plan import NODE_DEVICE, FabricPlan, device_name, namespace_name, rank_address
 
 CONGESTION_CONTROL = "reno"
@@ -23,7 +26,7 @@ CONGESTION_CONTROL = "reno"
 # comes out, also when it was meant for another cable and redirected.
 _HARDWARE_ADDRESS = "02:00:00:00:00:01"
 _TCP_HEADER_WORDS = range(5, 16)
-_WINDOW_FRAMES = 200
+_WAITING_PACKETS = 4096
 
 # A namespace has the congestion control of the machine, which may pace by itself. What a link carried before must not
 # show: neither as metrics of its routes nor as a window that shrinks in pauses.
@@ -76,7 +79,7 @@ def _nodes(plan: FabricPlan, kind: LinkKind) -> Iterator[str]:
         outgoing[u][v], outgoing[v][u] = forward, back
     paced = [{peer: rate or outgoing[peer][node] for peer, rate in rates.items()} for node, rates in enumerate(outgoing)]
     for node, rates in enumerate(outgoing):
-        queues = _queues(paced[node]) if kind == LinkKind.BUCKET else ()
+        queues = _queues(paced[node]) if kind == LinkKind.BUCKET else _no_queues(paced[node])
         yield f"nsenter --net=/run/netns/{namespace_name(plan.name, node)} sh -e <<'NODE'"
         yield _SETTINGS
         yield from ("ip -batch - <<'DEVICES'", *_devices(plan, kind, node, paced[node]), "DEVICES")
@@ -88,6 +91,7 @@ def _devices(plan: FabricPlan, kind: LinkKind, node: int, rates: dict[int, int])
     """Yield lines of `ip` for one node: its devices, then a route to every other rank."""
     mtu_bytes = WIRE_MTU_BYTES if kind == LinkKind.WIRE else BUCKET_MTU_BYTES
     yield "link set lo up"
+    latency_us = arc_latency_us(plan)
     source = ""
     if node < plan.compute_count:
         source = f" src {rank_address(node)}"
@@ -98,10 +102,13 @@ def _devices(plan: FabricPlan, kind: LinkKind, node: int, rates: dict[int, int])
         yield f"link set {NODE_DEVICE}-peer up"
     for peer, rate in sorted(rates.items()):
         piece_bytes = wire_piece_bytes(rate) if kind == LinkKind.WIRE else BUCKET_PIECE_BYTES
-        yield f"link set {device_name(peer)} mtu {mtu_bytes} gso_max_size {piece_bytes} arp off up"
+        shape = f"mtu {mtu_bytes} gso_max_size {piece_bytes} txqueuelen {_WAITING_PACKETS}"
+        yield f"link set {device_name(peer)} {shape} arp off up"
     for rank, peer in enumerate(plan.routes[node]):
         if rank != node:
-            windows = f"initcwnd {_WINDOW_FRAMES} initrwnd {_WINDOW_FRAMES}"
+            path_latency_us = sum((latency_us[arc] for arc in path_of(plan, (node, rank))), Fraction(0))
+            frames = window_frames(rates[peer], path_latency_us, mtu_bytes)
+            windows = f"initcwnd {frames} cwnd lock {frames} initrwnd {frames}"
             yield f"route add {rank_address(rank)}/32 dev {device_name(peer)}{source} {windows}"
 
 
@@ -114,6 +121,12 @@ def _queues(rates: dict[int, int]) -> Iterator[str]:
         bucket = f"rate {rate}bit burst {bucket_burst_bytes(rate)} limit {bucket_limit_bytes(rate)}"
         peak = f"peakrate {int(rate * BUCKET_PEAK)}bit mtu {BUCKET_FRAME_BYTES}"
         yield f"qdisc add dev {device_name(peer)} root tbf {bucket} {peak}"
+
+
+def _no_queues(rates: dict[int, int]) -> Iterator[str]:
+    """Yield lines of `tc` that hand packets to their device at once: the wire has a queue of its own."""
+    for peer in sorted(rates):
+        yield f"qdisc add dev {device_name(peer)} root noqueue"
 
 
 def _detours(plan: FabricPlan, node: int, rates: dict[int, int]) -> Iterator[str]:

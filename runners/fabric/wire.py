@@ -76,7 +76,7 @@ def wire_lines(plan: FabricPlan, folder: str, threads: int, seed: int) -> Iterat
     """Yield the lines that tell the process what to make; `folder` is where the namespaces are."""
     yield f"threads {threads}"
     numbers: dict[tuple[int, int], int] = {}
-    lossless = {arc: not loss for cable in plan.cables for arc, loss in zip(_arcs(cable), cable.loss, strict=True)}
+    lossless = {arc: not loss for cable in plan.cables for arc, loss in zip(cable.arcs, cable.loss, strict=True)}
     for node in range(len(plan.routes)):
         yield f"namespace {folder}/{namespace_name(plan.name, node)}"
         for peer in sorted(dst for src, dst in lossless if src == node):
@@ -84,9 +84,9 @@ def wire_lines(plan: FabricPlan, folder: str, threads: int, seed: int) -> Iterat
             yield f"device {len(numbers)} {device_name(peer)} {int(lossless[node, peer])}"
             numbers[node, peer] = len(numbers)
     draw = random.Random(seed)  # noqa: S311 - seeds of emulated loss
-    for index, (arc, cable) in enumerate((arc, cable) for cable in plan.cables for arc in _arcs(cable)):
+    for index, (arc, cable) in enumerate((arc, cable) for cable in plan.cables for arc in cable.arcs):
         ends = f"{numbers[arc]} {numbers[arc[::-1]]}"
-        yield f"link {ends} {_link_numbers(cable, _arcs(cable).index(arc))} {index % threads} {draw.getrandbits(63)}"
+        yield f"link {ends} {_link_numbers(cable, cable.arcs.index(arc))} {index % threads} {draw.getrandbits(63)}"
     yield "go"
 
 
@@ -96,10 +96,6 @@ def _link_numbers(cable: Cable, way_back: int) -> str:
     bits_per_s = cable.bits_per_s[way_back] or cable.bits_per_s[1 - way_back]
     numbers = (bits_per_s, int(latency_us * 1000), int(loss * 2**32), wire_queue_bytes(bits_per_s, latency_us))
     return " ".join(map(str, (*numbers, int(acknowledgements_only))))
-
-
-def _arcs(cable: Cable) -> tuple[tuple[int, int], tuple[int, int]]:
-    return cable.nodes, cable.nodes[::-1]
 
 
 def processor_s(pid: int) -> float:

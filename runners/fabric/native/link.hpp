@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <deque>
@@ -27,7 +28,13 @@ class Link {
 
     int from_device() const { return facts_.from_device; }
     bool is_empty() const { return packets_.empty(); }
-    int64_t next_delivery_ns() const { return packets_.front().delivery_ns; }
+
+    // The last packet comes out on time. Those before it wait for a common tick, which spares the processors: a wake-up
+    // serves many links, and the rate does not suffer, because the link goes on meanwhile.
+    int64_t next_delivery_ns() const {
+        const int64_t tick = (packets_.front().delivery_ns + kTickNs - 1) / kTickNs * kTickNs;
+        return std::min(tick, packets_.back().delivery_ns);
+    }
 
     // Takes a packet that arrived at `now_ns`. A link that was idle starts then: idle time is lost, as on a wire.
     void accept(const uint8_t* bytes, size_t size, int64_t now_ns) {
@@ -54,6 +61,8 @@ class Link {
     }
 
   private:
+    static constexpr int64_t kTickNs = 500000;
+
     struct Packet {
         int64_t delivery_ns;
         size_t size;

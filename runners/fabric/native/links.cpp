@@ -8,7 +8,7 @@
 //   link FROM TO BITS_PER_S LATENCY_NS LOSS_PER_2_32 QUEUE_BYTES ACKNOWLEDGEMENTS_ONLY THREAD SEED
 //   go
 // It then answers "ready PID" and lets go of its pipes.
-#include <sys/prctl.h>
+#include <malloc.h>
 #include <sys/syscall.h>
 
 #include <csignal>
@@ -19,6 +19,7 @@
 #include <thread>
 
 #include "carrier.hpp"
+#include "precedence.hpp"
 #include "worker.hpp"
 
 namespace {
@@ -132,10 +133,10 @@ void watch_devices(Network& network, int holder) {
 void run(pid_t holder_pid) {
     raise_descriptor_limit();
     const int holder = watch_process(holder_pid);
-    prctl(PR_SET_TIMERSLACK, 1);  // threads inherit it
+    mallopt(M_TRIM_THRESHOLD, 1 << 28);  // memory of packets is used again
+    mallopt(M_MMAP_THRESHOLD, 1 << 28);
     Network network = read_network();
-    // Wires do not wait for a processor. Whoever may not say so has later deliveries.
-    if (setpriority(PRIO_PROCESS, 0, -15) != 0) errno = 0;
+    take_precedence(-15);  // wires do not wait for a processor
     for (auto& worker : network.workers) std::thread([&worker] { worker->run(); }).detach();
     let_go_of_pipes();
     watch_devices(network, holder);
