@@ -136,7 +136,7 @@ void run(pid_t holder_pid) {
     mallopt(M_TRIM_THRESHOLD, 1 << 28);  // memory of packets is used again
     mallopt(M_MMAP_THRESHOLD, 1 << 28);
     Network network = read_network();
-    take_precedence(-15);  // wires do not wait for a processor
+    if (!schedule_in_real_time()) take_precedence(-15);
     for (auto& worker : network.workers) std::thread([&worker] { worker->run(); }).detach();
     let_go_of_pipes();
     watch_devices(network, holder);

@@ -1,6 +1,7 @@
 // Precedence over other processes of the machine.
 #pragma once
 
+#include <sched.h>
 #include <sys/resource.h>
 
 #include <cstdio>
@@ -13,4 +14,12 @@ inline void take_precedence(int niceness) {
         std::fprintf(session, "%d", niceness);
         std::fclose(session);
     }
+}
+
+// Asks to run whenever there is work, as a wire does. The kernel keeps a part of the time for all others. Threads that
+// are made later inherit it.
+inline bool schedule_in_real_time() {
+    sched_param parameters{};
+    parameters.sched_priority = sched_get_priority_min(SCHED_RR);
+    return sched_setscheduler(0, SCHED_RR, &parameters) == 0;
 }
