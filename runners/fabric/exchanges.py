@@ -68,7 +68,8 @@ def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[Exchange], limit_s
     with subprocess.Popen(  # noqa: S603 - a program of our own, in a session of its own for its precedence
         command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, start_new_session=True
     ) as process:
-        assert process.stdin is not None and process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout is not None
         try:
             process.stdin.write("\n".join(_lines(fabric, streams, exchanges)))
             process.stdin.flush()

@@ -31,6 +31,7 @@ from chorale.synth.topology.topology import Topology
 # /sys shows the devices of the namespace in which it was mounted.
 _ARRIVE = 'mount -t sysfs sys /sys 2>/dev/null; hostname "$0" && exec "$@"'
 _FORMAT = "chorale-fabric/2"
+_BUCKETS = FabricLinks()
 _PLAIN = ("name", "spec", "topology_id", "ranks", "switches", "bits_per_s", "in_user_namespace")
 
 
@@ -52,7 +53,7 @@ class EmulatedFabric:
     bits_per_s: int
     in_user_namespace: bool
     pid: int
-    links: FabricLinks = FabricLinks()
+    links: FabricLinks = _BUCKETS
 
     def address(self, rank: int) -> str:
         """Return the IP address where the other ranks reach `rank`."""
@@ -84,6 +85,14 @@ class EmulatedFabric:
     def facts(self) -> Facts:
         """Return what measurements on it depend on; part of the id of their environment."""
         return {"network": FABRIC, "fabric": self.name, "link_mbps": float(self.link_mbps), **self.links.facts()}
+
+    def is_as(self, topology_id: str, link_mbps: Fraction, options: LinkOptions) -> bool:
+        """Return whether it was brought up with these."""
+        links = self.links
+        numbers = (links.latency_us, links.loss, links.overrides, links.seed)
+        given = (rational_text(options.latency_us), rational_text(options.loss), options.overrides_text, options.seed)
+        same_kind = options.kind in (None, links.kind)
+        return numbers == given and same_kind and (self.topology_id, self.link_mbps) == (topology_id, link_mbps)
 
     @property
     def is_broken(self) -> bool:
@@ -152,10 +161,9 @@ def bring_up(
     that no fabric can be or a name that is taken, Unavailable where this machine or user cannot make one.
     """
     with temporary_fabric(topology, link_mbps, name, options) as (fabric, holder):
-        if test is not None:
-            fabric = test(fabric)
-        holder.detach(fabric.to_line())
-    return fabric
+        tested = fabric if test is None else test(fabric)
+        holder.detach(tested.to_line())
+    return tested
 
 
 @contextlib.contextmanager

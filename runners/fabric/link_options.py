@@ -70,20 +70,23 @@ class LinkOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for override in (self, *self.overrides):
-            _require_range("latency", override.latency_us, _SLOWEST_US, "microseconds")
-            _require_range("loss", override.loss, Fraction(1, 2), "as a part of all packets")
+        for latency_us in (self.latency_us, *(override.latency_us for override in self.overrides)):
+            _require_range("latency", latency_us, _SLOWEST_US, "microseconds")
+        for loss in (self.loss, *(override.loss for override in self.overrides)):
+            _require_range("loss", loss, Fraction(1, 2), "as a part of all packets")
         arcs = [override.arc for override in self.overrides]
         if arcs != sorted(set(arcs)):
             raise InvalidInput("each link may be overridden once", self.overrides_text, "merge what is for one link")
         if self.kind == LinkKind.BUCKET and self.needs_wire:
             rule = "only links of kind wire have latency or loss"
-            raise InvalidInput(rule, "links of kind bucket", "leave out --links, --latency-us and --loss, or one of them")
+            raise InvalidInput(
+                rule, "links of kind bucket", "leave out --links, --latency-us and --loss, or one of them"
+            )
 
     @property
     def needs_wire(self) -> bool:
         """Whether any link has latency or loss."""
-        return any(item.latency_us or item.loss for item in (self, *self.overrides))
+        return bool(self.latency_us or self.loss) or any(item.latency_us or item.loss for item in self.overrides)
 
     @property
     def overrides_text(self) -> str:

@@ -1,4 +1,4 @@
-"""Lays the links of a fabric whose namespaces are there: honest ones where they can be had, else the kernel's bucket."""
+"""Lays the links of a fabric whose namespaces are there: honest ones where they can be had, else the kernel's."""
 
 from __future__ import annotations
 
@@ -49,4 +49,4 @@ def _lay_wires(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) 
 def _lay_buckets(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions, why: str) -> FabricLinks:
     holder.run(cables_script(plan))
     honest_bytes = max(bucket_honest_bytes(rate) for cable in plan.cables for rate in cable.bits_per_s if rate)
-    return FabricLinks(why_bucket=why, overrides=options.overrides_text, honest_bytes=honest_bytes)
+    return FabricLinks(why_bucket=why, overrides=options.overrides_text, seed=options.seed, honest_bytes=honest_bytes)

@@ -15,9 +15,7 @@ Arc = tuple[int, int]
 
 def arc_rates(plan: FabricPlan) -> dict[Arc, int]:
     """Return the bits per second of all links of the topology."""
-    return {
-        arc: rate for cable in plan.cables for arc, rate in zip(cable.arcs, cable.bits_per_s, strict=True) if rate
-    }
+    return {arc: rate for cable in plan.cables for arc, rate in zip(cable.arcs, cable.bits_per_s, strict=True) if rate}
 
 
 def arc_latency_us(plan: FabricPlan) -> dict[Arc, Fraction]:

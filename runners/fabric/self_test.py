@@ -34,7 +34,7 @@ _RATES_MBPS = tuple(Fraction(mantissa * 10**power, 10) for power in range(6) for
 _SEARCHES = 4
 
 
-class _Overloaded(Exception):
+class _OverloadError(Exception):
     """The machine does not carry the links at their rates."""
 
     def __init__(self, result: SelfTest) -> None:
@@ -61,7 +61,7 @@ def bring_up_tested(
             if not force:
                 _require_honest(fabric, result)
                 if result.efficiency < MIN_EFFICIENCY and not _loses(plan):
-                    raise _Overloaded(result)
+                    raise _OverloadError(result)
         except Unavailable:
             if force:
                 return fabric
@@ -70,7 +70,7 @@ def bring_up_tested(
 
     try:
         return bring_up(topology, link_mbps, name, options, test)
-    except _Overloaded as overloaded:
+    except _OverloadError as overloaded:
         found = overloaded.result
     raise _refusal(link_mbps, found, _highest_rate(topology, link_mbps, name, options, found.efficiency))
 

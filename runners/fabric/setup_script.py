@@ -77,7 +77,9 @@ def _nodes(plan: FabricPlan, kind: LinkKind) -> Iterator[str]:
     for cable in plan.cables:
         (u, v), (forward, back) = cable.nodes, cable.bits_per_s
         outgoing[u][v], outgoing[v][u] = forward, back
-    paced = [{peer: rate or outgoing[peer][node] for peer, rate in rates.items()} for node, rates in enumerate(outgoing)]
+    paced = [
+        {peer: rate or outgoing[peer][node] for peer, rate in rates.items()} for node, rates in enumerate(outgoing)
+    ]
     for node, rates in enumerate(outgoing):
         queues = _queues(paced[node]) if kind == LinkKind.BUCKET else _no_queues(paced[node])
         yield f"nsenter --net=/run/netns/{namespace_name(plan.name, node)} sh -e <<'NODE'"

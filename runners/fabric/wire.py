@@ -84,9 +84,10 @@ def wire_lines(plan: FabricPlan, folder: str, threads: int, seed: int) -> Iterat
             yield f"device {len(numbers)} {device_name(peer)} {int(lossless[node, peer])}"
             numbers[node, peer] = len(numbers)
     draw = random.Random(seed)  # noqa: S311 - seeds of emulated loss
-    for index, (arc, cable) in enumerate((arc, cable) for cable in plan.cables for arc in cable.arcs):
-        ends = f"{numbers[arc]} {numbers[arc[::-1]]}"
-        yield f"link {ends} {_link_numbers(cable, cable.arcs.index(arc))} {index % threads} {draw.getrandbits(63)}"
+    directions = [(cable, way_back) for cable in plan.cables for way_back in (0, 1)]
+    for index, (cable, way_back) in enumerate(directions):
+        ends = f"{numbers[cable.arcs[way_back]]} {numbers[cable.arcs[1 - way_back]]}"
+        yield f"link {ends} {_link_numbers(cable, way_back)} {index % threads} {draw.getrandbits(63)}"
     yield "go"
 
 
