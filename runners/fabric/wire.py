@@ -21,7 +21,7 @@ LINKS = NativeTarget("chorale-links", (Path(__file__).parent / "native" / "links
 
 _TUN = Path("/dev/net/tun")
 _START_LIMIT_S = 60.0
-_BITS_PER_S_A_THREAD = 1_200_000_000
+_BITS_PER_S_A_THREAD = 300_000_000
 _WAY_OUT = "use root with /dev/net/tun, or --links bucket, which is dishonest for small messages"
 
 

@@ -140,7 +140,7 @@ void run(pid_t holder_pid) {
     // The devices are in namespaces; the process is not, or it would count as one that runs in the fabric.
     if (setns(home_namespace, CLONE_NEWNET) != 0) throw system_error("setns home");
     close(home_namespace);
-    if (!schedule_in_real_time()) take_precedence(-15);
+    if (!schedule_in_real_time(1)) take_precedence(-15);
     for (auto& worker : network.workers) std::thread([&worker] { worker->run(); }).detach();
     let_go_of_pipes();
     watch_devices(network, holder);

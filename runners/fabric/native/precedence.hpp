@@ -16,10 +16,10 @@ inline void take_precedence(int niceness) {
     }
 }
 
-// Asks to run whenever there is work, as a wire does. The kernel keeps a part of the time for all others. Threads that
-// are made later inherit it.
-inline bool schedule_in_real_time() {
+// Asks to run whenever there is work, as a wire does, before what asks with a smaller priority, which begins at 0. The
+// kernel keeps a part of the time for all others. Threads that are made later inherit it.
+inline bool schedule_in_real_time(int priority) {
     sched_param parameters{};
-    parameters.sched_priority = sched_get_priority_min(SCHED_RR);
+    parameters.sched_priority = sched_get_priority_min(SCHED_RR) + priority;
     return sched_setscheduler(0, SCHED_RR, &parameters) == 0;
 }

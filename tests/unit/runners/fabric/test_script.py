@@ -58,7 +58,7 @@ def test_what_the_process_of_the_links_is_told() -> None:
 
 
 def test_threads_are_one_for_what_it_carries_and_at_most_one_for_each_core() -> None:
-    assert [thread_count(bits, 2) for bits in (10**6, 1_200_000_000, 1_200_000_001, 10**11)] == [1, 1, 2, 2]
+    assert [thread_count(bits, 2) for bits in (10**6, 300_000_000, 300_000_001, 10**11)] == [1, 1, 2, 2]
 
 
 def queue(spec: str, link_mbps: str) -> dict[str, int]:
