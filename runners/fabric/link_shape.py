@@ -10,19 +10,21 @@ HEADER_BYTES = 52
 """Of IP and TCP with time stamps, in every frame with data."""
 
 _LARGEST_PIECE_BYTES = 65_536
-_PIECE_S = Fraction(2, 1000)
+_PIECE_S = Fraction(3, 1000)
+_FORWARDED_PIECE_S = Fraction(1, 1000)
 _WINDOW_S = Fraction(20, 1000)
 _SMALLEST_WINDOW_BYTES = 2**17
 _QUEUE_S = 2
 _QUEUE_BYTES = (2**21, 2**24)  # first windows of many connections fit in; memory is finite
 
 
-def wire_piece_bytes(bits_per_s: int) -> int:
-    """Return how much the kernel may hand to a wire at once: about a millisecond's worth.
+def wire_piece_bytes(bits_per_s: int, at_switch: bool = False) -> int:
+    """Return how much the kernel may hand to a wire at once: some milliseconds' worth, less at a switch.
 
-    A piece is delivered as a whole, so large ones would delay what could go on, and small ones cost processors.
+    A piece is delivered as a whole: large ones cost the least of processors, but whoever passes them on waits for all.
     """
-    return min(max(int(bits_per_s * _PIECE_S / 8), WIRE_MTU_BYTES), _LARGEST_PIECE_BYTES)
+    piece_s = _FORWARDED_PIECE_S if at_switch else _PIECE_S
+    return min(max(int(bits_per_s * piece_s / 8), WIRE_MTU_BYTES), _LARGEST_PIECE_BYTES)
 
 
 def wire_queue_bytes(bits_per_s: int, latency_us: Fraction) -> int:

@@ -103,7 +103,8 @@ def _devices(plan: FabricPlan, kind: LinkKind, node: int, rates: dict[int, int])
         yield f"link set {NODE_DEVICE} up"
         yield f"link set {NODE_DEVICE}-peer up"
     for peer, rate in sorted(rates.items()):
-        piece_bytes = wire_piece_bytes(rate) if kind == LinkKind.WIRE else BUCKET_PIECE_BYTES
+        at_switch = max(node, peer) >= plan.compute_count
+        piece_bytes = wire_piece_bytes(rate, at_switch) if kind == LinkKind.WIRE else BUCKET_PIECE_BYTES
         shape = f"mtu {mtu_bytes} gso_max_size {piece_bytes} txqueuelen {_WAITING_PACKETS}"
         yield f"link set {device_name(peer)} {shape} arp off up"
     for rank, peer in enumerate(plan.routes[node]):

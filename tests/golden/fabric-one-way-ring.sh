@@ -21,7 +21,7 @@ echo 131072 > tcp_limit_output_bytes
 echo 0 > tcp_slow_start_after_idle
 echo 1 > tcp_no_metrics_save
 echo 4096 4194304 16777216 > tcp_rmem
-echo 4096 4194304 16777216 > tcp_wmem
+echo 4096 65536 16777216 > tcp_wmem
 ip -batch - <<'DEVICES'
 link set lo up
 link add node mtu 1500 type veth peer name node-peer
@@ -60,7 +60,7 @@ echo 131072 > tcp_limit_output_bytes
 echo 0 > tcp_slow_start_after_idle
 echo 1 > tcp_no_metrics_save
 echo 4096 4194304 16777216 > tcp_rmem
-echo 4096 4194304 16777216 > tcp_wmem
+echo 4096 65536 16777216 > tcp_wmem
 ip -batch - <<'DEVICES'
 link set lo up
 link add node mtu 1500 type veth peer name node-peer
@@ -99,7 +99,7 @@ echo 131072 > tcp_limit_output_bytes
 echo 0 > tcp_slow_start_after_idle
 echo 1 > tcp_no_metrics_save
 echo 4096 4194304 16777216 > tcp_rmem
-echo 4096 4194304 16777216 > tcp_wmem
+echo 4096 65536 16777216 > tcp_wmem
 ip -batch - <<'DEVICES'
 link set lo up
 link add node mtu 1500 type veth peer name node-peer

@@ -33,7 +33,7 @@ namespace {
 constexpr int kPort = 7000;
 constexpr int kConnectLimitS = 20;
 constexpr size_t kBlockBytes = 1 << 16;
-constexpr size_t kFirstBlockBytes = 1 << 14;  // so that all links have something to carry soon
+constexpr size_t kFirstBlockBytes = 1 << 15;  // so that all links have something to carry soon
 
 int64_t monotonic_ns() {
     timespec now{};

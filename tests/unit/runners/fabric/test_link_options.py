@@ -75,7 +75,8 @@ def test_only_links_of_the_topology_are_overridden() -> None:
 
 
 def test_sizes_follow_the_rate_within_bounds() -> None:
-    assert [wire_piece_bytes(bits) for bits in (10**6, 10**8, 10**9)] == [9000, 25_000, 65_536]
+    assert [wire_piece_bytes(bits) for bits in (10**6, 10**8, 10**9)] == [9000, 37_500, 65_536]
+    assert wire_piece_bytes(10**8, at_switch=True) == 12_500
     assert wire_queue_bytes(10**6, Fraction(0)) == 2**21
     assert wire_queue_bytes(10**7, Fraction(8_000)) == 2_500_000 + 10_000
     assert wire_queue_bytes(10**9, Fraction(0)) == 2**24
@@ -88,8 +89,8 @@ def test_facts_of_links_survive_as_text_and_tell_environments_apart() -> None:
     fabric = EmulatedFabric("up", "ring:4", RING.id, Fraction(50), 4, 0, 400, False, 1, links)
     assert EmulatedFabric.from_line(fabric.to_line(), 1) == fabric
     assert fabric.facts() == {
-        "network": "fabric", "fabric": "up", "link_mbps": 50.0, "links": "wire", "link_latency_us": "5", "link_loss": "0",
-        "link_overrides": "", "link_seed": 0, "link_threads": 2, "mtu_bytes": 9000, "congestion_control": "reno",
+        "network": "fabric", "fabric": "up", "link_mbps": 50.0, "links": "wire", "link_latency_us": "5",
+        "link_loss": "0", "link_overrides": "", "link_seed": 0, "link_threads": 2, "mtu_bytes": 9000, "congestion_control": "reno",
     }  # fmt: skip
     assert FabricLinks().facts() != links.facts()
 
