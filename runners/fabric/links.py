@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from chorale.runners.fabric.holder import NamespaceHolder
+from chorale.runners.fabric.holder import NamespaceHolder, enter_command
 from chorale.runners.fabric.link_facts import FabricLinks
 from chorale.runners.fabric.link_options import LinkKind, LinkOptions
 from chorale.runners.fabric.link_shape import bucket_honest_bytes
@@ -34,7 +34,8 @@ def lay_links(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -
 
 def _lay_wires(plan: FabricPlan, holder: NamespaceHolder, options: LinkOptions) -> FabricLinks:
     threads = thread_count(plan.bits_per_s, len(os.sched_getaffinity(0)))
-    pid = start_wire(require_wire(), plan, holder.pid, threads, options.seed)
+    enter = enter_command(holder.pid, True) if holder.in_user_namespace and os.geteuid() != 0 else ()
+    pid = start_wire(require_wire(), plan, holder.pid, threads, options.seed, enter)
     return FabricLinks(
         LinkKind.WIRE,
         latency_us=rational_text(options.latency_us),

@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <future>
 #include <iostream>
 #include <sstream>
 #include <thread>
@@ -135,11 +136,16 @@ void run(pid_t holder_pid) {
     const int holder = watch_process(holder_pid);
     mallopt(M_TRIM_THRESHOLD, 1 << 28);  // memory of packets is used again
     mallopt(M_MMAP_THRESHOLD, 1 << 28);
-    const int home_namespace = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
-    Network network = read_network();
-    // The devices are in namespaces; the process is not, or it would count as one that runs in the fabric.
-    if (setns(home_namespace, CLONE_NEWNET) != 0) throw system_error("setns home");
-    close(home_namespace);
+    // In a thread of its own: this one stays out of the namespaces, or it would count as what runs in the fabric.
+    std::promise<Network> reading;
+    std::thread([&reading] {
+        try {
+            reading.set_value(read_network());
+        } catch (...) {
+            reading.set_exception(std::current_exception());
+        }
+    }).join();
+    Network network = reading.get_future().get();
     if (!schedule_in_real_time(1)) take_precedence(-15);
     for (auto& worker : network.workers) std::thread([&worker] { worker->run(); }).detach();
     let_go_of_pipes();
