@@ -47,7 +47,7 @@ def up(
     ] = None,
     links: Annotated[
         str,
-        typer.Option(metavar="KIND", help="wire (honest; root), bucket (of the kernel), or auto: wire if possible."),
+        typer.Option(metavar="KIND", help="wire (honest), bucket (of the kernel), or auto: wire where it can be had."),
     ] = "auto",
     seed: Annotated[int, typer.Option(min=0, help="Draws which packets are lost.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Keep it whatever its self-test shows.")] = False,
