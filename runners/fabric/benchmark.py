@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from fractions import Fraction
 from statistics import median
 
-from chorale.runners.fabric.exchanges import Exchange, run_exchanges
+from chorale.runners.fabric.exchanges import TimedExchange, run_exchanges
 from chorale.runners.fabric.fabric import temporary_fabric
 from chorale.runners.fabric.link_options import LinkKind, LinkOptions
 from chorale.runners.fabric.paths import Stream
@@ -60,7 +60,7 @@ def _lines(spec: str, rate: Fraction, kind: LinkKind, options: argparse.Namespac
     with temporary_fabric(topology, rate, name, link_options) as (fabric, _):
         mtu_bytes = fabric.links.mtu_bytes
         for size_kib in options.sizes_kib:
-            exchange = Exchange(dict.fromkeys(busy_streams(plan), size_kib * 1024), _IDLE_S)
+            exchange = TimedExchange(dict.fromkeys(busy_streams(plan), size_kib * 1024), _IDLE_S)
             run = run_exchanges(fabric, [exchange] * (options.repeats + 1), _LIMIT_S)
             ideal_s = needed_s(plan, exchange.sizes_bytes, mtu_bytes)
             reached = [ideal_s / times.duration_s for times in run.times[1:]]
@@ -76,11 +76,11 @@ def _lines(spec: str, rate: Fraction, kind: LinkKind, options: argparse.Namespac
             yield f"| {spec} | {rate} | {options.random} random exchanges | highest speed {speed:.4f} |"
 
 
-def random_exchanges(plan: FabricPlan, count: int, seed: int) -> list[Exchange]:
+def random_exchanges(plan: FabricPlan, count: int, seed: int) -> list[TimedExchange]:
     """Return exchanges of some of all streams between neighbours, of 1 to 64 KiB, with pauses from none to 10 ms."""
     draw = random.Random(seed)  # noqa: S311 - an experiment's draw
     streams = busy_streams(plan)
-    return [Exchange(_random_sizes(draw, streams), draw.choice((0.0, 0.002, 0.01))) for _ in range(count)]
+    return [TimedExchange(_random_sizes(draw, streams), draw.choice((0.0, 0.002, 0.01))) for _ in range(count)]
 
 
 def _random_sizes(draw: random.Random, streams: Sequence[Stream]) -> dict[Stream, int]:

@@ -22,7 +22,7 @@ _WAY_OUT = "see `chorale doctor`, or skip this with --force"
 
 
 @dataclass(frozen=True, slots=True)
-class Exchange:
+class TimedExchange:
     """Streams that start together after `idle_s` without traffic, with the bytes that each carries."""
 
     sizes_bytes: Mapping[Stream, int]
@@ -55,7 +55,7 @@ class ExchangeRun:
     link_cores: float
 
 
-def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[Exchange], limit_s: int) -> ExchangeRun:
+def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[TimedExchange], limit_s: int) -> ExchangeRun:
     """Run `exchanges` one after the other over connections that stay, and return what they took.
 
     Raises Unavailable without a compiler, if ranks do not reach each other, or if it takes longer than `limit_s`.
@@ -85,7 +85,7 @@ def run_exchanges(fabric: EmulatedFabric, exchanges: Sequence[Exchange], limit_s
     return _run_of(streams, exchanges, output.splitlines(), link_s)
 
 
-def _lines(fabric: EmulatedFabric, streams: Sequence[Stream], exchanges: Sequence[Exchange]) -> Iterator[str]:
+def _lines(fabric: EmulatedFabric, streams: Sequence[Stream], exchanges: Sequence[TimedExchange]) -> Iterator[str]:
     for rank in range(fabric.ranks):
         yield f"rank /proc/{fabric.pid}/root/run/netns/{fabric.hostname(rank)} {fabric.address(rank)}"
     for source, target in streams:
@@ -98,7 +98,7 @@ def _lines(fabric: EmulatedFabric, streams: Sequence[Stream], exchanges: Sequenc
 
 
 def _run_of(
-    streams: Sequence[Stream], exchanges: Sequence[Exchange], lines: Sequence[str], link_s: float
+    streams: Sequence[Stream], exchanges: Sequence[TimedExchange], lines: Sequence[str], link_s: float
 ) -> ExchangeRun:
     spans: list[dict[Stream, tuple[float, float]]] = [{} for _ in exchanges]
     for line in lines[:-1]:

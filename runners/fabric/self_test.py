@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from chorale.runners.fabric.exchanges import Exchange, ExchangeRun, run_exchanges
+from chorale.runners.fabric.exchanges import ExchangeRun, TimedExchange, run_exchanges
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, temporary_fabric
 from chorale.runners.fabric.link_facts import SelfTest
 from chorale.runners.fabric.link_options import LinkKind, LinkOptions
@@ -83,7 +83,7 @@ def run_self_test(plan: FabricPlan, fabric: EmulatedFabric) -> tuple[SelfTest, i
     streams = busy_streams(plan)
     speeds = _idle_speeds(plan, fabric, streams)
     sizes_bytes = _busy_sizes(plan, streams)
-    exchange = Exchange(sizes_bytes, 0.005)
+    exchange = TimedExchange(sizes_bytes, 0.005)
     run = run_exchanges(fabric, [exchange] * _BUSY_REPEATS, _LIMIT_S)
     # Others may use the machine too: what it can do is what it did at best. The first exchange only warms up.
     ideal_s = needed_s(plan, sizes_bytes, fabric.links.mtu_bytes)
@@ -93,7 +93,7 @@ def run_self_test(plan: FabricPlan, fabric: EmulatedFabric) -> tuple[SelfTest, i
     return result, _honest_bytes(fabric, speeds)
 
 
-def highest_speed(plan: FabricPlan, run: ExchangeRun, exchanges: Sequence[Exchange], mtu_bytes: int) -> float:
+def highest_speed(plan: FabricPlan, run: ExchangeRun, exchanges: Sequence[TimedExchange], mtu_bytes: int) -> float:
     """Return the largest ratio of the time that links need for a stream, or for all of an exchange, to what it took."""
     speeds = [0.0]
     for times, exchange in zip(run.times, exchanges, strict=True):
@@ -113,7 +113,7 @@ def _idle_speeds(plan: FabricPlan, fabric: EmulatedFabric, streams: Sequence[Str
     idle_s = min(max(0.002, 8 * _REFILL_BYTES / slowest), _LONGEST_IDLE_S)
     speeds = {}
     for size_bytes in short:
-        exchanges = [Exchange({stream: size_bytes}, idle_s) for stream in chosen] * _IDLE_REPEATS
+        exchanges = [TimedExchange({stream: size_bytes}, idle_s) for stream in chosen] * _IDLE_REPEATS
         run = run_exchanges(fabric, exchanges, _LIMIT_S)
         speeds[size_bytes] = highest_speed(plan, run, exchanges, fabric.links.mtu_bytes)
     return speeds

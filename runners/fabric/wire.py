@@ -27,11 +27,16 @@ _WAY_OUT = "use root, or --links bucket, which is dishonest for small messages"
 
 def require_wire() -> Path:
     """Return the program of the process; raises Unavailable with the reason where links cannot be a process."""
+    require_tun()
+    return build_native(LINKS, native_home())
+
+
+def require_tun() -> None:
+    """Raise Unavailable if this user may not open the device from which links are made."""
     try:
         os.close(os.open(_TUN, os.O_RDWR))
     except OSError as error:
         raise Unavailable(f"honest links need the device {_TUN}", error.strerror, _WAY_OUT) from error
-    return build_native(LINKS, native_home())
 
 
 def thread_count(bits_per_s: int, cores: int) -> int:

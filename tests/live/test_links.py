@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from chorale.runners.fabric.benchmark import random_exchanges
-from chorale.runners.fabric.exchanges import Exchange, run_exchanges
+from chorale.runners.fabric.exchanges import TimedExchange, run_exchanges
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, fabrics, find_fabric, take_down
 from chorale.runners.fabric.link_options import LinkKind, LinkOptions, parse_overrides
 from chorale.runners.fabric.plan import plan_fabric
@@ -69,7 +69,7 @@ def test_nothing_is_faster_than_its_links(spec: str, link_mbps: int, up: Up) -> 
 def test_latency_comes_on_top_of_the_rate(up: Up) -> None:
     options = LinkOptions(LinkKind.WIRE, Fraction(20_000), overrides=parse_overrides(["0-1:latency-us=60000"]))
     fabric = up("ring:4", 25, options)
-    exchanges = [Exchange({stream: 1024}) for stream in ((0, 1), (1, 0), (2, 3))] * 3
+    exchanges = [TimedExchange({stream: 1024}) for stream in ((0, 1), (1, 0), (2, 3))] * 3
     run = run_exchanges(fabric, exchanges, 30)
     slow, back, plain = (min(times.duration_s for times in run.times[index::3]) for index in range(3))
     assert 0.06 <= slow < 0.08
@@ -79,7 +79,7 @@ def test_latency_comes_on_top_of_the_rate(up: Up) -> None:
 
 def test_a_link_of_its_own_rate(up: Up) -> None:
     fabric = up("ring:4", 25, LinkOptions(overrides=parse_overrides(["1-0:mbps=5"])))
-    run = run_exchanges(fabric, [Exchange({(1, 0): 2**16}), Exchange({(0, 1): 2**16})], 30)
+    run = run_exchanges(fabric, [TimedExchange({(1, 0): 2**16}), TimedExchange({(0, 1): 2**16})], 30)
     slow, plain = (times.duration_s for times in run.times)
     assert 2**19 / 5e6 <= slow < 2 * 2**19 / 5e6
     assert 2**19 / 25e6 <= plain < 2**19 / 5e6
@@ -151,13 +151,15 @@ def test_loss_is_the_part_that_was_said_and_drawn_from_the_seed(up: Up) -> None:
 
 def test_what_is_lost_is_sent_again(up: Up) -> None:
     fabric = up("ring:4", 25, LinkOptions(loss=Fraction(1, 50)))
-    run = run_exchanges(fabric, [Exchange({(0, 1): 2**20})], 30)
+    run = run_exchanges(fabric, [TimedExchange({(0, 1): 2**20})], 30)
     assert run.times[0].duration_s > 2**23 / 25e6
 
 
 def test_not_even_small_messages_go_against_a_one_way_link(up: Up) -> None:
     fabric = up("uniring:1,4", 25, LinkOptions(latency_us=Fraction(10_000)))
-    run = run_exchanges(fabric, [Exchange({(1, 0): 1}), Exchange({(1, 0): 50}), Exchange({(0, 1): 1})], 30)
+    run = run_exchanges(
+        fabric, [TimedExchange({(1, 0): 1}), TimedExchange({(1, 0): 50}), TimedExchange({(0, 1): 1})], 30
+    )
     back, larger, along = (times.duration_s for times in run.times)
     assert back >= 0.03
     assert larger >= 0.03

@@ -90,7 +90,8 @@ def test_facts_of_links_survive_as_text_and_tell_environments_apart() -> None:
     assert EmulatedFabric.from_line(fabric.to_line(), 1) == fabric
     assert fabric.facts() == {
         "network": "fabric", "fabric": "up", "link_mbps": 50.0, "links": "wire", "link_latency_us": "5",
-        "link_loss": "0", "link_overrides": "", "link_seed": 0, "link_threads": 2, "mtu_bytes": 9000, "congestion_control": "reno",
+        "link_loss": "0", "link_overrides": "", "link_seed": 0, "link_threads": 2, "mtu_bytes": 9000,
+        "congestion_control": "reno",
     }  # fmt: skip
     assert FabricLinks().facts() != links.facts()
 

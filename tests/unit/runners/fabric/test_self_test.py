@@ -10,7 +10,7 @@ from fractions import Fraction
 import pytest
 
 from chorale.runners.fabric import self_test
-from chorale.runners.fabric.exchanges import Exchange, ExchangeRun, ExchangeTimes
+from chorale.runners.fabric.exchanges import ExchangeRun, ExchangeTimes, TimedExchange
 from chorale.runners.fabric.fabric import EmulatedFabric
 from chorale.runners.fabric.link_facts import FabricLinks, SelfTest
 from chorale.runners.fabric.link_options import LinkKind, LinkOptions
@@ -118,7 +118,7 @@ def timed(durations_s: dict[tuple[int, int], float]) -> ExchangeTimes:
 def test_speed_is_the_highest_of_any_stream_and_of_all_together() -> None:
     plan = plan_fabric(RING, Fraction(10), "x")
     needed_s = 1250 * 8 / 1e7
-    exchange = Exchange({(0, 1): 1198, (0, 2): 1198})  # both over the link from 0 to 1
+    exchange = TimedExchange({(0, 1): 1198, (0, 2): 1198})  # both over the link from 0 to 1
     for durations_s, speed in (((4.0, 2.0), 0.5), ((1.0, 4.0), 1.0), ((1.6, 1.6), 1.25)):
         times = timed({(0, 1): durations_s[0] * needed_s, (0, 2): durations_s[1] * needed_s})
         assert highest_speed(plan, ExchangeRun([times], 0, 0), [exchange], 9000) == pytest.approx(speed)
@@ -132,7 +132,7 @@ def test_a_bucket_is_honest_from_where_it_was_measured_to_be(
 ) -> None:
     plan = plan_fabric(RING, Fraction(100), "x")
 
-    def run(fabric: EmulatedFabric, exchanges: list[Exchange], limit_s: int) -> ExchangeRun:
+    def run(fabric: EmulatedFabric, exchanges: list[TimedExchange], limit_s: int) -> ExchangeRun:
         times = []
         for exchange in exchanges:
             small = max(exchange.sizes_bytes.values()) < 65_536
