@@ -14,8 +14,8 @@ import psutil
 
 from chorale.runners.api.base import FailureKind, Outcome, RunFailure, RunRequest
 from chorale.runners.api.registry import create_runner
-from chorale.runners.fabric.fabric import bring_up, fabrics, take_down
-from chorale.runners.fabric.probe import require_capacity
+from chorale.runners.fabric.fabric import fabrics, take_down
+from chorale.runners.fabric.self_test import bring_up_tested
 from chorale.runners.measurement.machine import exclusive, machine_lock
 from chorale.synth.errors import CheckFailed, InvalidInput, Unavailable
 from chorale.synth.programs.program import Program
@@ -52,7 +52,7 @@ def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
     with exclusive(machine_lock(), _PATIENCE_S):
         try:
             _remove_orphans()
-            with _fabric(request.topology, Fraction(link_mbps), f"{_NAME}{os.getpid()}", root) as fabric:
+            with _fabric(request.topology, Fraction(link_mbps), f"{_NAME}{os.getpid()}") as fabric:
                 for runner in ("oneccl", "mpi"):
                     outcome = _submit(runner, {"fabric": fabric}, root, request)
                     if not (isinstance(outcome, RunFailure) and outcome.kind == FailureKind.UNAVAILABLE):
@@ -73,10 +73,9 @@ def _remove_orphans() -> None:
 
 
 @contextmanager
-def _fabric(topology: Topology, link_mbps: Fraction, name: str, home: Path) -> Iterator[str]:
+def _fabric(topology: Topology, link_mbps: Fraction, name: str) -> Iterator[str]:
     """Yield the name of a fabric; raises InvalidInput or Unavailable if this machine cannot carry it."""
-    require_capacity(topology, link_mbps, name, home)
-    fabric = bring_up(topology, link_mbps, name)
+    fabric = bring_up_tested(topology, link_mbps, name)
     try:
         yield fabric.name
     finally:

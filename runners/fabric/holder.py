@@ -48,6 +48,7 @@ class NamespaceHolder:
 
     def __init__(self, name: str) -> None:
         require_tools()
+        self.is_detached = False
         refusals = []
         for in_user_namespace in (True, False) if os.geteuid() == 0 else (True,):
             self.in_user_namespace = in_user_namespace
@@ -78,6 +79,7 @@ class NamespaceHolder:
             self._process.stdin.flush()
         if self._answer() != "kept":
             raise Unavailable("the holder of a fabric must stay alive", self._complaint(), "bring it up again")
+        self.is_detached = True
         self._close_pipes()
 
     def close(self) -> None:

@@ -37,6 +37,7 @@ class MpiLaunch:
     script:      what has to be in a file that the command names as `SCRIPT`; empty if nothing
     facts:       what the environment of a measurement says about it
     is_here:     whether the ranks are processes of this machine
+    honest_bytes: the smallest message that the network does not carry too fast
     """
 
     argv: tuple[str, ...]
@@ -44,6 +45,7 @@ class MpiLaunch:
     script: str = ""
     facts: Facts = field(default_factory=dict)
     is_here: bool = False
+    honest_bytes: int = 0
 
 
 def find_mpiexec() -> str:
@@ -105,8 +107,8 @@ def _in_fabric(mpiexec: str, fabric: EmulatedFabric) -> MpiLaunch:
     hosts = ("-iface", NODE_DEVICE, "-hosts", addresses, "-ppn", "1", "-launcher", "ssh", "-launcher-exec", SCRIPT)
     argv = (*fabric.command_prefix(0), mpiexec, *hosts, "-n", str(fabric.ranks), *_RANK, str(fabric.ranks))
     environment = {**rank_environment(), **_OVER_LINKS, "FI_TCP_IFACE": NODE_DEVICE}
-    facts: Facts = {"network": FABRIC, "fabric": fabric.name, "link_mbps": float(fabric.link_mbps)}
-    return MpiLaunch(argv, environment, _enter_script(fabric), facts, is_here=True)
+    honest_bytes = fabric.links.honest_bytes
+    return MpiLaunch(argv, environment, _enter_script(fabric), fabric.facts(), is_here=True, honest_bytes=honest_bytes)
 
 
 def rank_environment() -> dict[str, str]:

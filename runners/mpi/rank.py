@@ -23,7 +23,7 @@ _WAIT_S = 0.0005  # between looks for a command
 _PRECISE_S = 0.002  # this long before a start a rank no longer looks for commands
 
 
-class RankProcess:
+class MpiRank:
     """One rank. Commands, each with its answer:
 
     load     the rank's part of every program                    -> loaded
@@ -148,7 +148,7 @@ def main() -> None:
         sys.exit(f"MPI says {MPI.COMM_WORLD.size} ranks instead of {ranks}: mpiexec must be that of {mpi_version()}")
     output = os.dup(1)
     os.dup2(2, 1)
-    RankProcess(MPI.COMM_WORLD, output).serve()
+    MpiRank(MPI.COMM_WORLD, output).serve()
 
 
 def mpi_version() -> str:

@@ -10,6 +10,7 @@ from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailu
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.execution.rounds import DeadlinePassed, MeasurementRounds, RunStopped, run_failure_of
+from chorale.runners.fabric.honesty import dishonest_size
 from chorale.runners.measurement.machine import environment_id, load_average, machine_facts
 from chorale.runners.mpi.launch import MpiLaunch, mpi_launch_of
 from chorale.runners.mpi.native_libraries import native_libraries
@@ -91,6 +92,8 @@ class MpiRunner:
         launch = mpi_launch_of(request.topology, *self._where)
         if launch.is_here and (lack := memory_shortage(request, _WORK_BYTES)) is not None:
             raise RunStopped(FailureKind.UNAVAILABLE, lack)
+        if (reason := dishonest_size(request, launch.honest_bytes)) is not None:
+            raise RunStopped(FailureKind.REJECTED, reason)
         native = native_libraries()
         group = self._group_for(request.topology, launch)
         facts: Environment = {"mpi": group.mpi, "clock": "monotonic", **launch.facts}

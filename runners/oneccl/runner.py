@@ -14,6 +14,7 @@ from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.execution.rounds import run_failure_of
 from chorale.runners.fabric.fabric import find_fabric
+from chorale.runners.fabric.honesty import dishonest_size
 from chorale.runners.measurement.machine import Facts, environment_id, load_average, machine_facts
 from chorale.runners.oneccl.build import VERSIONS, build_interpreter, find_parts
 from chorale.runners.oneccl.processes import RankProcesses, crash_failure, timeout_failure, wrong_result_failure
@@ -36,11 +37,15 @@ from chorale.synth.topology.topology import Topology
 
 @dataclass(frozen=True, slots=True)
 class RankPlacement:
-    """The host of every rank, whether all are this machine, and facts that measurements there depend on."""
+    """The host of every rank, whether all are this machine, and facts that measurements there depend on.
+
+    honest_bytes: the smallest message that the network does not carry too fast
+    """
 
     hosts: Sequence[Host]
     facts: Facts
     is_here: bool = True
+    honest_bytes: int = 0
     close: Callable[[], None] = lambda: None
 
 
@@ -71,8 +76,7 @@ def _fabric(topology: Topology, name: str | None) -> RankPlacement | None:
     fabric = find_fabric(topology.id, name)
     if fabric is None:
         return None
-    facts: Facts = {"network": FABRIC, "fabric": fabric.name, "link_mbps": float(fabric.link_mbps)}
-    return RankPlacement(fabric.hosts(), facts)
+    return RankPlacement(fabric.hosts(), fabric.facts(), honest_bytes=fabric.links.honest_bytes)
 
 
 def _cluster(topology: Topology) -> RankPlacement | None:
@@ -130,6 +134,8 @@ class OneCclRunner:
             placement = self._placement_for(request.topology)
             if placement.is_here and (reason := memory_shortage(request, work_bytes=0)) is not None:
                 return RunFailure(FailureKind.UNAVAILABLE, reason, environment=facts)
+            if (reason := dishonest_size(request, placement.honest_bytes)) is not None:
+                return RunFailure(FailureKind.REJECTED, reason, environment=facts)
             facts |= placement.facts
             facts["environment_id"] = environment_id({key: facts[key] for key in facts if key != "load_average"})
             return _measure(request, interpreter, placement, facts, self._fault)

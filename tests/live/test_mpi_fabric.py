@@ -15,6 +15,7 @@ import pytest
 from chorale.runners.api.base import FailureKind, Outcome, RunRequest, library_result
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, find_fabric, processes_in, take_down
 from chorale.runners.fabric.holder import NamespaceHolder
+from chorale.runners.fabric.wire import require_wire
 from chorale.runners.mpi.runner import MpiRunner
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
@@ -33,6 +34,7 @@ def ring() -> Iterator[EmulatedFabric]:
     topology = parse_topology("ring:4")
     try:
         NamespaceHolder(NAME).close()
+        require_wire()  # over the kernel's bucket runners refuse the sizes of these tests
     except Unavailable as error:
         pytest.skip(f"THE MPI RUNNER IS NOT TESTED ON FABRICS ON THIS MACHINE: {error}")
     yield bring_up(topology, Fraction(LINK_MBPS), NAME)
@@ -78,13 +80,13 @@ def _inside_after(fabric: EmulatedFabric, seconds: float) -> list[int]:
 
 def test_programs_and_mpi_take_as_long_as_the_links_do(ring: EmulatedFabric) -> None:
     size_bytes = 2**20
-    # 6 steps of a quarter. An idle machine needs a few percent more; the first millisecond of a link passes at once.
+    # 6 steps of a quarter. An idle machine needs a few percent more, and none less.
     ideal_s = 6 * size_bytes / 4 * 8 / (LINK_MBPS * 1e6)
     with MpiRunner(NAME) as runner:
         outcome = measured(runner.submit(request_of(RING, size_bytes=size_bytes, library=("mpi",))))
     (own,), (library,) = outcome.results["program"], outcome.results[library_result("mpi")]
-    assert 0.9 * ideal_s < own.min_s < 3 * ideal_s
-    assert library.min_s > 0.9 * ideal_s
+    assert ideal_s < own.min_s < 3 * ideal_s
+    assert library.min_s > ideal_s
     assert outcome.environment["network"] == "fabric"
     assert outcome.environment["link_mbps"] == LINK_MBPS
     assert not _inside_after(ring, 5.0)

@@ -16,6 +16,7 @@ import pytest
 from chorale.runners.api.base import FailureKind, Outcome, RunRequest, library_result
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, find_fabric, processes_in, take_down
 from chorale.runners.fabric.holder import NamespaceHolder
+from chorale.runners.fabric.wire import require_wire
 from chorale.runners.oneccl.runner import OneCclRunner
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
@@ -36,6 +37,7 @@ def _means() -> None:
     """Skip with the reason that a user would be told, where no fabric can be made at all."""
     try:
         NamespaceHolder(NAME).close()
+        require_wire()  # over the kernel's bucket runners refuse the sizes of these tests
     except Unavailable as error:
         pytest.skip(f"THE ONECCL RUNNER IS NOT TESTED ON FABRICS ON THIS MACHINE: {error}")
 
@@ -73,14 +75,14 @@ def ring() -> Iterator[EmulatedFabric]:
 
 def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric, home: Path) -> None:
     size_bytes = 2**20
-    # 6 steps of a quarter. An idle machine needs a few percent more; the first millisecond of a link passes at once.
+    # 6 steps of a quarter. An idle machine needs a few percent more, and none less.
     ideal_s = 6 * size_bytes / 4 * 8 / (LINK_MBPS * 1e6)
     request = request_of(RING, size_bytes=size_bytes, library=("ring",), timeout_s=60.0)
     with OneCclRunner(NAME, home=home) as runner:
         outcome = measured(runner.submit(request))
     for name in ("program", library_result("ring")):
         (result,) = outcome.results[name]
-        assert 0.9 * ideal_s < result.min_s < 3 * ideal_s, name
+        assert ideal_s < result.min_s < 3 * ideal_s, name
     assert outcome.environment["network"] == "fabric"
     assert outcome.environment["link_mbps"] == LINK_MBPS
     assert not processes_in(ring.networks())

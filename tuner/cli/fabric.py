@@ -10,14 +10,14 @@ import psutil
 import typer
 from rich.table import Table
 
-from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, fabrics, processes_in, require_free, take_down
+from chorale.runners.fabric.fabric import EmulatedFabric, fabrics, processes_in, require_free, take_down
+from chorale.runners.fabric.link_options import LinkKind, LinkOptions, parse_overrides
 from chorale.runners.fabric.plan import plan_fabric
-from chorale.runners.fabric.probe import require_capacity
+from chorale.runners.fabric.self_test import bring_up_tested
 from chorale.synth.errors import InvalidInput
 from chorale.synth.identity import parse_rational, rational_text
 from chorale.tuner.cli.options import AsJson
 from chorale.tuner.cli.output import emit_json, people, results
-from chorale.tuner.files.home import Home
 from chorale.tuner.files.topology_specs import load_topology
 
 DEFAULT_NAME = "default"
@@ -37,30 +37,50 @@ def up(
         str, typer.Option(metavar="R", help="Mbit/s of a link of capacity 1, or of the fastest on fabrics in GB/s.")
     ],
     name: Annotated[str, typer.Option(help="Name, to have several side by side.")] = DEFAULT_NAME,
-    force: Annotated[bool, typer.Option("--force", help="Do not check whether this machine carries it.")] = False,
+    latency_us: Annotated[
+        str, typer.Option(metavar="L", help="Microseconds that a packet takes on a link besides.")
+    ] = "0",
+    loss: Annotated[str, typer.Option(metavar="P", help="The part of packets that a link loses, such as 0.001.")] = "0",
+    link: Annotated[
+        list[str] | None,
+        typer.Option(metavar="LINK", help="What differs for a link: SRC-DST:mbps=R,latency-us=L,loss=P. Repeatable."),
+    ] = None,
+    links: Annotated[
+        str,
+        typer.Option(metavar="KIND", help="wire (honest), bucket (of the kernel), or auto: wire where it can be had."),
+    ] = "auto",
+    seed: Annotated[int, typer.Option(min=0, help="Draws which packets are lost.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Keep it whatever its self-test shows.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Bring a topology up as a network of namespaces: one for each rank and switch, every link held to its rate.
 
-    It stays until `chorale fabric down` or the next reboot. The same command again changes nothing.
+    It tests itself for a second or two, and stays until `chorale fabric down` or the next reboot. The same command
+    again changes nothing.
 
     Example: chorale fabric up ring:4 --link-mbps 100
     """
     topology = load_topology(spec)
     rate = parse_rational(link_mbps, "the link rate (Mbit/s)")
-    plan_fabric(topology, rate, name)
-    identity = (name, topology.id, rate)
-    fabric = next((item for item in fabrics() if (item.name, item.topology_id, item.link_mbps) == identity), None)
+    options = LinkOptions(
+        _kind(links),
+        parse_rational(latency_us, "the latency of links (microseconds)"),
+        parse_rational(loss, "the loss of links"),
+        parse_overrides(link or []),
+        seed,
+    )
+    plan_fabric(topology, rate, name, options)
+    fabric = next((item for item in fabrics() if item.name == name and item.is_as(topology.id, rate, options)), None)
     is_new = fabric is None
     if fabric is None:
         require_free(name)
-        if not force:
-            require_capacity(topology, rate, name, Home.from_environment().root)
-        fabric = bring_up(topology, rate, name)
+        fabric = bring_up_tested(topology, rate, name, options, force=force)
+    fabric.require_links()
     if as_json:
         emit_json(_facts(fabric) | {"already_up": not is_new})
     else:
         people.print(f"{fabric.spec} {'is' if is_new else 'was already'} up as {name}, {_size(fabric)}")
+        people.print(f"links: {_links(fabric)}")
 
 
 @fabric_app.command("status")
@@ -73,10 +93,11 @@ def status(as_json: AsJson = False) -> None:
     if not running:
         results.print("no fabric is up")
         return
-    table = Table("name", "topology", "size", "up for", "processes", title="Fabrics that are up")
+    table = Table("name", "topology", "size", "links", "up for", "processes", title="Fabrics that are up")
     for fabric in running:
         facts = _facts(fabric)
-        table.add_row(fabric.name, fabric.spec, _size(fabric), f"{facts['up_s'] / 60:.0f} min", str(facts["processes"]))
+        up_for = f"{facts['up_s'] / 60:.0f} min"
+        table.add_row(fabric.name, fabric.spec, _size(fabric), _links(fabric), up_for, str(facts["processes"]))
     results.print(table)
 
 
@@ -122,6 +143,25 @@ def _size(fabric: EmulatedFabric) -> str:
     return f"{fabric.ranks} ranks{switches}, {rate}"
 
 
+def _kind(text: str) -> LinkKind | None:
+    if text not in ("auto", *LinkKind):
+        raise InvalidInput("--links must be a kind of links", text, "choose from auto, wire, bucket")
+    return None if text == "auto" else LinkKind(text)
+
+
+def _links(fabric: EmulatedFabric) -> str:
+    """Return in words what carries packets, how honestly, and how well it did in the self-test."""
+    links = fabric.links
+    if fabric.is_broken:
+        return f"BROKEN: process {links.wire_pid} has ended; take the fabric down"
+    parts = [links.kind.value]
+    if links.kind == LinkKind.BUCKET:
+        parts.append(f"too fast for messages below {links.honest_bytes} bytes ({links.why_bucket})")
+    if (test := links.self_test) is not None:
+        parts.append(f"{test.efficiency:.0%} of the rate with all busy")
+    return ", ".join(parts)
+
+
 def _facts(fabric: EmulatedFabric) -> dict[str, Any]:
     return {
         "name": fabric.name,
@@ -134,6 +174,7 @@ def _facts(fabric: EmulatedFabric) -> dict[str, Any]:
             for rank in range(fabric.ranks)
         ],
         "switches": fabric.switches,
+        "links": fabric.links.to_document() | {"broken": fabric.is_broken},
         "user_namespace": fabric.in_user_namespace,
         "holder_pid": fabric.pid,
         "up_s": round(time.time() - psutil.Process(fabric.pid).create_time(), 1),

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import psutil
 
 from chorale.runners.fabric.holder import NamespaceHolder
+from chorale.runners.fabric.wire import require_tun
 from chorale.runners.mpi.launch import find_mpiexec
 from chorale.runners.oneccl.build import COMPILERS, INSTALL, find_parts
 from chorale.synth.errors import Unavailable
@@ -140,7 +141,7 @@ def _mpiexec() -> Check:
 def _tools() -> Iterator[Check]:
     compilers = (os.environ["CXX"],) if "CXX" in os.environ else COMPILERS
     way_out = "install a C++ compiler, on Debian: apt-get install g++"
-    yield _tool("g++", compilers, "building the oneccl runner", way_out, "apt-get install g++")
+    yield _tool("g++", compilers, "emulated fabrics, the oneccl runner", way_out, "apt-get install g++")
     yield _tool("make", ("make",), "the Makefile targets", "install make", "apt-get install make")
     for name in ("ip", "tc"):
         yield _tool(name, (name,), "emulated fabrics", "install iproute2", "apt-get install iproute2")
@@ -171,6 +172,7 @@ def _namespaces() -> Iterator[Check]:
     way_out = "allow unprivileged user namespaces in the kernel, or use root"
     yield Check("user namespaces", works, found, "emulated fabrics without root", way_out)
     yield _fabrics()
+    yield _honest_links()
 
 
 def _fabrics() -> Check:
@@ -181,6 +183,15 @@ def _fabrics() -> Check:
         found, ok, way_out = str(missing.value), False, missing.way_out
     command = "" if _is_root() else "sudo chorale fabric up ring:4 --link-mbps 50"
     return Check("fabrics", ok, found, "`chorale fabric`", way_out, command=command)
+
+
+def _honest_links() -> Check:
+    try:
+        require_tun()
+        found, ok, way_out = "/dev/net/tun", True, ""
+    except Unavailable as missing:
+        found, ok, way_out = str(missing.value), False, missing.way_out
+    return Check("honest links", ok, found, "`chorale fabric` with links that are never too fast", way_out)
 
 
 def _is_root() -> bool:

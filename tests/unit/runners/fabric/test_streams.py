@@ -8,11 +8,12 @@ from fractions import Fraction
 import pytest
 from hypothesis import given
 
+from chorale.runners.fabric.link_options import LinkOptions, LinkOverride
 from chorale.runners.fabric.plan import FabricPlan, plan_fabric
-from chorale.runners.fabric.probe import busy_streams, fair_bits_per_s
+from chorale.runners.fabric.streams import busy_streams, fair_rates, needed_s
 from chorale.synth.topology.spec import parse_topology
 from chorale.synth.topology.topology import Topology
-from tests.reference.fair_flows import fair_rates
+from tests.reference import fair_flows
 from tests.strategies import MIXED, strongly_connected_topologies
 
 
@@ -23,7 +24,9 @@ def planned(topology: Topology) -> FabricPlan:
 @pytest.mark.parametrize("spec", ["ring:4", "uniring:1,4", "hypercube:3", "bipartite:4", "switch:8,25", "a100:2"])
 def test_regular_networks_are_busy_on_all_links(spec: str) -> None:
     plan = planned(parse_topology(spec))
-    assert fair_bits_per_s(plan) == plan.bits_per_s
+    rates = fair_rates(plan, busy_streams(plan))
+    carried = sum(rate * len(list(_path(plan, *stream))) for stream, rate in rates.items())
+    assert carried == plan.bits_per_s
 
 
 def test_streams_to_neighbours() -> None:
@@ -41,8 +44,24 @@ def test_rates_are_max_min_fair(topology: Topology) -> None:
     arcs = {arc: rate for cable in plan.cables for arc, rate in zip(_ways(cable.nodes), cable.bits_per_s, strict=True)}
     number = {arc: index for index, arc in enumerate(arcs)}
     routes = {index: tuple(number[arc] for arc in _path(plan, *stream)) for index, stream in enumerate(streams)}
-    rates = fair_rates(routes, [Fraction(rate) for rate in arcs.values()])
-    assert fair_bits_per_s(plan) == sum(rate * len(routes[index]) for index, rate in rates.items())
+    rates = fair_flows.fair_rates(routes, [Fraction(rate) for rate in arcs.values()])
+    assert fair_rates(plan, streams) == {streams[index]: rate for index, rate in rates.items()}
+
+
+def test_links_need_the_time_of_the_busiest_link_headers_included() -> None:
+    plan = planned(parse_topology("ring:4"))  # 10 Mbit/s
+    assert needed_s(plan, {(0, 1): 1198}, 9000) == 1250 * 8 / 1e7
+    assert needed_s(plan, {(0, 1): 2 * 8948}, 9000) == 18000 * 8 / 1e7
+    over_one_link = {(0, 1): 1198, (0, 2): 1198}  # rank 0 reaches rank 2 by rank 1
+    assert plan.routes[0][2] == 1
+    assert needed_s(plan, over_one_link, 9000) == 2 * 1250 * 8 / 1e7
+
+
+def test_latency_is_that_of_the_path() -> None:
+    options = LinkOptions(latency_us=Fraction(1000), overrides=(LinkOverride(0, 1, latency_us=Fraction(5000)),))
+    plan = plan_fabric(parse_topology("ring:4"), Fraction(10), "x", options)
+    assert needed_s(plan, {(1, 0): 1198}, 9000) == pytest.approx(0.002)
+    assert needed_s(plan, {(0, 2): 1198}, 9000) == pytest.approx(0.007)
 
 
 def _ways(nodes: tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:

@@ -10,12 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from chorale.runners.fabric.link_facts import FabricLinks
+from chorale.runners.fabric.link_options import LinkKind
+from chorale.runners.measurement.machine import Facts
 from chorale.runners.mpi import launch
 from chorale.runners.mpi.launch import ALLOCATIONS, SCRIPT, mpi_launch_of
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology
 
 RING = parse_topology("ring:4")
+HONEST = FabricLinks(LinkKind.WIRE)
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,10 @@ class StandInFabric:
     name: str = "lab"
     ranks: int = 4
     link_mbps: Fraction = Fraction(50)
+    links: FabricLinks = HONEST
+
+    def facts(self) -> Facts:
+        return {"network": "fabric", "fabric": self.name, "link_mbps": float(self.link_mbps)}
 
     def address(self, rank: int) -> str:
         return f"10.99.0.{rank + 1}"

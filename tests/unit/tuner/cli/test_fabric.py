@@ -40,6 +40,25 @@ def test_bad_input_is_named(
     assert complaint in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--links", "rope"), "--links must be a kind of links; got rope; choose from auto, wire, bucket"),
+        (("--latency-us", "-1"), "the latency of a link must be 0 to"),
+        (("--loss", "0.9"), "the loss of a link must be 0 to 1/2"),
+        (("--link", "0-2"), "write SRC-DST:mbps=R"),
+        (("--link", "0-2:mbps=3"), "an override must be for a link of the topology; got 0-2"),
+        (("--links", "bucket", "--loss", "0.1"), "only links of kind wire have latency or loss"),
+    ],
+)
+def test_bad_options_of_links_are_named(
+    capsys: pytest.CaptureFixture[str], options: tuple[str, ...], complaint: str
+) -> None:
+    done = chorale(capsys, "fabric", "up", "ring:4", "--link-mbps", "5", "--name", "never", *options)
+    assert done.code == 2
+    assert complaint in done.stderr
+
+
 def test_what_is_not_up_can_be_taken_down(capsys: pytest.CaptureFixture[str]) -> None:
     done = chorale(capsys, "fabric", "down", "never", "--json")
     assert (done.code, done.document) == (0, {"down": []})

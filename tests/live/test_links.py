@@ -1,0 +1,202 @@
+"""Links that a process carries: never too fast, late and lossy as told, and nothing of them outlives its fabric."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+import psutil
+import pytest
+
+from chorale.runners.fabric.benchmark import random_exchanges
+from chorale.runners.fabric.exchanges import TimedExchange, run_exchanges
+from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, fabrics, find_fabric, take_down
+from chorale.runners.fabric.link_options import LinkKind, LinkOptions, parse_overrides
+from chorale.runners.fabric.plan import plan_fabric
+from chorale.runners.fabric.self_test import bring_up_tested, highest_speed
+from chorale.runners.fabric.wire import is_wire_running, require_wire
+from chorale.runners.process_launch.base import STDERR, STDOUT, ProcessSpec
+from chorale.runners.process_launch.local import LocalProcess
+from chorale.synth.errors import Unavailable
+from chorale.synth.topology.spec import parse_topology
+from tests.command import chorale
+
+NAME = f"links-{os.getpid()}"
+PATIENCE_S = 10.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _means() -> None:
+    """Skip with the reason that a user would be told, where links cannot be a process."""
+    try:
+        require_wire()
+    except Unavailable as error:
+        pytest.skip(f"HONEST LINKS ARE NOT TESTED ON THIS MACHINE: {error}")
+
+
+Up = Callable[..., EmulatedFabric]
+
+
+@pytest.fixture
+def up() -> Iterator[Up]:
+    """Bring a fabric up; it goes down at the end if it is still there."""
+
+    def _up(spec: str, link_mbps: int = 25, options: LinkOptions | None = None) -> EmulatedFabric:
+        return bring_up(parse_topology(spec), Fraction(link_mbps), NAME, options or LinkOptions(LinkKind.WIRE))
+
+    yield _up
+    for fabric in fabrics():
+        if fabric.name == NAME:
+            take_down(fabric)
+
+
+@pytest.mark.parametrize(
+    ("spec", "link_mbps"), [("hypercube:3", 25), ("switch:4,1", 50), ("uniring:1,4", 25), ("ring:4", 200)]
+)
+def test_nothing_is_faster_than_its_links(spec: str, link_mbps: int, up: Up) -> None:
+    fabric = up(spec, link_mbps)
+    plan = plan_fabric(parse_topology(spec), Fraction(link_mbps), NAME)
+    exchanges = random_exchanges(plan, 60, seed=7)
+    speed = highest_speed(plan, run_exchanges(fabric, exchanges, 60), exchanges, fabric.links.mtu_bytes)
+    assert 0.4 < speed <= 1
+
+
+def test_latency_comes_on_top_of_the_rate(up: Up) -> None:
+    options = LinkOptions(LinkKind.WIRE, Fraction(20_000), overrides=parse_overrides(["0-1:latency-us=60000"]))
+    fabric = up("ring:4", 25, options)
+    exchanges = [TimedExchange({stream: 1024}) for stream in ((0, 1), (1, 0), (2, 3))] * 3
+    run = run_exchanges(fabric, exchanges, 30)
+    slow, back, plain = (min(times.duration_s for times in run.times[index::3]) for index in range(3))
+    assert 0.06 <= slow < 0.08
+    assert 0.02 <= back < 0.04
+    assert 0.02 <= plain < 0.04
+
+
+def test_a_link_of_its_own_rate(up: Up) -> None:
+    fabric = up("ring:4", 25, LinkOptions(overrides=parse_overrides(["1-0:mbps=5"])))
+    run = run_exchanges(fabric, [TimedExchange({(1, 0): 2**16}), TimedExchange({(0, 1): 2**16})], 30)
+    slow, plain = (times.duration_s for times in run.times)
+    assert 2**19 / 5e6 <= slow < 2 * 2**19 / 5e6
+    assert 2**19 / 25e6 <= plain < 2**19 / 5e6
+
+
+DATAGRAMS = 4000
+COUNTING = """
+import socket, sys
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiving:
+    receiving.bind((sys.argv[1], 5000))
+    receiving.settimeout(1.5)
+    print("listening", flush=True)
+    count = 0
+    try:
+        while True:
+            receiving.recv(100)
+            count += 1
+    except TimeoutError:
+        print(count, flush=True)
+"""
+SPRAYING = """
+import socket, sys, time
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sending:
+    for number in range(int(sys.argv[2])):
+        sending.sendto(bytes(64), (sys.argv[1], 5000))
+        if number % 50 == 0:
+            time.sleep(0.003)
+"""
+
+
+def until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def start(fabric: EmulatedFabric, rank: int, text: str, *arguments: object) -> contextlib.closing[LocalProcess]:
+    command = (sys.executable, "-I", "-S", "-c", text, *map(str, arguments))
+    return contextlib.closing(fabric.hosts()[rank].start(ProcessSpec(command)))
+
+
+def ended(process: LocalProcess) -> list[str]:
+    until(lambda: process.poll() is not None)
+    assert process.poll() == 0, process.read(STDERR).decode()
+    return process.read(STDOUT).decode().split()
+
+
+def datagrams_that_arrive(fabric: EmulatedFabric, source: int, target: int) -> int:
+    with start(fabric, target, COUNTING, fabric.address(target)) as counting:
+        until(lambda: counting.read(STDOUT))
+        with start(fabric, source, SPRAYING, fabric.address(target), DATAGRAMS) as spraying:
+            ended(spraying)
+        return int(ended(counting)[1])
+
+
+def test_loss_is_the_part_that_was_said_and_drawn_from_the_seed(up: Up) -> None:
+    overrides = parse_overrides(["0-1:loss=0.1"])
+    counts = []
+    for seed in (1, 1, 2):
+        fabric = up("ring:4", 100, LinkOptions(overrides=overrides, seed=seed))
+        counts.append(datagrams_that_arrive(fabric, 0, 1))
+        if seed == 2:
+            assert datagrams_that_arrive(fabric, 1, 0) == DATAGRAMS
+        take_down(fabric)
+    assert all(0.87 * DATAGRAMS < count < 0.93 * DATAGRAMS for count in counts)
+    assert counts[0] == counts[1] != counts[2]
+
+
+def test_what_is_lost_is_sent_again(up: Up) -> None:
+    fabric = up("ring:4", 25, LinkOptions(loss=Fraction(1, 50)))
+    run = run_exchanges(fabric, [TimedExchange({(0, 1): 2**20})], 30)
+    assert run.times[0].duration_s > 2**23 / 25e6
+
+
+def test_not_even_small_messages_go_against_a_one_way_link(up: Up) -> None:
+    fabric = up("uniring:1,4", 25, LinkOptions(latency_us=Fraction(10_000)))
+    run = run_exchanges(
+        fabric, [TimedExchange({(1, 0): 1}), TimedExchange({(1, 0): 50}), TimedExchange({(0, 1): 1})], 30
+    )
+    back, larger, along = (times.duration_s for times in run.times)
+    assert back >= 0.03
+    assert larger >= 0.03
+    assert 0.01 <= along < 0.03
+
+
+def test_a_fabric_whose_links_have_ended_says_so(up: Up, capsys: pytest.CaptureFixture[str]) -> None:
+    fabric = up("ring:4")
+    assert is_wire_running(fabric.links.wire_pid, fabric.pid)
+    os.kill(fabric.links.wire_pid, signal.SIGKILL)
+    until(lambda: not is_wire_running(fabric.links.wire_pid, fabric.pid))
+    with pytest.raises(
+        Unavailable, match=f"process {fabric.links.wire_pid} has ended; run `chorale fabric down {NAME}`"
+    ):
+        find_fabric(fabric.topology_id, NAME)
+    shown = chorale(capsys, "fabric", "status", "--json").document["fabrics"]
+    assert [item["links"]["broken"] for item in shown if item["name"] == NAME] == [True]
+    assert "BROKEN" in chorale(capsys, "fabric", "status").stderr
+    again = chorale(capsys, "fabric", "up", "ring:4", "--link-mbps", 25, "--name", NAME)
+    assert again.code == 3
+    assert "has ended" in again.stderr
+    take_down(fabric)
+    assert all(item.name != NAME for item in fabrics())
+
+
+@pytest.mark.parametrize("cause", [signal.SIGKILL, signal.SIGTERM], ids=lambda cause: cause.name)
+def test_links_end_with_their_holder(cause: signal.Signals, up: Up) -> None:
+    fabric = up("hypercube:3")
+    os.kill(fabric.pid, cause)
+    until(lambda: not is_wire_running(fabric.links.wire_pid, fabric.pid))
+    assert not [process for process in psutil.process_iter(["cmdline"]) if NAME in (process.info["cmdline"] or [])]
+
+
+@pytest.mark.usefixtures("up")
+def test_the_kernels_bucket_says_from_which_size_it_is_honest() -> None:
+    fabric = bring_up_tested(parse_topology("ring:4"), Fraction(25), NAME, LinkOptions(LinkKind.BUCKET))
+    assert fabric.links.self_test is not None
+    assert fabric.links.self_test.highest_speed > 1
+    assert 4096 <= fabric.links.honest_bytes <= 181_680
+    assert fabric.links.wire_pid == 0

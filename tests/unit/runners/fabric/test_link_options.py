@@ -1,0 +1,107 @@
+"""Options of links: their text, what is refused, and sizes that follow from a rate."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from chorale.runners.fabric.fabric import EmulatedFabric
+from chorale.runners.fabric.link_facts import FabricLinks, SelfTest
+from chorale.runners.fabric.link_options import LinkKind, LinkOptions, LinkOverride, parse_override, parse_overrides
+from chorale.runners.fabric.link_shape import bucket_honest_bytes, wire_piece_bytes, wire_queue_bytes
+from chorale.runners.fabric.plan import plan_fabric
+from chorale.synth.errors import InvalidInput
+from chorale.synth.topology.spec import parse_topology
+
+RING = parse_topology("ring:4")
+
+
+def test_an_override_is_read_and_written() -> None:
+    override = parse_override("0-12:mbps=12.5,latency-us=3,loss=0.01")
+    assert override == LinkOverride(0, 12, Fraction(25, 2), Fraction(3), Fraction(1, 100))
+    assert parse_override(override.to_text()) == override
+    assert parse_override("1-0:loss=1/4").to_text() == "1-0:loss=1/4"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0-1", "0:1:loss=1", "0-1:", "0-1:speed=3", "0-1:loss=0.1,loss=0.2", "a-b:mbps=1"]
+)
+def test_other_text_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="write SRC-DST:mbps=R"):
+        parse_override(text)
+
+
+@pytest.mark.parametrize(
+    ("latency_us", "loss", "overrides", "complaint"),
+    [
+        ("-1", "0", [], "the latency of a link must be 0 to 10000000 microseconds; got -1"),
+        ("0", "0.6", [], "the loss of a link must be 0 to 1/2 as a part of all packets; got 3/5"),
+        ("0", "0", ["0-1:loss=2"], "got 2"),
+        ("0", "0", ["0-1:loss=0.1", "0-1:mbps=2"], "each link may be overridden once"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(latency_us: str, loss: str, overrides: list[str], complaint: str) -> None:
+    with pytest.raises(InvalidInput, match=complaint):
+        LinkOptions(None, Fraction(latency_us), Fraction(loss), parse_overrides(overrides))
+
+
+def test_the_bucket_has_neither_latency_nor_loss() -> None:
+    for options in (
+        {"latency_us": Fraction(1)},
+        {"loss": Fraction(1, 9)},
+        {"overrides": parse_overrides(["0-1:loss=0.1"])},
+    ):
+        with pytest.raises(InvalidInput, match="only links of kind wire have latency or loss"):
+            LinkOptions(LinkKind.BUCKET, **options)
+    assert not LinkOptions(LinkKind.BUCKET, overrides=parse_overrides(["0-1:mbps=3"])).needs_wire
+
+
+def test_overrides_change_their_link_only() -> None:
+    options = LinkOptions(
+        latency_us=Fraction(7), overrides=parse_overrides(["1-0:mbps=2,latency-us=0", "2-3:loss=0.5"])
+    )
+    cables = {cable.nodes: cable for cable in plan_fabric(RING, Fraction(10), "x", options).cables}
+    assert cables[0, 1].bits_per_s == (10_000_000, 2_000_000)
+    assert cables[0, 1].latency_us == (7, 0)
+    assert cables[2, 3].loss == (Fraction(1, 2), 0)
+    assert cables[0, 3].bits_per_s == (10_000_000, 10_000_000)
+    assert cables[0, 3].latency_us == (7, 7)
+
+
+def test_only_links_of_the_topology_are_overridden() -> None:
+    with pytest.raises(InvalidInput, match="an override must be for a link of the topology; got 0-2"):
+        plan_fabric(RING, Fraction(10), "x", LinkOptions(overrides=parse_overrides(["0-2:mbps=1"])))
+
+
+def test_sizes_follow_the_rate_within_bounds() -> None:
+    assert [wire_piece_bytes(bits) for bits in (10**6, 10**8, 10**9)] == [9000, 37_500, 65_536]
+    assert wire_piece_bytes(10**8, at_switch=True) == 12_500
+    assert wire_queue_bytes(10**6, Fraction(0)) == 2**21
+    assert wire_queue_bytes(10**7, Fraction(8_000)) == 2_500_000 + 10_000
+    assert wire_queue_bytes(10**9, Fraction(0)) == 2**24
+    assert bucket_honest_bytes(25_000_000) == 20 * 9084
+
+
+def test_facts_of_links_survive_as_text_and_tell_environments_apart() -> None:
+    test = SelfTest(0.9, 0.97, 4096, 0.1, 0.2)
+    links = FabricLinks(LinkKind.WIRE, latency_us="5", threads=2, wire_pid=7, self_test=test)
+    fabric = EmulatedFabric("up", "ring:4", RING.id, Fraction(50), 4, 0, 400, False, 1, links)
+    assert EmulatedFabric.from_line(fabric.to_line(), 1) == fabric
+    assert fabric.facts() == {
+        "network": "fabric", "fabric": "up", "link_mbps": 50.0, "links": "wire", "link_latency_us": "5",
+        "link_loss": "0", "link_overrides": "", "link_seed": 0, "link_threads": 2, "mtu_bytes": 9000,
+        "congestion_control": "reno",
+    }  # fmt: skip
+    assert FabricLinks().facts() != links.facts()
+
+
+def test_a_fabric_is_the_same_only_with_the_same_links() -> None:
+    links = FabricLinks(LinkKind.WIRE, latency_us="5")
+    fabric = EmulatedFabric("up", "ring:4", RING.id, Fraction(50), 4, 0, 400, False, 1, links)
+    same = LinkOptions(latency_us=Fraction(5))
+    assert fabric.is_as(RING.id, Fraction(50), same)
+    assert fabric.is_as(RING.id, Fraction(50), LinkOptions(LinkKind.WIRE, Fraction(5)))
+    assert not fabric.is_as(RING.id, Fraction(51), same)
+    assert not fabric.is_as(RING.id, Fraction(50), LinkOptions())
+    assert not fabric.is_as(RING.id, Fraction(50), LinkOptions(latency_us=Fraction(5), seed=1))
