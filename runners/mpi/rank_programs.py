@@ -20,7 +20,7 @@ from chorale.runners.mpi.runs import LibraryRun, ProgramRun, RankRun
 
 
 @dataclass(frozen=True, slots=True)
-class LoadedProgram:
+class MpiProgram:
     """plan: what the data are; number: that of the engine, None for a library algorithm; most_steps: not below its."""
 
     plan: NodePlan
@@ -35,7 +35,7 @@ class RankPrograms:
         self._rank, self._ranks = world.rank, world.size
         self._for_messages, self._for_calls = world.Dup(), world.Dup()
         self._engine: Engine | None = None
-        self._programs: list[LoadedProgram] = []
+        self._programs: list[MpiProgram] = []
 
     def load(self, documents: Sequence[Message], libraries: Sequence[str]) -> None:
         """Replace the programs by those of `documents`; the first time, the engine is loaded from `libraries`."""
@@ -47,7 +47,7 @@ class RankPrograms:
         for document in documents:
             words = document["words"]
             number = None if words is None else engine.load(array("q", words))
-            self._programs.append(LoadedProgram(decode_plan(document["plan"]), number, len(words or ())))
+            self._programs.append(MpiProgram(decode_plan(document["plan"]), number, len(words or ())))
 
     def prepare(self, task: Message) -> tuple[RankMemory, RankRun]:
         """Return fresh data, and the run on them, for a task of `prepare_task`."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from chorale.runners.engine.library import DataType, Reduction, Work
+from chorale.runners.engine.library import DataType, ReduceOp, Work
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.memory import SPLIT_BY_RANK
 from chorale.synth.programs.program import Program
@@ -36,7 +36,7 @@ class Case:
 
     elements: int
     type: DataType
-    operation: Reduction
+    operation: ReduceOp
     in_place: bool
     parts: int
     shift_bytes: int
@@ -56,7 +56,7 @@ def random_case(program: Program, draw: random.Random, large: float = 0.03) -> C
     return Case(
         max(count, 0) * shards,
         type_,
-        draw.choice(tuple(Reduction)),
+        draw.choice(tuple(ReduceOp)),
         draw.random() < 0.5,
         draw.choice((1, 1, 1, 2, 3, 7)),
         shift,

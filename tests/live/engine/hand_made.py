@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from chorale.runners.engine.library import DataType, Reduction, Work
+from chorale.runners.engine.library import DataType, ReduceOp, Work
 from chorale.synth.collective import CollectiveName
 from chorale.synth.programs.program import Program
 from tests.live.engine.job import Job
@@ -35,5 +35,5 @@ def broadcast_once(job: Job, number: int, elements: int, limit_s: float = 10.0) 
     rng = np.random.default_rng(elements)
     arrays = [rng.integers(0, 256, elements, dtype=np.uint8) for _ in range(2)]
     addresses = [int(array.ctypes.data) for array in arrays]
-    job.run([Work(number, at, at, elements, DataType.UINT8, Reduction.SUM, 1, limit_s) for at in addresses])
+    job.run([Work(number, at, at, elements, DataType.UINT8, ReduceOp.SUM, 1, limit_s) for at in addresses])
     assert (arrays[0] == arrays[1]).all()

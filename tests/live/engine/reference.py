@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
-from chorale.runners.engine.library import DataType, Reduction
+from chorale.runners.engine.library import DataType, ReduceOp
 from chorale.synth.collective import Collective, CollectiveName
 
 DTYPES: Mapping[DataType, np.dtype] = {
@@ -27,7 +27,7 @@ _GUARD = 0xA5
 Array = NDArray[np.generic]
 
 
-def is_integer(type: DataType) -> bool:  # noqa: A002
+def is_integer(type: DataType) -> bool:
     return type >= DataType.INT32
 
 
@@ -39,34 +39,34 @@ def output_elements(collective: Collective, elements: int, ranks: int) -> int:
     return elements // ranks if collective.name == CollectiveName.REDUCE_SCATTER else elements
 
 
-def exact_values(type: DataType, operation: Reduction, count: int, random: np.random.Generator) -> Array:  # noqa: A002
+def exact_values(type: DataType, operation: ReduceOp, count: int, random: np.random.Generator) -> Array:
     """Return values of which every order of the operation gives the same: integers wrap, small floats are exact."""
     dtype = DTYPES[type]
     if is_integer(type):
         return random.integers(0, 256, count * dtype.itemsize, dtype=np.uint8).view(dtype)
-    if operation == Reduction.PROD:
+    if operation == ReduceOp.PROD:
         return random.choice([-1.0, 1.0, 2.0, 0.5], count).astype(dtype)
     return random.integers(-15, 16, count).astype(dtype)
 
 
-def combined(inputs: Sequence[Array], type: DataType, operation: Reduction) -> Array:  # noqa: A002
+def combined(inputs: Sequence[Array], type: DataType, operation: ReduceOp) -> Array:
     """Return the elements of all ranks combined, in the order of ranks and in the arithmetic of their type."""
     result = inputs[0].copy()
     with np.errstate(all="ignore"):
         for other in inputs[1:]:
             result = _combine(result, other, operation)
-    return divided(result, type, len(inputs)) if operation == Reduction.AVG else result
+    return divided(result, type, len(inputs)) if operation == ReduceOp.AVG else result
 
 
-def _combine(left: Array, right: Array, operation: Reduction) -> Array:
-    if operation == Reduction.PROD:
+def _combine(left: Array, right: Array, operation: ReduceOp) -> Array:
+    if operation == ReduceOp.PROD:
         return left * right  # type: ignore[operator]
-    if operation in (Reduction.MIN, Reduction.MAX):
-        return (np.minimum if operation == Reduction.MIN else np.maximum)(left, right)
+    if operation in (ReduceOp.MIN, ReduceOp.MAX):
+        return (np.minimum if operation == ReduceOp.MIN else np.maximum)(left, right)
     return left + right  # type: ignore[operator]
 
 
-def divided(total: Array, type: DataType, ranks: int) -> Array:  # noqa: A002
+def divided(total: Array, type: DataType, ranks: int) -> Array:
     """Return the elements divided, towards zero for integers."""
     if is_integer(type):
         wide = total.astype(np.int64)
@@ -76,7 +76,7 @@ def divided(total: Array, type: DataType, ranks: int) -> Array:  # noqa: A002
 
 
 def expected_output(
-    collective: Collective, inputs: Sequence[Array], rank: int, type: DataType, operation: Reduction  # noqa: A002
+    collective: Collective, inputs: Sequence[Array], rank: int, type: DataType, operation: ReduceOp
 ) -> Array | None:
     """Return what the output of `rank` must hold; None where it is not defined."""
     ranks, name = len(inputs), collective.name

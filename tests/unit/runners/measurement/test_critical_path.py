@@ -50,9 +50,7 @@ def pair_trace(sender_ready_s: float, sender_start_s: float, arrival_s: float, s
 
 
 def causes(trace: ExecutionTrace) -> dict[Cause, float]:
-    return {
-        cause: pytest.approx(time) for cause, time in time_by_cause(CriticalPath(PAIR, trace).segments()).items()
-    }
+    return {cause: pytest.approx(time) for cause, time in time_by_cause(CriticalPath(PAIR, trace).segments()).items()}
 
 
 def test_a_rank_that_begins_late_is_start_skew():
