@@ -19,7 +19,7 @@ from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, fabrics, fin
 from chorale.runners.fabric.link_options import LinkKind, LinkOptions, parse_overrides
 from chorale.runners.fabric.plan import plan_fabric
 from chorale.runners.fabric.self_test import bring_up_tested, highest_speed
-from chorale.runners.fabric.wire import is_wire_running, require_wire
+from chorale.runners.fabric.wire import is_wire_running, processor_s, require_wire
 from chorale.runners.process_launch.base import STDERR, STDOUT, ProcessSpec
 from chorale.runners.process_launch.local import LocalProcess
 from chorale.synth.errors import Unavailable
@@ -183,6 +183,16 @@ def test_a_fabric_whose_links_have_ended_says_so(up: Up, capsys: pytest.CaptureF
     assert "has ended" in again.stderr
     take_down(fabric)
     assert all(item.name != NAME for item in fabrics())
+
+
+def test_a_device_that_is_deleted_costs_nothing(up: Up) -> None:
+    fabric = up("ring:4")
+    with contextlib.closing(fabric.hosts()[0].start(ProcessSpec(("ip", "link", "delete", "to1")))) as deleting:
+        ended(deleting)
+    before_s = processor_s(fabric.links.wire_pid)
+    time.sleep(0.5)
+    assert processor_s(fabric.links.wire_pid) - before_s < 0.1
+    assert run_exchanges(fabric, [TimedExchange({(1, 2): 2**14})], 30).times[0].duration_s >= 2**17 / 25e6
 
 
 @pytest.mark.parametrize("cause", [signal.SIGKILL, signal.SIGTERM], ids=lambda cause: cause.name)

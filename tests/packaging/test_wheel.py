@@ -16,6 +16,8 @@ def test_the_wheel_owns_one_import_name(tmp_path):
     below = {name.split("/")[1] for name in names if name.startswith("chorale/")}
     assert {"synth", "runners", "tuner", "experiments", "__init__.py", "__main__.py"} <= below
     assert {
+        "chorale/runners/fabric/native/links.cpp",
+        "chorale/runners/fabric/native/link.hpp",
         "chorale/runners/oneccl/interpreter/main.cpp",
         "chorale/runners/oneccl/interpreter/task.hpp",
         "chorale/runners/recorded/mi250-runs.csv.gz",

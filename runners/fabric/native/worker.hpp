@@ -22,7 +22,9 @@ inline int64_t monotonic_ns() {
 
 class Worker {
   public:
-    Worker() : epoll_(epoll_create1(EPOLL_CLOEXEC)), timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
+    Worker()
+        : epoll_(epoll_create1(EPOLL_CLOEXEC)),
+          timer_(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK)) {
         if (epoll_ < 0 || timer_ < 0) throw system_error("epoll and timerfd");
         watch(timer_, kTimer, EPOLLIN | EPOLLET);
     }
@@ -36,8 +38,7 @@ class Worker {
         std::vector<epoll_event> events(links_.size() + 1);
         while (true) {
             const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), -1);
-            for (int i = 0; i < count; ++i)
-                if (events[i].data.u32 != kTimer) take_arrivals(events[i].data.u32);
+            for (int i = 0; i < count; ++i) handle(events[i]);
             deliver_due();
             arm_timer();
         }
@@ -54,6 +55,15 @@ class Worker {
         event.events = kinds;
         event.data.u32 = index;
         if (epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) != 0) throw system_error("epoll_ctl");
+    }
+
+    void handle(const epoll_event& event) {
+        const uint32_t index = event.data.u32;
+        if (index == kTimer) return;
+        if (event.events & (EPOLLERR | EPOLLHUP))  // the device was deleted: it would report that for ever
+            epoll_ctl(epoll_, EPOLL_CTL_DEL, links_[index].from_device(), nullptr);
+        else
+            take_arrivals(index);
     }
 
     void take_arrivals(uint32_t index) {
