@@ -27,6 +27,7 @@ MODULES: Mapping[str, str] = {
     "direct-connect-table-7": "direct_connect.tables",
     "direct-connect-table-8": "direct_connect.tables",
     "direct-connect-table-9": "direct_connect.table_9",
+    "engine-live": "ours.engine_live",
     "failure-quality": "ours.failure_quality",
     "finder-frontier": "direct_connect.finder_frontier",
     "forestcoll-figure-9": "forestcoll.figure_9",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,25 @@ def measure_live(request: RunRequest, link_mbps: int) -> LiveRun:
             missing.append(f"no fabric: {error}")
         outcome = _submit("local", {"link_mbps": link_mbps}, root, request)
     return LiveRun(outcome, "local", f"processes over paced sockets stand for a fabric; {'; '.join(missing)}")
+
+
+def measure_on_fabric(request: RunRequest, link_mbps: int, runner: str) -> LiveRun:
+    """Run `request` by `runner` on a fabric of its own, beside all algorithms that the library below it has.
+
+    Raises as `measure_live` does, and where no such fabric can be brought up.
+    """
+    home = Home.from_environment()
+    root = home.create(home.root)
+    collective = next(iter(request.programs.values())).collective.name.value
+    with exclusive(machine_lock(), _PATIENCE_S):
+        _remove_orphans()
+        with _fabric(request.topology, Fraction(link_mbps), f"{_NAME}{os.getpid()}") as fabric:
+            running = create_runner(runner, {"fabric": fabric, "where": "fabric"}, root)
+            try:
+                outcome = running.submit(replace(request, library=running.library(collective)))
+            finally:
+                running.close()
+    return LiveRun(outcome, f"{runner} on a fabric", None)
 
 
 def _remove_orphans() -> None:

@@ -44,6 +44,22 @@ def _draw_sweep(axes: Axes, rows: Sequence[Row]) -> None:
     axes.grid(alpha=0.3)
 
 
+def plot_efficiency(rows: Sequence[Row], path: Path) -> None:
+    """Write a panel for each network and rate: what part of what links allow each runner reaches, over sizes."""
+    panels = list(dict.fromkeys((row["spec"], row["link_mbps"]) for row in rows))
+    figure, grid = panel_grid(len(panels), _SWEEP_COLUMNS, (4.2, 3.4), sharey="all")
+    for axes, (spec, rate) in zip(grid, panels, strict=True):
+        chosen = [row for row in rows if (row["spec"], row["link_mbps"]) == (spec, rate)]
+        for runner in dict.fromkeys(row["runner"] for row in chosen):
+            points = [(row["size_bytes"], row["efficiency"]) for row in chosen if row["runner"] == runner]
+            axes.plot(*zip(*points, strict=True), marker="o", markersize=4, label=runner)
+        axes.set_xscale("log", base=2)
+        axes.set(title=f"{spec}, {rate} Mbit/s", xlabel="bytes", ylabel="of what links allow", ylim=(0, 1.05))
+        axes.grid(alpha=0.3)
+    grid[0].legend()
+    write_figure(figure, path, "efficiency")
+
+
 def plot_predictions(rows: Sequence[Row], path: Path) -> None:
     """Write one panel per program: dots are measured, lines predicted, one colour for each buffer size."""
     programs = list(dict.fromkeys(row["program"] for row in rows))
