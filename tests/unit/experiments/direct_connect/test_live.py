@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,7 +15,7 @@ from chorale.experiments.framework import live as live_fabric
 from chorale.experiments.framework.catalog import load
 from chorale.experiments.framework.live import LiveRun, measure_live
 from chorale.experiments.framework.run import run_experiment
-from chorale.experiments.ours import channels_live, strong_scaling
+from chorale.experiments.ours import channels_live, engine_live, strong_scaling
 from chorale.experiments.ours.channels_live import Sweep, SweepPoint
 from chorale.runners.api.base import FailureKind, RunFailure, RunRequest
 from chorale.synth.errors import Unavailable
@@ -53,6 +54,31 @@ def test_a_run_that_fails_does_not_hold(monkeypatch):
     failure = RunFailure(FailureKind.TIMEOUT, "rank 1 hangs")
     monkeypatch.setattr(channels_live, "measure_live", lambda *_: LiveRun(failure, "fake", None))
     (row,) = rows_of("channels-live", lambda cases: [(FEW[2:], *case[1:]) for case in cases])
+    assert (row["holds"], row["reason"]) == (False, "timeout: rank 1 hangs")
+
+
+def beside_a_slower_library(request: RunRequest, link_mbps: int, runner: str) -> LiveRun:
+    outcome = FakeRunner().submit(request)
+    slower = tuple(replace(size, times_s=tuple(2 * time for time in size.times_s)) for size in outcome.results["bfb"])
+    return LiveRun(replace(outcome, results={**outcome.results, "library:own": slower}), runner, None)
+
+
+def test_the_engine_beside_what_links_allow_and_a_library(monkeypatch, tmp_path):
+    monkeypatch.setattr(engine_live, "measure_on_fabric", beside_a_slower_library)
+    rows = rows_of("engine-live", lambda cases: cases)
+    assert all(row["holds"] and row["best_library_over_engine"] == pytest.approx(2) for row in rows)
+    for row in rows:  # two thirds of 7/8 of the vector cross each link, with a header of 66 bytes for 1,434
+        allowed_s = row["efficiency"] * row["time_us"] / 1e6
+        assert allowed_s == pytest.approx(row["size_bytes"] * 7 / 12 * 8 / 25e6, rel=0.06)
+        assert allowed_s > row["size_bytes"] * 7 / 12 * 8 / 25e6
+    load("engine-live").plot(rows, tmp_path / "engine.svg")
+    assert "hypercube:3, 25 Mbit/s" in (tmp_path / "engine.svg").read_text()
+
+
+def test_an_engine_that_does_not_run_does_not_hold(monkeypatch):
+    failure = RunFailure(FailureKind.TIMEOUT, "rank 1 hangs")
+    monkeypatch.setattr(engine_live, "measure_on_fabric", lambda *_: LiveRun(failure, "fake", None))
+    (row,) = rows_of("engine-live", lambda cases: cases)
     assert (row["holds"], row["reason"]) == (False, "timeout: rank 1 hangs")
 
 
