@@ -13,7 +13,8 @@ from collections import deque
 from pathlib import Path
 
 from chorale.runners.mpi.framing import DIED, READY_FOR_MORE, Message, decode_line, encode_pieces
-from chorale.runners.mpi.launch import SCRIPT, MpiLaunch
+from chorale.runners.mpi.launch import MpiLaunch
+from chorale.runners.mpi.mpiexec import SCRIPT
 
 _GUARD = (
     'folder=$1; commands=$2; shift 2; exec 3<&0; (read _ <&3; rm -rf "$folder"; kill -KILL 0) >/dev/null 2>&1 & '
