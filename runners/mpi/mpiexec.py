@@ -88,7 +88,8 @@ class OpenMpiLauncher:
 
     def in_fabric(self, addresses: Sequence[str]) -> tuple[str, ...]:
         by_script = ("--prtemca", "plm_ssh_agent", SCRIPT, "--prtemca", "plm_ssh_no_tree_spawn", "1")
-        return (*self.on_hosts(",".join(addresses)), "--prtemca", "prte_if_include", NODE_DEVICE, *by_script)
+        attached = "--leave-session-attached"  # its daemons stay descendants of the launcher, and die with it
+        return (*self.on_hosts(",".join(addresses)), "--prtemca", "prte_if_include", NODE_DEVICE, *by_script, attached)
 
     def passing(self, environment: Mapping[str, str]) -> tuple[str, ...]:
         return tuple(word for name in environment for word in ("-x", name))
