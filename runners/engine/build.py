@@ -25,7 +25,7 @@ class NativeTarget:
     """What is built: a program, or a shared library where `flags` say so.
 
     name:     of the file that is built
-    sources:  the .cpp files; headers beside them count for the key
+    sources:  the .cpp files; headers beside them and in `includes` count for the key
     flags:    besides the standard and the warnings
     includes: folders of headers
     linked:   what follows the sources on the command line: archives, then options of the linker
@@ -71,7 +71,8 @@ def _key(target: NativeTarget, compiler: str) -> str:
     version = subprocess.run([compiler, "--version"], capture_output=True, check=False).stdout  # noqa: S603
     digest = hashlib.sha256(version)
     digest.update(repr((_FLAGS, target.flags, [Path(item).name for item in target.linked])).encode())
-    headers = {header for source in target.sources for header in source.parent.glob("*.h*")}
+    folders = {*(source.parent for source in target.sources), *target.includes}
+    headers = {header for folder in folders for header in folder.glob("*.h*")}
     archives = [path for path in map(Path, target.linked) if path.is_file()]
     for path in (*sorted({*target.sources, *headers}), *archives):
         digest.update(path.name.encode() + b"\0" + hashlib.sha256(path.read_bytes()).digest())

@@ -12,8 +12,11 @@ import time
 from collections import deque
 from pathlib import Path
 
+import psutil
+
 from chorale.runners.mpi.framing import DIED, READY_FOR_MORE, Message, decode_line, encode_pieces
-from chorale.runners.mpi.launch import SCRIPT, MpiLaunch
+from chorale.runners.mpi.launch import MpiLaunch
+from chorale.runners.mpi.mpiexec import SCRIPT
 
 _GUARD = (
     'folder=$1; commands=$2; shift 2; exec 3<&0; (read _ <&3; rm -rf "$folder"; kill -KILL 0) >/dev/null 2>&1 & '
@@ -47,7 +50,7 @@ class MpiJob:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                env={**os.environ, **launch.environment},
+                env={**os.environ, **launch.environment, **self._environment(launch)},
                 pass_fds=[commands],
                 start_new_session=True,
             )
@@ -95,12 +98,26 @@ class MpiJob:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_LEAVE_S)
         # The guard lives as long as its pipe, so that until here the group's number belongs to nobody else.
+        descendants = self._descendants()
         os.killpg(self._process.pid, signal.SIGKILL)
+        for process in descendants:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
         for stream in (self._process.stdin, self._process.stdout):
             if stream is not None:
                 stream.close()
         self._process.wait()
         self._clean()
+
+    def _descendants(self) -> list[psutil.Process]:
+        """Return what the launcher has started here, which may be in groups of its own."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return psutil.Process(self._process.pid).children(recursive=True)
+        return []
+
+    def _environment(self, launch: MpiLaunch) -> dict[str, str]:
+        """Return the variables with which an MPI puts its files where they are removed, whatever its end."""
+        return {"TMPDIR": self._folder.name} if launch.is_here else {}
 
     def _argv(self, launch: MpiLaunch) -> list[str]:
         script = Path(self._folder.name) / "launcher"

@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 
 from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
-from chorale.runners.fabric.plan import NODE_DEVICE
 from chorale.runners.measurement.machine import Facts
+from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
 from chorale.runners.process_launch.base import CLUSTER, FABRIC, LOOPBACK, require_network_kind
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.topology import Topology
 
 ALLOCATIONS = ("SLURM_JOB_ID", "PBS_NODEFILE", "LSB_JOBID", "PE_HOSTFILE")
 """Variables that a scheduler sets inside a job; the launcher reads from there which hosts it has."""
-
-SCRIPT = "@script@"
-"""Stands in a command for the path of `MpiLaunch.script`."""
-
-_INSTALL = "pip install 'chorale-collectives[mpi]', or load the site's MPI and pip install mpi4py"
-_OVER_LINKS = {"MPIR_CVAR_CH4_NETMOD": "ofi", "MPIR_CVAR_NOLOCAL": "1", "FI_PROVIDER": "tcp"}
-"""No shared memory, and no other way beside the links of a fabric."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +39,6 @@ class MpiLaunch:
     honest_bytes: int = 0
 
 
-def find_mpiexec() -> str:
-    """Return the launcher: beside this Python, where the wheels put it, or on the path. Unavailable without MPI."""
-    if find_spec("mpi4py") is None:
-        raise Unavailable("the mpi runner needs mpi4py", "none is installed", _INSTALL)
-    beside = Path(sys.executable).parent / "mpiexec"
-    found = str(beside) if beside.exists() else shutil.which("mpiexec")
-    if found is None:
-        raise Unavailable("the mpi runner needs mpiexec", "none beside Python or on PATH", _INSTALL)
-    return found
-
-
 def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hosts: str | None) -> MpiLaunch:
     """Return how to start the ranks of `topology`.
 
@@ -67,32 +47,32 @@ def mpi_launch_of(topology: Topology, where: str | None, fabric: str | None, hos
     hosts:  the cluster: a comma list in the order of the ranks, or @FILE with one on each line; None means the
             allocation of the scheduler's job that this process is part of
 
-    InvalidInput for an unknown kind or an ambiguous fabric; Unavailable without MPI, or if there is no such network.
+    InvalidInput for an unknown kind, an ambiguous fabric or a file of hosts that cannot be read; Unavailable without
+    MPI, or if there is no such network.
     """
     require_network_kind(where)
     mpiexec = find_mpiexec()
     ranks = topology.compute_count
     if where == LOOPBACK:
-        return _on_hosts(mpiexec, ranks, ("-hosts", "localhost"), LOOPBACK)
+        return _on_hosts(mpiexec, ranks, "localhost", LOOPBACK)
     if where != CLUSTER and hosts is None and (found := find_fabric(topology.id, fabric)) is not None:
         return _in_fabric(mpiexec, found)
-    if where != FABRIC and fabric is None:
-        if hosts is not None:
-            named = ("-f", hosts.removeprefix("@")) if hosts.startswith("@") else ("-hosts", hosts)
-            return _on_hosts(mpiexec, ranks, named, CLUSTER)
-        if any(variable in os.environ for variable in ALLOCATIONS):
-            return _on_hosts(mpiexec, ranks, (), CLUSTER)
+    has_cluster = hosts is not None or any(variable in os.environ for variable in ALLOCATIONS)
+    if has_cluster and where != FABRIC and fabric is None:
+        return _on_hosts(mpiexec, ranks, hosts, CLUSTER)
     rule = "MPI needs a network that is the topology: a fabric that is up, hosts, or an allocation of a scheduler"
     wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
     way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50; or name --hosts"
     raise Unavailable(rule, f"none for {wanted}", way_out)
 
 
-def _on_hosts(mpiexec: str, ranks: int, hosts: tuple[str, ...], network: str) -> MpiLaunch:
-    """Return how to start `ranks` on `hosts`, options of the launcher; it finds those of an allocation by itself."""
+def _on_hosts(mpiexec: str, ranks: int, hosts: str | None, network: str) -> MpiLaunch:
+    """Return how to start `ranks` on `hosts`; the launcher finds those of an allocation by itself."""
+    launcher, environment = mpi_version(mpiexec).launcher, rank_environment()
+    options = (*launcher.on_hosts(hosts), *launcher.passing(environment))
     return MpiLaunch(
-        (mpiexec, *hosts, "-n", str(ranks), *_RANK, str(ranks)),
-        rank_environment(),
+        (mpiexec, *options, "-n", str(ranks), *_RANK, str(ranks)),
+        environment,
         facts={"network": network},
         is_here=network == LOOPBACK,
     )
@@ -103,11 +83,12 @@ def _in_fabric(mpiexec: str, fabric: EmulatedFabric) -> MpiLaunch:
 
     The launcher runs on rank 0 and reaches the other nodes by a script in the place of ssh.
     """
-    addresses = ",".join(fabric.address(rank) for rank in range(fabric.ranks))
-    hosts = ("-iface", NODE_DEVICE, "-hosts", addresses, "-ppn", "1", "-launcher", "ssh", "-launcher-exec", SCRIPT)
-    argv = (*fabric.command_prefix(0), mpiexec, *hosts, "-n", str(fabric.ranks), *_RANK, str(fabric.ranks))
-    environment = {**rank_environment(), **_OVER_LINKS, "FI_TCP_IFACE": NODE_DEVICE}
-    honest_bytes = fabric.links.honest_bytes
+    launcher = mpi_version(mpiexec).launcher
+    environment = {**rank_environment(), **launcher.fabric_environment}
+    addresses = [fabric.address(rank) for rank in range(fabric.ranks)]
+    options = (*launcher.in_fabric(addresses), *launcher.passing(environment))
+    command = (mpiexec, *options, "-n", str(fabric.ranks), *_RANK, str(fabric.ranks))
+    argv, honest_bytes = (*fabric.command_prefix(0), *command), fabric.links.honest_bytes
     return MpiLaunch(argv, environment, _enter_script(fabric), fabric.facts(), is_here=True, honest_bytes=honest_bytes)
 
 
@@ -119,7 +100,7 @@ def rank_environment() -> dict[str, str]:
 
 
 _SUPERVISE = (
-    '"$@"; code=$?; test $code -eq 0 && exit; rank=${PMI_RANK:-${SLURM_PROCID:--1}}; '
+    '"$@"; code=$?; test $code -eq 0 && exit; rank=${PMI_RANK:-${PMIX_RANK:-${SLURM_PROCID:--1}}}; '
     """printf '\\n@chorale {"answer":"died","rank":%s,"code":%s}\\n' "$rank" "$code"; sleep 1; exit $code"""
 )
 """A launcher kills all ranks when one has died, and then takes any of them for the one that died. So a shell sees to

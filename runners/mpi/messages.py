@@ -12,6 +12,10 @@ from chorale.synth.errors import InvalidInput
 MOST_BYTES = 2**30
 """Of one message of MPI, which counts with 32 bits; the engine's longer ones are cut."""
 
+OPEN_MPI_MOST_BYTES = 2**15
+"""Open MPI lets messages beyond its eager limit share a connection, and all of them come late; shorter ones come in
+turn, so that the first can be passed on while the next is under way."""
+
 
 class _Mpi(ctypes.Structure):
     """chorale_mpi of native/mpi_messages.h."""
@@ -31,14 +35,17 @@ class _Mpi(ctypes.Structure):
 class MpiMessages:
     """Messages on `communicator`, which nobody else may use; channels are its tags.
 
-    address: that of the chorale_messages; of use until `close`, which comes after the engine's
+    most_bytes: of one message of MPI; None chooses what suits the MPI
+    address:    that of the chorale_messages; of use until `close`, which comes after the engine's
     """
 
-    def __init__(self, communicator: MPI.Comm, library: Path, most_bytes: int = MOST_BYTES) -> None:
+    def __init__(self, communicator: MPI.Comm, library: Path, most_bytes: int | None = None) -> None:
         self._library = ctypes.CDLL(str(library))
         self._library.chorale_mpi_messages_new.restype = ctypes.c_void_p
         self._library.chorale_mpi_messages_free.argtypes = (ctypes.c_void_p,)
         handles = MPI._handleof(communicator), MPI._handleof(MPI.BYTE)
+        if most_bytes is None:
+            most_bytes = OPEN_MPI_MOST_BYTES if MPI.get_vendor()[0] == "Open MPI" else MOST_BYTES
         mpi = _Mpi(*_functions(), *handles, MPI._sizeof(MPI.Request), MPI._sizeof(MPI.Status), most_bytes)
         self.address = int(self._library.chorale_mpi_messages_new(ctypes.byref(mpi)) or 0)
         if not self.address:

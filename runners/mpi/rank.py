@@ -153,7 +153,7 @@ def main() -> None:
 
 def mpi_version() -> str:
     """Return what the MPI that mpi4py has loaded says of itself, on one line."""
-    return " ".join(MPI.Get_library_version().splitlines()[0].split())
+    return " ".join(MPI.Get_library_version().rstrip("\0").splitlines()[0].split())
 
 
 if __name__ == "__main__":

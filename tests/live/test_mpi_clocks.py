@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from chorale.runners.mpi.launch import find_mpiexec
+from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
 from tests.live.mpi import needs_mpi
 
 pytestmark = needs_mpi
@@ -29,7 +29,9 @@ else:
 
 
 def test_a_skew_is_found_within_the_error_that_is_claimed() -> None:
-    command = [find_mpiexec(), "-n", "2", sys.executable, "-c", RANKS]
+    mpiexec = find_mpiexec()
+    options = mpi_version(mpiexec).launcher.on_hosts("localhost")
+    command = [mpiexec, *options, "-n", "2", sys.executable, "-c", RANKS]
     environment = {**os.environ, "PYTHONPATH": os.getcwd()}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60)
     offset_s, error_s = json.loads(done.stdout)

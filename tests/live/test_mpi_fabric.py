@@ -100,6 +100,17 @@ def test_a_killed_rank_is_named_and_the_next_run_works(ring: EmulatedFabric) -> 
     assert not _inside_after(ring, 5.0)
 
 
+def test_a_stalled_rank_is_named_and_the_next_run_works(ring: EmulatedFabric) -> None:
+    with MpiRunner(NAME) as runner:
+        failure = failed(_meanwhile(runner, lambda pids: os.kill(pids[2], signal.SIGSTOP)), FailureKind.TIMEOUT)
+        assert failure.rank == 2
+        assert "rank 2 does not answer" in failure.message
+        assert {rank for rank, _, _ in failure.blocked} <= {0, 1, 3}
+        assert failure.blocked
+        measured(runner.submit(request_of(RING)))
+    assert not _inside_after(ring, 5.0)
+
+
 def test_links_that_go_down_are_a_timeout_and_nothing_stays(ring: EmulatedFabric) -> None:
     def turn(state: str) -> None:
         for device in ("to1", "to3"):

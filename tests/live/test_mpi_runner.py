@@ -93,6 +93,15 @@ def test_without_a_network_it_says_how_to_get_one(monkeypatch: pytest.MonkeyPatc
     assert "run: chorale fabric up ring:4 --link-mbps 50; or name --hosts" in failure.message
 
 
+def test_an_mpiexec_that_is_not_that_of_mpi4py_is_named() -> None:
+    """Such a one starts processes that each take themselves for the only rank, as one without any mpiexec does."""
+    command = [sys.executable, "-m", "chorale.runners.mpi.rank", "4"]
+    environment = dict(os.environ, PYTHONPATH=os.getcwd())
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "MPI says 1 ranks instead of 4: mpiexec must be that of" in done.stderr
+
+
 def test_the_ranks_stay_for_the_next_request_and_twenty_leak_nothing() -> None:
     own = psutil.Process()
     with _runner() as runner:

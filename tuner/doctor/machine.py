@@ -16,7 +16,7 @@ import psutil
 
 from chorale.runners.fabric.holder import NamespaceHolder
 from chorale.runners.fabric.wire import require_tun
-from chorale.runners.mpi.launch import find_mpiexec
+from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
 from chorale.runners.oneccl.build import COMPILERS, INSTALL, find_parts
 from chorale.synth.errors import Unavailable
 from chorale.tuner.files.home import Home
@@ -132,7 +132,8 @@ def _oneccl() -> Check:
 
 def _mpiexec() -> Check:
     try:
-        found, ok = find_mpiexec(), True
+        path = find_mpiexec()
+        found, ok = f"{mpi_version(path)}, {path}", True
     except Unavailable as missing:
         found, ok = str(missing.value), False
     return Check("mpiexec", ok, found, "the mpi runner", "run `pip install mpich`", command="pip install mpich")

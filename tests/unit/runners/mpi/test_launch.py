@@ -14,7 +14,8 @@ from chorale.runners.fabric.link_facts import FabricLinks
 from chorale.runners.fabric.link_options import LinkKind
 from chorale.runners.measurement.machine import Facts
 from chorale.runners.mpi import launch
-from chorale.runners.mpi.launch import ALLOCATIONS, SCRIPT, mpi_launch_of
+from chorale.runners.mpi.launch import ALLOCATIONS, mpi_launch_of
+from chorale.runners.mpi.mpiexec import MPICH, OPEN_MPI, SCRIPT, MpiVersion
 from chorale.synth.errors import InvalidInput, Unavailable
 from chorale.synth.topology.spec import parse_topology
 
@@ -46,12 +47,18 @@ def _nothing_around(monkeypatch: pytest.MonkeyPatch) -> None:
     for variable in ALLOCATIONS:
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setattr(launch, "find_mpiexec", lambda: "mpiexec")
+    monkeypatch.setattr(launch, "mpi_version", lambda mpiexec: MpiVersion(MPICH, "5.0.2"))
     monkeypatch.setattr(launch, "find_fabric", lambda topology_id, name: None)
 
 
 @pytest.fixture
 def _fabric(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "find_fabric", lambda topology_id, name: StandInFabric())
+
+
+@pytest.fixture
+def _open_mpi(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(launch, "mpi_version", lambda mpiexec: MpiVersion(OPEN_MPI, "5.0.11"))
 
 
 def _until_ranks(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -73,6 +80,30 @@ def test_hosts_come_from_a_list_a_file_or_the_allocation(monkeypatch: pytest.Mon
     assert _until_ranks(found.argv) == ("mpiexec", "-n", "4")
     assert found.facts == {"network": "cluster"}
     assert not found.is_here
+
+
+@pytest.mark.usefixtures("_open_mpi")
+def test_open_mpi_gets_names_slots_and_variables(tmp_path: Path) -> None:
+    hosts = tmp_path / "hosts"
+    hosts.write_text("a  # rank 0\n\nb:2\n")
+    words = list(_until_ranks(mpi_launch_of(RING, None, None, f"@{hosts}").argv))
+    assert words[words.index("--host") + 1] == "a,b:2"
+    assert words[words.index("--map-by") + 1] == "slot:OVERSUBSCRIBE"
+    assert words[words.index("-n") + 1] == "4"
+    assert words[words.index("PYTHONPATH") - 1] == "-x"
+    assert ("--allow-run-as-root" in words) == (os.geteuid() == 0)
+    with pytest.raises(InvalidInput, match="a file of hosts must be there"):
+        mpi_launch_of(RING, None, None, f"@{tmp_path / 'none'}")
+
+
+@pytest.mark.usefixtures("_open_mpi", "_fabric")
+def test_open_mpi_in_a_fabric_uses_tcp_and_the_script() -> None:
+    found = mpi_launch_of(RING, None, None, None)
+    words = list(_until_ranks(found.argv))
+    assert words[words.index("plm_ssh_agent") + 1] == SCRIPT
+    assert words[words.index("--host") + 1] == "10.99.0.1,10.99.0.2,10.99.0.3,10.99.0.4"
+    assert found.environment["OMPI_MCA_btl"] == "tcp,self"
+    assert words[words.index("OMPI_MCA_btl") - 1] == "-x"
 
 
 @pytest.mark.usefixtures("_fabric")
@@ -117,9 +148,10 @@ def test_another_kind_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("command", "said"), [("exit 0", ""), ("exit 3", "3"), ("kill -TERM $$", "143")])
-def test_the_shell_of_a_rank_says_of_what_it_died(command: str, said: str) -> None:
+@pytest.mark.parametrize("variable", ["PMI_RANK", "PMIX_RANK", "SLURM_PROCID"])
+def test_the_shell_of_a_rank_says_of_what_it_died(command: str, said: str, variable: str) -> None:
     shell = launch.rank_command("sh", "-c", command)
-    environment = {**os.environ, "PMI_RANK": "5"}
+    environment = {**os.environ, variable: "5"}
     done = subprocess.run(shell, env=environment, capture_output=True, text=True, check=False)
     expected = f'\n@chorale {{"answer":"died","rank":5,"code":{said}}}\n' if said else ""
     assert done.stdout == expected

@@ -1,0 +1,90 @@
+"""The engine over MPI's messages, without the runner: every element type, sizes that chunks do not divide."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
+from chorale.runners.mpi.native_libraries import native_libraries
+from tests.live.mpi import needs_mpi
+
+pytestmark = needs_mpi
+
+RANKS = """
+import json, sys
+import ml_dtypes, numpy as np
+from mpi4py import MPI
+from chorale.runners.engine.encoding import encode_rank
+from chorale.runners.engine.library import DataType, Engine, EngineError, Reduction, Work
+from chorale.runners.mpi.messages import MpiMessages
+from chorale.runners.mpi.native_libraries import native_libraries
+from tests.conformance.example_programs import ring_allreduce
+
+MOST_BYTES = int(sys.argv[1])
+world, libraries = MPI.COMM_WORLD, native_libraries()
+messages = MpiMessages(world.Dup(), libraries.messages, MOST_BYTES)
+engine = Engine(world.rank, world.size, libraries.engine)
+engine.use_messages(messages.address)
+program = ring_allreduce(range(world.size), in_place=False)
+shape = program.collective, world.size, program.chunks, program.in_place
+number = engine.load(encode_rank(*shape, 2, program.ranks[world.rank]))
+wrong = []
+for kind in DataType:
+    for elements in (1, 3, 4, 1003, 40_001):
+        for reduction in (Reduction.SUM, Reduction.MAX):
+            data = [(np.arange(elements) * (rank + 3) % 13).astype(kind.name.lower()) for rank in range(world.size)]
+            expected = sum(data) if reduction is Reduction.SUM else np.maximum.reduce(data)
+            source, result = data[world.rank], np.full(elements, 99, data[0].dtype)
+            addresses = source.ctypes.data, result.ctypes.data
+            engine.execute(Work(number, *addresses, elements, kind, reduction, limit_s=30.0))
+            if not (result == expected).all():
+                wrong.append(f"rank {world.rank}: {kind.name} {elements} {reduction.name}")
+everything = world.gather(wrong)
+engine.close()
+messages.close()
+if world.rank == 0:
+    print(json.dumps([line for part in everything for line in part]))
+"""
+
+
+LIMITS = """
+from mpi4py import MPI
+from chorale.runners.mpi.messages import MpiMessages
+from chorale.runners.mpi.native_libraries import native_libraries
+from chorale.synth.errors import InvalidInput
+
+for most_bytes in (0, 1, 2**31 - 1, 2**31):
+    try:
+        MpiMessages(MPI.COMM_WORLD, native_libraries().messages, most_bytes).close()
+        print("fits")
+    except InvalidInput as error:
+        print(error)
+"""
+
+
+def _output_of(script: str, ranks: int, *arguments: str) -> str:
+    """Run `script` on so many ranks and return what they print. MPI stays out of the process of the tests."""
+    native_libraries()  # else each rank would build them
+    mpiexec = find_mpiexec()
+    options = mpi_version(mpiexec).launcher.on_hosts("localhost")
+    command = [mpiexec, *options, "-n", str(ranks), sys.executable, "-c", script, *arguments]
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("most_bytes", [2**30, 1000], ids=["whole", "cut"])
+def test_every_type_and_odd_sizes_are_exact(most_bytes: int) -> None:
+    assert json.loads(_output_of(RANKS, 4, str(most_bytes))) == []
+
+
+def test_a_message_longer_than_mpi_can_count_is_refused() -> None:
+    refusal = "a message of MPI has 1 to 2147483647 bytes"
+    lines = _output_of(LIMITS, 1).splitlines()
+    assert [line if line == "fits" else line.split(";")[0] for line in lines] == [refusal, "fits", "fits", refusal]
