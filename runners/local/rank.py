@@ -7,18 +7,21 @@ import gc
 import time
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
 from chorale.runners.engine.encoding import encode_rank
-from chorale.runners.engine.library import DataType, Engine, EngineError, Execution, Status, Work
+from chorale.runners.engine.library import DataType, Engine, EngineError, Status, Work
 from chorale.runners.execution.node_plan import NodePlan
 from chorale.runners.execution.rank_memory import RankMemory
 from chorale.runners.local.compute_load import ComputeLoad
 from chorale.runners.local.framing import FramedSocket, Message
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.program import QUEUE_DEPTH, Program
+
+Run = Callable[[float], float]
+"""Takes part in a collective within so many seconds; returns the end on this rank, in seconds of time.monotonic()."""
 
 _SILENT = (Status.TIMEOUT, Status.PEER_LOST)
 """How an execution ends where another is to blame, or nobody: the runner notices by itself."""
@@ -28,19 +31,28 @@ def encode_part(program: Program, rank: int) -> Message:
     """Return what `rank` must know of `program` as plain JSON values."""
     ranks, depth = len(program.ranks), QUEUE_DEPTH[program.protocol]
     words = encode_rank(program.collective, ranks, program.chunks, program.in_place, depth, program.ranks[rank])
+    return _part(program.collective, program.chunks, program.in_place, words)
+
+
+def encode_library_call(collective: Collective, ranks: int) -> Message:
+    """Return what ranks must know to have Gloo do `collective` out of place."""
+    return _part(collective, ranks, False, array("q"))
+
+
+def _part(collective: Collective, chunks: int, in_place: bool, words: array[int]) -> Message:
     return {
-        "collective": [program.collective.name.value, program.collective.root],
-        "chunks": program.chunks,
-        "in_place": program.in_place,
+        "collective": [collective.name.value, collective.root],
+        "chunks": chunks,
+        "in_place": in_place,
         "words": base64.b64encode(words.tobytes()).decode(),
     }
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedProgram:
-    """A program in the engine: its number there, and how its data are laid out."""
+    """A program in the engine: its number there, None for Gloo's collective, and how its data are laid out."""
 
-    number: int
+    number: int | None
     plan: NodePlan
 
 
@@ -48,6 +60,7 @@ class RankProcess:
     """One rank. Commands arrive on `control`, each with its answer:
 
     listen   where other ranks reach this one, if they do directly        -> listening, at which address
+    gloo     where the ranks meet for Gloo's collectives                  -> joined
     load     the rank's part of every program, and where the others are   -> loaded
     prepare  a program, a size, fresh data and what to compute            -> ready
     go       the time at which to start, and the limit                    -> done with the time of the end of both
@@ -65,7 +78,7 @@ class RankProcess:
         self._load_beside = ComputeLoad()
         self._programs: list[LoadedProgram] = []
         self._memory: RankMemory | None = None
-        self._run: Callable[[float], Execution] | None = None
+        self._run: Run | None = None
         self._status: Message = {"answer": "blocked", "program": 0, "blocks": []}
         self._products = 0
 
@@ -74,6 +87,7 @@ class RankProcess:
         gc.disable()  # no pauses while links are timed; a run leaves no cycles behind
         commands: dict[str, Callable[[Message], Message | None]] = {
             "listen": self._listen,
+            "gloo": self._join_gloo,
             "load": self._load,
             "prepare": self._prepare,
             "go": self._go,
@@ -93,9 +107,16 @@ class RankProcess:
     def _listen(self, command: Message) -> Message:
         return {"answer": "listening", "address": self._engine.listen(command["address"])}
 
+    def _join_gloo(self, command: Message) -> Message:
+        from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
+
+        gloo.join_group(self._rank, self._ranks, command["store"], command["interface"])
+        return {"answer": "joined"}
+
     def _load(self, command: Message) -> Message:
         for program in self._programs:
-            self._engine.unload(program.number)
+            if program.number is not None:
+                self._engine.unload(program.number)
         self._programs = [self._loaded(part) for part in command["programs"]]
         limit_s = max(0.0, command["deadline"] - time.monotonic())
         self._engine.connect(command["addresses"], bytes.fromhex(command["token"]), limit_s)
@@ -107,7 +128,7 @@ class RankProcess:
             Collective(CollectiveName(name), root), self._ranks, self._rank, part["chunks"], part["in_place"], 0, (), {}
         )
         words = array("q", base64.b64decode(part["words"]))
-        return LoadedProgram(self._engine.load(words), plan)
+        return LoadedProgram(self._engine.load(words) if words else None, plan)
 
     def _prepare(self, command: Message) -> Message:
         program, dtype = self._programs[command["program"]], command["dtype"]
@@ -117,22 +138,33 @@ class RankProcess:
         gc.collect()
         pattern = DataPattern(self._ranks, command["run"], command["seed"], ELEMENT_TYPES[dtype].exact_limit)
         memory = RankMemory(program.plan, self._rank, command["elements"], dtype, pattern)
-        addresses = memory.input.ctypes.data, memory.output.ctypes.data
-        element = DataType[dtype.upper()]
-
-        def run(limit_s: float) -> Execution:
-            work = Work(program.number, *addresses, command["elements"], element, limit_s=limit_s)
-            return self._engine.execute(work)
-
-        self._memory, self._run = memory, run
+        self._memory = memory
+        if program.number is None:
+            self._run = self._library_run(program, memory)
+        else:
+            self._run = self._program_run(program.number, memory, command)
         return {"answer": "ready"}
+
+    def _program_run(self, number: int, memory: RankMemory, command: Message) -> Run:
+        addresses = memory.input.ctypes.data, memory.output.ctypes.data
+        work = Work(number, *addresses, command["elements"], DataType[command["dtype"].upper()])
+        return lambda limit_s: self._engine.execute(replace(work, limit_s=limit_s)).end_ns / 1e9
+
+    def _library_run(self, program: LoadedProgram, memory: RankMemory) -> Run:
+        from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
+
+        def run(limit_s: float) -> float:
+            gloo.run_collective(program.plan.collective, memory.input, memory.output)
+            return time.monotonic()
+
+        return run
 
     def _go(self, command: Message) -> Message | None:
         if self._run is None:
             return None
         time.sleep(max(0.0, command["at"] - time.monotonic()))
         self._load_beside.start(self._products)
-        end_s = self._run(max(0.0, command["deadline"] - time.monotonic())).end_ns / 1e9
+        end_s = self._run(max(0.0, command["deadline"] - time.monotonic()))
         return {"answer": "done", "end": max(end_s, self._load_beside.wait())}
 
     def _check(self, command: Message) -> Message:
