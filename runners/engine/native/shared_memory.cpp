@@ -78,7 +78,7 @@ size_t RingPipe::write(const iovec* parts, int count) {
     size_t done = 0;
     for (int i = 0; i < count; i++) {
         size_t free = memory_.ring_bytes() - used(out_);
-        if (free == 0 && parts[i].iov_len > 0) {  // say so before looking again, so that no reader overlooks it
+        if (free < parts[i].iov_len) {  // say so before looking again, so that no reader overlooks it
             out_.writer_waits.store(1);
             free = memory_.ring_bytes() - used(out_);
             if (free == 0 && has_hung_up_) throw lost(peer, "it closed the connection");
