@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -20,9 +20,14 @@ class LocalConfig(RunnerConfig):
     capabilities: ClassVar[Capabilities] = Capabilities(overlap=True, unprivileged=True)
     not_compared: ClassVar[frozenset[str]] = frozenset({"probe"})
 
+    where: Literal["emulated", "fabric", "loopback"] = Field(
+        default="emulated",
+        description="On links that a process of ours emulates, on the fabric that is up, or through shared memory.",
+    )
+    fabric: str | None = Field(default=None, description="Name of the fabric; by default the one for the topology.")
     link_mbps: Annotated[float, Field(ge=0.001, le=10**6), Fractional] | None = Field(
         default=None,
-        description="Rate of a link in Mbit/s; by default the one that a probe finds this machine to carry.",
+        description="Rate of an emulated link in Mbit/s; by default the one that a probe finds this machine to carry.",
     )
     probe: bool = Field(default=True, description="Whether to find out if this machine carries `link_mbps`.")
 
@@ -33,4 +38,4 @@ class LocalConfig(RunnerConfig):
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         from chorale.runners.local.runner import LocalRunner  # noqa: PLC0415 - only who runs something pays for it
 
-        return LocalRunner(self.link_mbps, home=home, probe=self.probe)
+        return LocalRunner(self.link_mbps, home=home, probe=self.probe, where=self.where, fabric=self.fabric)

@@ -21,6 +21,7 @@ from typing import NoReturn
 
 from chorale.runners.engine.library import Engine, load_library
 from chorale.runners.local.framing import FramedSocket, Message
+from chorale.runners.local.placement import enter_namespaces
 from chorale.runners.local.rank import RankProcess
 
 NETWORK = -1
@@ -39,6 +40,8 @@ def main(arguments: Sequence[str]) -> None:
         return
     _allow_many_descriptors()
     load_library(Path(task["library"]))
+    if task["uses_gloo"]:
+        import chorale.runners.local.gloo  # noqa: F401, PLC0415 - torch is imported once, before ranks are forked
     wake_read, wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
@@ -59,19 +62,21 @@ def _start_children(streams: Sequence[socket.socket], task: Message, wake: tuple
         launcher = os.getpid()
         pid = os.fork()
         if pid == 0:
-            _forget_launcher([stream for stream in streams if stream is not control], wake, launcher)
+            _forget_launcher([stream for stream in streams if stream is not control], wake)
+            _live_no_longer_than(launcher)
             live()
         children[pid] = number
 
     for rank, control in enumerate(controls):
         start(rank, control, lambda rank=rank, control=control: _be_rank(control, rank, len(controls), task))  # type: ignore[misc]
-    start(NETWORK, network, lambda: _be_network(network, task))
+    if task["network"] is not None:
+        start(NETWORK, network, lambda: _be_network(network, task))
     for stream in streams[1:]:
         stream.close()
     return children
 
 
-def _forget_launcher(streams: Sequence[socket.socket], wake: tuple[int, int], launcher: int) -> None:
+def _forget_launcher(streams: Sequence[socket.socket], wake: tuple[int, int]) -> None:
     """In a new child: let go of what belongs to others, so that every end of file is noticed."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -79,10 +84,12 @@ def _forget_launcher(streams: Sequence[socket.socket], wake: tuple[int, int], la
         stream.close()
     for descriptor in wake:
         os.close(descriptor)
-    if sys.platform == "linux":
-        prctl = ctypes.CDLL(None).prctl
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a second belt: a stopped rank cannot see its sockets close
-        prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds; starts are due to the microsecond, the default is 50
+
+
+def _live_no_longer_than(launcher: int) -> None:
+    prctl = ctypes.CDLL(None).prctl
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # a second belt: a stopped rank cannot see its sockets close
+    prctl(_PR_SET_TIMERSLACK, 1000)  # nanoseconds; starts are due to the microsecond, the default is 50
     if os.getppid() != launcher:
         os._exit(1)
 
@@ -100,6 +107,10 @@ def _be_rank(control: socket.socket, rank: int, ranks: int, task: Message) -> No
     code = 1
     channel = FramedSocket(control)
     try:
+        if task["namespaces"]:
+            launcher = os.getppid()
+            enter_namespaces(tuple(task["namespaces"][rank]))
+            _live_no_longer_than(launcher)  # new rights undo it
         RankProcess(channel, Engine(rank, ranks, Path(task["library"])), rank, ranks).serve()
         code = 0
     except Exception as error:  # whatever it was, the runner hears of it

@@ -7,7 +7,7 @@ import gc
 import time
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
@@ -21,6 +21,9 @@ from chorale.runners.local.framing import FramedSocket, Message
 from chorale.synth.collective import Collective, CollectiveName
 from chorale.synth.programs.program import QUEUE_DEPTH, Program
 
+Run = Callable[[float], float]
+"""Takes part in a collective within so many seconds; returns the end on this rank, in seconds of time.monotonic()."""
+
 _SILENT = (Status.TIMEOUT, Status.PEER_LOST)
 """How an execution ends where another is to blame, or nobody: the runner notices by itself."""
 
@@ -29,33 +32,42 @@ def encode_part(program: Program, rank: int) -> Message:
     """Return what `rank` must know of `program` as plain JSON values."""
     ranks, depth = len(program.ranks), QUEUE_DEPTH[program.protocol]
     words = encode_rank(program.collective, ranks, program.chunks, program.in_place, depth, program.ranks[rank])
+    return _part(program.collective, program.chunks, program.in_place, words)
+
+
+def encode_library_call(collective: Collective, ranks: int) -> Message:
+    """Return what ranks must know to have Gloo do `collective` out of place."""
+    return _part(collective, ranks, False, array("q"))
+
+
+def _part(collective: Collective, chunks: int, in_place: bool, words: array[int]) -> Message:
     return {
-        "collective": [program.collective.name.value, program.collective.root],
-        "chunks": program.chunks,
-        "in_place": program.in_place,
-        "steps": sum(len(block.instructions) for block in program.ranks[rank].blocks),
+        "collective": [collective.name.value, collective.root],
+        "chunks": chunks,
+        "in_place": in_place,
         "words": base64.b64encode(words.tobytes()).decode(),
     }
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedProgram:
-    """A program in the engine: its number there, how its data are laid out, and how many steps this rank has."""
+    """number: in the engine, None for Gloo's collective; plan: how its data are laid out; most_steps: not below its."""
 
-    number: int
+    number: int | None
     plan: NodePlan
-    steps: int
+    most_steps: int
 
 
 class RankProcess:
     """One rank. Commands arrive on `control`, each with its answer:
 
     listen   where other ranks reach this one, if they do directly        -> listening, at which address
+    gloo     where the ranks meet for Gloo's collectives                  -> joined
     load     the rank's part of every program, and where the others are   -> loaded
     prepare  a program, a size, fresh data and what to compute            -> ready
     go       the time at which to start, and the limit                    -> done with the time of the end of both
     check    whether every element is right                               -> checked
-    trace    what each step of the last run took, if it was to be traced  -> traced
+    trace    what each step of the last run took, if it was to be traced    -> traced
     status   what the blocks of a run that came to the limit waited for   -> blocked
 
     End of file on `control` ends the process. Where a run fails for what others did, there is no answer: they answer.
@@ -69,16 +81,18 @@ class RankProcess:
         self._load_beside = ComputeLoad()
         self._programs: list[LoadedProgram] = []
         self._memory: RankMemory | None = None
-        self._run: Callable[[float], Execution] | None = None
+        self._run: Run | None = None
         self._status: Message = {"answer": "blocked", "program": 0, "blocks": []}
         self._products = 0
-        self._last: tuple[Execution, float] | None = None  # the last run, and when it should have started
+        self._at_s = 0.0
+        self._execution: Execution | None = None  # of the last run
 
     def serve(self) -> None:
         """Work until the runner is gone."""
         gc.disable()  # no pauses while links are timed; a run leaves no cycles behind
         commands: dict[str, Callable[[Message], Message | None]] = {
             "listen": self._listen,
+            "gloo": self._join_gloo,
             "load": self._load,
             "prepare": self._prepare,
             "go": self._go,
@@ -99,9 +113,16 @@ class RankProcess:
     def _listen(self, command: Message) -> Message:
         return {"answer": "listening", "address": self._engine.listen(command["address"])}
 
+    def _join_gloo(self, command: Message) -> Message:
+        from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
+
+        gloo.join_group(self._rank, self._ranks, command["store"], command["interface"])
+        return {"answer": "joined"}
+
     def _load(self, command: Message) -> Message:
         for program in self._programs:
-            self._engine.unload(program.number)
+            if program.number is not None:
+                self._engine.unload(program.number)
         self._programs = [self._loaded(part) for part in command["programs"]]
         limit_s = max(0.0, command["deadline"] - time.monotonic())
         self._engine.connect(command["addresses"], bytes.fromhex(command["token"]), limit_s)
@@ -113,7 +134,7 @@ class RankProcess:
             Collective(CollectiveName(name), root), self._ranks, self._rank, part["chunks"], part["in_place"], 0, (), {}
         )
         words = array("q", base64.b64decode(part["words"]))
-        return LoadedProgram(self._engine.load(words), plan, part["steps"])
+        return LoadedProgram(self._engine.load(words) if words else None, plan, len(words))
 
     def _prepare(self, command: Message) -> Message:
         program, dtype = self._programs[command["program"]], command["dtype"]
@@ -123,31 +144,45 @@ class RankProcess:
         gc.collect()
         pattern = DataPattern(self._ranks, command["run"], command["seed"], ELEMENT_TYPES[dtype].exact_limit)
         memory = RankMemory(program.plan, self._rank, command["elements"], dtype, pattern)
-        addresses = memory.input.ctypes.data, memory.output.ctypes.data
-        element = DataType[dtype.upper()]
-
-        def run(limit_s: float) -> Execution:
-            room = program.steps if command["trace"] else 0
-            work = Work(program.number, *addresses, command["elements"], element, limit_s=limit_s, step_room=room)
-            return self._engine.execute(work)
-
-        self._memory, self._run = memory, run
+        self._memory = memory
+        if program.number is None:
+            self._run = self._library_run(program, memory)
+        else:
+            self._run = self._program_run(program.number, memory, command)
         return {"answer": "ready"}
+
+    def _program_run(self, number: int, memory: RankMemory, command: Message) -> Run:
+        addresses = memory.input.ctypes.data, memory.output.ctypes.data
+        room = self._programs[command["program"]].most_steps if command["trace"] else 0
+        work = Work(number, *addresses, command["elements"], DataType[command["dtype"].upper()], step_room=room)
+
+        def run(limit_s: float) -> float:
+            self._execution = self._engine.execute(replace(work, limit_s=limit_s))
+            return self._execution.end_ns / 1e9
+
+        return run
+
+    def _library_run(self, program: LoadedProgram, memory: RankMemory) -> Run:
+        from chorale.runners.local import gloo  # noqa: PLC0415 - only where somebody asks for it
+
+        def run(limit_s: float) -> float:
+            gloo.run_collective(program.plan.collective, memory.input, memory.output)
+            return time.monotonic()
+
+        return run
 
     def _go(self, command: Message) -> Message | None:
         if self._run is None:
             return None
-        time.sleep(max(0.0, command["at"] - time.monotonic()))
+        self._at_s = command["at"]
+        time.sleep(max(0.0, self._at_s - time.monotonic()))
         self._load_beside.start(self._products)
-        execution = self._run(max(0.0, command["deadline"] - time.monotonic()))
-        self._last = execution, command["at"]
-        return {"answer": "done", "end": max(execution.end_ns / 1e9, self._load_beside.wait())}
+        end_s = self._run(max(0.0, command["deadline"] - time.monotonic()))
+        return {"answer": "done", "end": max(end_s, self._load_beside.wait())}
 
     def _trace(self, command: Message) -> Message:
-        if self._last is None:
-            return {"answer": "traced", "trace": None}
-        execution, at_s = self._last
-        return {"answer": "traced", "trace": rank_trace(execution, round(at_s * 1e9)).to_json()}
+        trace = None if self._execution is None else rank_trace(self._execution, round(self._at_s * 1e9)).to_json()
+        return {"answer": "traced", "trace": trace}
 
     def _check(self, command: Message) -> Message:
         return {"answer": "checked", "complaint": None if self._memory is None else self._memory.mismatch()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import select
 import selectors
 import signal
 import socket
@@ -22,12 +23,14 @@ from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, StuckIn
 from chorale.runners.local.framing import FramedSocket, Message
 from chorale.runners.local.launcher import NETWORK
 from chorale.runners.local.network import NetworkControl, NetworkError, network_program
-from chorale.runners.local.rank import encode_part
+from chorale.runners.local.placement import Placement
+from chorale.runners.local.rank import encode_library_call, encode_part
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
 
 _GRACE_S = 2.0  # for the launcher to kill and reap its children
 _ANSWER_S = 1.0  # for what is left to say after a failure
+_SETTLE_S = 0.2  # for who was killed to be told from who complains of it
 _LEAD_S = 0.008  # from the order to start until the start, so that every rank has heard it
 _LEAD_PER_RANK_S = 0.0002
 
@@ -42,20 +45,34 @@ def native_code() -> tuple[Path, Path]:
 
 
 class LocalRanks:
-    """One launcher, one network and one process per rank of `topology`, alive until `close` or this process ends.
+    """One launcher and one process per rank of `topology`, alive until `close` or this process ends.
+
+    There is a process for the network too, unless `placement` has the ranks reach one another without.
+    uses_gloo: whether `load` may be asked for collectives of Gloo
 
     Every method raises RunStopped when a process dies or `deadline` (of `time.monotonic()`) passes; after
     that they are only good for `blocked_ranks` and `close`.
     """
 
-    def __init__(self, topology: Topology, deadline: float) -> None:
+    def __init__(
+        self, topology: Topology, deadline: float, placement: Placement | None = None, uses_gloo: bool = False
+    ) -> None:
+        self._placement = placement or Placement()
+        self.uses_gloo = uses_gloo
         self.ranks = range(topology.compute_count)
         self.pids: list[int] = []
         self._programs: list[Program] = []
+        self._folder = tempfile.TemporaryDirectory(prefix="chorale-ranks-")
         self._token = secrets.token_bytes(16)
         self._meeting = f"chorale-network-{os.getpid()}-{secrets.token_hex(8)}"
+        self._addresses = [f"net:unix:{self._meeting}"] * len(self.ranks)
         library, network_path = native_code()
-        task = {"library": str(library), "network": [str(network_path), self._meeting]}
+        task = {
+            "library": str(library),
+            "network": None if self._placement.listen else [str(network_path), self._meeting],
+            "namespaces": self._placement.namespaces,
+            "uses_gloo": uses_gloo,
+        }
         pairs = [socket.socketpair() for _ in range(len(self.ranks) + 2)]
         launcher, network, *ranks = (end for end, _ in pairs)
         self._launcher = FramedSocket(launcher)
@@ -73,20 +90,28 @@ class LocalRanks:
             self.close()
             raise
 
-    def load(self, programs: Iterable[Program], link_mbps: float, deadline: float) -> None:
-        """Give every rank its part of each of `programs`, and links their pace."""
+    def load(
+        self, programs: Iterable[Program], link_mbps: float | None, deadline: float, library: Sequence[str] = ()
+    ) -> None:
+        """Give every rank its part of each of `programs` and then of `library`, and links their pace.
+
+        link_mbps: None where the network is not emulated
+        """
         self._programs = list(programs)
-        self._command_network(
-            lambda: self._network.load(self._programs, link_mbps, deadline), "the network was told of the programs"
-        )
+        if link_mbps is not None:
+            self._command_network(
+                lambda: self._network.load(self._programs, link_mbps, deadline), "the network was told of the programs"
+            )
+        calls = [encode_library_call(self._programs[0].collective, len(self.ranks)) for _ in library]
         head = {
             "do": "load",
             "deadline": deadline,
             "token": self._token.hex(),
-            "addresses": [f"net:unix:{self._meeting}"] * len(self.ranks),
+            "addresses": self._addresses,
         }
         commands = [
-            head | {"programs": [encode_part(program, rank) for program in self._programs]} for rank in self.ranks
+            head | {"programs": [*(encode_part(program, rank) for program in self._programs), *calls]}
+            for rank in self.ranks
         ]
         self.request(commands, deadline, "the programs were loaded")
 
@@ -156,6 +181,7 @@ class LocalRanks:
         except subprocess.TimeoutExpired:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
+        self._folder.cleanup()
 
     def _start(self, task: Message, deadline: float) -> None:
         try:
@@ -168,7 +194,15 @@ class LocalRanks:
         if answer is None:
             raise RunStopped(FailureKind.CRASH, f"the launcher did not start: {self._last_error()}")
         self.pids = answer["pids"]
-        self._command_network(lambda: self._network.start(self._token, deadline), "the network was started")
+        if not self._placement.listen:
+            self._command_network(lambda: self._network.start(self._token, deadline), "the network was started")
+        else:
+            commands: list[Message] = [{"do": "listen", "address": address} for address in self._placement.listen]
+            answers = self.request(commands, deadline, "the ranks began to listen")
+            self._addresses = [answers[rank]["address"] for rank in self.ranks]
+        if self.uses_gloo:
+            meeting = {"do": "gloo", "store": f"{self._folder.name}/store", "interface": self._placement.interface}
+            self.request(meeting, deadline, "the ranks met for Gloo")
 
     def _command_network(self, command: Callable[[], None], doing: str) -> None:
         try:
@@ -196,6 +230,8 @@ class LocalRanks:
         if answer is None:
             raise self._death()
         if answer["answer"] == "error":
+            if select.select([self._launcher], (), (), _SETTLE_S)[0]:
+                raise self._death()
             raise RunStopped(FailureKind.CRASH, f"rank {rank} failed: {answer['message']}", rank)
         return answer
 

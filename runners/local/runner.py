@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 
@@ -13,6 +14,7 @@ from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailu
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.execution.rounds import DeadlinePassed, MeasurementRounds, RunStopped, run_failure_of
+from chorale.runners.local.placement import EMULATED, Placement, placement_of
 from chorale.runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
 from chorale.runners.local.ranks import LocalRanks, native_code
 from chorale.runners.measurement.machine import environment_id, load_average, machine_facts
@@ -44,6 +46,19 @@ def _beyond_limits(request: RunRequest) -> str | None:
 
 
 LOW_EFFICIENCY = 0.7
+_TOO_FAST = "this machine does not keep up with the links: times say more about it than the network"
+
+LIBRARY_ALGORITHMS = ("gloo",)
+"""What torch brings along, where it is installed."""
+
+TORCH_LIMIT_S = 60.0
+"""How long ranks with torch may take to start, which is besides the time limit of a request."""
+
+
+def require_torch() -> None:
+    """Raise Unavailable where torch is not installed."""
+    if find_spec("torch") is None:
+        raise Unavailable("Gloo's collectives need torch", "none is installed", "pip install torch")
 
 
 class LocalRunner:
@@ -54,12 +69,28 @@ class LocalRunner:
     home:      folder where the probe's findings are kept; None means $CHORALE_HOME or ./chorale-data.
     probe:     whether to find out if the machine carries a `link_mbps` that was given.
 
+    where:  `emulated`, `fabric` or `loopback`. On a fabric the ranks are in its namespaces, and links have its rate;
+            loopback is shared memory: this machine is measured, not a network.
+    fabric: name of the fabric; needed only where several have the topology
+
+    Where the network is not emulated, Gloo's own collectives can be measured beside, if torch is installed.
+
     The processes stay between requests for the same topology, and vanish with this process, however it ends.
     """
 
     name = "local"
 
-    def __init__(self, link_mbps: float | None = None, *, home: Path | None = None, probe: bool = True) -> None:
+    def __init__(
+        self,
+        link_mbps: float | None = None,
+        *,
+        home: Path | None = None,
+        probe: bool = True,
+        where: str = EMULATED,
+        fabric: str | None = None,
+    ) -> None:
+        if link_mbps is not None and where != EMULATED:
+            raise InvalidInput("only emulated links have a rate to choose", f"{link_mbps} on {where}", "leave it out")
         if link_mbps is not None and not 0.001 <= link_mbps <= 1e6:
             rule = "a link rate must be between 0.001 and 1000000 Mbit/s"
             raise InvalidInput(rule, link_mbps, "choose a rate such as 50")
@@ -67,14 +98,15 @@ class LocalRunner:
         self._home = home or Path(os.environ.get("CHORALE_HOME", "chorale-data"))
         self._probe = probe
         self._ranks: LocalRanks | None = None
-        self._topology_id = ""
+        self._place = (where, fabric)
+        self._group_key: tuple[object, ...] = ()
         self._rates: dict[tuple[int, int], LinkRate] = {}
 
     def submit(self, request: RunRequest) -> Outcome:
         """Run `request`; see the port for the contract.
 
-        The first request for a new kind of network may take a few seconds more than its time limit, to probe;
-        the first one of all also builds what is native.
+        The first request for a new kind of network may take a few seconds more than its time limit, to probe; and the
+        first one of all a minute, to build what is native.
         """
         environment = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average())
         if (fault := validate_request(request, self.library, precondition_faults, overlap=True)) is not None:
@@ -93,8 +125,8 @@ class LocalRunner:
         return outcome
 
     def library(self, collective: str) -> tuple[str, ...]:
-        """There is no runtime below that has algorithms of its own."""
-        return ()
+        """Gloo has an algorithm for every collective, but none that goes over emulated links."""
+        return () if self._place[0] == EMULATED else LIBRARY_ALGORITHMS
 
     @property
     def pids(self) -> list[int]:
@@ -116,20 +148,23 @@ class LocalRunner:
         self.close()
 
     def _measure(self, request: RunRequest, environment: dict[str, str | int | float | None]) -> Measurement:
-        rate = self._rate(request.topology)
-        environment["link_mbps"] = rate.link_mbps
-        environment["environment_id"] = environment_id(
-            dict(machine_facts(), runner=self.name, link_mbps=rate.link_mbps)
-        )
-        environment["link_efficiency"] = rate.efficiency
-        if rate.efficiency is not None and rate.efficiency < LOW_EFFICIENCY:
-            environment["warning"] = (
-                "this machine does not keep up with the links: times say more about it than the network"
-            )
+        where = self._place[0]
+        rate = self._rate(request.topology) if where == EMULATED else None
+        placement = placement_of(request.topology, *self._place)
+        facts = dict(placement.facts) if rate is None else {**placement.facts, "link_mbps": rate.link_mbps}
+        environment.update(facts)
+        environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
+        if rate is not None:
+            environment["link_efficiency"] = rate.efficiency
+            if rate.efficiency is not None and rate.efficiency < LOW_EFFICIENCY:
+                environment["warning"] = _TOO_FAST
         native_code()  # not counted, as it is built only once
-        deadline = time.monotonic() + request.timeout_s
-        ranks = self._ranks_for(request.topology, deadline)
-        ranks.load(request.programs.values(), rate.link_mbps, deadline)
+        if request.library:
+            require_torch()
+        start = time.monotonic()
+        ranks = self._ranks_for(request, placement, start + (TORCH_LIMIT_S if request.library else request.timeout_s))
+        deadline = (time.monotonic() if request.library else start) + request.timeout_s
+        ranks.load(request.programs.values(), rate.link_mbps if rate else None, deadline, request.library)
         rounds = MeasurementRounds(ranks, request, deadline)
         return Measurement(self.name, rounds.measure(), environment, rounds.traces)
 
@@ -145,10 +180,13 @@ class LocalRunner:
             self._rates[nodes, links] = rate
         return self._rates[nodes, links]
 
-    def _ranks_for(self, topology: Topology, deadline: float) -> LocalRanks:
-        if self._ranks is None or self._topology_id != topology.id:
+    def _ranks_for(self, request: RunRequest, placement: Placement, deadline: float) -> LocalRanks:
+        """Return the ranks that are there, or new ones where the network or what they can do must be another."""
+        topology, uses_gloo = request.topology, bool(request.library)
+        key = (topology.id, placement.namespaces)
+        if self._ranks is None or self._group_key != key or (uses_gloo and not self._ranks.uses_gloo):
             self.close()
-            self._ranks, self._topology_id = LocalRanks(topology, deadline), topology.id
+            self._ranks, self._group_key = LocalRanks(topology, deadline, placement, uses_gloo), key
         return self._ranks
 
     def _explain(self, stopped: RunStopped, environment: dict[str, str | int | float | None]) -> RunFailure:

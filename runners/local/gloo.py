@@ -1,0 +1,52 @@
+"""Gloo's own collectives through torch, on the data of a rank. Imported only where somebody asks for them."""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from chorale.runners.api.elements import Vector
+from chorale.synth.collective import Collective, CollectiveName
+
+_PATIENCE = timedelta(minutes=30)  # the runner has its own limit and ends ranks that do not come to an end
+
+
+def join_group(rank: int, ranks: int, store: str, interface: str) -> None:
+    """Meet the other ranks through the file `store`, which all of them see, over a network device."""
+    os.environ["GLOO_SOCKET_IFNAME"] = interface
+    torch.set_num_threads(1)
+    meeting = dist.FileStore(store, ranks)
+    dist.init_process_group("gloo", store=meeting, rank=rank, world_size=ranks, timeout=_PATIENCE)
+
+
+def run_collective(collective: Collective, input_vector: Vector, output_vector: Vector) -> None:
+    """Do what `collective` says out of place, with Gloo's call of that name."""
+    source, target = _tensor(input_vector), _tensor(output_vector)
+    root = collective.root or 0
+    match collective.name:
+        case CollectiveName.ALLREDUCE:
+            target.copy_(source)
+            dist.all_reduce(target)
+        case CollectiveName.REDUCE:
+            target.copy_(source)
+            dist.reduce(target, root)
+        case CollectiveName.BROADCAST:
+            if dist.get_rank() == root:
+                target.copy_(source)
+            dist.broadcast(target, root)
+        case CollectiveName.ALLGATHER:
+            dist.all_gather_into_tensor(target, source)
+        case CollectiveName.REDUCE_SCATTER:
+            dist.reduce_scatter_tensor(target, source.clone())
+        case CollectiveName.ALLTOALL:
+            dist.all_to_all_single(target, source)
+
+
+def _tensor(vector: Vector) -> torch.Tensor:
+    """Return the same memory as a tensor."""
+    if vector.dtype.name == "bfloat16":  # NumPy has no such type of its own
+        return torch.from_numpy(vector.view("uint16")).view(torch.bfloat16)
+    return torch.from_numpy(vector)

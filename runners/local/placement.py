@@ -1,0 +1,82 @@
+"""Where the ranks of the local runner are, and how their engines reach one another."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import secrets
+from dataclasses import dataclass, field
+
+from chorale.runners.fabric.fabric import EmulatedFabric, find_fabric
+from chorale.runners.fabric.plan import NODE_DEVICE
+from chorale.runners.measurement.machine import Facts
+from chorale.runners.process_launch.base import FABRIC, LOOPBACK
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.topology.topology import Topology
+
+EMULATED = "emulated"
+PLACES = (EMULATED, FABRIC, LOOPBACK)
+
+_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where ranks run.
+
+    listen:     where the engine of each rank listens; empty where all meet in an emulated network
+    namespaces: files of the namespaces that each rank enters, the user's first; empty for those that are there
+    interface:  the network device by which libraries reach other ranks
+    facts:      what the environment of a measurement says about it
+    """
+
+    listen: tuple[str, ...] = ()
+    namespaces: tuple[tuple[str, ...], ...] = ()
+    interface: str = "lo"
+    facts: Facts = field(default_factory=lambda: {"network": EMULATED})
+
+
+def placement_of(topology: Topology, where: str, fabric: str | None) -> Placement:
+    """Return where the ranks of `topology` run, by a name of PLACES.
+
+    InvalidInput for another name or an ambiguous fabric; Unavailable if there is no such fabric.
+    """
+    if where not in PLACES:
+        raise InvalidInput("a place to run must be one that is known", where, f"choose from {', '.join(PLACES)}")
+    if where == EMULATED:
+        return Placement()
+    if where == LOOPBACK:
+        names = f"chorale-{os.getpid()}-{secrets.token_hex(8)}"
+        listen = tuple(f"shm:{names}-{rank}" for rank in range(topology.compute_count))
+        return Placement(listen, facts={"network": LOOPBACK})
+    up = find_fabric(topology.id, fabric)
+    if up is None:
+        wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
+        way_out = f"run: chorale fabric up {topology.spec or 'FILE'} --link-mbps 50"
+        raise Unavailable("ranks on a fabric need one that is up with the topology", f"none for {wanted}", way_out)
+    return _on_fabric(up)
+
+
+def _on_fabric(fabric: EmulatedFabric) -> Placement:
+    ranks = range(fabric.ranks)
+    # Root needs no user namespace to enter, and would lose its rights on the files of others in it.
+    user = (f"/proc/{fabric.pid}/ns/user",) if fabric.in_user_namespace and os.geteuid() != 0 else ()
+    facts: Facts = {"network": FABRIC, "fabric": fabric.name, "link_mbps": float(fabric.link_mbps)}
+    return Placement(
+        tuple(f"tcp:{fabric.address(rank)}" for rank in ranks),
+        tuple((*user, f"/proc/{fabric.pid}/root/run/netns/{fabric.hostname(rank)}") for rank in ranks),
+        NODE_DEVICE,
+        facts,
+    )
+
+
+def enter_namespaces(files: tuple[str, ...]) -> None:
+    """Move this process, which must have one thread, to namespaces: the last is a network's, one before it a user's."""
+    kinds = (_CLONE_NEWUSER, _CLONE_NEWNET)[-len(files) :]
+    descriptors = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in files]
+    setns = ctypes.CDLL(None, use_errno=True).setns
+    for descriptor, kind in zip(descriptors, kinds, strict=True):
+        if setns(descriptor, kind) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, f"the namespace of a rank cannot be entered: {os.strerror(error)}")
+        os.close(descriptor)

@@ -1,0 +1,150 @@
+"""The local runner without an emulated network: on a fabric and on loopback, and Gloo's collectives beside programs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+from importlib.util import find_spec
+
+import pytest
+
+from chorale.runners.api.base import FailureKind, Outcome, RunRequest, library_result
+from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, find_fabric, processes_in, take_down
+from chorale.runners.fabric.holder import NamespaceHolder
+from chorale.runners.local.runner import LocalRunner
+from chorale.synth.errors import InvalidInput, Unavailable
+from chorale.synth.topology.spec import parse_topology
+from tests.conformance import live_kit, runner_kit
+from tests.conformance.example_programs import ring_allgather, ring_reduce_scatter, star_broadcast
+from tests.conformance.live_kit import long_request, submit_and_meanwhile
+from tests.conformance.runner_kit import RING, failed, measured, request_of
+from tests.live.children import descendants
+
+NAME = f"local-{os.getpid()}"
+LINK_MBPS = 100
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="GLOO IS NOT TESTED: torch is not installed")
+
+
+def _on_loopback() -> LocalRunner:
+    return LocalRunner(where="loopback")
+
+
+@pytest.fixture(scope="module")
+def ring() -> Iterator[EmulatedFabric]:
+    topology = parse_topology("ring:4")
+    try:
+        NamespaceHolder(NAME).close()
+    except Unavailable as error:
+        pytest.skip(f"THE LOCAL RUNNER IS NOT TESTED ON FABRICS ON THIS MACHINE: {error}")
+    yield bring_up(topology, Fraction(LINK_MBPS), NAME)
+    if (fabric := find_fabric(topology.id, NAME)) is not None:
+        take_down(fabric)
+
+
+class _OnAnyFabric(LocalRunner):
+    """Brings the fabric of each request's topology up, and down again."""
+
+    def submit(self, request: RunRequest) -> Outcome:
+        fabric = bring_up(request.topology, Fraction(LINK_MBPS), f"{NAME}-kit")
+        try:
+            return super().submit(request)
+        finally:
+            take_down(fabric)
+
+
+@pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
+def test_conformance_on_loopback(check: Callable[[runner_kit.Factory], None]) -> None:
+    check(_on_loopback)
+    assert not descendants()
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ring")
+@pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
+def test_conformance_on_a_fabric(check: Callable[[runner_kit.Factory], None]) -> None:
+    check(lambda: _OnAnyFabric(where="fabric", fabric=f"{NAME}-kit"))
+
+
+@pytest.mark.parametrize(
+    "check",
+    [live_kit.a_killed_rank_is_a_crash_that_names_it, live_kit.a_stopped_rank_is_a_timeout_that_names_it],
+    ids=lambda check: check.__name__,
+)
+def test_faults_on_a_fabric(check: Callable[[live_kit.LiveFactory], None], ring: EmulatedFabric) -> None:
+    check(lambda: LocalRunner(where="fabric", fabric=ring.name))
+    assert not processes_in(ring.networks()) or processes_in(ring.networks()) == [ring.pid]
+
+
+def test_messages_longer_than_shared_memory_arrive() -> None:
+    with _on_loopback() as runner:
+        measured(runner.submit(request_of(star_broadcast(5, root=2), "mesh:5", size_bytes=2**22)))
+
+
+def test_ranks_run_in_the_namespaces_at_the_pace_of_the_links(ring: EmulatedFabric) -> None:
+    with LocalRunner(where="fabric", fabric=ring.name) as runner:
+        outcome = measured(runner.submit(request_of(RING, size_bytes=2**20)))
+        assert {f"net:[{os.stat(f'/proc/{pid}/ns/net').st_ino}]" for pid in runner.pids} <= ring.networks()
+        assert len({os.stat(f"/proc/{pid}/ns/net").st_ino for pid in runner.pids}) == 4
+    assert {"network": "fabric", "fabric": ring.name, "link_mbps": LINK_MBPS}.items() <= outcome.environment.items()
+    # 6 steps of 256 KiB; a burst of each link comes early.
+    assert outcome.results["program"][0].min_s > 0.8 * 6 * 2**18 * 8 / (LINK_MBPS * 1e6)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="fabrics are of Linux")
+def test_no_fabric_is_unavailable() -> None:
+    with LocalRunner(where="fabric", fabric="nothing") as runner:
+        failure = failed(runner.submit(request_of(RING)), FailureKind.UNAVAILABLE)
+    assert "chorale fabric up" in failure.message
+
+
+def test_options_that_do_not_go_together_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="only emulated links have a rate"):
+        LocalRunner(100, where="loopback")
+    with LocalRunner(where="cloud") as runner, pytest.raises(InvalidInput, match="choose from emulated"):
+        runner.submit(request_of(RING))
+
+
+def test_gloo_does_not_go_over_emulated_links() -> None:
+    with LocalRunner(100, probe=False) as runner:
+        failed(runner.submit(request_of(RING, library=("gloo",))), FailureKind.REJECTED)
+
+
+def test_gloo_without_torch_is_unavailable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chorale.runners.local.runner.find_spec", lambda name: None)
+    with _on_loopback() as runner:
+        failure = failed(runner.submit(request_of(RING, library=("gloo",))), FailureKind.UNAVAILABLE)
+    assert "pip install torch" in failure.message
+
+
+@needs_torch
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "bfloat16"])
+def test_gloo_is_measured_beside_programs(dtype: str) -> None:
+    requests = [request_of(RING), request_of(ring_allgather(4, in_place=True)), request_of(ring_reduce_scatter(4))]
+    with _on_loopback() as runner:
+        for request in (*requests, request_of(star_broadcast(5, root=2), "mesh:5")):
+            outcome = runner.submit(
+                RunRequest(request.topology, request.programs, (4096,), dtype=dtype, library=("gloo",))
+            )
+            assert set(measured(outcome).results) == {"program", library_result("gloo")}
+
+
+@needs_torch
+def test_gloo_goes_over_the_links_of_a_fabric(ring: EmulatedFabric) -> None:
+    with LocalRunner(where="fabric", fabric=ring.name) as runner:
+        outcome = measured(runner.submit(request_of(RING, size_bytes=2**20, library=("gloo",))))
+    assert outcome.results[library_result("gloo")][0].min_s > 0.8 * 6 * 2**18 * 8 / (LINK_MBPS * 1e6)
+
+
+@needs_torch
+def test_a_rank_that_is_killed_in_gloo_is_to_blame(ring: EmulatedFabric) -> None:
+    request = RunRequest(
+        long_request().topology, {"program": RING}, (2**20,), repeats=500, timeout_s=60.0, library=("gloo",)
+    )
+    with LocalRunner(where="fabric", fabric=ring.name) as runner:
+        measured(runner.submit(request_of(RING, library=("gloo",))))
+        outcome = submit_and_meanwhile(runner, request, lambda pids: os.kill(pids[2], signal.SIGKILL))
+    assert failed(outcome, FailureKind.CRASH).rank == 2
