@@ -15,7 +15,10 @@ public:
     MessageOutgoing(const chorale_messages& library, int peer, int channel)
         : library_(library), peer_(peer), channel_(channel) {}
 
-    void start(uint32_t, size_t depth) override { slots_.resize(depth); }
+    void start(uint32_t, size_t depth) override {
+        slots_.resize(depth);
+        next_ = 0;  // all messages of the run before have left
+    }
     void begin(size_t size) override;
     size_t take(const char* bytes, size_t size) override;
     bool is_done() const override { return is_done_; }
