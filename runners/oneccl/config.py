@@ -5,9 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import ClassVar
 
+from pydantic import Field
+
 from chorale.runners.api.base import Runner
 from chorale.runners.api.config import Capabilities, MeasurerRequest
 from chorale.runners.fabric.config import FabricConfig
+from chorale.runners.oneccl.build import DEFAULT_VERSION, Version
 
 
 class OneCclConfig(FabricConfig):
@@ -18,7 +21,9 @@ class OneCclConfig(FabricConfig):
     preconditions: ClassVar[tuple[str, ...]] = ("linux", "oneccl", "g++")
     capabilities: ClassVar[Capabilities] = Capabilities(buffers=True)
 
+    version: Version = Field(default=DEFAULT_VERSION, description="Version of oneCCL.")
+
     def create(self, home: Path | None = None, request: MeasurerRequest | None = None) -> Runner:
         from chorale.runners.oneccl.runner import OneCclRunner  # noqa: PLC0415 - only who runs something pays for it
 
-        return OneCclRunner(self.fabric, self.where, home=home)
+        return OneCclRunner(self.fabric, self.where, version=self.version, home=home)

@@ -1,6 +1,7 @@
-"""Fetch the parts of oneCCL's packages that are needed: 20 MB instead of the 1.3 GB that the packages bring along.
+"""Fetch the parts of oneCCL's packages that are needed: 45 MB instead of the gigabytes that the packages bring along.
 
-`python -m chorale.runners.oneccl.install` puts them beside this Python installation.
+`python -m chorale.runners.oneccl.install` puts them beside this Python installation, for every version that the runner
+knows or for those that are named.
 """
 
 from __future__ import annotations
@@ -9,23 +10,34 @@ import subprocess
 import sys
 import tempfile
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from chorale.runners.oneccl.build import INCLUDE, PARTS, VERSIONS, install_folder
+from chorale.runners.oneccl.build import INCLUDE, PACKAGES, PARTS, VERSIONS, Version, install_folder, parse_version
 from chorale.synth.errors import ChoraleError, Unavailable
 
 _LIMIT_S = 600.0
 
 
-def install(target: Path) -> None:
-    """Download the packages and put what is needed of them under `target`. Unavailable if that fails."""
-    if all((target / part).exists() for part in PARTS):
+def install(targets: Mapping[Version, Path]) -> None:
+    """Download the packages and put what is needed of each version under its folder. Unavailable if that fails."""
+    missing = [version for version, target in targets.items() if not all((target / part).exists() for part in PARTS)]
+    if not missing:
         return
     with tempfile.TemporaryDirectory(prefix="chorale-") as folder:
-        _download(Path(folder))
-        target.mkdir(parents=True, exist_ok=True)
-        for wheel in Path(folder).glob("*.whl"):
-            unpack(wheel, target)
+        packages = {package for version in missing for package in PACKAGES[version].items()}
+        _download(Path(folder), sorted(packages))
+        for version in missing:
+            for name, number in PACKAGES[version].items():
+                unpack(wheel_in(Path(folder), name, number), targets[version])
+
+
+def wheel_in(folder: Path, name: str, version: str) -> Path:
+    """Return the wheel of a distribution that lies in `folder`. Unavailable if there is none."""
+    wheels = sorted(folder.glob(f"{name.replace('-', '_')}-{version}-*.whl"))
+    if not wheels:
+        raise Unavailable("oneCCL's packages must come as wheels", f"none of {name} {version}", "use Linux on x86-64")
+    return wheels[0]
 
 
 def unpack(wheel: Path, target: Path) -> None:
@@ -39,9 +51,9 @@ def unpack(wheel: Path, target: Path) -> None:
                 path.write_bytes(archive.read(member))
 
 
-def _download(folder: Path) -> None:
-    wanted = [f"{name}=={version}" for name, version in VERSIONS.items()]
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), *wanted]
+def _download(folder: Path, packages: Sequence[tuple[str, str]]) -> None:
+    names = [f"{name}=={version}" for name, version in packages]
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(folder), *names]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LIMIT_S, check=False)  # noqa: S603
     except subprocess.TimeoutExpired as error:
@@ -54,6 +66,6 @@ def _download(folder: Path) -> None:
 
 if __name__ == "__main__":
     try:
-        install(install_folder())
+        install({version: install_folder(version) for version in map(parse_version, sys.argv[1:] or VERSIONS)})
     except ChoraleError as failure:
         sys.exit(f"error: {failure}")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from chorale.runners.api.base import FailureKind
 from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, StuckInstruction
-from chorale.runners.oneccl.build import OneCclParts
+from chorale.runners.oneccl.build import INTERPRETER
 from chorale.runners.process_launch.base import STDERR, Host, ProcessHandle, ProcessSpec
 
 FIXED_ENVIRONMENT: Mapping[str, str] = {
@@ -49,21 +48,22 @@ class RankProcesses:
 
     def start(
         self,
-        interpreter: Path,
-        parts: OneCclParts,
+        program: Mapping[str, bytes],
         tasks: Sequence[str],
         environment: Mapping[str, str],
         deadline: float,
     ) -> None:
-        """Start all ranks. Without rank 0's key-value store by `deadline`, or when rank 0 ends, the others stay out."""
-        program, libraries = interpreter.read_bytes(), parts.runtime_files()
+        """Start all ranks, `program` being the files of the interpreter.
+
+        Without rank 0's key-value store by `deadline`, or when rank 0 ends, the others stay out.
+        """
         local = local_ranks(self._hosts)
         key_store: dict[str, bytes] = {}
         for rank, (host, task) in enumerate(zip(self._hosts, tasks, strict=True)):
-            files = {"interpreter": program, "task": task.encode(), **libraries, **key_store}
+            files = {**program, "task": task.encode(), **key_store}
             index, size = local[rank]
             variables = {**FIXED_ENVIRONMENT, "CCL_LOCAL_RANK": str(index), "CCL_LOCAL_SIZE": str(size), **environment}
-            self._started.append(host.start(ProcessSpec(("./interpreter", host.address), variables, files)))
+            self._started.append(host.start(ProcessSpec((f"./{INTERPRETER}", host.address), variables, files)))
             if rank == 0:
                 address = self._key_store(deadline)
                 if not address:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,14 @@ from chorale.runners.execution.rounds import run_failure_of
 from chorale.runners.fabric.fabric import find_fabric
 from chorale.runners.fabric.honesty import dishonest_size
 from chorale.runners.measurement.machine import Facts, environment_id, load_average, machine_facts
-from chorale.runners.oneccl.build import VERSIONS, build_interpreter, find_parts
+from chorale.runners.oneccl.build import (
+    DEFAULT_VERSION,
+    INTERPRETER,
+    PACKAGES,
+    Version,
+    build_interpreter,
+    find_parts,
+)
 from chorale.runners.oneccl.processes import RankProcesses, crash_failure, timeout_failure, wrong_result_failure
 from chorale.runners.oneccl.tasks import (
     ALGORITHMS,
@@ -101,6 +108,7 @@ class OneCclRunner:
     fabric: name of the fabric; needed only where several have the topology
     where:  `fabric`, `cluster` or `loopback`; None takes the fabric that is up for the topology, else a cluster.
             On loopback there is no network: times are about this machine's memory and scheduler
+    version: of oneCCL
     home:   folder where the built interpreter is kept; None means $CHORALE_HOME or ./chorale-data
     fault:  misbehaviour on purpose, for tests
 
@@ -115,22 +123,25 @@ class OneCclRunner:
         fabric: str | None = None,
         where: str | None = None,
         *,
+        version: Version = DEFAULT_VERSION,
         home: Path | None = None,
         fault: InjectedFault | None = None,
     ) -> None:
         self._fabric = fabric
         self._where = where
+        self._version = version
         self._home = home or Path(os.environ.get("CHORALE_HOME", "chorale-data"))
         self._fault = fault
         self._placement: RankPlacement | None = None
 
     def submit(self, request: RunRequest) -> Outcome:
         """Run `request`; see the port for the contract. InvalidInput if it is not clear where."""
-        facts = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average(), **VERSIONS)
+        packages = PACKAGES[self._version]
+        facts = dict(machine_facts(), runner=self.name, clock="monotonic", load_average=load_average(), **packages)
         if (fault := validate_request(request, self.library, _faults)) is not None:
             return RunFailure(*fault, environment=facts)
         try:
-            interpreter = build_interpreter(self._home)
+            interpreter = build_interpreter(self._home, self._version)
             placement = self._placement_for(request.topology)
             if placement.is_here and (reason := memory_shortage(request, work_bytes=0)) is not None:
                 return RunFailure(FailureKind.UNAVAILABLE, reason, environment=facts)
@@ -138,7 +149,8 @@ class OneCclRunner:
                 return RunFailure(FailureKind.REJECTED, reason, environment=facts)
             facts |= placement.facts
             facts["environment_id"] = environment_id({key: facts[key] for key in facts if key != "load_average"})
-            return _measure(request, interpreter, placement, facts, self._fault)
+            files = {INTERPRETER: interpreter.read_bytes(), **find_parts(self._version).runtime_files()}
+            return _measure(request, files, placement, facts, self._fault)
         except Unavailable as missing:
             return RunFailure(FailureKind.UNAVAILABLE, str(missing), environment=facts)
 
@@ -173,14 +185,18 @@ def _faults(request: RunRequest) -> Iterator[RequestFault]:
 
 
 def _measure(
-    request: RunRequest, interpreter: Path, placement: RankPlacement, facts: Facts, fault: InjectedFault | None
+    request: RunRequest,
+    files: Mapping[str, bytes],
+    placement: RankPlacement,
+    facts: Facts,
+    fault: InjectedFault | None,
 ) -> Outcome:
     sizes = library_sizes(request, next(iter(request.programs.values())).collective.name)
     order = run_order(request, sizes)
     tasks = [task_text(request, order, rank, fault) for rank in range(request.topology.compute_count)]
     deadline = time.monotonic() + START_LIMIT_S
     with RankProcesses(placement.hosts) as processes:
-        processes.start(interpreter, find_parts(), tasks, sizes.environment, deadline)
+        processes.start(files, tasks, sizes.environment, deadline)
         if not processes.wait(deadline + request.timeout_s + _REPORT_S):
             return _failure(order, processes, facts)
         return _outcome(request, order, processes, facts)

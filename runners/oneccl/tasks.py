@@ -1,7 +1,8 @@
 """The order of all runs of a request, and the text that tells the interpreter of each rank about them.
 
 oneCCL reads once, at its start, which algorithm serves which range of sizes. So each library algorithm is measured at
-sizes of its own, a few elements apart, with a range for each. interpreter/task.cpp reads the text.
+sizes of its own, a few elements apart, with a range for each. interpreter/task.cpp reads the text; programs are in the
+words that the engine takes.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from dataclasses import dataclass
 from chorale.runners.api.base import RunRequest, SizeMeasurement, library_result
 from chorale.runners.api.elements import ELEMENT_TYPES, DataPattern
 from chorale.runners.api.units import divisible_size
+from chorale.runners.engine.encoding import encode_rank
+from chorale.runners.engine.library import DataType
 from chorale.synth.collective import CollectiveName
-from chorale.synth.programs.program import QUEUE_DEPTH, Instruction, Program, RankProgram, ThreadBlock
+from chorale.synth.programs.program import QUEUE_DEPTH, Program
 
 _RANGE_BYTES = 16
 
@@ -175,16 +178,16 @@ def task_text(request: RunRequest, order: Sequence[RunEntry], rank: int, fault: 
     programs = list(request.programs.values())
     collective = programs[0].collective
     channels = max(program.channels for program in programs)
-    words: list[str | int | float] = ["chorale-task-1", rank, len(programs[0].ranks), request.dtype]
+    element_type = DataType[request.dtype.upper()].value
+    words: list[str | int | float] = ["chorale-task-2", rank, len(programs[0].ranks), element_type]
     words += [collective.name.value, collective.root or 0, START_LIMIT_S, request.timeout_s, channels]
     words += _fault(fault if fault is not None and fault.rank == rank else None)
-    words += ["programs", len(programs) + 1]
+    words += ["programs", len(programs)]
     for program in programs:
-        words += _program(program, program.ranks[rank])
-    words += _library_buffers(programs[0])
+        words += _program(program, rank)
     words += ["runs", len(order)]
     for number, entry in enumerate(order):
-        words += _run(request, len(programs[0].ranks), number, entry)
+        words += _run(request, programs, number, entry)
     return " ".join(map(str, [*words, "end\n"]))
 
 
@@ -192,39 +195,25 @@ def _fault(fault: InjectedFault | None) -> Words:
     return ("none", 0, 0) if fault is None else (fault.kind, fault.run, fault.pause_us)
 
 
-def _program(program: Program, rank: RankProgram) -> Words:
-    yield from (program.chunks, rank.scratch_chunks, QUEUE_DEPTH[program.protocol], int(program.in_place))
-    yield from ("blocks", len(rank.blocks))
-    for block in rank.blocks:
-        yield from _block(block)
+def _program(program: Program, rank: int) -> Words:
+    depth, ranks = QUEUE_DEPTH[program.protocol], len(program.ranks)
+    words = encode_rank(program.collective, ranks, program.chunks, program.in_place, depth, program.ranks[rank])
+    return ("words", len(words), *words)
 
 
-def _block(block: ThreadBlock) -> Words:
-    yield from (-1 if peer is None else peer for peer in (block.send_peer, block.recv_peer))
-    yield from (block.channel, "steps", len(block.instructions))
-    for step in block.instructions:
-        yield from _instruction(step)
+def _run(request: RunRequest, programs: Sequence[Program], number: int, entry: RunEntry) -> Words:
+    ranks = len(programs[0].ranks)
+    pattern = DataPattern(ranks, number + 1, request.seed, ELEMENT_TYPES[request.dtype].exact_limit)
+    yield from (int(entry.program is None), entry.program or 0, int(_is_in_place(programs, entry.program)))
+    yield from (entry.elements, entry.parts, pattern.offset, pattern.bases, pattern.slopes)
+    yield from ("weights", ranks, *pattern.weights().tolist())
 
 
-def _instruction(step: Instruction) -> Words:
-    yield from (step.op.value, step.src.buffer, step.src.offset, step.dst.buffer, step.dst.offset, step.count)
-    yield from ("waits", len(step.waits))
-    for wait in step.waits:
-        yield from (wait.block, wait.step)
-
-
-def _library_buffers(program: Program) -> Words:
-    """Return a program without blocks, for the buffers of library runs: in place where `program` is.
+def _is_in_place(programs: Sequence[Program], number: int | None) -> bool:
+    """Return whether a run's input and output share memory; the library's where those of the first program do.
 
     oneCCL's broadcast has one buffer only.
     """
-    in_place = program.in_place or program.collective.name is CollectiveName.BROADCAST
-    return (len(program.ranks), 0, 1, int(in_place), "blocks", 0)
-
-
-def _run(request: RunRequest, ranks: int, number: int, entry: RunEntry) -> Words:
-    pattern = DataPattern(ranks, number + 1, request.seed, ELEMENT_TYPES[request.dtype].exact_limit)
-    is_library = entry.program is None
-    program = len(request.programs) if entry.program is None else entry.program
-    yield from (int(is_library), program, entry.elements, entry.parts)
-    yield from (pattern.offset, pattern.bases, pattern.slopes, "weights", ranks, *pattern.weights().tolist())
+    if number is not None:
+        return programs[number].in_place
+    return programs[0].in_place or programs[0].collective.name is CollectiveName.BROADCAST

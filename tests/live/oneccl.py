@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import pytest
 
-from chorale.runners.oneccl.build import INSTALL, find_parts
+from chorale.runners.oneccl.build import DEFAULT_VERSION, INSTALL, VERSIONS, Version, find_parts
 from chorale.synth.errors import Unavailable
 
 
-def _is_installed() -> bool:
+def _is_installed(version: Version) -> bool:
     try:
-        return find_parts() is not None
+        return find_parts(version) is not None
     except Unavailable:
         return False
 
 
-needs_oneccl = pytest.mark.skipif(
-    not _is_installed(), reason=f"THE ONECCL RUNNER IS NOT TESTED: its part is missing, run: {INSTALL}"
-)
+def _mark(version: Version) -> pytest.MarkDecorator:
+    reason = f"THE ONECCL RUNNER IS NOT TESTED WITH {version}: its part is missing, run: {INSTALL}"
+    return pytest.mark.skipif(not _is_installed(version), reason=reason)
+
+
+needs_oneccl = _mark(DEFAULT_VERSION)
+VERSION_PARAMS = [pytest.param(version, marks=_mark(version)) for version in VERSIONS]
+"""Every version of oneCCL, for a fixture; skipped where its parts are missing."""

@@ -17,6 +17,7 @@ from chorale.runners.api.base import FailureKind, Outcome, RunRequest, library_r
 from chorale.runners.fabric.fabric import EmulatedFabric, bring_up, find_fabric, processes_in, take_down
 from chorale.runners.fabric.holder import NamespaceHolder
 from chorale.runners.fabric.wire import require_wire
+from chorale.runners.oneccl.build import Version
 from chorale.runners.oneccl.runner import OneCclRunner
 from chorale.synth.errors import Unavailable
 from chorale.synth.topology.spec import parse_topology
@@ -24,9 +25,9 @@ from chorale.synth.topology.topology import Topology
 from tests.conformance import runner_kit
 from tests.conformance.example_programs import ring_allreduce
 from tests.conformance.runner_kit import RING, failed, measured, request_of
-from tests.live.oneccl import needs_oneccl
+from tests.live.oneccl import VERSION_PARAMS, needs_oneccl
 
-pytestmark = needs_oneccl
+pytestmark = needs_oneccl  # programs and messages are the same with every version; those that differ ask for both
 
 NAME = f"oneccl-{os.getpid()}"
 LINK_MBPS = 100
@@ -73,12 +74,13 @@ def ring() -> Iterator[EmulatedFabric]:
         take_down(fabric)
 
 
-def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric, home: Path) -> None:
+@pytest.mark.parametrize("version", VERSION_PARAMS)
+def test_programs_and_library_take_as_long_as_the_links_do(ring: EmulatedFabric, home: Path, version: Version) -> None:
     size_bytes = 2**20
     # 6 steps of a quarter. An idle machine needs a few percent more, and none less.
     ideal_s = 6 * size_bytes / 4 * 8 / (LINK_MBPS * 1e6)
     request = request_of(RING, size_bytes=size_bytes, library=("ring",), timeout_s=60.0)
-    with OneCclRunner(NAME, home=home) as runner:
+    with OneCclRunner(NAME, version=version, home=home) as runner:
         outcome = measured(runner.submit(request))
     for name in ("program", library_result("ring")):
         (result,) = outcome.results[name]

@@ -21,7 +21,7 @@ import pytest
 from chorale.runners.api.base import FailureKind, Outcome, ProgramSettings, RunRequest, library_result
 from chorale.runners.oneccl import runner as runner_module
 from chorale.runners.oneccl import tasks
-from chorale.runners.oneccl.build import VERSIONS
+from chorale.runners.oneccl.build import PACKAGES, Version
 from chorale.runners.oneccl.runner import OneCclRunner, RankPlacement
 from chorale.runners.oneccl.tasks import InjectedFault
 from chorale.runners.process_launch.local import LocalHost
@@ -43,15 +43,23 @@ from tests.conformance import runner_kit
 from tests.conformance.example_programs import ring_allreduce, with_deadlock
 from tests.conformance.runner_kit import RING, failed, measured, request_of
 from tests.live.children import descendants
-from tests.live.oneccl import needs_oneccl
-
-pytestmark = needs_oneccl
+from tests.live.oneccl import VERSION_PARAMS, needs_oneccl
 
 PAIR = ring_allreduce(range(2))
 
 
-def _on_loopback(home: Path, fault: InjectedFault | None = None) -> OneCclRunner:
-    return OneCclRunner(where="loopback", home=home, fault=fault)
+OnLoopback = Callable[..., OneCclRunner]
+
+
+@pytest.fixture(params=VERSION_PARAMS)
+def version(request: pytest.FixtureRequest) -> Version:
+    return request.param
+
+
+@pytest.fixture
+def on_loopback(home: Path, version: Version) -> OnLoopback:
+    """Return what makes a runner; its argument is a fault, if any."""
+    return lambda fault=None: OneCclRunner(where="loopback", version=version, home=home, fault=fault)
 
 
 def _pair(program: Program = PAIR, **others: object) -> RunRequest:
@@ -59,12 +67,12 @@ def _pair(program: Program = PAIR, **others: object) -> RunRequest:
 
 
 @pytest.mark.parametrize("check", runner_kit.CHECKS, ids=lambda check: check.__name__)
-def test_conformance(check: Callable[[runner_kit.Factory], None], home: Path) -> None:
-    check(partial(_on_loopback, home))
+def test_conformance(check: Callable[[runner_kit.Factory], None], on_loopback: OnLoopback) -> None:
+    check(on_loopback)
 
 
-def test_every_library_algorithm_is_right_and_takes_its_turn(home: Path) -> None:
-    with _on_loopback(home) as runner:
+def test_every_library_algorithm_is_right_and_takes_its_turn(on_loopback: OnLoopback) -> None:
+    with on_loopback() as runner:
         names = runner.library("allreduce")
         assert len(names) == 6
         results = measured(runner.submit(request_of(RING, library=names, sizes_bytes=(4096, 4097)))).results
@@ -78,10 +86,10 @@ def test_every_library_algorithm_is_right_and_takes_its_turn(home: Path) -> None
 
 
 def test_an_algorithm_that_does_not_serve_is_rejected_and_not_replaced(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+    on_loopback: OnLoopback, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(tasks.ALGORITHMS, CollectiveName.ALLREDUCE, ("direct",))  # needs MPI underneath
-    with _on_loopback(home) as runner:
+    with on_loopback() as runner:
         failure = failed(runner.submit(_pair(library=("direct",))), FailureKind.REJECTED)
     assert "can not select algo" in failure.message
 
@@ -108,7 +116,7 @@ DTYPES = {
 
 
 @pytest.mark.parametrize(("name", "dtype"), DTYPES.items(), ids=str)
-def test_every_collective_is_right(home: Path, name: CollectiveName, dtype: str) -> None:
+def test_every_collective_is_right(on_loopback: OnLoopback, name: CollectiveName, dtype: str) -> None:
     root = 1 if name in (CollectiveName.BROADCAST, CollectiveName.REDUCE) else None
     schedule = _schedule(Collective(name, root))
     lowered = partial(LoweringOptions, "oneccl-xml")
@@ -126,7 +134,7 @@ def test_every_collective_is_right(home: Path, name: CollectiveName, dtype: str)
         dtype=dtype,
         settings={"in parts": ProgramSettings(buffer_bytes=500)},
     )
-    with _on_loopback(home) as runner:
+    with on_loopback() as runner:
         algorithms = runner.library(name)
         results = measured(runner.submit(replace(request, library=algorithms))).results
     assert algorithms
@@ -139,25 +147,25 @@ def _wrong(outcome: Outcome, kind: FailureKind, rank: int) -> str:
     return failure.message
 
 
-def test_each_fault_is_reported_as_what_it_is(home: Path) -> None:
+def test_each_fault_is_reported_as_what_it_is(on_loopback: OnLoopback) -> None:
     request = _pair(timeout_s=1.0)
-    with _on_loopback(home, InjectedFault(1, "crash", run=1)) as runner:
+    with on_loopback(InjectedFault(1, "crash", run=1)) as runner:
         assert _wrong(runner.submit(request), FailureKind.CRASH, 1) == "rank 1 was killed by SIGSEGV"
-    with _on_loopback(home, InjectedFault(0, "wrong", run=2)) as runner:
+    with on_loopback(InjectedFault(0, "wrong", run=2)) as runner:
         message = _wrong(runner.submit(request), FailureKind.WRONG_RESULT, 0)
         assert message.startswith("run 2, program on 1024 elements gave a wrong result on 1 of 2 ranks; rank 0: 1 of")
-    with _on_loopback(home, InjectedFault(1, "hang", run=1)) as runner:
+    with on_loopback(InjectedFault(1, "hang", run=1)) as runner:
         message = _wrong(runner.submit(request), FailureKind.TIMEOUT, 1)
         assert message.startswith("the time limit passed while run 1, program on 1024 elements; ")
         assert "rank 0 block 0 instruction 1: waits for a message from rank 1" in message
         assert "rank 1 block 0 instruction 0: could go on" in message
-    with _on_loopback(home, InjectedFault(0, "slow", pause_us=600_000)) as runner:
+    with on_loopback(InjectedFault(0, "slow", pause_us=600_000)) as runner:
         message = _wrong(runner.submit(request), FailureKind.TIMEOUT, 0)
         assert "rank 0 block 0 instruction 1: could go on" in message
 
 
-def test_a_rank_that_is_a_little_slow_is_only_that(home: Path) -> None:
-    with _on_loopback(home, InjectedFault(0, "slow", pause_us=50_000)) as runner:
+def test_a_rank_that_is_a_little_slow_is_only_that(on_loopback: OnLoopback) -> None:
+    with on_loopback(InjectedFault(0, "slow", pause_us=50_000)) as runner:
         (result,) = measured(runner.submit(_pair())).results["program"]
     assert result.min_s > 2 * 0.05
 
@@ -167,11 +175,13 @@ ELSEWHEN = ("unshare", "--user", "--map-root-user", "--time", "--fork", "--monot
 
 @pytest.mark.skipif(subprocess.run([*ELSEWHEN, "true"], check=False).returncode != 0, reason="no time namespaces here")
 @pytest.mark.parametrize("other", [0, 1])
-def test_ranks_with_clocks_of_their_own_agree_on_times(home: Path, monkeypatch: pytest.MonkeyPatch, other: int) -> None:
+def test_ranks_with_clocks_of_their_own_agree_on_times(
+    on_loopback: OnLoopback, monkeypatch: pytest.MonkeyPatch, other: int
+) -> None:
     places = [LocalHost(), LocalHost()]
     places[other] = LocalHost(prefix=ELSEWHEN)
     monkeypatch.setattr(runner_module, "place_ranks", lambda *_: RankPlacement(places, {}))
-    with _on_loopback(home) as runner:
+    with on_loopback() as runner:
         (result,) = measured(runner.submit(_pair(repeats=5))).results["program"]
     assert 0 < result.median_s < 5
 
@@ -199,26 +209,28 @@ def _submit_and_meanwhile(runner: OneCclRunner, act: Callable[[psutil.Process], 
         thread.join()
 
 
-def test_a_killed_rank_is_named_with_its_signal(home: Path) -> None:
-    with _on_loopback(home) as runner:
+def test_a_killed_rank_is_named_with_its_signal(on_loopback: OnLoopback) -> None:
+    with on_loopback() as runner:
         outcome, _ = _submit_and_meanwhile(runner, lambda rank: rank.kill())
         assert _wrong(outcome, FailureKind.CRASH, 1) == "rank 1 was killed by SIGKILL"
         assert not _interpreters()
         measured(runner.submit(_pair()))
 
 
-def test_a_stopped_rank_is_a_timeout_that_names_it(home: Path) -> None:
-    with _on_loopback(home) as runner:
+def test_a_stopped_rank_is_a_timeout_that_names_it(on_loopback: OnLoopback) -> None:
+    with on_loopback() as runner:
         outcome, seconds = _submit_and_meanwhile(runner, lambda rank: rank.suspend())
         assert "rank 1 does not answer" in _wrong(outcome, FailureKind.TIMEOUT, 1)
     assert seconds < 1.5 + runner_kit.GRACE_S
     assert not _interpreters()
 
 
-def test_runs_leak_neither_processes_nor_files_nor_descriptors(home: Path, monkeypatch, tmp_path: Path) -> None:
+def test_runs_leak_neither_processes_nor_files_nor_descriptors(
+    on_loopback: OnLoopback, monkeypatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     own = psutil.Process()
-    with _on_loopback(home) as runner:
+    with on_loopback() as runner:
         measured(runner.submit(_pair()))
         descriptors = own.num_fds()
         for _ in range(3):
@@ -228,6 +240,7 @@ def test_runs_leak_neither_processes_nor_files_nor_descriptors(home: Path, monke
     assert not list(tmp_path.iterdir())
 
 
+@needs_oneccl
 def test_the_command_compares_with_a_library_algorithm(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -245,22 +258,23 @@ def test_the_command_compares_with_a_library_algorithm(
     assert done.document["runner"] == "oneccl"
 
 
-def test_more_data_than_memory_is_unavailable(home: Path) -> None:
-    with _on_loopback(home) as runner:
+def test_more_data_than_memory_is_unavailable(on_loopback: OnLoopback) -> None:
+    with on_loopback() as runner:
         failure = failed(runner.submit(_pair(size_bytes=2**40)), FailureKind.UNAVAILABLE)
     assert "GB of memory" in failure.message
 
 
-def test_the_environment_says_what_matters_and_no_host(home: Path) -> None:
-    with _on_loopback(home) as runner:
+def test_the_environment_says_what_matters_and_no_host(on_loopback: OnLoopback, version: Version) -> None:
+    with on_loopback() as runner:
         environment = measured(runner.submit(_pair())).environment
     assert environment["runner"] == "oneccl"
     assert environment["network"] == "loopback"
-    assert environment["oneccl-devel"] == VERSIONS["oneccl-devel"]
+    assert {name: environment[name] for name in PACKAGES[version]} == PACKAGES[version]
     assert len(str(environment["environment_id"])) == 64
     assert os.uname().nodename not in map(str, environment.values())
 
 
+@needs_oneccl
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_cluster")
 def test_ranks_run_on_the_nodes_of_a_cluster(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -299,6 +299,7 @@ std::string Executor::reason(const State& state) const {
     const Instruction& step = state.block->steps[state.step];
     if (const Wait* wait = unmet(state, true))
         return "waits for block " + std::to_string(wait->block) + " instruction " + std::to_string(wait->step);
+    if (!state.has_begun) return "could go on";
     if (step.receives() && state.stored < state.length)
         return "waits for a message from rank " + std::to_string(state.block->recv_peer);
     if (step.sends()) return "waits until rank " + std::to_string(state.block->send_peer) + " receives";

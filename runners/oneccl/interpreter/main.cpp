@@ -1,7 +1,7 @@
 // One rank: reads its task, joins the others, goes through the runs and reports on each.
 //
 // Argument: the IP address of this rank. Files of the working folder:
-//   task       what to do (see runners/oneccl/task.py)
+//   task       what to do (see runners/oneccl/tasks.py)
 //   key-store  where oneCCL's key-value store is: rank 0 writes it, the other ranks read it
 //   joined     there as soon as this rank has heard from the others; from then on the time limit counts
 //   results    a line for each run: start and end in nanoseconds of rank 0's clock, then what is wrong with the result,
@@ -17,15 +17,14 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
-#include <iterator>
+#include <sstream>
 
-#include "clock.hpp"
-#include "wait.hpp"
+#include "engine_clock.hpp"
 #include "interfaces.hpp"
-#include "interpreter.hpp"
-#include "rendezvous.hpp"
 #include "memory.hpp"
 #include "network.hpp"
+#include "programs.hpp"
+#include "rendezvous.hpp"
 #include "task.hpp"
 
 namespace chorale {
@@ -47,22 +46,10 @@ void choose_interface(const std::string& address) {
     setenv("CCL_KVS_IFACE", name.c_str(), 1);
 }
 
-std::shared_ptr<ccl::kvs> open_key_store(int rank) {
-    if (rank == 0) {
-        auto store = ccl::create_main_kvs();
-        const auto address = store->get_address();
-        std::ofstream("key-store.new", std::ios::binary).write(address.data(), address.size());
-        std::rename("key-store.new", "key-store");
-        return store;
-    }
-    ccl::kvs::address_type address;
-    std::ifstream("key-store", std::ios::binary).read(address.data(), address.size());
-    return ccl::create_kvs(address);
-}
-
 class Rank {
 public:
-    Rank(const Task& task, Network& network) : task_(task), network_(network), meeting_(task, network) {}
+    Rank(const Task& task, Network& network)
+        : task_(task), network_(network), meeting_(task, network), programs_(task, network) {}
 
     void go_through_runs() {
         std::ofstream results("results");
@@ -75,41 +62,32 @@ public:
     void report(const LimitPassed& late) const {
         std::ofstream file("stuck");
         file << "run " << current_ << " " << late.what() << "\n";
-        if (interpreter_)
-            for (const Stuck& one : interpreter_->stuck())
-                file << "block " << one.block << " " << one.step << " " << one.reason << "\n";
+        std::istringstream blocked(programs_.blocked());
+        for (std::string line; std::getline(blocked, line);) file << "block " << line << "\n";
     }
 
 private:
     std::string perform(const Run& run) {
         Memory memory(task_, run);
-        if (!run.is_library) interpreter_.emplace(task_, run, memory, network_);
         const int64_t start_ns = meeting_.meet();
-        sleep_ns(start_ns - now_ns());
-        const int64_t end_ns = run.is_library ? perform_collective(run, memory) : perform_program();
+        pause_ns(start_ns - monotonic_ns());
+        const int64_t end_ns = run.is_library ? perform_collective(run, memory) : programs_.execute(run, memory);
         meeting_.meet();  // nobody's check takes a core from those who still run
-        interpreter_.reset();
         if (task_.fault.kind == "wrong" && task_.fault.run <= current_) memory.spoil();
         return std::to_string(meeting_.common(start_ns)) + " " + std::to_string(meeting_.common(end_ns)) + " " +
                memory.complaint();
     }
 
-    int64_t perform_program() {
-        const int64_t end_ns = interpreter_->execute();
-        interpreter_->drain();
-        return end_ns;
-    }
-
     int64_t perform_collective(const Run& run, const Memory& memory) {
         network_.collective(memory.input(), memory.output(), run.elements);
-        return now_ns();
+        return monotonic_ns();
     }
 
     const Task& task_;
     Network& network_;
     Meeting meeting_;
+    Programs programs_;
     size_t current_ = 0;
-    std::optional<Interpreter> interpreter_;
 };
 
 void explain(const std::exception& error) { std::cerr << "error: " << error.what() << std::endl; }
@@ -121,11 +99,10 @@ void explain(const std::exception& error) { std::cerr << "error: " << error.what
     kill_after(task.start_limit_s);
     prctl(PR_SET_TIMERSLACK, 1000UL);
     choose_interface(address);
-    ccl::init();
-    Network network(task, open_key_store(task.rank));
+    Network network(task);
     Rank rank(task, network);
     std::ofstream("joined") << "yes" << std::endl;
-    network.set_deadline(now_ns() + static_cast<int64_t>(task.run_limit_s * 1e9));
+    network.set_limit(task.run_limit_s);
     kill_after(task.run_limit_s + grace_s);
     try {
         rank.go_through_runs();

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "elements.hpp"
+
 namespace chorale {
 namespace {
 
-constexpr int untouched = -1;  // in outputs and scratch before a run; no datum and no sum has this value
+constexpr int64_t untouched = -1;  // in outputs before a run; no datum and no sum has this value
 
 // Where the data of a collective come from: position x of rank r's vector, or the sum of all ranks' at x.
 class Data {
@@ -69,37 +71,30 @@ void each_output(const Task& task, const Run& run, size_t elements, Visit visit)
 
 }  // namespace
 
-Memory::Memory(const Task& task, const Run& run) : task_(task), run_(run), element_bytes_(element_bytes(task.type)) {
-    const Program& program = task.programs[run.program];
-    chunk_elements_ = run.elements / program.chunks;
+Memory::Memory(const Task& task, const Run& run) : task_(task), run_(run) {
     const size_t shard = run.elements / task.ranks;
     input_elements_ = task.collective == "allgather" ? shard : run.elements;
     output_elements_ = task.collective == "reduce_scatter" ? shard : run.elements;
-    lay_out(program, input_elements_, output_elements_);
+    lay_out();
     with_type(task.type, [&](auto zero) {
         using Element = decltype(zero);
         auto* all = reinterpret_cast<Element*>(bytes_.data());
-        std::fill(all, all + bytes_.size() / element_bytes_, Element(untouched));
+        std::fill(all, all + bytes_.size() / sizeof zero, Element(untouched));
         auto* input = reinterpret_cast<Element*>(input_);
         each_input(task_, run_, input_elements_, [&](size_t i, int64_t value) { input[i] = Element(value); });
     });
 }
 
-void Memory::lay_out(const Program& program, size_t input_elements, size_t output_elements) {
-    const size_t whole = std::max(input_elements, output_elements);
-    const size_t vectors = program.in_place ? whole : input_elements + output_elements;
-    const size_t scratch = program.scratch_chunks * chunk_elements_;
-    bytes_.resize((vectors + scratch) * element_bytes_);
-    const size_t own = std::min(input_elements, output_elements) * task_.rank * element_bytes_;
-    input_ = bytes_.data() + (program.in_place && input_elements < output_elements ? own : 0);
-    output_ = bytes_.data() + (program.in_place ? (output_elements < input_elements ? own : 0)
-                                                : input_elements * element_bytes_);
-    scratch_ = bytes_.data() + vectors * element_bytes_;
-}
-
-char* Memory::at(Place place) const {
-    char* const start = place.buffer == 'i' ? input_ : place.buffer == 'o' ? output_ : scratch_;
-    return start + place.offset * chunk_elements_ * element_bytes_;
+void Memory::lay_out() {
+    const size_t element_bytes = with_type(task_.type, [](auto zero) { return sizeof zero; });
+    const size_t smaller = std::min(input_elements_, output_elements_) * element_bytes;
+    const size_t larger = std::max(input_elements_, output_elements_) * element_bytes;
+    bytes_.resize(run_.is_in_place ? larger : smaller + larger);
+    input_ = output_ = bytes_.data();
+    if (!run_.is_in_place)
+        output_ += input_elements_ * element_bytes;
+    else if (smaller < larger)
+        (input_elements_ < output_elements_ ? input_ : output_) += task_.rank * smaller;
 }
 
 std::string Memory::complaint() const {
@@ -121,7 +116,7 @@ std::string Memory::complaint() const {
         found = reinterpret_cast<const Element*>(output_);
         each_output(task_, run_, output_elements_, compare);
         if (wrong > 0) return report("output", output_elements_);
-        if (task_.programs[run_.program].in_place) return std::string();
+        if (run_.is_in_place) return std::string();
         found = reinterpret_cast<const Element*>(input_);
         each_input(task_, run_, input_elements_, compare);
         return wrong > 0 ? report("input, which must stay as it was,", input_elements_) : std::string();

@@ -1,7 +1,6 @@
-// The buffers of one rank for one run, what they hold before, and whether they hold the right things after.
+// Input and output of one rank for one run, what they hold before, and whether they hold the right things after.
 #pragma once
 
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,10 +12,8 @@ class Memory {
 public:
     Memory(const Task& task, const Run& run);
 
-    char* at(Place place) const;  // the first byte of a chunk
     char* input() const { return input_; }
     char* output() const { return output_; }
-    size_t chunk_elements() const { return chunk_elements_; }
 
     // "" if every element is right, else which is not.
     std::string complaint() const;
@@ -25,13 +22,13 @@ public:
     void spoil();
 
 private:
-    void lay_out(const Program& program, size_t input_elements, size_t output_elements);
+    void lay_out();
 
     const Task& task_;
     const Run& run_;
-    size_t chunk_elements_, element_bytes_, input_elements_, output_elements_;
+    size_t input_elements_, output_elements_;
     std::vector<char> bytes_;
-    char *input_, *output_, *scratch_;
+    char *input_, *output_;
 };
 
 }  // namespace chorale

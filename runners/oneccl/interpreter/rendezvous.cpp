@@ -5,7 +5,7 @@
 #include <functional>
 #include <limits>
 
-#include "clock.hpp"
+#include "engine_clock.hpp"
 
 namespace chorale {
 namespace {
@@ -50,7 +50,7 @@ int64_t Meeting::meet() {
         network_.hear(&start_ns, sizeof start_ns, rank, "word of being ready");
         if (clocks_[rank] != clocks_[0]) answer_pings(rank);
     }
-    start_ns = now_ns() + lead_ns + lead_per_rank_ns * task_.ranks;
+    start_ns = monotonic_ns() + lead_ns + lead_per_rank_ns * task_.ranks;
     for (int rank = 1; rank < task_.ranks; rank++)
         network_.tell(&start_ns, sizeof start_ns, rank, "the time of the start");
     return start_ns;
@@ -60,7 +60,7 @@ void Meeting::answer_pings(int rank) {
     for (int ping = 0; ping < pings; ping++) {
         int64_t time_ns = 0;
         network_.hear(&time_ns, sizeof time_ns, rank, "a look at the clock");
-        time_ns = now_ns();
+        time_ns = monotonic_ns();
         network_.tell(&time_ns, sizeof time_ns, rank, "a look at the clock");
     }
 }
@@ -70,10 +70,10 @@ void Meeting::align_clock() {
     int64_t fastest_ns = std::numeric_limits<int64_t>::max();
     for (int ping = 0; ping < pings; ping++) {
         int64_t theirs_ns = 0;
-        const int64_t before_ns = now_ns();
+        const int64_t before_ns = monotonic_ns();
         network_.tell(&before_ns, sizeof before_ns, 0, "a look at the clock");
         network_.hear(&theirs_ns, sizeof theirs_ns, 0, "a look at the clock");
-        const int64_t after_ns = now_ns();
+        const int64_t after_ns = monotonic_ns();
         if (after_ns - before_ns >= fastest_ns) continue;
         fastest_ns = after_ns - before_ns;
         offset_ns_ = theirs_ns - (before_ns + after_ns) / 2;

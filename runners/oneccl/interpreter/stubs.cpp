@@ -1,4 +1,4 @@
-// What oneCCL's static archive refers to and a run on CPUs does not need: the hooks of a profiler, two functions of a
+// What oneCCL's static archives (2021.17 and 2022.2) refer to and a run on CPUs does not need: the hooks of a profiler, two functions of a
 // compiler's own library, and hwloc, which says here that it cannot start; oneCCL then does without.
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -19,6 +19,7 @@ int hwloc_topology_init() { return -1; }
 
 NEVER_CALLED(hwloc_alloc_membind)
 NEVER_CALLED(hwloc_bitmap_alloc)
+NEVER_CALLED(hwloc_bitmap_and)
 NEVER_CALLED(hwloc_bitmap_first)
 NEVER_CALLED(hwloc_bitmap_free)
 NEVER_CALLED(hwloc_bitmap_isincluded)
@@ -27,6 +28,7 @@ NEVER_CALLED(hwloc_bitmap_iszero)
 NEVER_CALLED(hwloc_bitmap_next)
 NEVER_CALLED(hwloc_bitmap_only)
 NEVER_CALLED(hwloc_bitmap_taskset_snprintf)
+NEVER_CALLED(hwloc_bitmap_weight)
 NEVER_CALLED(hwloc_bitmap_zero)
 NEVER_CALLED(hwloc_free)
 NEVER_CALLED(hwloc_get_area_membind)
@@ -36,6 +38,7 @@ NEVER_CALLED(hwloc_get_type_depth)
 NEVER_CALLED(hwloc_memattr_get_value)
 NEVER_CALLED(hwloc_obj_attr_snprintf)
 NEVER_CALLED(hwloc_obj_type_snprintf)
+NEVER_CALLED(hwloc_obj_type_string)
 NEVER_CALLED(hwloc_set_membind)
 NEVER_CALLED(hwloc_topology_destroy)
 NEVER_CALLED(hwloc_topology_get_support)

@@ -25,52 +25,23 @@ auto list(std::istream& text, const std::string& name, Read read) {
     return items;
 }
 
-void set_operation(Instruction& step, const std::string& name) {
-    step.is_copy = name == "cpy";
-    step.is_reduce = name == "re";
-    step.receives = name[0] == 'r' && !step.is_reduce;
-    step.sends = name.back() == 's';
-    step.reduces = name == "rrs" || name == "rrc" || name == "rrcs";
-    step.stores = name == "r" || name == "rcs" || name == "rrc" || name == "rrcs";
-}
-
-Instruction read_instruction(std::istream& text) {
-    Instruction step;
-    set_operation(step, next<std::string>(text));
-    step.src = {next<char>(text), next<size_t>(text)};
-    step.dst = {next<char>(text), next<size_t>(text)};
-    step.count = next<size_t>(text);
-    step.waits = list(text, "waits", [](std::istream& in) { return Wait{next<size_t>(in), next<size_t>(in)}; });
-    return step;
-}
-
-Block read_block(std::istream& text) {
-    Block block{next<int>(text), next<int>(text), next<size_t>(text), {}};
-    block.instructions = list(text, "steps", read_instruction);
-    return block;
-}
-
-Program read_program(std::istream& text) {
-    Program program{next<size_t>(text), next<size_t>(text), next<size_t>(text), next<int>(text) != 0, {}};
-    program.blocks = list(text, "blocks", read_block);
-    return program;
-}
+std::vector<int64_t> read_program(std::istream& text) { return list(text, "words", next<int64_t>); }
 
 Run read_run(std::istream& text) {
-    Run run{next<int>(text) != 0, next<size_t>(text), next<size_t>(text), next<size_t>(text), {}};
+    Run run{next<int>(text) != 0, next<size_t>(text), next<int>(text) != 0, next<size_t>(text), next<size_t>(text), {}};
     run.pattern = {next<uint32_t>(text), next<uint32_t>(text), next<uint32_t>(text), {}};
-    run.pattern.weights = list(text, "weights", [](std::istream& in) { return next<int64_t>(in); });
+    run.pattern.weights = list(text, "weights", next<int64_t>);
     return run;
 }
 
 }  // namespace
 
 Task read_task(std::istream& text) {
-    expect(text, "chorale-task-1");
+    expect(text, "chorale-task-2");
     Task task;
     task.rank = next<int>(text);
     task.ranks = next<int>(text);
-    task.type = element_type_named(next<std::string>(text));
+    task.type = next<int>(text);
     task.collective = next<std::string>(text);
     task.root = next<int>(text);
     task.start_limit_s = next<double>(text);

@@ -12,7 +12,7 @@ import pytest
 
 from chorale.runners.oneccl import build, install
 from chorale.runners.oneccl.build import build_interpreter
-from chorale.synth.errors import Unavailable
+from chorale.synth.errors import InvalidInput, Unavailable
 
 ROOT = Path(__file__).parents[4]
 
@@ -30,18 +30,20 @@ def _wheel(folder: Path, name: str, members: dict[str, str]) -> Path:
 def parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Unpack stand-ins of the packages, and let them be found."""
     root = tmp_path / "share"
-    devel = {"include/oneapi/ccl.hpp": "", "lib/ccl/cpu/lib/libccl.a": "archive", "lib/libccl.a": "for GPUs"}
+    config = "#define CCL_MAJOR_VERSION 2021\n#define CCL_MINOR_VERSION 17\n"
+    devel = {"include/oneapi/ccl/config.h": config, "lib/ccl/cpu/lib/libccl.a": "archive", "lib/libccl.a": "for GPUs"}
     runtime = {"lib/libfabric.so": "fabric", "lib/libtcp-fi.so": "tcp", "lib/libmpi.so": "mpi", "bin/mpiexec": "x"}
     install.unpack(_wheel(tmp_path, "devel", devel), root)
     install.unpack(_wheel(tmp_path, "runtime", runtime), root)
-    monkeypatch.setattr(build, "install_folder", lambda: root)
+    monkeypatch.setattr(build, "install_folder", lambda version: root)
+    monkeypatch.setattr(sys, "prefix", str(root))
     return root
 
 
 def test_only_what_is_needed_is_unpacked(parts: Path) -> None:
     files = {str(path.relative_to(parts)) for path in parts.rglob("*") if path.is_file()}
     assert files == {
-        "include/oneapi/ccl.hpp",
+        "include/oneapi/ccl/config.h",
         "lib/ccl/cpu/lib/libccl.a",
         "lib/libfabric.so",
         "lib/libtcp-fi.so",
@@ -53,8 +55,38 @@ def test_only_what_is_needed_is_unpacked(parts: Path) -> None:
     }
 
 
+def test_headers_of_another_version_are_not_taken(parts: Path) -> None:
+    with pytest.raises(Unavailable, match=r"static library of oneCCL 2022\.2 "):
+        build.find_parts("2022.2")
+
+
+def test_unknown_versions_are_refused() -> None:
+    assert [build.parse_version(version) for version in build.VERSIONS] == list(build.VERSIONS)
+    with pytest.raises(InvalidInput, match=r"got 2019; choose 2021\.17 or 2022\.2"):
+        build.parse_version("2019")
+
+
+def test_every_version_is_unpacked_from_its_own_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def download(folder: Path, packages: list[tuple[str, str]]) -> None:
+        for name, version in packages:
+            files = {"lib/libfabric.so": "fabric"} if name == "impi-rt" else {build.ARCHIVE: name}
+            _wheel(folder, f"{name.replace('-', '_')}-{version}", files)
+
+    monkeypatch.setattr(install, "_download", download)
+    targets = {version: tmp_path / version for version in build.VERSIONS}
+    install.install(targets)
+    archives = [(target / build.ARCHIVE).read_text() for target in targets.values()]
+    assert archives == ["oneccl-devel", "oneccl-cpu-devel"]
+    assert all((target / build.LIBFABRIC).exists() for target in targets.values())
+
+
+def test_a_package_that_is_no_wheel_is_unavailable(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match=r"none of impi-rt 1\.0"):
+        install.wheel_in(tmp_path, "impi-rt", "1.0")
+
+
 def test_missing_parts_are_unavailable_with_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "install_folder", lambda: tmp_path)
+    monkeypatch.setattr(build, "install_folder", lambda version: tmp_path)
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     with pytest.raises(Unavailable, match=r"run: python -m chorale\.runners\.oneccl\.install"):
         build.find_parts()
@@ -70,7 +102,7 @@ def test_a_missing_compiler_is_unavailable_with_the_command(
     monkeypatch.delenv("CXX", raising=False)
     if chosen is not None:
         monkeypatch.setenv("CXX", chosen)
-    with pytest.raises(Unavailable, match=rf"needs a C\+\+ compiler.*{found}.*apt-get install g\+\+"):
+    with pytest.raises(Unavailable, match=rf"C\+\+ compiler is needed.*{found}.*apt-get install g\+\+"):
         build_interpreter(tmp_path)
 
 
@@ -81,7 +113,7 @@ def _compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> N
     monkeypatch.setenv("CXX", str(path))
 
 
-COPY = 'while [ $# -gt 1 ]; do shift; done; echo "#built" > "$1"; echo "warning: odd"; echo $$ >> "${0%/*}/calls"'
+COPY = 'while [ $# -gt 1 ]; do shift; done; echo "#built" > "$1"; echo "warning: odd"; echo $1 >> "${0%/*}/calls"'
 
 
 def test_a_build_is_kept_with_its_log(parts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,7 +124,9 @@ def test_a_build_is_kept_with_its_log(parts: Path, tmp_path: Path, monkeypatch: 
     assert "-std=c++17" in log
     assert "warning: odd" in log
     assert build_interpreter(tmp_path / "home") == first
-    assert len((tmp_path / "calls").read_text().split()) == 1
+    calls = [Path(output).name for output in (tmp_path / "calls").read_text().split()]
+    assert calls.count("interpreter") == 1
+    assert len(calls) == len(set(calls))
     assert sorted(path.name for path in first.parent.iterdir()) == ["build.log", "interpreter"]
 
 
@@ -125,16 +159,17 @@ def test_a_failed_download_says_what_pip_said(tmp_path: Path, monkeypatch: pytes
     failed = subprocess.CompletedProcess([], 1, "", "Looking\nERROR: No matching distribution\n")
     monkeypatch.setattr(install.subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(Unavailable, match="got ERROR: No matching distribution; see: -m pip download"):
-        install.install(tmp_path)
+        install.install({"2021.17": tmp_path})
 
 
 def test_what_is_installed_is_not_downloaded_again(parts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install.subprocess, "run", lambda *_, **__: pytest.fail("downloaded"))
-    install.install(parts)
+    install.install({"2021.17": parts})
 
 
 def test_constraints_and_extra_name_the_same_packages() -> None:
     pins = (ROOT / "constraints.txt").read_text().splitlines()
-    assert {f"{name}=={version}" for name, version in build.VERSIONS.items()} <= set(pins)
+    for packages in build.PACKAGES.values():
+        assert {f"{name}=={version}" for name, version in packages.items()} <= set(pins)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {requirement.split(">")[0] for requirement in extras["oneccl"]} == set(build.VERSIONS)
+    assert {requirement.split(">")[0] for requirement in extras["oneccl"]} == set(build.PACKAGES["2021.17"])

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
-import pytest
-
-from chorale.runners.oneccl.build import OneCclParts
+from chorale.runners.oneccl.build import INTERPRETER
 from chorale.runners.oneccl.processes import RankProcesses, local_ranks
 from chorale.runners.process_launch.local import LocalHost
 
@@ -23,24 +20,12 @@ exec sleep 100
 """
 
 
-@pytest.fixture
-def parts(tmp_path: Path) -> OneCclParts:
-    (tmp_path / "lib").mkdir()
-    for name in ("libfabric.so", "libtcp-fi.so"):
-        (tmp_path / "lib" / name).write_bytes(b"")
-    return OneCclParts(tmp_path)
+PROGRAM = {INTERPRETER: SCRIPT}
 
 
-@pytest.fixture
-def interpreter(tmp_path: Path) -> Path:
-    path = tmp_path / "interpreter"
-    path.write_bytes(SCRIPT)
-    return path
-
-
-def test_ranks_get_their_tasks_and_the_key_store(interpreter: Path, parts: OneCclParts) -> None:
+def test_ranks_get_their_tasks_and_the_key_store() -> None:
     with RankProcesses([LocalHost(), LocalHost("127.0.0.2"), LocalHost()]) as processes:
-        processes.start(interpreter, parts, ["first", "b", "c"], {"EXTRA": "x"}, time.monotonic() + 10)
+        processes.start(PROGRAM, ["first", "b", "c"], {"EXTRA": "x"}, time.monotonic() + 10)
         assert processes.wait(time.monotonic() + 10)
         assert processes.texts("seen") == [
             "0 of 2, 127.0.0.1, x, address\n",
@@ -50,25 +35,25 @@ def test_ranks_get_their_tasks_and_the_key_store(interpreter: Path, parts: OneCc
         assert processes.codes() == [None, None, None]
 
 
-def test_the_others_stay_out_when_the_first_fails(interpreter: Path, parts: OneCclParts) -> None:
+def test_the_others_stay_out_when_the_first_fails() -> None:
     with RankProcesses([LocalHost(), LocalHost()]) as processes:
-        processes.start(interpreter, parts, ["fails", "b"], {}, time.monotonic() + 10)
+        processes.start(PROGRAM, ["fails", "b"], {}, time.monotonic() + 10)
         assert not processes.wait(time.monotonic() + 10)
         assert processes.codes() == [4]
         assert processes.last_error(0) == "error: no luck"
 
 
-def test_waiting_ends_with_the_first_that_ends(interpreter: Path, parts: OneCclParts) -> None:
+def test_waiting_ends_with_the_first_that_ends() -> None:
     with RankProcesses([LocalHost(), LocalHost()]) as processes:
-        processes.start(interpreter, parts, ["first", "fails"], {}, time.monotonic() + 10)
+        processes.start(PROGRAM, ["first", "fails"], {}, time.monotonic() + 10)
         assert not processes.wait(time.monotonic() + 10)
         assert processes.codes() == [None, 4]
         processes.wait_for_reports(time.monotonic() + 0.1)
 
 
-def test_without_a_key_store_in_time_the_others_stay_out(interpreter: Path, parts: OneCclParts) -> None:
+def test_without_a_key_store_in_time_the_others_stay_out() -> None:
     with RankProcesses([LocalHost(), LocalHost()]) as processes:
-        processes.start(interpreter, parts, ["never", "b"], {}, time.monotonic() + 0.2)
+        processes.start(PROGRAM, ["never", "b"], {}, time.monotonic() + 0.2)
         assert processes.codes() == [None]
 
 

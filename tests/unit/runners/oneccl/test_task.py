@@ -2,35 +2,49 @@
 
 from __future__ import annotations
 
+import pytest
+
 from chorale.runners.api.elements import DataPattern
+from chorale.runners.engine.encoding import encode_rank
+from chorale.runners.engine.library import DataType
 from chorale.runners.oneccl.tasks import START_LIMIT_S, InjectedFault, RunEntry, task_text
-from tests.conformance.example_programs import ring_allreduce, scratch_allreduce_of_pair
+from chorale.synth.programs.program import Program
+from tests.conformance.example_programs import ring_allreduce, scratch_allreduce_of_pair, star_broadcast
 from tests.conformance.runner_kit import request_of
 
 ORDER = [RunEntry("program", 0, 0, 8, 2, False), RunEntry("library:ring", None, 0, 10, 1, True)]
 
 
 def test_a_task_has_the_rank_the_programs_and_the_runs() -> None:
-    request = request_of(scratch_allreduce_of_pair(), "complete:2", timeout_s=7.5, seed=3)
+    program = scratch_allreduce_of_pair()
+    request = request_of(program, "complete:2", timeout_s=7.5, seed=3)
+    words = encode_rank(program.collective, 2, program.chunks, False, 2, program.ranks[1])
     first, second = DataPattern(2, 1, 3), DataPattern(2, 2, 3)
     assert (
         task_text(request, ORDER, 1).split()
         == " ".join(
             f"""
-        chorale-task-1 1 2 float32 allreduce 0 {START_LIMIT_S} 7.5 1 none 0 0
-        programs 2
-        2 2 2 0 blocks 3
-          0 -1 0 steps 1  s i 0 i 0 2 waits 0
-          -1 0 0 steps 1  r s 0 s 0 2 waits 0
-          -1 -1 0 steps 2  cpy i 0 o 0 2 waits 0  re s 0 o 0 2 waits 1 1 0
-        2 0 1 0 blocks 0
+        chorale-task-2 1 2 {DataType.FLOAT32.value} allreduce 0 {START_LIMIT_S} 7.5 1 none 0 0
+        programs 1
+        words {len(words)} {" ".join(map(str, words))}
         runs 2
-        0 0 8 2 {first.offset} {first.bases} {first.slopes} weights 2 {" ".join(map(str, first.weights()))}
-        1 1 10 1 {second.offset} {second.bases} {second.slopes} weights 2 {" ".join(map(str, second.weights()))}
+        0 0 0 8 2 {first.offset} {first.bases} {first.slopes} weights 2 {" ".join(map(str, first.weights()))}
+        1 0 0 10 1 {second.offset} {second.bases} {second.slopes} weights 2 {" ".join(map(str, second.weights()))}
         end
         """.split()
         ).split()
     )
+
+
+@pytest.mark.parametrize(
+    ("program", "in_place"),
+    [(ring_allreduce(range(2)), 1), (ring_allreduce(range(2), in_place=False), 0), (star_broadcast(2, 0), 1)],
+)
+def test_the_library_shares_buffers_as_the_first_program_does_and_always_to_broadcast(
+    program: Program, in_place: int
+) -> None:
+    text = task_text(request_of(program, "complete:2"), ORDER, 0)
+    assert f" 1 0 {in_place} 10 1 " in text
 
 
 def test_only_the_rank_to_blame_has_the_fault() -> None:

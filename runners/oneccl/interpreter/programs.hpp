@@ -1,0 +1,36 @@
+// The programs of a task, which the engine executes over the network.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "chorale_engine.h"
+#include "memory.hpp"
+#include "network.hpp"
+#include "task.hpp"
+
+namespace chorale {
+
+class Programs {
+public:
+    Programs(const Task& task, Network& network);
+
+    // Returns when the last instruction was done, but not before all that was sent has left. LimitPassed when the
+    // limit passes before.
+    int64_t execute(const Run& run, const Memory& memory);
+
+    // Where the blocks stand that were not finished when the limit passed: a line "BLOCK STEP reason" for each.
+    std::string blocked() const { return chorale_blocked(engine_.get()); }
+
+private:
+    void misbehave() const;
+
+    const Task& task_;
+    Network& network_;
+    std::unique_ptr<chorale_engine, void (*)(chorale_engine*)> engine_;
+    std::vector<int64_t> numbers_;
+    bool is_faulty_ = false;
+};
+
+}  // namespace chorale
