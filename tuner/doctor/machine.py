@@ -14,10 +14,11 @@ from dataclasses import dataclass
 
 import psutil
 
+from chorale.runners.engine.build import COMPILERS
 from chorale.runners.fabric.holder import NamespaceHolder
 from chorale.runners.fabric.wire import require_tun
 from chorale.runners.mpi.mpiexec import find_mpiexec, mpi_version
-from chorale.runners.oneccl.build import COMPILERS, INSTALL, find_parts
+from chorale.runners.oneccl.build import INSTALL, find_parts
 from chorale.synth.errors import Unavailable
 from chorale.tuner.files.home import Home
 
