@@ -21,7 +21,7 @@ _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class RankLocations:
     """Where ranks run.
 
     listen:     where the engine of each rank listens; empty where all meet in an emulated network
@@ -36,7 +36,7 @@ class Placement:
     facts: Facts = field(default_factory=lambda: {"network": EMULATED})
 
 
-def placement_of(topology: Topology, where: str, fabric: str | None) -> Placement:
+def placement_of(topology: Topology, where: str, fabric: str | None) -> RankLocations:
     """Return where the ranks of `topology` run, by a name of PLACES.
 
     InvalidInput for another name or an ambiguous fabric; Unavailable if there is no such fabric.
@@ -44,11 +44,11 @@ def placement_of(topology: Topology, where: str, fabric: str | None) -> Placemen
     if where not in PLACES:
         raise InvalidInput("a place to run must be one that is known", where, f"choose from {', '.join(PLACES)}")
     if where == EMULATED:
-        return Placement()
+        return RankLocations()
     if where == LOOPBACK:
         names = f"chorale-{os.getpid()}-{secrets.token_hex(8)}"
         listen = tuple(f"shm:{names}-{rank}" for rank in range(topology.compute_count))
-        return Placement(listen, facts={"network": LOOPBACK})
+        return RankLocations(listen, facts={"network": LOOPBACK})
     up = find_fabric(topology.id, fabric)
     if up is None:
         wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
@@ -57,12 +57,12 @@ def placement_of(topology: Topology, where: str, fabric: str | None) -> Placemen
     return _on_fabric(up)
 
 
-def _on_fabric(fabric: EmulatedFabric) -> Placement:
+def _on_fabric(fabric: EmulatedFabric) -> RankLocations:
     ranks = range(fabric.ranks)
     # Root needs no user namespace to enter, and would lose its rights on the files of others in it.
     user = (f"/proc/{fabric.pid}/ns/user",) if fabric.in_user_namespace and os.geteuid() != 0 else ()
     facts: Facts = {"network": FABRIC, "fabric": fabric.name, "link_mbps": float(fabric.link_mbps)}
-    return Placement(
+    return RankLocations(
         tuple(f"tcp:{fabric.address(rank)}" for rank in ranks),
         tuple((*user, f"/proc/{fabric.pid}/root/run/netns/{fabric.hostname(rank)}") for rank in ranks),
         NODE_DEVICE,

@@ -56,7 +56,7 @@ class LoadedProgram:
     plan: NodePlan
 
 
-class RankProcess:
+class LocalRank:
     """One rank. Commands arrive on `control`, each with its answer:
 
     listen   where other ranks reach this one, if they do directly        -> listening, at which address

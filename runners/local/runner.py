@@ -14,7 +14,7 @@ from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailu
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.execution.rounds import DeadlinePassed, MeasurementRounds, RunStopped, run_failure_of
-from chorale.runners.local.placement import EMULATED, Placement, placement_of
+from chorale.runners.local.placement import EMULATED, RankLocations, placement_of
 from chorale.runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
 from chorale.runners.local.ranks import LocalRanks, native_code
 from chorale.runners.measurement.machine import environment_id, load_average, machine_facts
@@ -179,7 +179,7 @@ class LocalRunner:
             self._rates[nodes, links] = rate
         return self._rates[nodes, links]
 
-    def _ranks_for(self, request: RunRequest, placement: Placement, deadline: float) -> LocalRanks:
+    def _ranks_for(self, request: RunRequest, placement: RankLocations, deadline: float) -> LocalRanks:
         """Return the ranks that are there, or new ones where the network or what they can do must be another."""
         topology, uses_gloo = request.topology, bool(request.library)
         key = (topology.id, placement.namespaces)
