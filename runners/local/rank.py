@@ -85,6 +85,7 @@ class LocalRank:
     def serve(self) -> None:
         """Work until the runner is gone."""
         gc.disable()  # no pauses while links are timed; a run leaves no cycles behind
+        gc.freeze()  # what the launcher imported need not be looked at again for each run
         commands: dict[str, Callable[[Message], Message | None]] = {
             "listen": self._listen,
             "gloo": self._join_gloo,
