@@ -21,8 +21,8 @@ from typing import NoReturn
 
 from chorale.runners.engine.library import Engine, load_library
 from chorale.runners.local.framing import FramedSocket, Message
-from chorale.runners.local.placement import enter_namespaces
-from chorale.runners.local.rank import RankProcess
+from chorale.runners.local.namespaces import enter_namespaces
+from chorale.runners.local.rank import LocalRank
 
 NETWORK = -1
 """Who has died, where it is no rank."""
@@ -111,7 +111,7 @@ def _be_rank(control: socket.socket, rank: int, ranks: int, task: Message) -> No
             launcher = os.getppid()
             enter_namespaces(tuple(task["namespaces"][rank]))
             _live_no_longer_than(launcher)  # new rights undo it
-        RankProcess(channel, Engine(rank, ranks, Path(task["library"])), rank, ranks).serve()
+        LocalRank(channel, Engine(rank, ranks, Path(task["library"])), rank, ranks).serve()
         code = 0
     except Exception as error:  # whatever it was, the runner hears of it
         with contextlib.suppress(OSError):

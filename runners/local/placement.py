@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import secrets
 from dataclasses import dataclass, field
@@ -17,26 +16,26 @@ from chorale.synth.topology.topology import Topology
 EMULATED = "emulated"
 PLACES = (EMULATED, FABRIC, LOOPBACK)
 
-_CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
-
 
 @dataclass(frozen=True, slots=True)
-class LocalPlacement:
+class RankLocations:
     """Where ranks run.
 
     listen:     where the engine of each rank listens; empty where all meet in an emulated network
     namespaces: files of the namespaces that each rank enters, the user's first; empty for those that are there
     interface:  the network device by which libraries reach other ranks
     facts:      what the environment of a measurement says about it
+    honest_bytes: the smallest step that links do not carry too fast, see `chorale.runners.fabric.honesty`
     """
 
     listen: tuple[str, ...] = ()
     namespaces: tuple[tuple[str, ...], ...] = ()
     interface: str = "lo"
     facts: Facts = field(default_factory=lambda: {"network": EMULATED})
+    honest_bytes: int = 0
 
 
-def placement_of(topology: Topology, where: str, fabric: str | None) -> LocalPlacement:
+def placement_of(topology: Topology, where: str, fabric: str | None) -> RankLocations:
     """Return where the ranks of `topology` run, by a name of PLACES.
 
     InvalidInput for another name or an ambiguous fabric; Unavailable if there is no such fabric.
@@ -44,11 +43,11 @@ def placement_of(topology: Topology, where: str, fabric: str | None) -> LocalPla
     if where not in PLACES:
         raise InvalidInput("a place to run must be one that is known", where, f"choose from {', '.join(PLACES)}")
     if where == EMULATED:
-        return LocalPlacement()
+        return RankLocations()
     if where == LOOPBACK:
         names = f"chorale-{os.getpid()}-{secrets.token_hex(8)}"
         listen = tuple(f"shm:{names}-{rank}" for rank in range(topology.compute_count))
-        return LocalPlacement(listen, facts={"network": LOOPBACK})
+        return RankLocations(listen, facts={"network": LOOPBACK})
     up = find_fabric(topology.id, fabric)
     if up is None:
         wanted = f"fabric {fabric}" if fabric else topology.spec or "this topology"
@@ -57,26 +56,14 @@ def placement_of(topology: Topology, where: str, fabric: str | None) -> LocalPla
     return _on_fabric(up)
 
 
-def _on_fabric(fabric: EmulatedFabric) -> LocalPlacement:
+def _on_fabric(fabric: EmulatedFabric) -> RankLocations:
     ranks = range(fabric.ranks)
     # Root needs no user namespace to enter, and would lose its rights on the files of others in it.
     user = (f"/proc/{fabric.pid}/ns/user",) if fabric.in_user_namespace and os.geteuid() != 0 else ()
-    facts: Facts = {"network": FABRIC, "fabric": fabric.name, "link_mbps": float(fabric.link_mbps)}
-    return LocalPlacement(
+    return RankLocations(
         tuple(f"tcp:{fabric.address(rank)}" for rank in ranks),
         tuple((*user, f"/proc/{fabric.pid}/root/run/netns/{fabric.hostname(rank)}") for rank in ranks),
         NODE_DEVICE,
-        facts,
+        fabric.facts(),
+        fabric.links.honest_bytes,
     )
-
-
-def enter_namespaces(files: tuple[str, ...]) -> None:
-    """Move this process, which must have one thread, to namespaces: the last is a network's, one before it a user's."""
-    kinds = (_CLONE_NEWUSER, _CLONE_NEWNET)[-len(files) :]
-    descriptors = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in files]
-    setns = ctypes.CDLL(None, use_errno=True).setns
-    for descriptor, kind in zip(descriptors, kinds, strict=True):
-        if setns(descriptor, kind) != 0:
-            error = ctypes.get_errno()
-            raise OSError(error, f"the namespace of a rank cannot be entered: {os.strerror(error)}")
-        os.close(descriptor)

@@ -58,7 +58,7 @@ class LoadedProgram:
     most_steps: int
 
 
-class RankProcess:
+class LocalRank:
     """One rank. Commands arrive on `control`, each with its answer:
 
     listen   where other ranks reach this one, if they do directly        -> listening, at which address
@@ -90,6 +90,7 @@ class RankProcess:
     def serve(self) -> None:
         """Work until the runner is gone."""
         gc.disable()  # no pauses while links are timed; a run leaves no cycles behind
+        gc.freeze()  # what the launcher imported need not be looked at again for each run
         commands: dict[str, Callable[[Message], Message | None]] = {
             "listen": self._listen,
             "gloo": self._join_gloo,

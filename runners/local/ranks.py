@@ -23,7 +23,7 @@ from chorale.runners.execution.rounds import DeadlinePassed, RunStopped, StuckIn
 from chorale.runners.local.framing import FramedSocket, Message
 from chorale.runners.local.launcher import NETWORK
 from chorale.runners.local.network import NetworkControl, NetworkError, network_program
-from chorale.runners.local.placement import LocalPlacement
+from chorale.runners.local.placement import RankLocations
 from chorale.runners.local.rank import encode_library_call, encode_part
 from chorale.synth.programs.program import Program
 from chorale.synth.topology.topology import Topology
@@ -55,9 +55,9 @@ class LocalRanks:
     """
 
     def __init__(
-        self, topology: Topology, deadline: float, placement: LocalPlacement | None = None, uses_gloo: bool = False
+        self, topology: Topology, deadline: float, placement: RankLocations | None = None, uses_gloo: bool = False
     ) -> None:
-        self._placement = placement or LocalPlacement()
+        self._placement = placement or RankLocations()
         self.uses_gloo = uses_gloo
         self.ranks = range(topology.compute_count)
         self.pids: list[int] = []

@@ -14,7 +14,8 @@ from chorale.runners.api.base import FailureKind, Measurement, Outcome, RunFailu
 from chorale.runners.api.elements import ELEMENT_TYPES
 from chorale.runners.api.validation import RequestFault, memory_shortage, validate_request
 from chorale.runners.execution.rounds import DeadlinePassed, MeasurementRounds, RunStopped, run_failure_of
-from chorale.runners.local.placement import EMULATED, LocalPlacement, placement_of
+from chorale.runners.fabric.honesty import dishonest_size
+from chorale.runners.local.placement import EMULATED, RankLocations, placement_of
 from chorale.runners.local.probe import LinkRate, rate_efficiency, sustainable_rate
 from chorale.runners.local.ranks import LocalRanks, native_code
 from chorale.runners.measurement.machine import environment_id, load_average, machine_facts
@@ -154,10 +155,9 @@ class LocalRunner:
         facts = dict(placement.facts) if rate is None else {**placement.facts, "link_mbps": rate.link_mbps}
         environment.update(facts)
         environment["environment_id"] = environment_id({**machine_facts(), "runner": self.name, **facts})
-        if rate is not None:
-            environment["link_efficiency"] = rate.efficiency
-            if rate.efficiency is not None and rate.efficiency < LOW_EFFICIENCY:
-                environment["warning"] = _TOO_FAST
+        environment.update(_facts_of_rate(rate))
+        if (reason := dishonest_size(request, placement.honest_bytes)) is not None:
+            raise RunStopped(FailureKind.REJECTED, reason)
         native_code()  # not counted, as it is built only once
         if request.library:
             require_torch()
@@ -180,7 +180,7 @@ class LocalRunner:
             self._rates[nodes, links] = rate
         return self._rates[nodes, links]
 
-    def _ranks_for(self, request: RunRequest, placement: LocalPlacement, deadline: float) -> LocalRanks:
+    def _ranks_for(self, request: RunRequest, placement: RankLocations, deadline: float) -> LocalRanks:
         """Return the ranks that are there, or new ones where the network or what they can do must be another."""
         topology, uses_gloo = request.topology, bool(request.library)
         key = (topology.id, placement.namespaces)
@@ -193,3 +193,12 @@ class LocalRunner:
         stuck = isinstance(stopped, DeadlinePassed) and self._ranks is not None
         blocked = self._ranks.blocked_ranks() if stuck and self._ranks is not None else {}
         return run_failure_of(stopped, blocked, environment)
+
+
+def _facts_of_rate(rate: LinkRate | None) -> dict[str, str | int | float | None]:
+    """Return how well this machine carries emulated links, with a warning if it does not; nothing on other networks."""
+    if rate is None:
+        return {}
+    facts: dict[str, str | int | float | None] = {"link_efficiency": rate.efficiency}
+    is_low = rate.efficiency is not None and rate.efficiency < LOW_EFFICIENCY
+    return facts | ({"warning": _TOO_FAST} if is_low else {})

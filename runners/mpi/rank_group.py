@@ -136,7 +136,7 @@ class MpiRankGroup:
         return RunStopped(FailureKind.CRASH, f"{who}: {last}", rank)
 
 
-_ANSWER_TO = {"load": "loaded", "prepare": "ready", "check": "checked"}
+_ANSWER_TO = {"load": "loaded", "prepare": "ready", "check": "checked", "trace": "traced"}
 
 
 def _program_part(program: Program, rank: int) -> Message:
