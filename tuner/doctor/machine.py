@@ -14,9 +14,10 @@ from dataclasses import dataclass
 
 import psutil
 
+from chorale.runners.engine.build import COMPILERS
 from chorale.runners.fabric.holder import NamespaceHolder
 from chorale.runners.mpi.launch import find_mpiexec
-from chorale.runners.oneccl.build import COMPILERS, INSTALL, find_parts
+from chorale.runners.oneccl.build import INSTALL, find_parts
 from chorale.synth.errors import Unavailable
 from chorale.tuner.files.home import Home
 
