@@ -1,13 +1,15 @@
 // A directed link as a clock: when frames that share it start and end. Nothing here waits or reads a clock.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
 
 namespace chorale {
 
-constexpr size_t frame_bytes = 16 * 1024;
+constexpr size_t frame_bytes = 16 * 1024, smallest_frame_bytes = 2 * 1024;
+constexpr double usual_frame_ns = 1e6;
 
 // Bytes of a connection that travel together. `ready_ns`: when they arrived where they are.
 struct Frame {
@@ -32,6 +34,12 @@ public:
     void set_pace(double ns_per_byte, int64_t latency_ns) {
         ns_per_byte_ = ns_per_byte;
         latency_ns_ = latency_ns;
+    }
+
+    // How large frames are that enter the network here: a frame is passed on as a whole, so it should not take long.
+    size_t usual_frame_bytes() const {
+        const double bytes = ns_per_byte_ > 0 ? usual_frame_ns / ns_per_byte_ : static_cast<double>(frame_bytes);
+        return static_cast<size_t>(std::clamp<double>(bytes, smallest_frame_bytes, frame_bytes));
     }
 
     // Takes a frame in at hop number `hop` of `flow`, which is this link.

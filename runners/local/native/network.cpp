@@ -177,10 +177,11 @@ void Network::deafen(Direction& direction) {
 void Network::read_more(Direction& direction) {
     while (!direction.has_ended && direction.held < most_held && direction.from->pipe->may_read()) {
         std::vector<Frame> frames(std::min(frames_at_once, most_held - direction.held));
+        const size_t room = direction.hops.empty() ? frame_bytes : links_[direction.hops[0].link].usual_frame_bytes();
         std::array<iovec, frames_at_once> parts;
         for (size_t i = 0; i < frames.size(); i++) {
             frames[i] = new_frame();
-            parts[i] = {frames[i].bytes.get(), frame_bytes};
+            parts[i] = {frames[i].bytes.get(), room};
         }
         size_t count = 0;
         try {
@@ -188,19 +189,19 @@ void Network::read_more(Direction& direction) {
         } catch (const Failure&) {  // the rank is gone; the other one is told when it has everything
             direction.has_ended = true;
         }
-        take_in(direction, frames, count);
+        take_in(direction, frames, count, room);
     }
 }
 
-// `count` bytes were read into `frames`.
-void Network::take_in(Direction& direction, std::vector<Frame>& frames, size_t count) {
+// `count` bytes were read into `frames`, with room for `room` each.
+void Network::take_in(Direction& direction, std::vector<Frame>& frames, size_t count, size_t room) {
     if (count > 0 && direction.hops.empty())
         throw Failure(CHORALE_INVALID, "rank " + std::to_string(direction.from->pipe->peer) + " sent to rank " +
                                            std::to_string(direction.to->pipe->peer) + " where no path is known");
     const int64_t now_ns = monotonic_ns();
     for (Frame& frame : frames) {
         direction.held++;
-        frame.size = std::min(count, frame_bytes);
+        frame.size = std::min(count, room);
         frame.ready_ns = now_ns;
         count -= frame.size;
         if (frame.size > 0)

@@ -80,7 +80,7 @@ private:
     void write_arrived(Direction& direction);
     void deafen(Direction& direction);
     void read_more(Direction& direction);
-    void take_in(Direction& direction, std::vector<Frame>& frames, size_t count);
+    void take_in(Direction& direction, std::vector<Frame>& frames, size_t count, size_t room);
     void forward(Direction& direction, size_t hop, Frame frame);
     void finish(size_t link);
     void land(ClockedLink::Arrival arrival);

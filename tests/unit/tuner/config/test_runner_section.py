@@ -92,7 +92,7 @@ def test_the_schema_shows_the_keys_of_each_runner() -> None:
         "local": {"link_mbps", "probe"},
         "simulated": {"link_mbps", "alpha_us", "link_latency_us", "hop_us", "buffer_bytes"},
         "recorded": {"generator", "buffer_bytes", "schedule"},
-        "oneccl": {"fabric", "where"},
+        "oneccl": {"fabric", "where", "version"},
         "mpi": {"fabric", "where", "hosts"},
         "msccl": {"msccl"},
     }
